@@ -131,24 +131,24 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   const TrainingOptions& training = config.training;
   const Layout& layout = parts.job.plan.layout;
   try {
-    check_evaluated_saves(training, parts.total_steps);  // a share of the steps is known only now
+    check_evaluated_saves(training, parts.run.total);  // a share of the steps is known only now
   } catch (const ConfigError& error) {
     throw AllRanks<ConfigError>(cat("/training/load_best_model_at_end: ", error.what()));
   }
   curve_ = curve_settings(config, {.global_batch = layout.global_batch(),
                                    .loader_batches = layout.loader_batches,
-                                   .total_steps = parts.total_steps,
+                                   .total_steps = parts.run.total,
                                    .data = parts.data.digest(),
                                    .model_config = parts.job.model.hf_config});
-  state_.total_steps = parts.total_steps;
+  state_.total_steps = parts.run.total;
   state_.curve = curve_;
   if (looks_for_best(training))
     state_.best_of = {{"metric", best_metric(training)},
                       {"greater_is_better", larger_is_better(training)},
                       {"data", parts.validation ? parts.validation->digest() : ""}};
-  state_.logging_steps = training.logging_steps;
-  state_.eval_steps = training.eval_steps.value_or(training.logging_steps);
-  state_.save_steps = steps_between_saves(training, parts.total_steps);
+  state_.logging_steps = steps_between_logs(training, parts.run);
+  state_.eval_steps = steps_between_evaluations(training, parts.run);
+  state_.save_steps = steps_between_saves(training, parts.run);
   state_.train_batch_size = layout.microbatch_size * layout.microbatches / layout.loader_batches;
   state_.num_train_epochs = training.num_train_epochs;
 }
@@ -257,7 +257,7 @@ void RunCheckpoints::observe(const StepMetrics& metrics) {
   state_.logged_loss += metrics.loss;
   ++state_.logged_steps;
   newest_metric_.reset();
-  if (metrics.step % state_.logging_steps != 0) return;
+  if (state_.logging_steps == 0 || metrics.step % state_.logging_steps != 0) return;
   const auto finite = [](double value) { return std::isfinite(value) ? json(value) : json(nullptr); };
   state_.log_history.push_back({{"epoch", metrics.epoch},
                                 {"grad_norm", finite(metrics.grad_norm)},
@@ -278,9 +278,7 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
   state_.log_history.push_back(std::move(entry));
   if (!looks_for_best(training) || !newest_metric_ || !std::isfinite(*newest_metric_) || metrics.step == 0) return;
   // Only what has a checkpoint can be the best one.
-  if (training.save_strategy != SaveStrategy::best &&
-      !saves_after(training, metrics.step, parts_.total_steps, parts_.data.steps_per_epoch()))
-    return;
+  if (training.save_strategy != SaveStrategy::best && !saves_after(training, metrics.step, parts_.run)) return;
   settle_candidate();
   const auto& best = state_.best;
   const double metric = *newest_metric_;
@@ -305,7 +303,7 @@ void RunCheckpoints::save_if_due(bool evaluated) {
   const TrainingOptions& training = parts_.config.training;
   const bool due = training.save_strategy == SaveStrategy::best
                        ? evaluated && candidate_ && candidate_->step == state_.step
-                       : saves_after(training, state_.step, parts_.total_steps, parts_.data.steps_per_epoch());
+                       : saves_after(training, state_.step, parts_.run);
   if (due && started_ != state_.step) start();
 }
 

@@ -38,7 +38,7 @@ struct RunCheckpointsParts {
   Trainer& trainer;
   const DatasetSource& data;
   const DatasetSource* validation;  // null: none
-  int64_t total_steps;
+  RunSteps run;
   std::string resolved_config;  // text of config.resolved.json
 };
 

@@ -139,14 +139,6 @@ std::string resuming_command(const std::string& checkpoint) {
   return cat(command, "--set ", shell_quoted(setting + checkpoint));
 }
 
-bool evaluates_after(const Config& config, int64_t step, int64_t total, const DatasetSource& train) {
-  const auto& t = config.training;
-  if (t.eval_strategy == EvalStrategy::steps)
-    return step % t.eval_steps.value_or(t.logging_steps) == 0 || step == total;
-  if (t.eval_strategy == EvalStrategy::epoch) return step % train.steps_per_epoch() == 0 || step == total;
-  return t.do_eval && step == total;
-}
-
 void require_validation(const Config& config) {
   if (config.data.validation.empty() && config.data.validation_split_percentage == 0)
     throw ConfigError(
@@ -232,9 +224,10 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
 
   const auto start = std::chrono::steady_clock::now();
   Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
-  RunRecords records(config, context, steps);
+  const RunSteps run{.total = steps, .per_epoch = data.train->steps_per_epoch()};
+  RunRecords records(config, context, run);
   RunCheckpoints checkpoints(
-      {config, parts, context, stores, trainer, *data.train, data.validation.get(), steps, resolved_config}, records);
+      {config, parts, context, stores, trainer, *data.train, data.validation.get(), run, resolved_config}, records);
   if (point) checkpoints.check_curve(*point);
   const auto show = records.show("bytes of the model read");
   if (!point) {
@@ -318,7 +311,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   };
   forget_earlier_flight_records(config, context);
   const auto is_evaluated = [&](int64_t step) {
-    return data.validation && evaluates_after(config, step, steps, *data.train);
+    return data.validation && evaluates_after(config.training, step, run);
   };
   if (at_start) {
     records.evaluation(*at_start);

@@ -13,11 +13,12 @@ constexpr double kMoment = 2;  // seconds
 
 }  // namespace
 
-RunRecords::RunRecords(const Config& config, const RankContext& context, int64_t total_steps)
-    : total_steps_(total_steps) {
+RunRecords::RunRecords(const Config& config, const RankContext& context, const RunSteps& run)
+    : total_steps_(run.total) {
   if (!context.out) return;
-  progress_.emplace(*context.out, context.console,
-                    Progress::LoggedSteps{config.training.logging_steps, config.training.logging_first_step});
+  progress_.emplace(
+      *context.out, context.console,
+      Progress::LoggedSteps{steps_between_logs(config.training, run), config.training.logging_first_step});
 }
 
 void RunRecords::open(const Config& config) {

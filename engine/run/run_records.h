@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/comm/long_work.h"
+#include "engine/config/rules/run_steps.h"
 #include "engine/observe/metrics_log.h"
 #include "engine/observe/progress.h"
 #include "engine/observe/tensorboard.h"
@@ -21,7 +22,7 @@ namespace shardline {
 
 class RunRecords {
  public:
-  RunRecords(const Config& config, const RankContext& context, int64_t total_steps);
+  RunRecords(const Config& config, const RankContext& context, const RunSteps& run);
 
   // Creates or continues the files. Throws RunError if it cannot. Call it before there are steps or evaluations.
   void open(const Config& config);

@@ -137,10 +137,9 @@ LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pri
     const double scatter =
         trained > 0 ? pricing.collective(Kind::reduce_scatter, trained * workload.software.gradient_bytes, spans.shards)
                     : 0;
-    const double gather =
-        values > 0
-            ? pricing.gathering(values * width_of(workload.types.values), spans.shards, workload.software.gather_way)
-            : 0;
+    const double gather = values > 0 ? pricing.gathering(values * width_of(workload.types.values), spans.shards,
+                                                         workload.software.gather_way)
+                                     : 0;
     price.forward = std::max(price.forward, gather);
     if (layer.has_backward)
       price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);

@@ -148,8 +148,8 @@ bool alike(const LayerSpec& a, const LayerSpec& b) {
     return one.shape == other.shape && one.split_dim == other.split_dim && one.trainable == other.trainable &&
            one.tied_to.empty() == other.tied_to.empty();
   };
-  return a.is_block && b.is_block && a.has_backward == b.has_backward && a.flops_per_token == b.flops_per_token && a.code == b.code &&
-         std::ranges::equal(a.params, b.params, same_parameter) &&
+  return a.is_block && b.is_block && a.has_backward == b.has_backward && a.flops_per_token == b.flops_per_token &&
+         a.code == b.code && std::ranges::equal(a.params, b.params, same_parameter) &&
          std::ranges::equal(a.output, b.output, {}, &BorderTensor::shape, &BorderTensor::shape);
 }
 
@@ -182,7 +182,8 @@ int64_t parameters_of_own_rows(const LayerSpec& layer) {
   int64_t elements = 0;
   for (const auto& param : layer.params)
     for (const auto& unit : layer.units)
-      if (param.trainable && !unit.split && param.partial_over_t && param.name.starts_with(unit.name + ".")) elements += param.numel();
+      if (param.trainable && !unit.split && param.partial_over_t && param.name.starts_with(unit.name + "."))
+        elements += param.numel();
   return elements;
 }
 

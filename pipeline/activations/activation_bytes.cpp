@@ -26,7 +26,10 @@ struct Effect {
 class ChunkEffects {
  public:
   ChunkEffects(const std::vector<int>& layers, const ActivationChoices& choices, const std::vector<LayerBytes>& bytes)
-      : layers_(layers), choices_(choices), bytes_(bytes), groups_(layer_groups(layers, choices.recompute, choices.first_with_backward)) {
+      : layers_(layers),
+        choices_(choices),
+        bytes_(bytes),
+        groups_(layer_groups(layers, choices.recompute, choices.first_with_backward)) {
     for (const bool out : {false, true}) forward[out] = forward_effect(out);
     for (const bool drain : {false, true}) backward[drain] = backward_effect(drain);
     for (const LayerGroup& group : groups_)

@@ -70,8 +70,8 @@ class Checker {
       for (const auto& instruction : list(stage)) report_.training |= !is_of_forward(instruction.op);
     }
     if (schedule_.first_backward_chunk < 0 || schedule_.first_backward_chunk >= schedule_.chunks())
-      refuse_schedule(cat("backward passes begin with chunk ", schedule_.first_backward_chunk, " of ",
-                          schedule_.chunks()));
+      refuse_schedule(
+          cat("backward passes begin with chunk ", schedule_.first_backward_chunk, " of ", schedule_.chunks()));
     if (instructions < int64_t{schedule_.microbatches} * schedule_.chunks())
       refuse_schedule(cat(instructions, " instructions are too few for ", schedule_.microbatches,
                           " microbatches through ", schedule_.chunks(), " chunks"));

@@ -109,8 +109,8 @@ Schedule without_backward_before(Schedule schedule, int chunk);
 Schedule forward_schedule(int stages, int microbatches);
 
 // {"name", "stages", "microbatches", "stage_of_chunk", "instructions": [by stage [{"op", "microbatch", "chunk",
-// "peer"}]]}; microbatch and peer are omitted if they are -1, and first_backward_chunk is added if it is not 0. Reading is strict (ConfigError names the place), but only
-// check_schedule checks whether the lists make sense.
+// "peer"}]]}; microbatch and peer are omitted if they are -1, and first_backward_chunk is added if it is not 0. Reading
+// is strict (ConfigError names the place), but only check_schedule checks whether the lists make sense.
 void to_json(nlohmann::json& json, const Schedule& schedule);
 Schedule schedule_from_json(const nlohmann::json& json, const std::string& file);
 

@@ -194,7 +194,8 @@ TEST_CASE("frozen parameters keep their bits, and the gradients of the others ar
       int moved = 0;
       for (const auto& [name, gradient] : some.gradients) {
         CAPTURE(trained, p, name);
-        const bool is_trained = std::ranges::any_of(patterns, [&](const auto& pattern) { return pattern.matches(name); });
+        const bool is_trained =
+            std::ranges::any_of(patterns, [&](const auto& pattern) { return pattern.matches(name); });
         CHECK(at::equal(gradient, is_trained ? all.gradients.at(name) : gradient * 0));
         CHECK(at::equal(some.after.at(name), some.before.at(name)) != is_trained);
         moved += is_trained;

@@ -60,8 +60,8 @@ int Point::chunks_per_stage() const {
 }
 
 std::string Point::reference_key() const {
-  return cat(dtype, " ", model, " ", shape, " ", trained, " ", global_batch, dropout, tied, short_batch, ignored, " ", optim, " ",
-             steps);
+  return cat(dtype, " ", model, " ", shape, " ", trained, " ", global_batch, dropout, tied, short_batch, ignored, " ",
+             optim, " ", steps);
 }
 
 Point Point::reference() const {

@@ -32,7 +32,7 @@ struct Point {
   std::string units = "split";  // over T: all of them, or those that split_rules() leaves
   std::string model = "gpt2";   // or "gptj", "gpt_neo"
   std::string shape = "6 heads";
-  std::string trained = "all";  // or what trained_patterns() selects; the rest is frozen
+  std::string trained = "all";              // or what trained_patterns() selects; the rest is frozen
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum
   int global_batch = 12;
   int steps = kSteps;  // of the optimizer, learning rate 1e-3

@@ -19,6 +19,7 @@ enum class Task { causal_lm };
 enum class ModelInit { pretrained, random };
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
 enum class Tracker { tensorboard, none };                                   // where metrics are written, too
+enum class LoggingStrategy { no, steps, epoch };
 enum class EvalStrategy { no, steps, epoch };
 enum class SaveStrategy { no, steps, epoch, best };  // all save the final model
 // Over T: memory splits the rows at layer borders (sequence parallelism), speed keeps all rows on every rank.
@@ -77,6 +78,9 @@ inline constexpr auto kWords<Optim> = std::to_array<ChoiceWord<Optim>>({{Optim::
 template <>
 inline constexpr auto kWords<Tracker> = std::to_array<ChoiceWord<Tracker>>({{Tracker::tensorboard, "tensorboard"},
                                                                             {Tracker::none, "none"}});
+template <>
+inline constexpr auto kWords<LoggingStrategy> = std::to_array<ChoiceWord<LoggingStrategy>>(
+    {{LoggingStrategy::no, "no"}, {LoggingStrategy::steps, "steps"}, {LoggingStrategy::epoch, "epoch"}});
 template <>
 inline constexpr auto kWords<EvalStrategy> = std::to_array<ChoiceWord<EvalStrategy>>({{EvalStrategy::no, "no"},
                                                                                       {EvalStrategy::steps, "steps"},

@@ -62,15 +62,17 @@ struct TrainingOptions {
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;   // limit of the L2 norm over the whole model; 0: no clipping
   double max_grad_value = 0.0;  // limit of each element, after max_grad_norm; 0: no clipping
-  int logging_steps = 500;      // console lines; metrics.jsonl has every step
+  LoggingStrategy logging_strategy = LoggingStrategy::steps;  // of console lines; metrics.jsonl has every step
+  double logging_steps = 500;  // see engine/config/rules/run_steps.h, also for the next keys
   bool logging_first_step = false;
   std::vector<Tracker> report_to = {Tracker::none};
   EvalStrategy eval_strategy = EvalStrategy::no;
-  std::optional<int> eval_steps;  // steps between evaluations; unset: logging_steps
-  bool eval_on_start = false;     // evaluate before step 1
-  bool do_eval = false;           // evaluate after the last step
+  std::optional<double> eval_steps;  // unset: logging_steps
+  double eval_delay = 0;
+  bool eval_on_start = false;  // evaluate before step 1
+  bool do_eval = false;        // evaluate after the last step
   SaveStrategy save_strategy = SaveStrategy::steps;
-  double save_steps = 500;                    // between checkpoints; below 1: that share of all steps
+  double save_steps = 500;
   std::optional<int> save_total_limit;        // most checkpoints that are kept; unset: all
   bool save_only_model = false;               // checkpoints without the optimizer's state
   bool save_on_each_node = false;             // all of a checkpoint in each directory; see engine/checkpoint/stores.h

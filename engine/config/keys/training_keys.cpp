@@ -103,11 +103,12 @@ std::vector<Key> optimization_keys() {
       not_yet("label_smoothing_factor", 0.0, "Share of the target probability given to the other classes.",
               "leave it out"),
       not_yet("neftune_noise_alpha", nullptr, "Noise added to embeddings.", "leave it out"),
-      honoured("trainable", training_section, &Training::trainable, json_texts(),
-               "Ours: only parameters whose name matches one of these [patterns](#patterns) are trained, by their names "
-               "here (`head.*`) or in the model's files (`transformer.ln_f.*`); empty: all are. The others are frozen: "
-               "they take no gradient, optimizer state or reduction, and layers before the first trained one run no "
-               "backward pass."),
+      honoured(
+          "trainable", training_section, &Training::trainable, json_texts(),
+          "Ours: only parameters whose name matches one of these [patterns](#patterns) are trained, by their names "
+          "here (`head.*`) or in the model's files (`transformer.ln_f.*`); empty: all are. The others are frozen: "
+          "they take no gradient, optimizer state or reduction, and layers before the first trained one run no "
+          "backward pass."),
       honoured("seed", training_section, &Training::seed, json_integer(0, 4294967295.0),
                "Seed for initial weights, dropout and, unless data_seed is set, the order of samples."),
       honoured("data_seed", training_section, &Training::data_seed, json_integer(0, 4294967295.0),
@@ -199,10 +200,12 @@ std::vector<Key> logging_and_evaluation_keys() {
   const JsonType optional_text = or_null(json_text());
   const std::string tracker = "use tensorboard; trackers such as W&B can import its events";
   return {
-      not_yet("logging_strategy", "steps", "When lines are printed to the console.",
-              "set logging_steps; with a large number nothing is printed between the first and the last step"),
-      honoured("logging_steps", training_section, &Training::logging_steps, json_integer(1, kMostStepsOfRun),
-               "Steps between lines on the console; metrics.jsonl has every step."),
+      honoured("logging_strategy", training_section, &Training::logging_strategy,
+               json_choice(words_of<LoggingStrategy>()),
+               "When lines are printed to the console: every logging_steps, after each epoch, or only (without a "
+               "terminal) after the first and the last step. metrics.jsonl has every step."),
+      honoured("logging_steps", training_section, &Training::logging_steps, json_number(1e-9, kMostStepsOfRun),
+               "Steps between lines on the console; a value below 1 is a fraction of all steps."),
       honoured("logging_first_step", training_section, &Training::logging_first_step, json_boolean(),
                "Also print a line for step 1 to the console."),
       honoured("report_to", training_section, &Training::report_to,
@@ -228,10 +231,11 @@ std::vector<Key> logging_and_evaluation_keys() {
       honoured("eval_strategy", training_section, &Training::eval_strategy, json_choice(words_of<EvalStrategy>()),
                "When to evaluate during training.")
           .also({"evaluation_strategy"}),
-      honoured("eval_steps", training_section, &Training::eval_steps, json_integer(1, kMostStepsOfRun),
-               "Steps between evaluations; unset: logging_steps."),
+      honoured("eval_steps", training_section, &Training::eval_steps, json_number(1e-9, kMostStepsOfRun),
+               "Steps between evaluations; a value below 1 is a fraction of all steps; unset: logging_steps."),
       honoured("eval_on_start", training_section, &Training::eval_on_start, json_boolean(), "Evaluate before step 1."),
-      not_yet("eval_delay", 0, "Steps or epochs to wait before the first evaluation.", "leave it out"),
+      honoured("eval_delay", training_section, &Training::eval_delay, json_number(0, kMostStepsOfRun),
+               "Steps, or epochs with eval_strategy `epoch`, before which eval_strategy evaluates nothing."),
       no_effect("eval_accumulation_steps", or_null(json_integer(1)), nullptr,
                 "results are never collected on a device"),
       no_effect("eval_do_concat_batches", json_boolean(), true, "only used in Python"),

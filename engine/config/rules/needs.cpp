@@ -156,6 +156,17 @@ const std::vector<Need>& needs() {
        [](const Run& run) {
          return when(run.training().eval_strategy == EvalStrategy::no, "with eval_strategy \"no\"");
        }},
+      {"training.eval_delay",
+       [](const Run& run) {
+         return when(run.training().eval_strategy == EvalStrategy::no, "with eval_strategy \"no\"");
+       }},
+      {"training.logging_steps",
+       [](const Run& run) {
+         const auto& t = run.training();
+         const bool for_evaluations = t.eval_strategy == EvalStrategy::steps && !t.eval_steps;
+         return when(t.logging_strategy != LoggingStrategy::steps && !for_evaluations,
+                     "with logging_strategy \"no\" or \"epoch\"");
+       }},
       {"training.per_device_eval_batch_size", without_evaluation},
       {"training.save_steps", without_saving_by_steps},
       {"training.metric_for_best_model", without_best},

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "engine/config/rules/checks.h"
+#include "engine/config/rules/run_steps.h"
 
 namespace shardline {
 namespace {
@@ -23,7 +24,8 @@ void check_best(const Config& config, const Complaint& complain) {
   if ((t.save_strategy == SaveStrategy::epoch) != (t.eval_strategy == EvalStrategy::epoch))
     return complain(key, "true needs an evaluation of each checkpoint, but save_strategy and eval_strategy differ",
                     "use the same for both");
-  if (t.save_steps >= 1 || t.max_steps > 0)
+  const bool has_shares = t.save_steps < 1 || t.eval_steps.value_or(t.logging_steps) < 1;
+  if (!has_shares || t.max_steps > 0)
     report_mistakes([&] { check_evaluated_saves(t, t.max_steps); },
                     [&](const std::string& rule, const std::string& advice) { complain(key, rule, advice); });
 }
@@ -46,8 +48,9 @@ ResumeSource written_source(const TrainingOptions& training) {
 
 void check_evaluated_saves(const TrainingOptions& t, int64_t total_steps) {
   if (!t.load_best_model_at_end || t.save_strategy != SaveStrategy::steps) return;
-  const int64_t saves = steps_between_saves(t, total_steps), evaluations = t.eval_steps.value_or(t.logging_steps);
-  if (saves % evaluations == 0) return;
+  const RunSteps run{.total = total_steps};
+  const int64_t saves = steps_between_saves(t, run), evaluations = steps_between_evaluations(t, run);
+  if (evaluations == 0 || saves % evaluations == 0) return;
   const std::string share = t.save_steps < 1 ? cat(", ", t.save_steps, " of ", total_steps, ',') : "";
   throw ConfigError(cat("true needs an evaluation of each checkpoint, but save_steps ", saves, share,
                         " is not a multiple of eval_steps ", evaluations, "; use ",
@@ -65,24 +68,6 @@ ResumeSource resume_source(const Config& config) {
 
 std::string checkpoint_directory(const Config& config) {
   return config.training.checkpoint_dir.value_or(config.output_dir);
-}
-
-int64_t steps_between_saves(const TrainingOptions& training, int64_t total_steps) {
-  if (training.save_steps >= 1) return training.save_steps;
-  return std::max<int64_t>(1, std::ceil(training.save_steps * total_steps));
-}
-
-bool saves_after(const TrainingOptions& training, int64_t step, int64_t total_steps, int64_t steps_per_epoch) {
-  switch (training.save_strategy) {
-    case SaveStrategy::no:
-    case SaveStrategy::best:
-      return false;
-    case SaveStrategy::steps:
-      return step % steps_between_saves(training, total_steps) == 0 || step == total_steps;
-    case SaveStrategy::epoch:
-      return step % steps_per_epoch == 0 || step == total_steps;
-  }
-  return false;
 }
 
 std::string best_metric(const TrainingOptions& training) {
@@ -104,9 +89,13 @@ void check_saving(const Config& config, const Complaint& complain) {
                   [&](const std::string& rule, const std::string& advice) {
                     complain("training.resume_from_checkpoint", rule, advice);
                   });
-  if (t.save_steps > 1 && t.save_steps != std::floor(t.save_steps))
-    complain("training.save_steps", "must be a whole number of steps, or a share below 1",
-             cat("use ", std::floor(t.save_steps)));
+  const auto check_steps = [&](const char* key, double steps) {
+    if (steps > 1 && steps != std::floor(steps))
+      complain(key, "must be a whole number of steps, or a share below 1", cat("use ", std::floor(steps)));
+  };
+  check_steps("training.save_steps", t.save_steps);
+  check_steps("training.logging_steps", t.logging_steps);
+  if (t.eval_steps) check_steps("training.eval_steps", *t.eval_steps);
   if (const auto metric = best_metric(t); metric != "eval_loss" && metric != "eval_perplexity")
     complain("training.metric_for_best_model",
              cat("must name a metric of the evaluation; there is none called \"", metric, '"'),

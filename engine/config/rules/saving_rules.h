@@ -1,4 +1,5 @@
-// When checkpoints are saved and which one is the best, by the keys of transformers' TrainingArguments.
+// Where checkpoints are saved, which one a run continues and which one is the best, by the keys of transformers'
+// TrainingArguments.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,11 +20,6 @@ ResumeSource resume_source(const Config& config);
 
 // training.checkpoint_dir, or else output_dir.
 std::string checkpoint_directory(const Config& config);
-
-// Whether a step of a run is one after which save_strategy saves, other than "best".
-bool saves_after(const TrainingOptions& training, int64_t step, int64_t total_steps, int64_t steps_per_epoch);
-// save_steps as steps.
-int64_t steps_between_saves(const TrainingOptions& training, int64_t total_steps);
 
 // Throws ConfigError("RULE; ADVICE") if load_best_model_at_end is true and a checkpoint would have no evaluation.
 void check_evaluated_saves(const TrainingOptions& training, int64_t total_steps);

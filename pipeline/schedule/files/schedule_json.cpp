@@ -61,7 +61,8 @@ void to_json(json& out, const Schedule& schedule) {
 
 Schedule schedule_from_json(const json& json, const std::string& file) try {
   const JsonValue value(json, file);
-  value.require_keys_among({"name", "stages", "microbatches", "stage_of_chunk", "instructions", "first_backward_chunk"});
+  value.require_keys_among(
+      {"name", "stages", "microbatches", "stage_of_chunk", "instructions", "first_backward_chunk"});
   Schedule schedule;
   schedule.name = value.at("name").text();
   schedule.stages = read_int(value.at("stages"));

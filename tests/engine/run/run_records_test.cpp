@@ -52,7 +52,7 @@ TEST_CASE("records that cannot be written are reported once, do not end the run,
   const Config config = parse_config(text, "records test");
   std::ostringstream out;
   RankContext context{.world = make_local_world(), .device_world = nullptr, .out = &out};
-  RunRecords records(config, context, 100);
+  RunRecords records(config, context, {.total = 100, .per_epoch = 100});
   records.open(config);
   const auto step = [&](int64_t number) { records.step({.step = number, .loss = 1}); };
   step(1);
@@ -88,7 +88,7 @@ TEST_CASE("ranks without a console record nothing") {
     "training": {"global_batch_size": 1}, "output_dir": "/nonexistent/directory"})",
                                      "records test");
   RankContext context{.world = make_local_world(), .device_world = nullptr};
-  RunRecords records(config, context, 1);
+  RunRecords records(config, context, {.total = 1, .per_epoch = 1});
   records.open(config);
   records.step({.step = 1});
   records.finish();

@@ -26,10 +26,20 @@ TEST_CASE("each checkpoint has an evaluation if the best one is to be found") {
   CHECK_THAT(mistake(0.25, -1), !Contains("load_best_model_at_end"));
   TrainingOptions training;
   training.load_best_model_at_end = true;
+  training.eval_strategy = EvalStrategy::steps;
   training.save_steps = 0.25;
   training.eval_steps = 4;
   CHECK_NOTHROW(check_evaluated_saves(training, 32));
   CHECK_THROWS_AS(check_evaluated_saves(training, 20), ConfigError);
+}
+
+TEST_CASE("numbers of steps are whole, or shares below 1") {
+  for (const char* key : {"save_steps", "logging_steps", "eval_steps"}) {
+    const json strategy = {{"eval_strategy", "steps"}, {key, 2.5}};
+    CHECK_THAT(mistake_in(strategy), Contains(key) && Contains("must be a whole number of steps") && Contains("use 2"));
+    for (const double value : {3.0, 0.25})
+      CHECK_THAT(mistake_in({{"eval_strategy", "steps"}, {key, value}}), !Contains("whole number"));
+  }
 }
 
 TEST_CASE("true in quotes is not a checkpoint's name") {

@@ -1,0 +1,73 @@
+#include "engine/config/rules/run_steps.h"
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "engine/config/config.h"
+
+#include "tests/catch.h"
+
+namespace shardline::run_steps_test {
+namespace {
+
+using nlohmann::json;
+using Steps = std::vector<int64_t>;
+
+constexpr RunSteps kRun = {.total = 10, .per_epoch = 4};
+
+TrainingOptions options(const json& training) {
+  const json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
+                     {"data", {{"train", "text.txt"}, {"validation", "text.txt"}, {"tokenizer", "bytes"}}},
+                     {"training", training},
+                     {"output_dir", "out"}};
+  return parse_config(file.dump(), "run.json").training;
+}
+
+template <class Due>
+Steps due_steps(const json& training, const Due& due) {
+  Steps steps;
+  for (int64_t step = 1; step <= kRun.total; ++step)
+    if (due(options(training), step, kRun)) steps.push_back(step);
+  return steps;
+}
+
+}  // namespace
+
+TEST_CASE("lines are logged every few steps, at a share of all, after epochs, or never") {
+  const auto between = [](const json& training) { return steps_between_logs(options(training), kRun); };
+  CHECK(between(json::object()) == 500);
+  CHECK(between({{"logging_steps", 3}}) == 3);
+  CHECK(between({{"logging_steps", 0.25}}) == 3);  // rounded up
+  CHECK(between({{"logging_steps", 1e-6}}) == 1);
+  CHECK(between({{"logging_strategy", "epoch"}}) == 4);
+  CHECK(between({{"logging_strategy", "no"}}) == 0);
+}
+
+TEST_CASE("evaluations come as eval_strategy says, and after the last step") {
+  const auto evaluated = [](const json& training) { return due_steps(training, evaluates_after); };
+  CHECK(evaluated({{"eval_strategy", "no"}}).empty());
+  CHECK(evaluated({{"eval_strategy", "no"}, {"do_eval", true}}) == Steps{10});
+  CHECK(evaluated({{"eval_strategy", "steps"}, {"eval_steps", 4}}) == Steps{4, 8, 10});
+  CHECK(evaluated({{"eval_strategy", "steps"}, {"eval_steps", 0.5}}) == Steps{5, 10});
+  CHECK(evaluated({{"eval_strategy", "steps"}, {"logging_steps", 0.3}}) == Steps{3, 6, 9, 10});
+  CHECK(evaluated({{"eval_strategy", "epoch"}}) == Steps{4, 8, 10});
+}
+
+TEST_CASE("eval_delay counts steps, or epochs of eval_strategy epoch") {
+  const auto evaluated = [](const json& training) { return due_steps(training, evaluates_after); };
+  CHECK(evaluated({{"eval_strategy", "steps"}, {"eval_steps", 4}, {"eval_delay", 4}}) == Steps{4, 8, 10});
+  CHECK(evaluated({{"eval_strategy", "steps"}, {"eval_steps", 4}, {"eval_delay", 5}}) == Steps{8, 10});
+  CHECK(evaluated({{"eval_strategy", "steps"}, {"eval_steps", 4}, {"eval_delay", 11}}).empty());
+  CHECK(evaluated({{"eval_strategy", "epoch"}, {"eval_delay", 2}}) == Steps{8, 10});
+  CHECK(evaluated({{"eval_strategy", "epoch"}, {"eval_delay", 2.5}}) == Steps{10});
+}
+
+TEST_CASE("checkpoints come as save_strategy says, and after the last step") {
+  const auto saved = [](const json& training) { return due_steps(training, saves_after); };
+  CHECK(saved({{"save_steps", 4}}) == Steps{4, 8, 10});
+  CHECK(saved({{"save_steps", 0.15}}) == Steps{2, 4, 6, 8, 10});
+  CHECK(saved({{"save_strategy", "epoch"}}) == Steps{4, 8, 10});
+  CHECK(saved({{"save_strategy", "no"}}).empty());
+}
+
+}  // namespace shardline::run_steps_test
