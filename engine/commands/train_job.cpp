@@ -385,13 +385,14 @@ void train_job(const Config& written, RankContext& context) {
 void check_evaluate(const Config& config) {
   require_weights(config);
   require_validation(config);
-  check_validation_data(config, plan_model(config, configured_world_size(config)));
+  const Config used = in_evaluation_precision(config);
+  check_validation_data(used, plan_model(used, configured_world_size(used)));
 }
 
 void evaluate_job(const Config& written, RankContext& context) {
   require_weights(written);
   require_validation(written);
-  const Config config = completed_config(written, *context.world);
+  const Config config = completed_config(in_evaluation_precision(written), *context.world);
   JobParts parts = make_parts(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
   LossTerm loss;

@@ -56,8 +56,10 @@ class PrecisionTest(harness.ProgramTest):
         self.assertEqual(memory[1]["optimizer"], 1.5 * memory[0]["optimizer"])  # and the masters
         self.assertLess(memory[1]["activations"], 0.6 * memory[0]["activations"])
         data = {"validation": "text.txt"}
+        full = {"bf16_full_eval": True}, {"fp16_full_eval": True}, {"fp16": True, "bf16_full_eval": True}
         losses = [json.loads(self.expect(0, "eval", self.config(data=data, training=keys, model={"init": "random"})).out.splitlines()[-1])
-                  for keys in ({}, HALF["bf16"], HALF["fp16"])]
+                  for keys in ({}, HALF["bf16"], HALF["fp16"], *full)]
+        self.assertEqual(losses[3:], [losses[1], losses[2], losses[1]])
         self.assertNotEqual(losses[0]["eval_loss"], losses[1]["eval_loss"])
         for loss in losses[1:]:
             self.assertAlmostEqual(loss["eval_loss"], losses[0]["eval_loss"], delta=0.01)

@@ -84,9 +84,10 @@ struct TrainingOptions {
   std::optional<bool> greater_is_better;             // unset: false for the metrics that exist
   std::optional<int> max_run_seconds;                // after which a run stops and saves; unset: none
   std::int64_t seed = 42;
-  std::optional<std::int64_t> data_seed;    // unset: seed
-  bool dataloader_drop_last = false;        // leave out the short last batch of an epoch
-  bool bf16 = false, fp16 = false;          // see engine/config/rules/precision_rules.h, also for the next keys
+  std::optional<std::int64_t> data_seed;  // unset: seed
+  bool dataloader_drop_last = false;      // leave out the short last batch of an epoch
+  bool bf16 = false, fp16 = false;        // see engine/config/rules/precision_rules.h, also for the next keys
+  bool bf16_full_eval = false, fp16_full_eval = false;
   bool fp32_residual_addition = false;      // half precision: residuals are added in fp32
   bool attention_in_fp32 = false;           // half precision: attention is computed in fp32
   bool query_key_layer_scaling = false;     // fp16: scores are divided by the layer's number until the softmax

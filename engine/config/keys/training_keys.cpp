@@ -139,7 +139,6 @@ std::vector<Key> recompute_keys() {
 }
 
 std::vector<Key> precision_and_memory_keys() {
-  const std::string evaluated = "leave it out: evaluation uses the precision of training";
   const std::string mesh = "use smp_options";
   const JsonType optional_text = or_null(json_text());
   return {
@@ -161,8 +160,10 @@ std::vector<Key> precision_and_memory_keys() {
       honoured("query_key_layer_scaling", training_section, &Training::query_key_layer_scaling, json_boolean(),
                "fp16: products of queries and keys are divided by the block's number (from 1) before they are stored, "
                "and multiplied by it in the softmax."),
-      not_yet("bf16_full_eval", false, "Evaluate in bfloat16 although training runs in fp32.", evaluated),
-      not_yet("fp16_full_eval", false, "Evaluate in float16 although training runs in fp32.", evaluated),
+      honoured("bf16_full_eval", training_section, &Training::bf16_full_eval, json_boolean(),
+               "`shardline eval` runs in bfloat16, whatever training runs in. As in transformers, evaluations during "
+               "training keep the precision of training."),
+      honoured("fp16_full_eval", training_section, &Training::fp16_full_eval, json_boolean(), "The same in float16."),
       honoured("tf32", training_section, &Training::tf32, json_boolean(),
                "GPUs: matrix products of fp32 values round them to TF32 (10 bits of mantissa) and add in fp32. Unset: "
                "false. true is refused without a GPU; see [precision](precision.md#tf32)."),

@@ -109,6 +109,11 @@ void check_determinism(const Config& config, const Complaint& complain) {
 void check_precision(const Config& config, const Complaint& complain) {
   const TrainingOptions& training = config.training;
   if (training.bf16 && training.fp16) complain("training.fp16", "contradicts bf16", "keep one of them");
+  if (training.bf16_full_eval && training.fp16_full_eval)
+    complain("training.fp16_full_eval", "contradicts bf16_full_eval", "keep one of them");
+  if ((training.bf16_full_eval || training.fp16_full_eval) && config.runtime.dtype == FullType::float64)
+    complain(training.bf16_full_eval ? "training.bf16_full_eval" : "training.fp16_full_eval",
+             "contradicts runtime.dtype \"float64\"", "keep one of them");
   if ((training.bf16 || training.fp16) && config.runtime.dtype == FullType::float64)
     complain(training.bf16 ? "training.bf16" : "training.fp16", "contradicts runtime.dtype \"float64\"",
              "keep one of them");

@@ -56,6 +56,15 @@ std::string describe_numbers(const Config& config) {
   return cat(text, ", loss scale ", scale.dynamic ? "from " : "", scale.initial);
 }
 
+Config in_evaluation_precision(Config config) {
+  TrainingOptions& training = config.training;
+  if (training.bf16_full_eval || training.fp16_full_eval) {
+    training.bf16 = training.bf16_full_eval;
+    training.fp16 = training.fp16_full_eval;
+  }
+  return config;
+}
+
 LossScaleOptions loss_scale_options(const TrainingOptions& training) {
   LossScaleOptions options;
   if (training.static_loss_scale) {

@@ -7,7 +7,8 @@ namespace shardline {
 namespace {
 
 int64_t whole_steps(double steps_or_share, int64_t total_steps) {
-  const double steps = steps_or_share < 1 ? std::ceil(steps_or_share * static_cast<double>(total_steps)) : steps_or_share;
+  const double steps =
+      steps_or_share < 1 ? std::ceil(steps_or_share * static_cast<double>(total_steps)) : steps_or_share;
   return std::max<int64_t>(1, static_cast<int64_t>(steps));
 }
 
@@ -57,7 +58,8 @@ int64_t steps_between_saves(const TrainingOptions& t, const RunSteps& run) {
 bool evaluates_after(const TrainingOptions& t, int64_t step, const RunSteps& run) {
   if (t.eval_strategy == EvalStrategy::no) return t.do_eval && step == run.total;
   const bool by_epochs = t.eval_strategy == EvalStrategy::epoch;
-  const double done = by_epochs ? static_cast<double>(step) / static_cast<double>(run.per_epoch) : static_cast<double>(step);
+  const double done =
+      by_epochs ? static_cast<double>(step) / static_cast<double>(run.per_epoch) : static_cast<double>(step);
   return done >= t.eval_delay && (is_multiple(step, steps_between_evaluations(t, run)) || step == run.total);
 }
 
