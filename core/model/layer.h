@@ -78,6 +78,7 @@ struct MicrobatchContext {
   uint64_t seed = 0;                        // of the dropout masks
   int64_t step = 0;                         // optimizer step, keys the dropout masks
   double loss_scale = 1;                    // factor of a loss sum before backward: 1 / weight of the whole step
+  double label_smoothing = 0;               // share of a label's probability that all words get in equal parts
   WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
   KvCache* cache = nullptr;                 // of this layer, in generation
   bool recompute_attention = false;         // the attention core keeps only its input and is recomputed in backward

@@ -31,6 +31,7 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
                    {"/training/weight_decay", t.weight_decay},
                    {"/training/no_decay_patterns", patterns(t.no_decay_patterns)},
                    {"/training/trainable", patterns(t.trainable)},
+                   {"/training/label_smoothing_factor", t.label_smoothing_factor},
                    {"/training/adam_beta1", t.adam_beta1},
                    {"/training/adam_beta2", t.adam_beta2},
                    {"/training/adam_epsilon", t.adam_epsilon},

@@ -133,7 +133,11 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
   // Every rank runs its stage's list; gradients are reduced over the replicas during the backward pass.
   const uint64_t seed = config_.training.seed;
   last_run_ = executor_.run(plan_.train, microbatches,
-                            {.mode = Mode::train, .seed = seed, .step = step, .loss_scale = loss_scale() / weight});
+                            {.mode = Mode::train,
+                             .seed = seed,
+                             .step = step,
+                             .loss_scale = loss_scale() / weight,
+                             .label_smoothing = config_.training.label_smoothing_factor});
   set_flight_instruction("finishing the gradients");
   parameters_.finish_gradients();
   gradients_complete_ = seconds_now();
@@ -231,7 +235,9 @@ LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
   for (int64_t step = 0; step < steps; ++step) {
     std::vector<Microbatch> microbatches;
     samples += read_microbatches(data, step, plan_.forward.microbatches, microbatches).samples;
-    const LossTerm loss = total_loss(executor_.run(plan_.forward, microbatches, {.mode = Mode::evaluate}));
+    const double smoothing = config_.training.label_smoothing_factor;
+    const LossTerm loss =
+        total_loss(executor_.run(plan_.forward, microbatches, {.mode = Mode::evaluate, .label_smoothing = smoothing}));
     total.sum += loss.sum;
     total.weight += loss.weight;
   }

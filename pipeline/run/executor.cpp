@@ -109,7 +109,8 @@ MicrobatchContext Executor::context_of(const Pass& pass) const {
           .mode = settings_.mode,
           .seed = settings_.seed,
           .step = settings_.step,
-          .loss_scale = settings_.loss_scale};
+          .loss_scale = settings_.loss_scale,
+          .label_smoothing = settings_.label_smoothing};
 }
 
 void Executor::forward(const Pass& pass) {

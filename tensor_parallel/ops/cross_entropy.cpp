@@ -25,10 +25,30 @@
 namespace shardline {
 namespace {
 
-// Every row's log of the sum of exponentials over the whole vocabulary, and the logit of its label.
+// Labels whose probability is 1 - share for the label itself and share / words for each word (Szegedy et al. 2016,
+// arXiv 1512.00567, section 7).
+struct Smoothing {
+  double share;
+  double words;  // of the whole vocabulary
+
+  // The share of the logit that a row's labels expect on this rank: of its label, and of its words.
+  at::Tensor expected(const at::Tensor& logits, const at::Tensor& target) const {
+    return share == 0 ? target : target * (1 - share) + logits.sum(1, false, target.scalar_type()) * (share / words);
+  }
+  // logits: the gradients for labels without smoothing, times each row's weight.
+  void add_to_gradient(const at::Tensor& logits, const at::Tensor& label, const at::Tensor& weight) const {
+    if (share == 0 || logits.numel() == 0) return;
+    const auto scaled = (weight * share).to(logits.scalar_type()).unsqueeze(1), place = label.unsqueeze(1);
+    logits.sub_((weight * (share / words)).to(logits.scalar_type()).unsqueeze(1));
+    logits.scatter_add_(1, place.clamp_min(0), at::where(place >= 0, scaled, 0));
+  }
+};
+
+// Every row's log of the sum of exponentials over the whole vocabulary, and the logit that its labels expect.
 std::pair<at::Tensor, at::Tensor> whole_stats(const TensorParallel& tp, const at::Tensor& logits,
-                                              const at::Tensor& label) {
-  auto [largest, sum, target] = cross_entropy_stats(logits, label);
+                                              const at::Tensor& label, const Smoothing& smoothing) {
+  auto [largest, sum, label_logit] = cross_entropy_stats(logits, label);
+  const auto target = smoothing.expected(logits, label_logit);
   if (tp.size() == 1) return {largest + sum.log(), target};
   const auto all = gather_to_all(*tp.comm, at::stack({largest, sum, target}));  // [T, 3, rows]
   const auto all_largest = all.select(1, 0);
@@ -78,18 +98,22 @@ at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, co
   const auto valid = label != kNoLabel;
   const auto local_label = at::where(valid, label - first_word, int64_t{-1});
   const auto sums = at::zeros({2}, valid.options().dtype(at::kDouble));
+  const Smoothing smoothing{context.label_smoothing, static_cast<double>(w.spec->shape[0])};
   for (int64_t first = 0, rows; first < part.tokens; first += rows) {
     rows = std::min(all_logits.size(0), part.tokens - first);
     const auto x = part.input.narrow(0, first, rows), logits = all_logits.narrow(0, 0, rows);
     const auto block_label = local_label.narrow(0, first, rows), block_valid = valid.narrow(0, first, rows);
     linear_forward_out(logits, x, w.value, b ? b->value : at::Tensor());
-    if (!at_once(part, logits, block_label, sums, dx.defined() ? std::optional(context.loss_scale) : std::nullopt)) {
-      const auto [log_sum_exp, target] = whole_stats(part.words, logits, block_label);
+    const auto gradient_scale = dx.defined() ? std::optional(context.loss_scale) : std::nullopt;
+    if (smoothing.share > 0 || !at_once(part, logits, block_label, sums, gradient_scale)) {
+      const auto [log_sum_exp, target] = whole_stats(part.words, logits, block_label, smoothing);
       sums[0].add_(at::where(block_valid, log_sum_exp - target, 0.0).to(at::kDouble).sum());
       sums[1].add_(block_valid.sum());
-      if (dx.defined())
-        cross_entropy_gradient_(logits, block_label, log_sum_exp,
-                                block_valid.to(log_sum_exp.scalar_type()) * context.loss_scale);
+      if (dx.defined()) {
+        const auto weight = block_valid.to(log_sum_exp.scalar_type()) * context.loss_scale;
+        cross_entropy_gradient_(logits, block_label, log_sum_exp, weight);
+        smoothing.add_to_gradient(logits, block_label, weight);
+      }
     }
     if (!dx.defined()) continue;
     linear_input_gradient_out(dx.narrow(0, first, rows), logits, w.value, false);

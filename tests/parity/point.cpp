@@ -40,10 +40,11 @@ const std::map<std::string, std::vector<std::string>> kTrained = {
 std::string Point::name() const {
   return cat("D", d, " P", p, " T", t, " ", placement, " ", optimize, " ", pipeline, " m", microbatches, " a",
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
-             short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
-             offload == "off" ? "" : cat(" offload ", offload), states_on_host ? " states on the host" : "",
-             sharding == "none" ? "" : " " + sharding, units == "split" ? "" : " " + units, ", ",
-             model == "gpt2" ? "" : model + " ", shape, trained == "all" ? "" : cat(", trained: ", trained),
+             short_batch ? " short" : "", ignored ? " ignored" : "", smoothing ? " smoothed" : "",
+             checkpointing == "none" ? "" : " " + checkpointing, offload == "off" ? "" : cat(" offload ", offload),
+             states_on_host ? " states on the host" : "", sharding == "none" ? "" : " " + sharding,
+             units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ", shape,
+             trained == "all" ? "" : cat(", trained: ", trained),
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
                                   : " " + dtype,
@@ -60,8 +61,8 @@ int Point::chunks_per_stage() const {
 }
 
 std::string Point::reference_key() const {
-  return cat(dtype, " ", model, " ", shape, " ", trained, " ", global_batch, dropout, tied, short_batch, ignored, " ",
-             optim, " ", steps);
+  return cat(dtype, " ", model, " ", shape, " ", trained, " ", global_batch, dropout, tied, short_batch, ignored,
+             smoothing, " ", optim, " ", steps);
 }
 
 Point Point::reference() const {
@@ -70,6 +71,7 @@ Point Point::reference() const {
           .tied = tied,
           .short_batch = short_batch,
           .ignored = ignored,
+          .smoothing = smoothing,
           .model = model,
           .shape = shape,
           .trained = trained,

@@ -23,6 +23,7 @@ struct Point {
   bool dropout = false, tied = true;
   bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty
   bool ignored = false;      // some labels do not count
+  bool smoothing = false;    // of labels, by 0.1
   std::string checkpointing = "none";
   std::string offload = "off";  // or an offload_scope
   bool states_on_host = false;  // of accelerators

@@ -98,6 +98,7 @@ Config run_config(const Point& point) {
                  {"max_grad_norm", 1.0},
                  {"optim", point.optim},
                  {"trainable", trained_patterns(point)},
+                 {"label_smoothing_factor", point.smoothing ? 0.1 : 0.0},
                  {"optim_args", point.optim == "sgd" ? json("momentum=0.9") : json()},
                  {"seed", 1234}}},
                {"smp_options",

@@ -5,7 +5,8 @@ transformers 5.23). Without names, all of it again.
     golden/RUN/gradients   the complete gradient of step 1, written like a model: by Hugging Face's names. Computed in
                            float64, stored in float32.
     golden/RUN/run.json    the case, config keys laid over the model's, patterns of the trained parameters (none: all),
-                           token ids of ten steps, and per dtype the losses and gradient norms of ten AdamW steps
+                           label smoothing, token ids of ten steps, and per dtype the losses and gradient norms of ten
+                           AdamW steps
     golden/RUN/logits.safetensors   "length_N": logits at the last position of the first N tokens, of step 1's first
                            three samples, before any step
 
@@ -21,6 +22,7 @@ import types
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.trainer_pt_utils import LabelSmoother
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 STEPS, BATCH, SEQUENCE = 10, 6, 17
@@ -56,9 +58,11 @@ RUNS = {"tied": ("tied", {}), "options": ("options", {}), "old": ("old", {}),
         "relu": ("options", {"activation_function": "relu"}), "silu": ("options", {"activation_function": "silu"}),
         "tanh": ("options", {"activation_function": "tanh"}), "gptj": ("gptj", {}), "gptj_options": ("gptj_options", {}),
         "gptj_old": ("gptj_old", {}), "gpt_neo": ("gpt_neo", {}), "gpt_neo_options": ("gpt_neo_options", {}),
-        "tied_frozen": ("tied", {}), "gptj_frozen": ("gptj_options", {})}
-# Shell patterns of the parameters that a run trains; all others are frozen.
+        "tied_frozen": ("tied", {}), "gptj_frozen": ("gptj_options", {}), "tied_smoothed": ("tied", {})}
+# Of the runs that differ in their training: shell patterns of the parameters that are trained, if not all are, and the
+# label smoothing.
 TRAINABLE = {"tied_frozen": ["transformer.h.3.*", "transformer.ln_f.*"], "gptj_frozen": ["*.attn.*", "lm_head.bias"]}
+LABEL_SMOOTHING = {"tied_smoothed": 0.1}
 
 
 def write_json(path, value):
@@ -141,15 +145,19 @@ def make_model(case):
         age(directory, config)
 
 
-def loss_of(model, ids):
-    """The model's own loss, but in its own dtype: transformers computes it in float32."""
+def loss_of(model, ids, smoothing):
+    """The loss of transformers' Trainer, but in the model's dtype: transformers computes it in float32."""
     if model.dtype == torch.float32:
-        return model(input_ids=ids, labels=ids, use_cache=False).loss
+        outputs = model(input_ids=ids, labels=ids, use_cache=False)
+        if smoothing == 0:
+            return outputs.loss
+        return LabelSmoother(epsilon=smoothing)(outputs, ids, shift_labels=True)
     logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
-    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1),
+                                             label_smoothing=smoothing)
 
 
-def train(case, overrides, trainable, batches, dtype):
+def train(case, overrides, trainable, smoothing, batches, dtype):
     """Gradients of step 1, losses and norms, and logits before the first step."""
     model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / case / "model", dtype=dtype, **overrides)
     assert model.dtype == dtype
@@ -167,7 +175,7 @@ def train(case, overrides, trainable, batches, dtype):
                                   lr=1e-3, fused=True)
     losses, norms, gradients = [], [], {}
     for ids in batches:
-        loss = loss_of(model, ids)
+        loss = loss_of(model, ids, smoothing)
         loss.backward()
         gradients = gradients or {n: p.grad.clone() for n, p in named}
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
@@ -181,14 +189,16 @@ def make_run(name, case, overrides):
     out = GOLDEN / name
     (out / "gradients").mkdir(parents=True, exist_ok=True)
     batches = torch.randint(CASES[case]["vocab_size"], (STEPS, BATCH, SEQUENCE), generator=torch.Generator().manual_seed(3))
-    trainable = TRAINABLE.get(name, [])
-    gradients, logits, losses, norms = train(case, overrides, trainable, batches, torch.float64)
-    single, single_logits, single_losses, single_norms = train(case, overrides, trainable, batches, torch.float32)
+    trainable, smoothing = TRAINABLE.get(name, []), LABEL_SMOOTHING.get(name, 0.0)
+    gradients, logits, losses, norms = train(case, overrides, trainable, smoothing, batches, torch.float64)
+    single, single_logits, single_losses, single_norms = train(case, overrides, trainable, smoothing, batches,
+                                                                torch.float32)
     save_file({n: g.float().contiguous() for n, g in gradients.items()}, out / "gradients" / "model.safetensors")
     shutil.copy(GOLDEN / case / "model" / "config.json", out / "gradients")
     save_file({n: t.float() for n, t in logits.items()}, out / "logits.safetensors")
     write_json(out / "run.json", {
-        "case": case, "config": overrides, "trainable": trainable, "tokens": batches.tolist(),
+        "case": case, "config": overrides, "trainable": trainable,
+        "label_smoothing": smoothing, "tokens": batches.tolist(),
         "float64": {"losses": losses, "grad_norms": norms},
         "float32": {"losses": single_losses, "grad_norms": single_norms}})
     worst = max(((single[n] - g).abs().max() / g.abs().max()).item() for n, g in gradients.items())

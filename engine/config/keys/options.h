@@ -62,6 +62,7 @@ struct TrainingOptions {
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;   // limit of the L2 norm over the whole model; 0: no clipping
   double max_grad_value = 0.0;  // limit of each element, after max_grad_norm; 0: no clipping
+  double label_smoothing_factor = 0;
   LoggingStrategy logging_strategy = LoggingStrategy::steps;  // of console lines; metrics.jsonl has every step
   double logging_steps = 500;  // see engine/config/rules/run_steps.h, also for the next keys
   bool logging_first_step = false;

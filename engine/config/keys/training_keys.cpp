@@ -100,8 +100,9 @@ std::vector<Key> optimization_keys() {
       honoured("max_grad_value", training_section, &Training::max_grad_value, json_number(0),
                "Ours: each element of the gradients is limited to plus or minus this value, after clipping by "
                "max_grad_norm; 0: no limit. For this limit alone, set max_grad_norm to 0."),
-      not_yet("label_smoothing_factor", 0.0, "Share of the target probability given to the other classes.",
-              "leave it out"),
+      honoured("label_smoothing_factor", training_section, &Training::label_smoothing_factor, json_number(0, 1),
+               "Share of a label's probability that all words of the vocabulary get in equal parts, in training and "
+               "evaluation."),
       not_yet("neftune_noise_alpha", nullptr, "Noise added to embeddings.", "leave it out"),
       honoured(
           "trainable", training_section, &Training::trainable, json_texts(),

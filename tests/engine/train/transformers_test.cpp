@@ -49,7 +49,8 @@ Config run_config(const json& run, const Layout& layout) {
         {"lr_scheduler_type", "constant"},
         {"weight_decay", 0.1},
         {"max_grad_norm", 1.0},
-        {"trainable", run.value("trainable", json::array())}}},
+        {"trainable", run.value("trainable", json::array())},
+        {"label_smoothing_factor", run.value("label_smoothing", 0.0)}}},
       {"smp_options",
        {{"pipeline_parallel_degree", layout.p},
         {"tensor_parallel_degree", layout.t},
@@ -171,8 +172,8 @@ TEST_CASE("every layout trains as transformers does", "[transformers]") {
     for (const auto& layout : kLayouts) check_run(name, layout);
 }
 
-TEST_CASE("a model with frozen parameters trains as in transformers", "[transformers]") {
-  for (const char* name : {"tied_frozen", "gptj_frozen"}) {
+TEST_CASE("frozen parameters and smoothed labels train as in transformers", "[transformers]") {
+  for (const char* name : {"tied_frozen", "gptj_frozen", "tied_smoothed"}) {
     for (const auto& layout : kLayouts) check_run(name, layout);
     check_run(name, {1, 1, 1, "speed", "float64"});
     check_run(name, {2, 2, 2, "memory", "float64"});

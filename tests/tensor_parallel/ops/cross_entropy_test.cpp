@@ -49,15 +49,15 @@ Problem with_bias(Problem p) {
 }
 
 // Against at::cross_entropy on whole logits: loss, weight, gradients, and the loss of an evaluation.
-void check(const Problem& p, int ranks, bool sequence_parallel) {
-  CAPTURE(ranks, sequence_parallel, p.labels.size(0), p.labels.size(1), p.words.shape[0], p.words.split_dim,
+void check(const Problem& p, int ranks, bool sequence_parallel, double smoothing = 0) {
+  CAPTURE(ranks, sequence_parallel, smoothing, p.labels.size(0), p.labels.size(1), p.words.shape[0], p.words.split_dim,
           p.b.defined());
   const auto x = p.x.detach().clone().requires_grad_(true), w = p.w.detach().clone().requires_grad_(true);
   const auto b = (p.b.defined() ? p.b : at::zeros(p.bias.shape, at::kDouble)).detach().clone().requires_grad_(true);
   const auto logits = (at::matmul(x, w.t()) + b).view({p.labels.size(0), p.labels.size(1), -1});
   const auto label = p.labels.narrow(1, 1, p.labels.size(1) - 1).reshape({-1});
   const auto sum = at::cross_entropy_loss(logits.narrow(1, 0, p.labels.size(1) - 1).reshape({-1, p.words.shape[0]}),
-                                          label, {}, at::Reduction::Sum);
+                                          label, {}, at::Reduction::Sum, kNoLabel, smoothing);
   constexpr double kScale = 0.25;
   torch::autograd::backward({sum * kScale});
 
@@ -69,10 +69,10 @@ void check(const Problem& p, int ranks, bool sequence_parallel) {
     const int64_t first = p.words.split(tp.rank(), ranks).begin;
     const auto local = slice_rows(tp, p.x).detach().requires_grad_(true);
     const Microbatch batch = p.batch();
-    MicrobatchContext train{.batch = &batch, .mode = Mode::train, .loss_scale = kScale};
+    MicrobatchContext train{.batch = &batch, .mode = Mode::train, .loss_scale = kScale, .label_smoothing = smoothing};
     const auto loss = head_cross_entropy(tp, local, mine, added, first, train);
     torch::autograd::backward({loss});
-    MicrobatchContext evaluate{.batch = &batch, .mode = Mode::evaluate};
+    MicrobatchContext evaluate{.batch = &batch, .mode = Mode::evaluate, .label_smoothing = smoothing};
     if (sequence_parallel && p.words.split_dim < 0) {  // each has its rows' part
       comm.all_reduce(mine.grad)->wait();
       if (added) comm.all_reduce(bias.grad)->wait();
@@ -115,6 +115,17 @@ TEST_CASE("labels of -100 count nowhere") {
     p.labels[3].narrow(0, 0, 5).fill_(-100);
     for (int ranks : {1, 3}) check(p, ranks, true);
   }
+}
+
+TEST_CASE("smoothed labels are those of at::cross_entropy") {
+  for (int ranks : {1, 2, 4})
+    for (bool split : {true, false}) {
+      Problem p = with_bias(problem(3, 121, 13, split));
+      p.labels[1].narrow(0, 7, 5).fill_(-100);
+      check(p, ranks, true, 0.1);
+      check(problem(1, 3, 3, split), ranks, false, 0.3);  // a rank without words
+      check(problem(2, 9, 7, split), ranks, true, 1);
+    }
 }
 
 TEST_CASE("nothing to predict is a loss of zero over a weight of zero, and no gradient") {
