@@ -113,7 +113,7 @@ Schedule training_schedule(const Layout& layout);
 std::vector<Recompute> recompute_blocks(const ModelSpec& spec, Recompute::What what);
 // The strategies that the layout uses: "none", "each", "group_2, selective".
 std::string recompute_text(const Layout& layout);
-// "none", "checkpointed" or "all", the words of smp_options.offload_scope.
+// Returns "none", or a value of smp_options.offload_scope: "checkpointed" or "all".
 const char* scope_text(const OffloadOptions& offload);
 
 // The conditions in Profile::valid_for that depend on the layout of `workload`.
@@ -133,7 +133,7 @@ int64_t local_elements(const ParamSpec& param, int tensor);
 // Parameters of a layer on the tensor-parallel rank with the most, including tied ones, since each use holds a copy.
 int64_t local_parameters(const LayerSpec& layer, int tensor);
 
-// Those of them that replicas shard.
+// Returns how many of these parameters replicas shard.
 int64_t shared_parameters(const Layout& layout, const LayerSpec& layer);
 
 // Those of units that every T rank holds as a whole and computes only its own rows of: their gradients are reduced over
