@@ -14,6 +14,13 @@ endif()
 if(oldest LESS 80)
   message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES is \"${CMAKE_CUDA_ARCHITECTURES}\"; name compute capabilities from 80 on")
 endif()
+# CMake looks for a compiler in PATH, CUDACXX and CUDA_PATH only.
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(nvcc nvcc HINTS ENV CUDA_PATH PATH_SUFFIXES bin PATHS /usr/local/cuda/bin NO_CACHE)
+  if(nvcc)
+    set(CMAKE_CUDA_COMPILER ${nvcc})
+  endif()
+endif()
 enable_language(CUDA)
 # nvcc 13 takes C++20, but CMake before 3.26 does not know it.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)

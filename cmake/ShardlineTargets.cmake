@@ -1,5 +1,6 @@
 # shardline_library(NAME DEPENDENCY...): a static library of all sources of this folder and its rooms.
-# shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder and its rooms.
+# shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder and its rooms. Most suites
+# wait or use one thread for most of their time; those that do not should get the property PROCESSORS 2.
 # A subfolder with a CMakeLists.txt of its own is not part of either.
 
 # The files below this folder that match PATTERN, without those of subfolders that have a CMakeLists.txt.

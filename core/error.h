@@ -47,7 +47,7 @@ struct InvariantError : Error {
   using Error::Error;
 };
 
-// An error that all ranks throw alike, because it follows from what all of them know: messages name no rank.
+// An error that all ranks throw, because it follows from what all of them know: messages name no rank.
 struct OfAllRanks {
   virtual ~OfAllRanks() = default;
 };

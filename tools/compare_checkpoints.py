@@ -108,6 +108,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     rows = {}
+    os.makedirs(options.directory, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="checkpoints-") as folder:
         programs = Programs(options, pathlib.Path(folder))
         for number in range(options.rounds):

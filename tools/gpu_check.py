@@ -2,7 +2,7 @@
 """The phases of tools/gpu_check.sh. Python's standard library only.
 
 A step runs commands, and is passed, failed, timed out, skipped with a reason, or not run because the phase had no time
-left. Its commands are killed at the step's limit, and the phase goes on. The results of the steps replace their earlier
+left. Its commands are killed at the step's limit, and the phase continues. Results of the steps replace their earlier
 ones in the output file, which is valid JSON after every step. Exit code: 0 if every step passed or was skipped,
 otherwise 1; 2 if the command line is wrong, or the programs or LibTorch are missing.
 """

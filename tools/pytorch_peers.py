@@ -77,7 +77,7 @@ def replica_step(replica, optimizer, options, autocast):
 
 
 def ddp(options, make_optimizer=adamw):
-    """Gradients are all-reduced in buckets while backward goes on."""
+    """Gradients are all-reduced in buckets during the backward pass."""
     model = load_model(options)
     replica = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
     return replica_step(replica, make_optimizer(model.parameters()), options, options.bf16)

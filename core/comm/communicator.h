@@ -5,12 +5,12 @@
 // Promises
 //  - Operations on one communicator match in the order in which they are issued, as do sends and receives of one pair.
 //    All ranks of a group issue the same collectives in the same order; different communicators are independent.
-//  - On CPUs a collective is complete only when every rank has issued it, also on the root of a broadcast. If ranks
+//  - On CPUs a collective is complete only when every rank has issued it, even on the root of a broadcast. If ranks
 //    disagree about kind, operation, root, type or length, all of them get a DistributedError, and so does the receiver
 //    of a message.
 //  - Tensors are contiguous; the caller leaves them alone until it has waited for the Work.
 //  - An operation on tensors of an accelerator begins after the work that this thread has queued on its current stream,
-//    and a wait for it is one of that stream: the host goes on. The stream is the one that the tensors are freed on.
+//    and waiting for it makes that stream wait, not the host. The stream is the one that the tensors are freed on.
 //  - CPU communicators define the order of addition: ascending group rank into an accumulator of at least fp32, each
 //    element summed on one rank and then copied to the others. So all ranks and all CPU implementations get equal bits.
 //  - Every wait has a limit (`timeouts.h`), which starts with the first call of Work::wait: time that a rank computes

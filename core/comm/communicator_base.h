@@ -24,7 +24,7 @@ struct CommRequest {
   CommOp op = CommOp::barrier;
   at::Tensor input;         // undefined for recv and barrier; the output itself for all_reduce and broadcast
   at::Tensor output;        // undefined for send and barrier
-  std::string type, shape;  // of the first of them that is defined: "float32", "[4, 8]"; also when they are let go
+  std::string type, shape;  // of the first of them that is defined: "float32", "[4, 8]"; stay when these are released
   ReduceOp reduce = ReduceOp::sum;
   int peer = -1;          // partner of send and recv, root of broadcast
   uint64_t sequence = 0;  // among this group's collectives, or this pair's sends or receives; equal on all its ranks

@@ -21,7 +21,7 @@ inline bool is_accelerator(const at::Tensor& tensor) {
 }
 
 // While it lives, this thread's meta tensors represent tensors of an accelerator, or of a CPU: those of the run that a
-// dry run (models/graph/dry_run.h) stands for.
+// dry run (models/graph/dry_run.h) represents.
 class RepresentedDevice {
  public:
   explicit RepresentedDevice(bool accelerator);

@@ -1,5 +1,5 @@
 // JSON files made by other programs: model directories, tokenizers, schedules, lines of data. Reading ends at the first
-// mistake, a DataError in the words of core/files/json_reader.h: "FILE: /pointer: rule; got VALUE; what to change".
+// mistake, with a DataError like those of core/files/json_reader.h: "FILE: /pointer: rule; got VALUE; what to change".
 #pragma once
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -33,9 +33,9 @@ class JsonValue {
     return require(json_integer(minimum, maximum)).get<int>();
   }
 
-  // Of an object. A key whose value is null counts as one that is not there.
+  // For objects. A key whose value is null counts as missing.
   bool has(const std::string& key) const;
-  JsonValue at(const std::string& key) const;  // which must be there
+  JsonValue at(const std::string& key) const;  // the key must exist
   bool flag(const std::string& key, bool fallback) const;
   std::string text(const std::string& key, const std::string& fallback) const;
   std::vector<std::pair<std::string, JsonValue>> members() const;

@@ -52,7 +52,7 @@ JsonType or_null(JsonType type);
 // "PLACE: rule; got VALUE; advice", where PLACE is "FILE: /pointer". Without a value or advice their part is left out.
 std::string json_mistake(const std::string& place, const std::string& rule, const nlohmann::json* value,
                          const std::string& advice);
-std::string json_shown(const nlohmann::json& value);  // as it stands in messages: cut where it is long
+std::string json_shown(const nlohmann::json& value);  // as messages show it: shortened if it is long
 std::string json_escaped(const std::string& key);     // as a part of a pointer
 
 }  // namespace shardline

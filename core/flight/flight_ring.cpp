@@ -102,7 +102,7 @@ FlightRing::FlightRing(const Options& options) : path_(options.path), job_(optio
     if (error != 0) {
       const std::string reason = std::strerror(error);
       if (descriptor >= 0) ::close(descriptor);
-      throw RunError(cat("the flight ring file ", path_, " cannot be made: ", reason,
+      throw RunError(cat("the flight ring file ", path_, " cannot be created: ", reason,
                          error == ENOSPC ? "; make room there, or choose another output_dir" : ""));
     }
   }

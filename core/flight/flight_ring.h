@@ -1,6 +1,6 @@
 // The last operations between ranks, in a ring of fixed records. With a path the ring lies in a memory-mapped file, so
 // it can be read after the process was killed (flight_file.h): what every rank was waiting for is the first question
-// about a hang. Tables beside the ring keep facts that the ring would overwrite: the operation that each rank waits
+// about a hang. Tables next to the ring keep facts that it would overwrite: the operation that each rank waits
 // for, the members of each group, how many operations of each kind a rank has begun in it, and the rank's place in its
 // program.
 #pragma once

@@ -7,7 +7,7 @@ namespace shardline {
 
 // Counts the meta tensors that this thread creates during the object's lifetime, each storage once, until they are
 // freed (by the same thread). Their storages have addresses, so that code that checks whether a tensor has memory
-// treats them like others; nobody may read from these. One object at a time in a thread.
+// treats them like others; these addresses must not be read. One object at a time in a thread.
 class MetaBytes {
  public:
   MetaBytes();

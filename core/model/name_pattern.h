@@ -1,9 +1,9 @@
 // The patterns that select layers ("h.3"), units ("h.3.attn") and parameters ("h.3.attn.qkv.weight") by name. They are
 // shell patterns for whole names, as in the tensor-parallel plans of transformers:
-//   *              any text, also none, and dots like any other character: "h.*" selects everything in blocks
+//   *              any text, which may be empty and may contain dots: "h.*" selects everything in blocks
 //   ?              one character
 //   [0-3], [!0-3]  one character that is, or is not, in the set; "[0-12]", meant as a range of numbers, is refused
-// Every other character stands for itself. There are no regular expressions: what looks like one is refused with its
+// Every other character matches itself. There are no regular expressions: what looks like one is refused with its
 // spelling as a shell pattern.
 #pragma once
 #include <iosfwd>
@@ -38,8 +38,8 @@ void from_json(const nlohmann::json& json, NamePattern& pattern);
 void require_match(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
                    const std::string& kind);
 
-// By name: the index of the first pattern that matches it, if any. Throws ConfigError for a pattern that is the first
-// one for no name, with PLACE/INDEX as its place.
+// Returns, for each name, the index of the first pattern that matches it, if any. Throws ConfigError for a pattern that
+// is not the first one for any name, with PLACE/INDEX as its place.
 std::vector<std::optional<size_t>> first_matches(const std::vector<NamePattern>& patterns,
                                                  const std::vector<std::string>& names, const std::string& place,
                                                  const std::string& kind);

@@ -7,7 +7,7 @@
 namespace shardline {
 
 struct HalfOptions {
-  // Of the borders between layers. Unset: that of the values; fp32: residuals are added in fp32.
+  // The type of the borders between layers. Unset: that of the values; fp32: residuals are added in fp32.
   std::optional<c10::ScalarType> border;
   bool attention_in_fp32 = false;
   bool query_key_layer_scaling = false;

@@ -1,4 +1,4 @@
-// The small sums of squares of which the gradient norm consists, on processors and accelerators alike.
+// The small sums of squares of which the gradient norm consists, for processors and accelerators.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// The block of four words that philox.h's streams consist of, for processors and accelerators alike.
+// The block of four words that philox.h's streams consist of, for processors and accelerators.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Writes this rank's blocks of a checkpoint to the disk while training goes on.
+// Writes this rank's blocks of a checkpoint to the disk while training continues.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -15,7 +15,7 @@
 
 namespace shardline {
 
-// A range of a file that exists already, and the pieces of it that get a checksum of their own.
+// A range of an existing file, and the pieces of it that get a checksum of their own.
 struct BlockToWrite {
   std::string path;
   int64_t begin;
@@ -40,7 +40,7 @@ class BackgroundWriter {
   // Call it once for each block when its bytes are complete, in any order and from any thread.
   void ready(size_t block);
   bool is_done() const { return work_->done; }
-  // Bytes that have reached the disk. The number grows while the work goes on, at least once per kMostUnsynced bytes.
+  // Bytes that have reached the disk. The number grows during the work, at least once per kMostUnsynced bytes.
   int64_t written_bytes() const { return work_->written; }
   // Waits until the work is done, with the time limit of a collective (core/comm/timeouts.h), which starts again
   // whenever bytes have arrived on the disk; `arrived` then receives their total. Throws RunError.

@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// Also of a part of a checkpoint. Throws DataError.
+// checkpoint: its directory, or that of a part of it. Throws DataError.
 TrainerState read_trainer_state(const std::string& checkpoint);
 
 // Fills this rank's parts of the optimizer's state. Throws DataError if the checkpoint lacks one of them or it has

@@ -68,7 +68,7 @@ class CheckpointUnion {
   std::vector<std::string> gaps_;
 };
 
-// Collective over `world`: the same for the checkpoint at `path` and its parts beside it, on all stores. If there are
+// Collective over `world`: the same for the checkpoint at `path` and the parts next to it, on all stores. If there are
 // no gaps, the checkpoint becomes complete in every store, and its parts are removed. Returns the gaps.
 std::vector<std::string> complete_checkpoint(const std::string& path, const Stores& stores, Communicator& world,
                                              const LongWork::Show& show = {});

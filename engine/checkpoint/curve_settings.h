@@ -16,7 +16,7 @@ struct CurveFacts {
   nlohmann::json model_config;  // contents of config.json
 };
 
-// By path of the key: {"/training/learning_rate": 5e-05, ...}.
+// Returns the values by the paths of their keys: {"/training/learning_rate": 5e-05, ...}.
 nlohmann::json curve_settings(const Config& config, const CurveFacts& facts);
 
 // A line for each difference: "/training/learning_rate: 5e-05 in the checkpoint, 0.0001 now", and of the model's config

@@ -123,7 +123,7 @@ std::string merge_checkpoint(const std::vector<std::string>& parts, const std::s
   fs::path path = fs::absolute(output).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   if (fs::exists(fs::symlink_status(path, ignored)))
-    throw ConfigError(cat("--output: ", output, " exists already; name a directory that does not"));
+    throw ConfigError(cat("--output: ", output, " already exists; name a directory that does not exist"));
   const Manifest first = read_manifest(parts.front());
   for (const auto& part : parts) require_same_checkpoint(part, read_manifest(part), parts.front(), first);
   const Stores stores = this_host();

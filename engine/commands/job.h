@@ -62,7 +62,7 @@ std::string verified_text(const std::string& path);
 // the output exists, DataError if the parts are not of one checkpoint or if pieces of it are missing or damaged.
 std::string merge_checkpoint(const std::vector<std::string>& parts, const std::string& output);
 
-// `shardline doctor`: what each rank of a training run was doing or does, and why the run ended or does not go on.
+// `shardline doctor`: what each rank of a training run was doing or does, and why the run ended or hangs.
 // Before that, the same for the last run that began its steps, if that is another one. Throws ConfigError if the run
 // has no folder of records, RunError if that is empty, DataError if all records are damaged.
 std::string doctor_text(const std::string& output_dir, bool json);

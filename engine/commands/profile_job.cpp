@@ -29,7 +29,7 @@ std::string profile_text(const Profile& profile) {
                       format_count(layer.forward_flops + layer.backward_flops), bytes(layer.kept_bytes),
                       bytes(layer.border_bytes)});
   std::string text =
-      table({"layer", "parameters", "forward", "backward", "input half", "weight half", "flops", "keeps", "hands on"},
+      table({"layer", "parameters", "forward", "backward", "input half", "weight half", "flops", "keeps", "passes on"},
             layers);
   for (const auto& link : profile.links)
     links.push_back({link.group, std::to_string(link.ranks), link.operation, format_duration(link.seconds.front()),

@@ -181,7 +181,7 @@ std::vector<std::string> notes(const Config& config, bool on_accelerators) {
   if (const auto model = described_model(config.model); model && !model->only_saved.empty()) {
     std::string keys;
     for (const auto& key : model->only_saved) keys += cat(keys.empty() ? "" : ", ", key);
-    lines.push_back(cat("model.config: only the saved config.json has what is said about ", keys));
+    lines.push_back(cat("model.config: these keys have no effect except in the saved config.json: ", keys));
   }
   return lines;
 }

@@ -63,10 +63,10 @@ void write_table(std::ostream& out, const Section& section, Status status) {
 
 constexpr const char* kIntroduction = R"(# Config reference
 
-<!-- Made from engine/config by the tests: run config_tests with SHARDLINE_WRITE_DOCS=1 to make it again. -->
+<!-- Generated from engine/config: run config_tests with SHARDLINE_WRITE_DOCS=1 to regenerate it. -->
 
 A run is described by one JSON file. Reading is strict: an unknown key, a wrong type, a duplicate key or a contradiction
-is an error that gives the place, the value and what to change. All errors in a file are reported together, and nothing
+is an error that shows the place, the value and what to change. All errors in a file are reported together, and nothing
 starts. `--set training.max_steps=10` changes a value before the file is checked; the value is JSON or a bare string. A
 path with slashes, as in `--set /model/config/n_layer=2`, reaches keys whose names contain dots. Paths of files and
 directories are relative to the current directory.
@@ -98,7 +98,7 @@ names, as in the tensor-parallel plans of transformers:
 
 | Pattern | Selects |
 | --- | --- |
-| `*` | any text, also none, and across dots: `*attn`, `h.*.attn`, `*wte*` |
+| `*` | any text, which may be empty and may contain dots: `*attn`, `h.*.attn`, `*wte*` |
 | `?` | one character |
 | `[0-3]`, `[!0-3]` | one character that is, or is not, in the set; `h.[0-9]` and `h.1[0-2]` are blocks 0 to 12 |
 | anything else | itself; a dot is a dot |

@@ -1,4 +1,4 @@
-// How a run goes on when some of its hosts do not answer (mpi_options.elastic).
+// How a run continues when some of its hosts do not answer (mpi_options.elastic).
 #pragma once
 #include <functional>
 #include <string>
@@ -20,7 +20,7 @@ struct FewerHosts {
   std::vector<std::string> hosts, settings;
   std::string why_not_more;  // why a larger number of hosts is not used, a clause for each; empty if all are used
 };
-// The largest number of these hosts, from the first one on, with which the run can go on. settings: for a number of
+// The largest number of these hosts, from the first one on, with which the run can continue. settings: for a number of
 // hosts; check: throws ConfigError for settings with which the run cannot start. Throws ConfigError with all reasons if
 // there are none.
 FewerHosts choose_hosts(const std::vector<std::string>& answering,

@@ -1,5 +1,5 @@
-// Connections between the launcher and its ranks that show whether the other side is there. After a greeting they carry
-// no data.
+// Connections between the launcher and its ranks that show whether the other side is alive. After a greeting they
+// carry no data.
 //
 // mpirun notices a lost host late or never, and ranks that it can no longer reach would live on. So every rank holds a
 // TCP connection to the launcher. The kernels of both hosts probe it, whatever the processes do or whether they are
@@ -25,7 +25,7 @@ class Lifelines {
   // The value of kLifelineVariable for the ranks.
   std::string address() const;
 
-  // Accepts ranks that connect and notices those that have gone; does not wait.
+  // Accepts ranks that connect and notices those that have ended; does not wait.
   void attend();
   int connected() const;
   // Hosts that did not answer within the limit. A rank that ends is not silent: its host closes the connection.

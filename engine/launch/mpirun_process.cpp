@@ -208,7 +208,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   const bool was_hurried = stop_requests() > 1;  // whatever happens then is the user's wish
   if (end.out_of_time)
     end.failure =
-        cat("error: mpirun has started no rank within ", limit.time.count() / 1000.0, " s", limit.advice(), '\n');
+        cat("error: mpirun did not start a rank within ", limit.time.count() / 1000.0, " s", limit.advice(), '\n');
   else if (!silent.empty() && !was_hurried)
     end.failure = cat("error: ", host_list(silent), silent.size() > 1 ? " have" : " has", " not answered for ",
                       host_timeout.count(), " s (mpi_options.host_timeout)\n");

@@ -59,7 +59,7 @@ std::string missing_hosts(const Config& config) {
     if (std::ranges::find(answering, host) == answering.end()) missing.push_back(host);
   if (missing.empty() || stop_requests() > 0) return "";
   return cat("error: mpirun cannot start a program on ", host_list(missing),
-             "; check that it can be reached from here without a password, or take it out of mpi_options.hosts\n");
+             "; check that it can be reached from here without a password, or remove it from mpi_options.hosts\n");
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ class Attempts {
       }
       log_ << "attempt " << restarts.attempts() + 1 << " of at most " << config_.mpi.max_restarts + 1
            << (continues() ? " continues from the newest intact checkpoint in " + checkpoint_directory(config_)
-                           : " starts as the first one did: no checkpoint is known to be saved")
+                           : " starts as the first one did: no checkpoint is known to have been saved")
            << std::endl;
     }
   }

@@ -17,7 +17,7 @@ struct TrainingJob {
 struct TrainingJobs {
   TrainingJob first;
   bool leaves_open;  // whether the user's config has "auto"
-  // The job with further settings, as for --set; "auto" is chosen again. Throws ConfigError, or what else check_train
+  // The job with further settings, as for --set; "auto" is chosen again. Throws ConfigError, or whatever check_train
   // throws, if it cannot start.
   std::function<TrainingJob(const std::vector<std::string>& settings)> with;
 };

@@ -13,7 +13,7 @@ namespace shardline {
 std::string timeline_page(const Mesh& mesh, const Schedule& schedule, int64_t step,
                           const std::vector<RankTimeline>& ranks);
 
-// By stage: simulated time from the first instruction to the last, at the mean measured costs of these ranks.
+// Returns the simulated time from the first instruction to the last, at the mean measured costs of these ranks.
 double predicted_seconds(const Mesh& mesh, const Schedule& schedule, const std::vector<RankTimeline>& ranks);
 
 }  // namespace shardline

@@ -17,7 +17,7 @@ struct Assumptions {
 
 // The machines that `cluster` in the config names, with as many nodes as the ranks have hosts and as many devices per
 // node as a host has ranks, if the config says so; without `cluster`, this machine, with the rates that the profile
-// measured. Throws ConfigError for a cluster file that is wrong or incomplete, and for a profile beside a cluster file.
+// measured. Throws ConfigError for a cluster file that is wrong or incomplete, and for a profile with a cluster file.
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed = {});
 
 // The planning cluster together with the config's profile. Throws ConfigError, also for a profile of another job.

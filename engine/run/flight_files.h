@@ -12,7 +12,7 @@ namespace shardline {
 // of their own. Throws RunError if the files cannot be created. Ranks that are threads share the file of rank 0.
 void keep_flight_records(const Config& config, const RankContext& context, const Mesh& mesh);
 
-// Removes the earlier records on this rank's host. Call it when nothing can refuse the new run any more.
+// Removes the earlier records on this rank's host. Call it when the new run can no longer be refused.
 void forget_earlier_flight_records(const Config& config, const RankContext& context);
 
 // The disk space that the files of all ranks take.

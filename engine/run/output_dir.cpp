@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
 
 constexpr const char *kOutputKey = "/output_dir", *kCheckpointsKey = "/training/checkpoint_dir";
 constexpr const char* kHasCheckpoints =
-    " has checkpoints already; choose another one, continue them with training.resume_from_checkpoint, or set "
+    " already has checkpoints; choose another one, continue from them with training.resume_from_checkpoint, or set "
     "training.overwrite_output_dir to true";
 constexpr const char* kHasRun =
     " is not empty, and the run there has saved checkpoints; continue it with training.resume_from_checkpoint true, "

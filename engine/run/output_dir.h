@@ -22,9 +22,9 @@ void check_output_dir(const Config& config, const ModelSpec& spec);
 // output_dir/stop: a run whose rank 0 sees this file stops, as if it had received a signal.
 std::filesystem::path stop_file(const Config& config);
 bool is_asked_by_file(const Config& config);
-void remove_stop_file(const Config& config);  // the request has been heard
-// Call it once when a run starts, not when its ranks are started again: a request that is there already was meant for
-// an earlier run. Removes it and says so.
+void remove_stop_file(const Config& config);  // after the request has been handled
+// Call it once when a run starts, not when its ranks are started again: a request that already exists was meant for
+// an earlier run. Removes it and prints a note.
 void forget_earlier_request(const Config& config, std::ostream& log);
 
 // Where an earlier run's model is kept until the new run has saved its own.
@@ -45,7 +45,7 @@ void check_checkpoint_room(const Config& config, double bytes);
 // checkpoint elsewhere, or from one that was set aside there, finds only those of other runs.
 bool continues_in_place(const Config& config);
 
-// Call these under the lock, in this order, once nothing can refuse the run any more. resumed: the step after which the
+// Call these under the lock, in this order, once the run can no longer be refused. resumed: the step after which the
 // run continues its own records and checkpoints; those up to it stay.
 // Sets aside checkpoints of an earlier run, or of an attempt that continued after that step. Returns how many.
 int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed = {});

@@ -34,7 +34,7 @@ CommunicatorChoice resolved_communicator(const Config& config);
 // no MPI or NCCL. Ranks that mpirun may start on other hosts are checked where they start.
 void check_host(const Config& config);
 
-// Where ranks of the config would compute on this host and how they would talk, and why; for people.
+// Where ranks of the config would compute on this host and how they would communicate, and why, as text for users.
 struct HostChoices {
   struct Rank {
     int local_rank = 0;
@@ -45,7 +45,7 @@ struct HostChoices {
   std::string values, values_why;    // the communicator of host values
   std::string tensors, tensors_why;  // of the device's tensors
 };
-// As many ranks as the config has on each host. Throws ConfigError where choose_device does.
+// Describes as many ranks as the config has on each host. Throws ConfigError if choose_device does.
 HostChoices choices_here(const Config& config);
 
 // Whether this process is a rank of the config that mpirun has started.

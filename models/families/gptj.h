@@ -22,7 +22,7 @@ struct GptjConfig : CausalConfig {
 // Contradictions are mistakes that `read` keeps.
 GptjConfig gptj_config(HfConfigReader& read);
 
-// As gpt2_spec. The logits' bias belongs to the unit "head.lm_head".
+// See gpt2_spec. The logits' bias belongs to the unit "head.lm_head".
 ModelSpec gptj_spec(const GptjConfig& config, bool sequence_parallel, const SplitChoices& choices = {});
 
 }  // namespace shardline

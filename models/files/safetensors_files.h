@@ -7,8 +7,8 @@
 
 namespace shardline {
 
-// By file name: STEM.safetensors if it exists, else the files of STEM.safetensors.index.json; none if that does not
-// exist either. Throws DataError unless index and files agree.
+// Returns by file name: STEM.safetensors if it exists, otherwise the files of STEM.safetensors.index.json; none if that
+// does not exist either. Throws DataError unless index and files agree.
 std::map<std::string, SafetensorsFile> open_safetensors(const std::string& directory, const std::string& stem);
 
 }  // namespace shardline

@@ -1,6 +1,6 @@
 // Where the parameters of one layer (or one tied parameter) are in its flat buffers on one rank, computed without
-// allocating anything. Parameters that are reduced, sharded and updated alike share a segment, so these questions are
-// answered for contiguous ranges, not tensor by tensor.
+// allocating anything. Parameters that are reduced, sharded and updated in the same way share a segment, so these
+// questions are answered for contiguous ranges, not tensor by tensor.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -18,7 +18,7 @@ class GradientReductions {
   // reductions.
   void add_layer(int layer, const std::string& name, const std::vector<FlatGradients*>& gradients);
 
-  // As ParameterStore describes. Whole gradients of at most one layer are being reduced while another layer's are made.
+  // See ParameterStore. Whole gradients of at most one layer are being reduced while another layer's are computed.
   void open(int layer, bool deferred);
   void close(int layer, bool deferred, bool last);
   void settle();  // waits for the reductions of microbatches

@@ -15,7 +15,7 @@ class PassValues {
   // The values that a layer uses, its own and tied ones, which must outlive this object.
   void add_layer(int layer, std::vector<FlatValues*> values) { layers_[layer] = std::move(values); }
 
-  // As ParameterStore describes.
+  // See ParameterStore.
   void begin_run(std::vector<int> acquired);
   void acquire(int layer);
   void release(int layer);

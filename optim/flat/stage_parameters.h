@@ -97,7 +97,7 @@ class StageParameters : public ParameterStore {
 
   void zero_gradients();
   void finish_gradients();  // waits for all reductions, and adds the uses of tied parameters
-  // Call it after that and before an update: starts to copy gradients to the host, if ranges are there.
+  // Call it after that and before an update: starts to copy gradients to the host, if ranges are updated there.
   void bring_gradients();
   std::vector<TrainedRange> trained_ranges();  // of this rank's shards; valid while this object exists
   std::vector<KeptRange> kept_values();

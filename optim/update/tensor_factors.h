@@ -23,7 +23,7 @@ struct TensorFactors {
   int64_t column_places() const { return matrices * columns; }
 };
 
-// By source of the parameter; one for the logical parameter itself if it has no source.
+// Returns one entry per source of the parameter, or one for the logical parameter itself if it has no source.
 std::vector<TensorFactors> tensor_factors(const ParamSpec& spec);
 
 }  // namespace shardline

@@ -116,7 +116,7 @@ int first_backward_chunk(const ModelSpec& spec, const std::vector<int>& chunk_of
 std::vector<Recompute> recompute_blocks(const ModelSpec& spec, Recompute::What what);
 // The strategies that the layout uses: "none", "each", "group_2, selective".
 std::string recompute_text(const Layout& layout);
-// "none", "checkpointed" or "all", the words of smp_options.offload_scope.
+// Returns "none", or a value of smp_options.offload_scope: "checkpointed" or "all".
 const char* scope_text(const OffloadOptions& offload);
 
 // The conditions in Profile::valid_for that depend on the layout of `workload`.
@@ -138,7 +138,7 @@ enum class Counted { all, trained };
 // Parameters of a layer on the tensor-parallel rank with the most, including tied ones, since each use holds a copy.
 int64_t local_parameters(const LayerSpec& layer, int tensor, Counted counted);
 
-// Those of them that replicas shard.
+// Returns how many of these parameters replicas shard.
 int64_t shared_parameters(const Layout& layout, const LayerSpec& layer, Counted counted);
 
 // The trained ones of units that every T rank holds as a whole and computes only its own rows of: their gradients are

@@ -8,7 +8,7 @@
 
 namespace shardline {
 
-// By layer, for a full microbatch on rank t of T.
+// Returns the bytes by layer, for a full microbatch on rank t of T.
 std::vector<LayerBytes> layer_bytes(const Workload& workload, const Layout& layout, int t);
 LayerBytes layer_bytes(const Workload& workload, const Layout& layout, int t, size_t layer);
 

@@ -14,7 +14,7 @@ bool has_whole_backwards(const ScheduleSource& source);
 struct BlockNeed {
   double states = 0, kept = 0;  // kept: of a microbatch
   // While the block runs backward, besides these: activations, values that are gathered, gradients before their
-  // reduction. with_neighbour: if it has another block beside it in its chunk.
+  // reduction. with_neighbour: if it has another block next to it in its chunk.
   double passing = 0, with_neighbour = 0;
 };
 // Returns the needs of the blocks; equal neighbours appear once. Only has_whole_backwards of the layout's schedule

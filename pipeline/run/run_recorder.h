@@ -34,7 +34,7 @@ class RunRecorder {
   void end(int64_t activation_bytes);
   void end_run();
 
-  // Of the last run, in the order of the list; once. On accelerators, waits for the end of the run.
+  // Returns the records of the last run in the order of the list, once. On accelerators, waits for the end of the run.
   std::vector<InstructionRecord> take();
 
  private:

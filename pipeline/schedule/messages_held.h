@@ -6,7 +6,7 @@
 
 namespace shardline {
 
-// By stage: the number of borders during each instruction.
+// Returns, for each stage, the number of borders during each instruction.
 std::vector<std::vector<int>> messages_held(const Schedule& schedule, const InstructionCost& cost);
 
 }  // namespace shardline

@@ -16,7 +16,7 @@ enum class Op {
   recv_activation,
   send_gradient,
   recv_gradient,
-  end_gradients,     // nothing is added to the chunk's gradients any more; their reduction has begun layer by layer
+  end_gradients,     // nothing more is added to the chunk's gradients; their reduction has begun layer by layer
   settle_gradients,  // waits until no microbatch's gradients are being reduced: only this rank's shards remain
 };
 const char* to_string(Op op);

@@ -49,7 +49,7 @@ at::Tensor self_attention(const at::Tensor& qkv, const MicrobatchContext& contex
 
 // use(self_attention(qkv)), where `use` needs the values of its argument again only in its backward pass. With
 // context.recompute_attention nothing but qkv is kept of the attention: its result and what its backward pass needs are
-// let go, and the attention runs again when backward reaches the result of `use`.
+// released, and the attention runs again when backward reaches the result of `use`.
 at::Tensor attend(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options,
                   const std::function<at::Tensor(const at::Tensor& mixed)>& use);
 

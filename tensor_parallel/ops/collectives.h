@@ -52,7 +52,7 @@ class PendingRows {
 // The border rows of this rank out of a tensor that every rank has whole (no communication); padding rows are zero.
 at::Tensor slice_rows(const TensorParallel& tp, const at::Tensor& whole);
 
-// gather_rows and slice_rows as ops with a backward, around work that every rank does on all tokens alike: the gradient
+// gather_rows and slice_rows as ops with a backward, around the same work on all tokens on every rank: the gradient
 // of what was gathered is whole on every rank, so each takes its rows of it; and each has only its rows' part of the
 // gradient of what was sliced, so they are gathered. Without sequence parallelism: the same tensor.
 at::Tensor gathered_for_all(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);

@@ -11,7 +11,7 @@ struct OnednnLibrary {
   decltype(&shardline_onednn_prepared) prepared = nullptr;
   bool multiplies_bf16 = false;  // as this processor does
   std::string name;              // "oneDNN 2.6.3"
-  std::string why_not;           // what to tell a user who asked for it
+  std::string why_not;           // for the error if a user asks for it
 };
 
 const OnednnLibrary& onednn_library();

@@ -106,8 +106,8 @@ class Faults(unittest.TestCase):
 
     def test_rank_that_skips_a_collective(self):
         self.check("skips", "skipped", [1],
-                   RANK_1 + r" has skipped all_reduce number 9 .*\(for gradients of h\.2\).*: it went on with all_reduce "
-                   r"number 9 .*\(for gradients of h\.1\)")
+                   RANK_1 + r" has skipped all_reduce number 9 .*\(for gradients of h\.2\).*: it continued with "
+                   r"all_reduce number 9 .*\(for gradients of h\.1\)")
 
     def test_rank_that_sends_another_size(self):
         self.check("size", "disagrees", [0, 1], r"sizes differ: 768 on rank 0, 1536 on rank 1")

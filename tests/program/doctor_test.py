@@ -52,8 +52,8 @@ class KilledFromOutside(DoctorTest):
         self.assertNotEqual(self.end(process).code, 0)
         found = self.doctor()
         self.assertEqual((found["cause"], found["culprits"]), ("ended", [1]), found)
-        self.assertRegex(found["verdict"], r"^rank 1 \(host \S+, stage 1\) ended without a word \d\.\d s before the others"
-                                           r".*; last seen in .*step \d+ since")
+        self.assertRegex(found["verdict"], r"^rank 1 \(host \S+, stage 1\) ended without a message \d\.\d s before the "
+                                           r"others.*; last seen in .*step \d+ \(for ")
         self.assertRegex(found["verdict"], r"; rank 0 waited \d\.\d s for its part of ")
 
     def test_launcher(self):
@@ -63,7 +63,7 @@ class KilledFromOutside(DoctorTest):
         self.assert_all_gone()
         found = self.doctor()
         self.assertEqual(found["cause"], "ended", found)
-        self.assertRegex(found["verdict"], r"^ranks? [01].* ended (because the launcher had ended|without a word)")
+        self.assertRegex(found["verdict"], r"^ranks? [01].* ended (because the launcher had ended|without a message)")
 
     def test_everything(self):
         for communicator in ("mpi", "threads"):
@@ -75,7 +75,7 @@ class KilledFromOutside(DoctorTest):
                 self.assert_all_gone()
                 found = self.doctor(communicator)
                 self.assertEqual(found["cause"], "ended", found)
-                self.assertIn("ended without a word", found["verdict"])
+                self.assertIn("ended without a message", found["verdict"])
 
 
 class Records(DoctorTest):

@@ -3,7 +3,7 @@
 A preloaded library (file_calls/recorder.cpp) lets one call of every second save fail, another one each time, until each
 has failed once. The default is a sample of errors and layouts; all of them, in about ten minutes:
 
-    SHARDLINE_ALL_FAILING_CALLS=1 python3 tests/program/failing_calls_test.py
+    ctest --test-dir build-test -R all_failing_calls
 """
 import collections
 import errno

@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-PROGRAM = os.environ["SHARDLINE"]
+PROGRAM = os.path.abspath(os.environ["SHARDLINE"])  # tests run it in folders of their own
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 300  # seconds for what takes one or two on an idle machine
 

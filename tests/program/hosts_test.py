@@ -148,7 +148,7 @@ class Hosts(HostsTest):
             result = self.finish(process)
             self.assertEqual(result.code, 1, str(result))
             self.assertRegex(result.errors[-1], r"^error: rank 0 \(host alpha, stage 0\) waited .* in which rank 1 "
-                                                r"\(host beta, stage 0\) takes part, and has no records here$")
+                                                r"\(host beta, stage 0\) takes part but has no records here$")
             self.assertIn("  no records of these hosts here: beta\n", result.err)
             sections["training"]["overwrite_output_dir"] = True
         for file in (folders[1] / "flight").iterdir():

@@ -1,7 +1,8 @@
 """Whatever is killed and whenever, also while a checkpoint is saved: the run continues as if it had never been.
 
-    SHARDLINE_KILLS=200 python3 tests/program/kill_test.py        all layouts, about half an hour
-    SHARDLINE_KILLS=200 SHARDLINE_KILL_LAYOUTS=1-7 SHARDLINE_KILL_SEED=2 ...     some of them, other instants
+    ctest --test-dir build-test -R all_kills        all layouts, about half an hour
+
+SHARDLINE_KILL_LAYOUTS=1-7 in the environment selects some of them, SHARDLINE_KILL_SEED=2 other instants.
 
 Each layout is trained once without interruption. Then the same run is killed again and again: a part of the kills comes
 while it starts, a part between steps, a part while a checkpoint is saved. After each kill, every checkpoint that is

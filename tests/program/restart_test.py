@@ -103,7 +103,8 @@ class Restarts(RestartTest):
                           metrics.read_bytes().count(b"\n") < 3, "a new attempt")
         result = self.finish(process)
         self.assertEqual(result.code, 1, str(result))
-        self.assertIn("attempt 2 of at most 4 starts as the first one did: no checkpoint is known to be saved", result.err)
+        self.assertIn("attempt 2 of at most 4 starts as the first one did: no checkpoint is known to have been saved",
+                      result.err)
         self.assertIn("the last 2 attempts saved no checkpoint, so the run is not started again", result.err)
         self.assertRegex(result.last, "^error: rank 1 .* was killed by signal 9")
 
@@ -434,7 +435,7 @@ class Hosts(RestartTest):
         (self.dir / "slow-hostb").write_text("1000")
         self.env["SHARDLINE_TIMEOUT_SECONDS"] = "6"
         config = self.config(**self.on_hosts(["hosta", "hostb"], mpi={"max_restarts": 0}))
-        result = self.expect(1, "train", config, says="error: mpirun has started no rank within 6 s; "
+        result = self.expect(1, "train", config, says="error: mpirun did not start a rank within 6 s; "
                              "SHARDLINE_TIMEOUT_SECONDS sets this limit\n")
         self.assertRegex(result.last, r"^error: mpirun cannot start a program on (hosta, )?hostb; check that it can be ")
         self.assert_all_gone()

@@ -120,7 +120,7 @@ std::string word_of(Choice choice) {
   return std::ranges::find(kWords<Choice>, choice, &ChoiceWord<Choice>::choice)->text;
 }
 
-// The words of a key: those of the table, and words that other programs know, with what to do instead.
+// The words of a key: those of the table, and words that only other programs accept, with what to do instead.
 template <HasWords Choice>
 std::vector<JsonChoice> words_of(const std::vector<std::string>& not_available = {}, const std::string& advice = "") {
   std::vector<JsonChoice> words;

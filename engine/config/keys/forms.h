@@ -1,7 +1,7 @@
 // The places where a file may hold smp_options and mpi_options, for reading and for --set:
 //   "smp_options": {...}   or   {"enabled": true, "parameters": {...}}
 //   "distribution": {"smdistributed": {"modelparallel": {"enabled": true, "parameters": {...}}}, "mpi": {...}}
-// In `distribution`, "dataparallel" beside "modelparallel" turns data parallelism on or off with "enabled".
+// In `distribution`, "enabled" of "dataparallel", which is next to "modelparallel", turns data parallelism on or off.
 #pragma once
 #include <optional>
 #include <string>

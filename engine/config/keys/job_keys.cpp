@@ -110,8 +110,8 @@ std::vector<Key> mpi_keys() {
       honoured("enabled", mpi, &MpiOptions::enabled, json_boolean(), "false: all ranks run in one process."),
       honoured("processes_per_host", mpi, &MpiOptions::processes_per_host, json_integer(0, Cluster::kMostDevices),
                "Ranks per host; the world size is hosts x processes_per_host. 0: P x T ranks on one host, the first "
-               "one of an allocation. Required with `hosts`. At most 4096, unless `cluster` names other machines: a "
-               "plan for those that names no hosts gives the number of all ranks."),
+               "one of an allocation. Required with `hosts`. At most 4096, unless `cluster` names other machines: in a "
+               "plan for those without `hosts`, this is the number of all ranks."),
       honoured("custom_mpi_options", mpi, &MpiOptions::custom_mpi_options, json_text(),
                "Additional options for mpirun, one string that is split into words as a shell would: quotes and "
                "backslashes work, nothing is expanded."),

@@ -26,7 +26,8 @@ void to_json(nlohmann::json& json, const PartitionByHand& partition);  // null i
 // Throws ConfigError("RULE; ADVICE").
 void from_json(const nlohmann::json& json, PartitionByHand& partition);
 
-// By layer: the stage of the first rule that matches it, or -1. Throws ConfigError for a rule that applies to no layer.
+// Returns, for each layer, the stage of the first rule that matches it, or -1. Throws ConfigError for a rule that
+// applies to no layer.
 std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpec& spec);
 
 }  // namespace shardline

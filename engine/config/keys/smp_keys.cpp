@@ -125,8 +125,8 @@ std::vector<Key> memory_keys() {
           [](const nlohmann::json& value) { return value == true ? nlohmann::json("selective") : nlohmann::json(); },
           "true means activation_checkpointing `selective`."),
       honoured("offload_activations", smp, &Smp::offload_activations, json_boolean(),
-               "Activations (which ones, offload_scope says) are moved off the device right after the forward pass and "
-               "back for the backward pass."),
+               "Activations (offload_scope selects which ones) are moved off the device right after the forward pass "
+               "and back for the backward pass."),
       honoured("offload_scope", smp, &Smp::offload_scope, json_choice(words_of<OffloadScope>()),
                "What offload_activations moves. `checkpointed`: the inputs that recomputed blocks keep, so that it has "
                "an effect only with activation_checkpointing; `all`: also everything that other layers keep between "

@@ -21,16 +21,16 @@ class PartialFile {
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 
-  // As of the last save(): the note, empty for a new file, and the bytes before it.
+  // These are of the last save(): the note, which is empty for a new file, and the bytes before it.
   const std::string& note() const { return note_; }
   size_t size() const { return written_; }
   std::string read(size_t offset, size_t count) const;  // of what was appended
 
   void append(std::string_view bytes);
   void overwrite(size_t offset, std::string_view bytes);  // of what was appended
-  // From now on an interruption loses nothing of what was appended. `note` is for who takes the file over.
+  // From now on, an interruption loses nothing of what was appended. `note` is for a process that continues the file.
   void save(const std::string& note);
-  void clear();    // begins an empty file after all
+  void clear();    // begins an empty file instead
   void commit();   // makes the file durable and gives it its name
   void discard();  // removes the partial file
 

@@ -1,5 +1,5 @@
-// Finds why a job ended or does not go on, from the records of its ranks until the first of them failed. A
-// pure function: the same records give the same answer at any time, on any machine, from as many ranks as left records.
+// Finds why a job ended or hangs, from the records of its ranks until the first of them failed. A pure function: the
+// same records give the same answer at any time and on any machine. Some ranks may have left no records.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,7 +21,7 @@ struct JobRecords {
     std::vector<FlightRecord> records;  // its own, oldest first
   };
   std::string job = {};              // its id
-  int left_out = 0;                  // files of other jobs that were found beside its own
+  int left_out = 0;                  // files of other jobs that were found next to its own
   std::vector<std::string> damaged;  // why a file cannot be read, for each of those
   int world_size = 0;
   std::vector<std::string> hosts;  // by rank; empty: not known
@@ -43,7 +43,7 @@ enum class Cause {
   killed,       // the launcher knows it
   failed,       // ranks failed by themselves
   disagrees,    // ranks ask for different things in the same place
-  skipped,      // a rank has left out an operation, and went on
+  skipped,      // a rank has left out an operation and continued with later ones
   behind,       // a rank has not begun what others wait for, or does not finish its part
   unreachable,  // ranks wait for one whose records are not here
   undelivered,  // all that take part in an operation have begun it, and it does not end

@@ -56,7 +56,7 @@ std::string place_text(const FlightPlace& place) {
 std::string last_place_text(const RankSituation& rank) {
   const std::string place = place_text(rank.place);
   return place.empty() ? "it was last seen before its first step"
-                       : cat("last seen in ", place, " since ", seconds_text(rank.seconds_there));
+                       : cat("last seen in ", place, " (for ", seconds_text(rank.seconds_there), ")");
 }
 
 std::string seen_text(const RankSituation& rank) {
@@ -113,7 +113,7 @@ std::string behind_text(const Diagnosis& diagnosis) {
           first.wait ? cat("it waits for ", operation_text(first.wait->operation, first.wait->members), ", ") : "",
           seen_text(first));
   if (diagnosis.culprits.size() > 1)
-    text += cat(" (the same goes for ", ranks_text({diagnosis.culprits.begin() + 1, diagnosis.culprits.end()}), ")");
+    text += cat(" (the same applies to ", ranks_text({diagnosis.culprits.begin() + 1, diagnosis.culprits.end()}), ")");
   return text;
 }
 
@@ -139,7 +139,7 @@ std::string skipped_text(const Diagnosis& diagnosis) {
   std::string text = cat(name_of(culprit), " has skipped ", operation_text(operation, members_of(diagnosis, operation)),
                          ", which rank ", operation.rank, " began in ", place_text(operation.place));
   if (diagnosis.other && diagnosis.other->rank == culprit.rank)
-    text += cat(": it went on with ", operation_text(*diagnosis.other));
+    text += cat(": it continued with ", operation_text(*diagnosis.other));
   return cat(text, "; ", seen_text(culprit));
 }
 
@@ -149,7 +149,7 @@ std::string undelivered_text(const Diagnosis& diagnosis) {
   return cat(name_of(rank), " waited ", seconds_text(diagnosis.waited), " for ",
              operation_text(operation, members_of(diagnosis, operation)),
              is_message(operation) ? ", which the other rank has begun, too: the message is held back between them"
-                                   : ", which all its ranks have begun: what carries it does not deliver");
+                                   : ", which all its ranks have begun, but it does not end: check the network");
 }
 
 std::string circle_text(const Diagnosis& diagnosis) {
@@ -177,7 +177,7 @@ std::string unreachable_text(const Diagnosis& diagnosis) {
   for (const int rank : diagnosis.culprits) names += cat(names.empty() ? "" : ", ", name_of(diagnosis.ranks[rank]));
   return cat(name_of(diagnosis.ranks[operation.rank]), " waited ", seconds_text(diagnosis.waited), " for ",
              operation_text(operation, members_of(diagnosis, operation)), ", in which ", names,
-             diagnosis.culprits.size() == 1 ? " takes part, and has" : " take part, and have", " no records here");
+             diagnosis.culprits.size() == 1 ? " takes part but has" : " take part but have", " no records here");
 }
 
 // Describes the operation that the rank waits for; "" if it waits for none.
@@ -193,10 +193,10 @@ std::string ended_text(const Diagnosis& diagnosis) {
   if (first.end == FlightEnd::cut_off)
     return cat(who, " ended because the launcher had ended, ended the job, or could not be reached", seen);
   if (diagnosis.before_others == 0)
-    return cat(who, " ended without a word, when the whole job ended: somebody or a batch system has killed it, or ",
-               "its host has failed", seen);
-  std::string text = cat(who, " ended without a word ", seconds_text(diagnosis.before_others),
-                         " before the others, as ", "after kill -9 or when memory runs out", seen);
+    return cat(who, " ended without a message when the whole job ended: a user or a batch system killed it, or ",
+               "its host failed", seen);
+  std::string text = cat(who, " ended without a message ", seconds_text(diagnosis.before_others),
+                         " before the others, as after kill -9 or when memory runs out", seen);
   if (diagnosis.operation) {
     const FlightRecord& operation = *diagnosis.operation;
     text += cat("; rank ", operation.rank, " waited ", seconds_text(diagnosis.waited), " for its part of ",
@@ -220,7 +220,7 @@ std::string nothing_text(const Diagnosis& diagnosis) {
 std::string situation_text(const RankSituation& rank) {
   if (!rank.has_records) return cat(name_of(rank), ": no records here");
   if (rank.end == FlightEnd::failed) return cat(name_of(rank), ": failed: ", in_lines(rank.reason, "      "));
-  if (!rank.wait) return cat(name_of(rank), ": waits for nobody; ", seen_text(rank));
+  if (!rank.wait) return cat(name_of(rank), ": waits for no other rank; ", seen_text(rank));
   const Wait& wait = *rank.wait;
   std::string text = cat(name_of(rank), ": waited ", seconds_text(wait.seconds), " for ",
                          operation_text(wait.operation, wait.members));
@@ -283,7 +283,7 @@ std::string situations_text(const Diagnosis& diagnosis, int most) {
   }
   for (const auto& [host, reference, seconds] : diagnosis.clocks)
     text += cat("  the clock of host ", host, " is ", seconds_text(std::abs(seconds)),
-                seconds > 0 ? " ahead of" : " behind", " that of host ", reference, "; the times here allow for it\n");
+                seconds > 0 ? " ahead of" : " behind", " that of host ", reference, "; these times are corrected\n");
   return text + left_out_text(diagnosis.left_out, diagnosis.damaged);
 }
 

@@ -1,6 +1,6 @@
 // The folder output_dir/flight: a file of each process (core/flight), and JSON files with facts about the whole job.
-// All of them name their job, because files of earlier jobs may be left there, where a host has a folder of its own or
-// somebody has copied files from several hosts. Only the newest job's files are used.
+// All of them name their job, because files of earlier jobs may be left there, if a host has a folder of its own or a
+// user has copied files from several hosts. Only the newest job's files are used.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -14,7 +14,7 @@
 namespace shardline {
 
 std::filesystem::path flight_folder(const std::filesystem::path& output_dir);
-// Where the records of the last run that began its steps are until another one begins its steps.
+// The folder that keeps the records of the last run that began its steps, until another one begins its steps.
 std::filesystem::path previous_flight_folder(const std::filesystem::path& output_dir);
 inline constexpr const char *kFlightFolder = "flight", *kPreviousFlightFolder = "flight.previous";
 
@@ -39,8 +39,8 @@ struct FlightFiles {
   int left_out = 0;                  // files of other jobs
   std::vector<std::string> damaged;  // why a file cannot be read, for each of those
 };
-// Those of the job in the folder whose file was opened last. Throws RunError if there is no such folder or it has no
-// records, DataError if all of them are damaged.
+// Returns the files of the job whose file in the folder was opened last. Throws RunError if the folder does not exist
+// or has no records, DataError if all of them are damaged.
 FlightFiles newest_flight_files(const std::filesystem::path& folder);
 
 // Reads all records of the newest job in the folder that can be read. Throws as newest_flight_files. runs: the job may

@@ -351,7 +351,7 @@ TEST_CASE("parts that were copied to one place are merged into the checkpoint of
   CHECK_THAT(refusal({one, two}, output), Contains("part 3 of 3, which host ") && Contains("have no intact copy"));
   CHECK_THAT(refusal({one, two, disks / "c/checkpoint-6.part-3-of-3"}, output),
              Contains("part-3-of-3 is of step 6") && Contains("checkpoint-5.part-1-of-3 of step 5"));
-  CHECK_THAT(refusal({one, two, three}, disks / "a"), Contains("exists already"));
+  CHECK_THAT(refusal({one, two, three}, disks / "a"), Contains("already exists"));
   Disks other;
   save_on_hosts(other, kReplicas, hosts, trained.path, 5);
   const std::string stranger = other / "c/checkpoint-5.part-3-of-3";

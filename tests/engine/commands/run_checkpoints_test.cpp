@@ -155,7 +155,7 @@ TEST_CASE("checkpoints of an attempt that is not continued are set aside") {
   other["training"]["resume_from_checkpoint"] = folder / "out/checkpoint-18";
   CHECK_THAT(message_of<ConfigError>([&] { train(other); }), Contains("is not empty"));
   json third = long_run(folder, "third", {{"training", {{"checkpoint_dir", folder / "out"}}}});
-  CHECK_THAT(message_of<ConfigError>([&] { train(third); }), Contains("has checkpoints already"));
+  CHECK_THAT(message_of<ConfigError>([&] { train(third); }), Contains("already has checkpoints"));
   CHECK(steps_in() == std::vector<int64_t>{20, 18});
 }
 
@@ -275,7 +275,7 @@ TEST_CASE("a run that continues a checkpoint from elsewhere takes nothing of ano
   train(long_run(folder, "base"));
   json file = resumed(long_run(folder, "mine", {{"training", {{"checkpoint_dir", folder / "other"}}}}),
                       folder / "base/checkpoint-13", folder / "mine");
-  CHECK_THAT(message_of<ConfigError>([&] { train(file); }), Contains("has checkpoints already"));
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }), Contains("already has checkpoints"));
   CHECK(steps_in(folder / "other") == std::vector<int64_t>{20, 15, 10, 5});
 
   other["training"].merge_patch({{"resume_from_checkpoint", folder / "base/checkpoint-13"},
@@ -413,7 +413,7 @@ TEST_CASE("what a run continues with is clear from its messages") {
   json file = long_run(folder, "out", {{"training", {{"checkpoint_dir", folder / "saved"}}}});
   CHECK_THAT(train(file), Contains(cat("saved ", folder / "saved/checkpoint-13")));
   json again = file;
-  CHECK_THAT(message_of<ConfigError>([&] { train(again); }), Contains("has checkpoints already"));
+  CHECK_THAT(message_of<ConfigError>([&] { train(again); }), Contains("already has checkpoints"));
   again["training"]["resume_from_checkpoint"] = true;
   CHECK_THAT(train(again),
              Contains("nothing is left to train") && Contains("weights of " + folder / "saved/checkpoint-20"));

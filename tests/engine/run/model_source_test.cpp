@@ -131,8 +131,9 @@ TEST_CASE("keys of model.config that would train another model elsewhere are ref
   CHECK(with(pasted) == "");
   const auto lines = notes(parse_config(run(pasted).dump(), "run.json"), false);
   CHECK_THAT(lines, Catch::VectorContains(
-                        std::string("model.config: only the saved config.json has what is said about architectures, "
-                                    "gradient_checkpointing, n_ctx, reorder_and_upcast_attn, torch_dtype, use_cache")));
+                        std::string("model.config: these keys have no effect except in the saved config.json: "
+                                    "architectures, gradient_checkpointing, n_ctx, reorder_and_upcast_attn, "
+                                    "torch_dtype, use_cache")));
 }
 
 TEST_CASE("a key of model.config that contradicts the weights is named", "[spec]") {

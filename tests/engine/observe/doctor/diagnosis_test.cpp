@@ -170,8 +170,8 @@ TEST_CASE("doctor: a rank that stopped is named with its lag and place, though i
       Contains("rank 2 (host b, stage 0) is 2 collectives behind on 'dp'") &&
           Contains("rank 0 waited 612.0 s for all_reduce number 6 of float32 [8] in group 'dp' of ranks 0-3 (for "
                    "gradients of h.7)") &&
-          Contains("last seen in backward_input of h.7, microbatch 1, chunk 0, step 12 since 612.0 s"));
-  CHECK_THAT(situations_text(found, 16), Contains("rank 2 (host b, stage 0): waits for nobody"));
+          Contains("last seen in backward_input of h.7, microbatch 1, chunk 0, step 12 (for 612.0 s)"));
+  CHECK_THAT(situations_text(found, 16), Contains("rank 2 (host b, stage 0): waits for no other rank"));
   CHECK_THAT(situations_text(found, 2), Contains("rank 2") && Contains("and 3 more ranks"));
   const auto json = diagnosis_json(found);
   CHECK(json["cause"] == "behind");
@@ -232,7 +232,7 @@ TEST_CASE("doctor: a process that is woken up to be ended, and goes on, was stop
   CHECK(found.missing == 1);
   CHECK_FALSE(found.ranks[1].wait);
   CHECK_THAT(verdict(found), Contains("is 1 collective behind on 'world'") &&
-                                 Contains("last seen in forward of h.1, microbatch 0, chunk 0, step 3 since 5.0 s") &&
+                                 Contains("last seen in forward of h.1, microbatch 0, chunk 0, step 3 (for 5.0 s)") &&
                                  Contains("no sign of life for 5.0 s"));
 }
 
@@ -308,7 +308,7 @@ TEST_CASE("doctor: a rank that leaves an operation out is found where it did") {
   CHECK(found.culprits == std::vector{1});
   CHECK(found.operation->what == std::string("gradients of h.6"));
   CHECK_THAT(verdict(found), Contains("rank 1 (host b, stage 0) has skipped all_reduce number 3") &&
-                                 Contains("it went on with all_reduce number 3") && Contains("gradients of h.5"));
+                                 Contains("it continued with all_reduce number 3") && Contains("gradients of h.5"));
 }
 
 TEST_CASE("doctor: of two ranks, the one that is ahead has left something out") {
@@ -342,7 +342,7 @@ TEST_CASE("doctor: an equal purpose of every operation hides where one is missin
   CHECK(found.cause == Cause::skipped);  // of the same stage, it is past the place
   CHECK(found.culprits == std::vector{1});
   CHECK_THAT(verdict(found),
-             Contains("has skipped all_reduce number 3") && Contains("it went on with") && Contains("gradient norm"));
+             Contains("has skipped all_reduce number 3") && Contains("it continued with") && Contains("gradient norm"));
   job.records().stages = {0, 1};  // places of other stages do not compare
   CHECK(job.diagnosis().cause == Cause::circle);
   CHECK(job.diagnosis().culprits == std::vector{0, 1});
@@ -397,7 +397,7 @@ TEST_CASE("doctor: records of a host that are not here are named, and nobody els
   const Diagnosis found = job.diagnosis();
   CHECK(found.cause == Cause::unreachable);
   CHECK(found.culprits == std::vector{2});
-  CHECK_THAT(verdict(found), Contains("in which rank 2 (host b, stage 0) takes part, and has no records here"));
+  CHECK_THAT(verdict(found), Contains("in which rank 2 (host b, stage 0) takes part but has no records here"));
   CHECK_THAT(situations_text(found, 16), Contains("no records of these hosts here: b"));
   CHECK(diagnosis_json(found)["hosts_without_records"] == std::vector<std::string>{"b"});
 }
@@ -416,8 +416,8 @@ TEST_CASE("doctor: of a job that ended without an error, the process that ended 
   const Diagnosis found = job.diagnosis();
   CHECK(found.cause == Cause::ended);
   CHECK(found.culprits == std::vector{1});
-  CHECK_THAT(verdict(found), Contains("rank 1 (host b, stage 0) ended without a word 1.0 s before the others") &&
-                                 Contains("last seen in forward of h.1, microbatch 0, chunk 0, step 7 since 1.0 s") &&
+  CHECK_THAT(verdict(found), Contains("rank 1 (host b, stage 0) ended without a message 1.0 s before the others") &&
+                                 Contains("last seen in forward of h.1, microbatch 0, chunk 0, step 7 (for 1.0 s)") &&
                                  Contains("; rank 0 waited 0.9 s for its part of all_reduce number 0 of float32 [8] in "
                                           "group 'world' of ranks 0-2 (for loss)"));
   CHECK((verdict(found).find("waiting for all_reduce number 0 of float32 [8] in group 'tp' of ranks 0-1") !=
@@ -488,7 +488,7 @@ TEST_CASE("doctor: clocks that differ do not make the processes of a host seem t
   const Diagnosis found = job.diagnosis();
   CHECK(found.cause == Cause::ended);
   CHECK(found.culprits == std::vector{1});
-  CHECK_THAT(verdict(found), StartsWith("rank 1 (host a, stage 0) ended without a word 1.0 s before the others"));
+  CHECK_THAT(verdict(found), StartsWith("rank 1 (host a, stage 0) ended without a message 1.0 s before the others"));
   CHECK(found.clocks.size() == (ahead == 0 ? 0 : 1));
   const std::string note = cat("the clock of host b is 5.0 s ", ahead > 0 ? "ahead of" : "behind", " that of host a; ");
   CHECK((situations_text(found, 16).find(note) != std::string::npos) == (ahead != 0));
@@ -532,7 +532,7 @@ TEST_CASE("doctor: a job whose processes end at once was ended from outside") {
     CHECK_THAT(verdict(found), StartsWith("ranks 0-2 ended " + words) &&
                                    Contains("; rank 0 (host a, stage 0): last seen in forward of h.1"));
   };
-  check("without a word, when the whole job ended");
+  check("without a message when the whole job ended");
   for (const int rank : {0, 1, 2}) job.end(rank, FlightEnd::cut_off, "the connection to the launcher has ended");
   check("because the launcher had ended, ended the job, or could not be reached");
   job.records().now_ns = job.now();
