@@ -54,7 +54,6 @@ TEST_CASE("patterns take weight decay off parameters by our names and by those o
   CHECK(decaying({"embedding.w?e.weight"}) == Names{});
   CHECK(decaying({"*lm_head*"}) == Names{"wpe.weight"});  // what is tied is one parameter
   CHECK(decaying({"*ln_f*", "*wte*"}) == Names{"wpe.weight"});
-  CHECK(config_with({{"no_decay_patterns", "*wte*"}}).training.no_decay_patterns == std::vector<NamePattern>{"*wte*"});
 }
 
 TEST_CASE("a pattern that takes weight decay off nothing is refused with one that does") {
