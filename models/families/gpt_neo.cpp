@@ -87,12 +87,12 @@ void read_attention_types(HfConfigReader& read, GptNeoConfig& c) {
   read.any("attention_types", json_array(), types);
   const auto kinds = kinds_of_blocks(types, c.n_layer);
   if (!kinds) {
-    read.complain(
-        {"attention_types", "num_layers"},
-        cat("must be a list of [list of \"global\" and \"local\", number of repetitions] that describes each of "
-            "the ",
-            c.n_layer, " blocks (num_layers)"),
-        R"(for example [[["global", "local"], 12]] for 24 blocks)");
+    read.complain({"attention_types", "num_layers"},
+                  cat("attention_types must be a list of [list of \"global\" and \"local\", number of repetitions] "
+                      "that describes each of "
+                      "the ",
+                      c.n_layer, " blocks (num_layers)"),
+                  R"(for example [[["global", "local"], 12]] for 24 blocks)");
     return;
   }
   for (int64_t i = 0; i < c.n_layer; ++i)

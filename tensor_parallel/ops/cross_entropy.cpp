@@ -38,9 +38,10 @@ struct Smoothing {
   // logits: the gradients for labels without smoothing, times each row's weight.
   void add_to_gradient(const at::Tensor& logits, const at::Tensor& label, const at::Tensor& weight) const {
     if (share == 0 || logits.numel() == 0) return;
-    const auto scaled = (weight * share).to(logits.scalar_type()).unsqueeze(1), place = label.unsqueeze(1);
-    logits.sub_((weight * (share / words)).to(logits.scalar_type()).unsqueeze(1));
-    logits.scatter_add_(1, place.clamp_min(0), at::where(place >= 0, scaled, 0));
+    const auto of_rows = [&](const at::Tensor& values) { return values.to(logits.scalar_type()).unsqueeze(1); };
+    logits.sub_(of_rows(weight * (share / words)));
+    const auto is_here = label.ge(0).logical_and_(label.lt(logits.size(1)));
+    logits.scatter_add_(1, label.clamp(0, logits.size(1) - 1).unsqueeze(1), of_rows(weight * is_here * share));
   }
 };
 

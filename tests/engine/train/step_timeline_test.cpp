@@ -41,7 +41,7 @@ TEST_CASE("step timelines: rank 0 writes every rank's part, and no other rank re
   run_ranks(kRanks, [&](CommunicatorPtr world) {
     const auto counted = std::make_shared<testing::CountingCommunicator>(world);
     const RankContext context{.world = counted};
-    RunRecords run(config, context, 1);
+    RunRecords run(config, context, {.total = 1, .per_epoch = 1});
     StepTimelines timelines(config, plan, context, run);
     timelines.begin(1);
     StepRecords records{.start = 100.0 - world->rank(), .end = 200};
@@ -73,7 +73,7 @@ TEST_CASE("step timelines: a file that cannot be written is a gap, and no rank w
   const Plan plan = plan_of_replicas();
   run_ranks(kRanks, [&](CommunicatorPtr world) {
     const RankContext context{.world = world};
-    RunRecords run(config, context, 1);
+    RunRecords run(config, context, {.total = 1, .per_epoch = 1});
     StepTimelines timelines(config, plan, context, run);
     timelines.begin(1);
     timelines.finish(1, {.start = 1, .end = 2});

@@ -32,7 +32,7 @@ TEST_CASE("CUDA kernels take empty tensors") {
   CHECK(std::get<0>(table().layer_norm_forward(x, weight, weight, 1e-5)).numel() == 0);
   CHECK(table().bias_activation_forward(x, weight, Activation::gelu).numel() == 0);
   const at::Tensor q = at::empty({0, 2, 5, 8});
-  CHECK(std::get<0>(table().attention_forward(q, q, q, 1, {})).numel() == 0);
+  CHECK(std::get<0>(table().attention_forward(q, q, q, 1, {}, {})).numel() == 0);
 }
 
 }  // namespace shardline::cuda_kernels_test
