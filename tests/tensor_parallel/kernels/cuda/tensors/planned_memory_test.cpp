@@ -119,14 +119,14 @@ Peak peak_of(const Choice& choice) {
   return peak;
 }
 
-// What the plan leaves out: integers, which are the ids and labels of the step and, of the microbatch whose head runs,
-// the labels that positions predict, which of them are valid, and two copies counted from this rank's first word. What
-// is left is small: the samples' numbers, the loss, and GPT-J's table of angles.
+// What the plan leaves out: integers, which are an id, a label, a position and the number of its sample for each row of
+// the step and, of the microbatch whose head runs, which labels are valid, and two copies of them counted from this
+// rank's first word. What is left is small: the segments, the loss, and GPT-J's table of angles.
 int64_t integers_of_step(const Choice& c) {
-  return c.microbatches * c.samples * kLength * 2 * 8;
+  return c.microbatches * c.samples * kLength * 4 * 8;
 }
 int64_t integers_of_head(const Choice& c) {
-  return c.samples * kLength * (3 * 8 + 1);
+  return c.samples * kLength * (2 * 8 + 1);
 }
 constexpr int64_t kSmall = 8192;
 
