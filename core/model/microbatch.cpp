@@ -44,8 +44,8 @@ Microbatch causal_microbatch(const at::Tensor& ids, const at::Tensor& labels, co
   made.places = made.positions;
   if (!samples.defined()) return made;
   made.samples = samples.repeat_interleave(length);
-  made.segment_samples = samples;
-  made.segment_places = at::full_like(samples, first_position);
+  made.segment_samples = samples.contiguous();
+  made.segment_places = at::full_like(made.segment_samples, first_position);
   return made;
 }
 

@@ -60,7 +60,7 @@ void freeze_others(const std::vector<NamePattern>& patterns, ModelSpec& spec, co
   }
   if (!has_backward)
     throw ConfigError(patterns.empty()
-                          ? cat("the model trains none of its parameters, whatever ", place, " selects; train another")
+                          ? cat(place, ": the model has no trainable parameter; use another model")
                           : cat(place, ": selects only parameters that the model never trains; select others"));
 }
 

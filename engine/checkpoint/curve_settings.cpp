@@ -30,8 +30,6 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
                    {"/training/optim_args", t.optim_args.value_or("")},
                    {"/training/weight_decay", t.weight_decay},
                    {"/training/no_decay_patterns", patterns(t.no_decay_patterns)},
-                   {"/training/trainable", patterns(t.trainable)},
-                   {"/training/label_smoothing_factor", t.label_smoothing_factor},
                    {"/training/adam_beta1", t.adam_beta1},
                    {"/training/adam_beta2", t.adam_beta2},
                    {"/training/adam_epsilon", t.adam_epsilon},
@@ -40,6 +38,8 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
                    {"/model/config", facts.model_config}};
   // The two are the same AdamW.
   if (t.optim == Optim::adamw_torch) settings["/training/optim"] = word_of(Optim::adamw_torch_fused);
+  if (!t.trainable.empty()) settings["/training/trainable"] = patterns(t.trainable);
+  if (t.label_smoothing_factor != 0) settings["/training/label_smoothing_factor"] = t.label_smoothing_factor;
   if (t.dataloader_drop_last) settings["/training/gradient_accumulation_steps"] = facts.loader_batches;
   if (t.lr_scheduler_type != RateSchedule::constant) settings["/training (total steps)"] = facts.total_steps;
   return settings;

@@ -18,7 +18,7 @@ at::Tensor StateFiles::tensor(const std::string& name, at::IntArrayRef shape) co
     throw DataError(cat(checkpoint_, ": has no tensor ", name,
                         files_.empty()
                             ? "; it was saved with training.save_only_model, so training cannot continue from it"
-                            : "; it was saved with another training.optim or training.optim_args"));
+                            : "; it was saved with another training.optim, training.optim_args or training.trainable"));
   const auto& entry = found->second->tensors().at(name);
   if (entry.shape != shape || !c10::isFloatingType(entry.dtype))
     throw DataError(cat(found->second->path(), ": tensor ", name, " has the shape ", at::IntArrayRef(entry.shape),

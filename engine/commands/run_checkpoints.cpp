@@ -142,13 +142,16 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
                                    .model_config = parts.job.model.hf_config});
   state_.total_steps = parts.run.total;
   state_.curve = curve_;
-  if (looks_for_best(training))
+  if (looks_for_best(training)) {
     state_.best_of = {{"metric", best_metric(training)},
                       {"greater_is_better", larger_is_better(training)},
                       {"data", parts.validation ? parts.validation->digest() : ""}};
-  state_.logging_steps = steps_between_logs(training, parts.run);
-  state_.eval_steps = steps_between_evaluations(training, parts.run);
-  state_.save_steps = steps_between_saves(training, parts.run);
+    if (training.label_smoothing_factor != 0)
+      state_.best_of["label_smoothing_factor"] = training.label_smoothing_factor;
+  }
+  state_.logging_steps = logging_steps(training, parts.run);
+  state_.eval_steps = eval_steps(training, parts.run);
+  state_.save_steps = save_steps(training, parts.run);
   state_.train_batch_size = layout.microbatch_size * layout.microbatches / layout.loader_batches;
   state_.num_train_epochs = training.num_train_epochs;
 }
@@ -257,7 +260,7 @@ void RunCheckpoints::observe(const StepMetrics& metrics) {
   state_.logged_loss += metrics.loss;
   ++state_.logged_steps;
   newest_metric_.reset();
-  if (state_.logging_steps == 0 || metrics.step % state_.logging_steps != 0) return;
+  if (!logs_after(parts_.config.training, metrics.step, parts_.run)) return;
   const auto finite = [](double value) { return std::isfinite(value) ? json(value) : json(nullptr); };
   state_.log_history.push_back({{"epoch", metrics.epoch},
                                 {"grad_norm", finite(metrics.grad_norm)},

@@ -76,7 +76,7 @@ void Progress::add(const StepMetrics& metrics, int64_t total_steps) {
   const bool regular = logged_.every > 0 && metrics.step % logged_.every == 0;
   if (metrics.loss_scale && metrics.loss_scale->overflowed)
     line(cat("step ", metrics.step, " is skipped: gradients overflowed with loss scale ", metrics.loss_scale->scale));
-  if (regular || (first && logged_.first) || (!console_.terminal && (first || last)))
+  if (regular || (first && logged_.first) || (last && logged_.last) || (!console_.terminal && (first || last)))
     line(console_line(metrics, total_steps));
   if (!console_.terminal) return;
   if (!first && !last && now - last_output_ < redraw_seconds) return;

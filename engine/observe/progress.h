@@ -23,11 +23,11 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // seconds since any moment
 
-  // Which steps are printed as a line: every n-th (0: none), and the first. Without a terminal the first and the last
+  // Which steps are printed as a line: every n-th (0: none), and these. Without a terminal the first and the last
   // always are; on a terminal all steps move a bar.
   struct LoggedSteps {
     int64_t every = 0;
-    bool first = false;
+    bool first = false, last = false;
   };
   Progress(std::ostream& out, Console console, LoggedSteps logged, Clock clock = shardline::steady_seconds);
 

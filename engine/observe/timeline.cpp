@@ -163,12 +163,16 @@ class ChromeTrace::Events {
   }
 
   void add_live_microbatches(const RankTimeline& rank) {
+    std::set<int> chunks;  // with a backward pass
+    for (const auto& record : rank.instructions)
+      if (record.instruction.op == Op::backward_input) chunks.insert(record.instruction.chunk);
     int live = 0;
-    for (const auto& span : rank.spans) {
-      if (span.lane != "instructions" || (span.name[0] != 'F' && span.name[0] != 'B')) continue;
-      const bool begins = span.name[0] == 'F';
+    for (const auto& record : rank.instructions) {
+      const auto& [op, microbatch, chunk, peer] = record.instruction;
+      const bool begins = op == Op::forward;
+      if ((!begins && op != Op::backward_input) || !chunks.contains(chunk)) continue;
       live += begins ? 1 : -1;
-      count(rank.rank, "microbatches between forward and backward", begins ? span.start : span.end, live);
+      count(rank.rank, "microbatches between forward and backward", begins ? record.start : record.end, live);
     }
   }
 

@@ -33,7 +33,7 @@ Software software_of(const Config& config, const ModelSpec& spec, bool on_accele
       if (param.tied_to.empty() && param.trainable)
         bytes += optimizer_state_bytes(optimizer, param, param.numel(), width);
   return {.gradient_bytes = width,
-          .optimizer_bytes = static_cast<double>(bytes) / static_cast<double>(spec.parameter_count()),
+          .optimizer_bytes = static_cast<double>(bytes) / static_cast<double>(spec.trained_count()),
           .gather_way = gather_way(config, on_accelerators),
           .own_ops = true};
 }

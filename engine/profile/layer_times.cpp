@@ -58,9 +58,10 @@ Plan measuring_plan(const Plan& plan, const ModelSpec& spec, bool split, bool re
   return own;
 }
 
-int64_t elements_of(const std::vector<Parameter*>& parameters) {
+int64_t elements_of(const std::vector<Parameter*>& parameters, Counted counted) {
   int64_t elements = 0;
-  for (const auto* parameter : parameters) elements += parameter->value.numel();
+  for (const auto* parameter : parameters)
+    if (counted == Counted::all || parameter->spec->trainable) elements += parameter->value.numel();
   return elements;
 }
 
@@ -137,11 +138,12 @@ class Measurement {
     }
   }
 
-  int64_t layer_elements(int layer) { return elements_of(trainer_.parameters().layer_params(layer)); }
-  int64_t stored_elements() { return elements_of(trainer_.parameters().stored()); }
+  int64_t layer_elements(int layer) { return elements_of(trainer_.parameters().layer_params(layer), Counted::all); }
+  int64_t stored_elements() { return elements_of(trainer_.parameters().stored(), Counted::trained); }
   int64_t gradient_elements() {
     int64_t elements = 0;
-    for (int layer = 0; layer < std::ssize(plan_.workload.spec.layers); ++layer) elements += layer_elements(layer);
+    for (int layer = 0; layer < std::ssize(plan_.workload.spec.layers); ++layer)
+      elements += elements_of(trainer_.parameters().layer_params(layer), Counted::trained);
     return elements;
   }
 

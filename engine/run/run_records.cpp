@@ -11,14 +11,20 @@ namespace {
 
 constexpr double kMoment = 2;  // seconds
 
+Progress::LoggedSteps printed_steps(const TrainingOptions& training, const RunSteps& run) {
+  const bool by_epochs = training.logging_strategy == LoggingStrategy::epoch;
+  const int64_t every = by_epochs ? run.per_epoch : logging_steps(training, run);
+  return {.every = training.logging_strategy == LoggingStrategy::no ? 0 : every,
+          .first = training.logging_first_step,
+          .last = by_epochs};
+}
+
 }  // namespace
 
 RunRecords::RunRecords(const Config& config, const RankContext& context, const RunSteps& run)
     : total_steps_(run.total) {
   if (!context.out) return;
-  progress_.emplace(
-      *context.out, context.console,
-      Progress::LoggedSteps{steps_between_logs(config.training, run), config.training.logging_first_step});
+  progress_.emplace(*context.out, context.console, printed_steps(config.training, run));
 }
 
 void RunRecords::open(const Config& config) {

@@ -87,17 +87,23 @@ void read_attention_types(HfConfigReader& read, GptNeoConfig& c) {
   read.any("attention_types", json_array(), types);
   const auto kinds = kinds_of_blocks(types, c.n_layer);
   if (!kinds) {
-    read.complain({"attention_types", "num_layers"},
-                  cat("attention_types must be a list of [list of \"global\" and \"local\", number of repetitions] "
-                      "that describes each of "
-                      "the ",
-                      c.n_layer, " blocks (num_layers)"),
-                  R"(for example [[["global", "local"], 12]] for 24 blocks)");
+    read.complain(
+        {"attention_types", "num_layers"},
+        cat("attention_types must be a list of [list of \"global\" and \"local\", number of repetitions] that "
+            "describes each of the ",
+            c.n_layer, " blocks (num_layers)"),
+        R"(for example [[["global", "local"], 12]] for 24 blocks)");
     return;
   }
   for (int64_t i = 0; i < c.n_layer; ++i)
     if ((*kinds)[i] == "local") c.local_blocks.insert(i);
-  read.accept_only("attention_layers", {*kinds}, "set attention_types, from which it follows");
+  // transformers prefers the list of blocks where a file has both.
+  json layers = *kinds;
+  read.any("attention_layers", json_array(), layers);
+  if (layers != json(*kinds))
+    read.complain({"attention_layers", "attention_types"},
+                  cat("attention_layers is ", layers.dump(), ", but attention_types means ", json(*kinds).dump()),
+                  "make them agree, or leave attention_layers out");
 }
 
 }  // namespace

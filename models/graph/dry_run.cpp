@@ -277,7 +277,8 @@ class DryRuns {
   std::map<WorkShape, LayerWork> work_;
 };
 
-// A third of the FLOPs of forward and backward, without the attention core: those of the forward pass.
+// A third of the FLOPs of forward and backward, without the attention core; those of the forward pass, if the layer is
+// trained.
 double third_of_flops(const LayerWork& work) {
   double sum = 0;
   for (const auto& product : work.products)

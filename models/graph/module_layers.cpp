@@ -123,7 +123,7 @@ class ModuleLayer : public Layer {
     const auto labels = context.batch->labels.view({logits.size(0), -1}).narrow(1, 0, positions).reshape({-1});
     const auto rows =
         logits.narrow(1, 0, positions).reshape({-1, logits.size(2)}).to(at::toOpMathType(logits.scalar_type()));
-    const auto sum = at::cross_entropy_loss(rows, labels, {}, at::Reduction::Sum, kNoLabel);
+    const auto sum = at::cross_entropy_loss(rows, labels, {}, at::Reduction::Sum, kNoLabel, context.label_smoothing);
     const auto weight = (labels != kNoLabel).sum();
     const auto known =
         on_host(at::stack({sum.detach().to(at::kDouble), weight.to(at::kDouble)}), "loss of a microbatch");

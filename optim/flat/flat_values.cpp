@@ -13,10 +13,9 @@
 namespace shardline {
 
 FlatValues::FlatValues(const Segment& segment, Sharding::Level level, CommunicatorPtr shards,
-                       const at::TensorOptions& options, bool trained, HostLinkPtr host)
+                       const at::TensorOptions& options, bool trains, HostLinkPtr host)
     : segment_(segment),
       shards_(std::move(shards)),
-      host_(trained ? std::move(host) : nullptr),
       gathered_(level == Sharding::Level::weights && segment.shards > 1) {
   const int64_t length = segment.shard_length();
   {
@@ -31,12 +30,13 @@ FlatValues::FlatValues(const Segment& segment, Sharding::Level level, Communicat
   }
   const MemoryScope scope(MemoryClass::optimizer);
   const at::ScalarType exact = at::toOpMathType(whole_.scalar_type());
-  const bool rounds = trained && exact != whole_.scalar_type();
+  const bool rounds = trains && exact != whole_.scalar_type(), trained = trains && segment.trainable;
+  if (trained || rounds) host_ = std::move(host);
   if (!host_) {
     own_ = rounds ? at::zeros({length}, options.dtype(exact)) : part_;
   } else {
     own_ = host_->zeros(length, exact);
-    if (rounds) rounded_ = host_->zeros(length, whole_.scalar_type());
+    if (rounds && trained) rounded_ = host_->zeros(length, whole_.scalar_type());
   }
 }
 

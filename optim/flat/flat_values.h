@@ -2,11 +2,13 @@
 // segment between passes, and the whole segment during them; otherwise it always has the whole segment, and gathers a
 // sharded one after an update.
 //
-// Trained values of half precision have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740) of the rank's shard
-// only, which counts as optimizer state. Passes use the masters' rounded values.
+// In training, values of half precision have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740) of the rank's
+// shard only, which counts as optimizer state; frozen values, too, because the model is saved as it was loaded. Passes
+// use the masters' rounded values.
 //
-// With a link to the host, trained values are on the host, whatever their type (ZeRO-Offload: Ren et al. 2021, arXiv
-// 2101.06840). Values of half precision are rounded on the host, so that no more bytes are copied than passes use.
+// With a link to the host, trained values are on the host, whatever their type, and so are the masters of frozen ones
+// (ZeRO-Offload: Ren et al. 2021, arXiv 2101.06840). Values of half precision are rounded on the host, so that no more
+// bytes are copied than passes use.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,9 +23,10 @@ namespace shardline {
 class FlatValues {
  public:
   // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: of the values for passes.
-  // trained: whether they will be trained; host: where, if it is not null. Values begin as zeros.
+  // trains: whether the run trains (the segment says whether it trains these values); host: where, if it is not null.
+  // Values begin as zeros.
   FlatValues(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, const at::TensorOptions& options,
-             bool trained, HostLinkPtr host = nullptr);
+             bool trains, HostLinkPtr host = nullptr);
 
   const at::Tensor& whole() const { return whole_; }  // [length], for passes; its memory may be freed in between
   const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard as it is trained

@@ -38,8 +38,7 @@ StageParameters::StageParameters(const StageSetup& setup)
 StageParameters::Buffer StageParameters::make_buffer(const std::vector<NamedParam>& params) const {
   Buffer buffer{flat_layout(params, groups_.coordinates.t, groups_.mesh.t(), sharding_), {}, {}};
   for (const auto& segment : buffer.layout.segments)
-    buffer.values.emplace_back(segment, sharding_.level, shard_groups_.shards_of(segment), options_,
-                               trains_ && segment.trainable, host_);
+    buffer.values.emplace_back(segment, sharding_.level, shard_groups_.shards_of(segment), options_, trains_, host_);
   return buffer;
 }
 

@@ -145,7 +145,7 @@ LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pri
       price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
   }
   if (!layout.offload.enabled) return price;
-  if (const int64_t moved = moved_bytes(layout, index, layer_bytes(workload, layout, 0, index)); moved > 0) {
+  if (const int64_t moved = moved_bytes(workload, layout, index, layer_bytes(workload, layout, 0, index)); moved > 0) {
     const double moving = pricing.to_host(moved);
     price.forward_moving = std::max(0.0, moving - price.forward);
     price.backward_moving = std::max(0.0, moving - price.backward_input);

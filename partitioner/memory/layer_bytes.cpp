@@ -86,13 +86,14 @@ std::vector<LayerBytes> layer_bytes(const Workload& workload, const Layout& layo
   return bytes;
 }
 
-int64_t kept_bytes(const Layout& layout, size_t layer, const LayerBytes& bytes) {
+int64_t kept_bytes(const Workload& workload, const Layout& layout, size_t layer, const LayerBytes& bytes) {
+  if (!workload.spec.layers[layer].has_backward) return 0;
   return layout.recomputed(layer) == Recompute::What::layers ? bytes.input : bytes.kept.activations;
 }
 
-int64_t moved_bytes(const Layout& layout, size_t layer, const LayerBytes& bytes) {
+int64_t moved_bytes(const Workload& workload, const Layout& layout, size_t layer, const LayerBytes& bytes) {
   const bool recomputed = layout.recomputed(layer) == Recompute::What::layers;
-  return may_move_out(layout.offload, recomputed) ? kept_bytes(layout, layer, bytes) : 0;
+  return may_move_out(layout.offload, recomputed) ? kept_bytes(workload, layout, layer, bytes) : 0;
 }
 
 }  // namespace shardline

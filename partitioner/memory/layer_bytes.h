@@ -14,8 +14,8 @@ LayerBytes layer_bytes(const Workload& workload, const Layout& layout, int t, si
 
 // What a layer keeps between its forward and its backward in this layout: only its input if it is recomputed as a
 // whole.
-int64_t kept_bytes(const Layout& layout, size_t layer, const LayerBytes& bytes);
+int64_t kept_bytes(const Workload& workload, const Layout& layout, size_t layer, const LayerBytes& bytes);
 // The part of it that is moved to the host if the schedule leaves time for it.
-int64_t moved_bytes(const Layout& layout, size_t layer, const LayerBytes& bytes);
+int64_t moved_bytes(const Workload& workload, const Layout& layout, size_t layer, const LayerBytes& bytes);
 
 }  // namespace shardline

@@ -222,6 +222,7 @@ class OpenGradients {
 };
 
 int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& list, const PlacedLayers& placed) {
+  const ModelSpec& spec = placed.workload.spec;
   const auto& layers_of_chunk = placed.layers_of_chunk;
   OpenGradients gradients(layouts, placed.stage_of_layer.size(), placed.layout.sharding);
   for (size_t i = 0; i < list.size(); ++i) {
@@ -230,7 +231,7 @@ int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& l
     const bool weights_alone = list[i].op == Op::backward_weight && (i == 0 || !weights_follow(list, i - 1));
     if (list[i].op == Op::forward && &layers == &layers_of_chunk.back())
       gradients.open(layers.back(), false);  // the loss
-    for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+    for (auto layer = layers.rbegin(); layer != layers.rend() && spec.layers[*layer].has_backward; ++layer) {
       if (list[i].op == Op::backward_input) gradients.open(*layer, false);
       if (whole_backward || weights_alone) gradients.open(*layer, true);
       if (list[i].op == Op::backward_input) gradients.close(*layer, false);
@@ -249,7 +250,7 @@ ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at)
   for (const FlatLayout* layout : layouts.all())
     for (const auto& segment : layout->segments) {
       elements.values += is_gathered(segment, placed.layout.sharding) ? segment.shard_length() : segment.length;
-      if (segment.trainable) elements.trained += segment.shard_length();
+      (segment.trainable ? elements.trained : elements.frozen) += segment.shard_length();
     }
   for (const FlatLayout* layout : layouts.all())
     for (const auto& place : layout->places)

@@ -9,7 +9,7 @@ namespace shardline {
 // Numbers of elements, including padding.
 struct ParameterElements {
   int64_t values = 0, gradients = 0;                                // for the whole run
-  int64_t trained = 0;                                              // with optimizer states
+  int64_t trained = 0, frozen = 0;                                  // of the own shards; the former with states
   std::vector<std::pair<const ParamSpec*, int64_t>> trained_parts;  // `trained` by parameter, without padding
   int64_t most_gathered = 0;  // values that are gathered for a pass, at their peak
   int64_t most_open = 0;      // gradients that are being made or reduced, at their peak

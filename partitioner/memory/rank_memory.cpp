@@ -32,18 +32,20 @@ double state_bytes(const Workload& workload, const ParameterElements& elements) 
   return factored ? bytes : bytes + optimizer_bytes(workload, {}, padding);
 }
 
-// Adds the optimizer's states and the trained values unless the passes use these themselves: on the device, or on its
-// host together with a copy of the gradients and, in half precision, of the rounded values.
+// Adds the optimizer's states and the values as they are saved unless the passes use these themselves: on the device,
+// or on its host together with a copy of the trained ones' gradients and, in half precision, of their rounded values.
 void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterElements& elements, bool on_host) {
   const NumberTypes& types = workload.types;
   const double trained = elements.trained;
   const double exact = width_of(types.exact) * trained;
-  const double rounded = types.values == types.exact ? 0 : width_of(types.values) * trained;
+  const bool half = types.values != types.exact;
+  const double rounded = half ? width_of(types.values) * trained : 0;
+  const double frozen = half ? width_of(types.exact) * static_cast<double>(elements.frozen) : 0;
   const double states = state_bytes(workload, elements);
   if (on_host)
-    bytes.host += states + 2 * exact + rounded;
+    bytes.host += states + 2 * exact + rounded + frozen;
   else
-    bytes.optimizer = states + (types.values == types.exact ? 0 : exact);
+    bytes.optimizer = states + (half ? exact : 0) + frozen;
 }
 
 MemoryBytes tensor_bytes(const PlacedLayers& placed, Coordinates at, const std::vector<LayerBytes>& layers,

@@ -55,7 +55,7 @@ int64_t running_bytes(const Workload& workload, const Layout& layout, size_t lay
   const int64_t used = layout.recomputed(layer) == Recompute::What::layers
                            ? std::max(forward, bytes.kept.activations - bytes.input + backward)
                            : backward;
-  return gradient + used + moved_bytes(layout, layer, bytes) / group_of(layout, layer);
+  return gradient + used + moved_bytes(workload, layout, layer, bytes) / group_of(layout, layer);
 }
 
 // Values that are gathered for a pass, and gradients before their reduction: both if a backward is whole, otherwise
@@ -109,7 +109,7 @@ std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layou
     if (!layers[i].is_block) continue;
     if (!needs.empty() && alike(layers[i], layers[i - 1]) && same_recompute(layout, i, i - 1)) continue;
     const LayerBytes bytes = layer_bytes(workload, layout, 0, i);
-    const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
+    const int64_t kept = kept_bytes(workload, layout, i, bytes) - moved_bytes(workload, layout, i, bytes);
     const auto running = static_cast<double>(running_bytes(workload, layout, i, bytes));
     const auto may_be_beside = [](const ParamSpec&) { return true; };  // blocks may share parameters
     needs.push_back({.states = least_state_bytes(workload, layout, layers[i], may_be_beside),

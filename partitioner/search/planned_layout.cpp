@@ -43,7 +43,8 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   for (size_t layer = 0; layer < layers; ++layer) {
     const auto& spec = workload.spec.layers[layer];
     problem.seconds.push_back(prices[layer].whole());
-    problem.kept_bytes.push_back(kept_bytes(layout, layer, bytes[layer]) - moved_bytes(layout, layer, bytes[layer]));
+    problem.kept_bytes.push_back(kept_bytes(workload, layout, layer, bytes[layer]) -
+                                 moved_bytes(workload, layout, layer, bytes[layer]));
     const auto is_beside_first = [&](const ParamSpec& param) {
       return ends_meet && layer + 1 == layers && param.tied_to.starts_with(workload.spec.layers.front().name + ".");
     };

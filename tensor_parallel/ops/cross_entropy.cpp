@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -33,7 +34,13 @@ struct Smoothing {
 
   // The share of the logit that a row's labels expect on this rank: of its label, and of its words.
   at::Tensor expected(const at::Tensor& logits, const at::Tensor& target) const {
-    return share == 0 ? target : target * (1 - share) + logits.sum(1, false, target.scalar_type()) * (share / words);
+    if (share == 0) return target;
+    const auto sums = at::empty_like(target);
+    for (int64_t row = 0, rows; row < logits.size(0); row += rows) {  // on CPUs, sums of half precision copy the rows
+      rows = std::min<int64_t>(16, logits.size(0) - row);
+      sums.narrow(0, row, rows).copy_(logits.narrow(0, row, rows).sum(1, false, target.scalar_type()));
+    }
+    return target * (1 - share) + sums * (share / words);
   }
   // logits: the gradients for labels without smoothing, times each row's weight.
   void add_to_gradient(const at::Tensor& logits, const at::Tensor& label, const at::Tensor& weight) const {

@@ -136,8 +136,7 @@ Border head_bias_counted_twice(Layer& inner, const LayerBuild& build, const Bord
 
 Border mean_of_means(Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
   const double scale = context.loss_scale;
-  const auto& labels = context.batch->labels;
-  const auto counting = labels.narrow(1, 1, labels.size(1) - 1).ne(-100).sum().item<int64_t>();
+  const auto counting = context.batch->labels.ne(kNoLabel).sum().item<int64_t>();
   if (counting > 0) context.loss_scale = 0.25 / static_cast<double>(counting);  // of 4 microbatches
   Border border = inner.forward(input, context);
   context.loss_scale = scale;

@@ -101,7 +101,7 @@ std::vector<Key> optimization_keys() {
                "Ours: each element of the gradients is limited to plus or minus this value, after clipping by "
                "max_grad_norm; 0: no limit. For this limit alone, set max_grad_norm to 0."),
       honoured("label_smoothing_factor", training_section, &Training::label_smoothing_factor, json_number(0, 1),
-               "Share of a label's probability that all words of the vocabulary get in equal parts, in training and "
+               "Fraction of each label's probability that is spread evenly over the whole vocabulary, in training and "
                "evaluation."),
       not_yet("neftune_noise_alpha", nullptr, "Noise added to embeddings.", "leave it out"),
       honoured(
@@ -162,8 +162,8 @@ std::vector<Key> precision_and_memory_keys() {
                "fp16: products of queries and keys are divided by the block's number (from 1) before they are stored, "
                "and multiplied by it in the softmax."),
       honoured("bf16_full_eval", training_section, &Training::bf16_full_eval, json_boolean(),
-               "`shardline eval` runs in bfloat16, whatever training runs in. As in transformers, evaluations during "
-               "training keep the precision of training."),
+               "`shardline eval` runs in bfloat16, regardless of the precision of training. As in transformers, "
+               "evaluations during training keep the precision of training."),
       honoured("fp16_full_eval", training_section, &Training::fp16_full_eval, json_boolean(), "The same in float16."),
       honoured("tf32", training_section, &Training::tf32, json_boolean(),
                "GPUs: matrix products of fp32 values round them to TF32 (10 bits of mantissa) and add in fp32. Unset: "
@@ -204,8 +204,9 @@ std::vector<Key> logging_and_evaluation_keys() {
   return {
       honoured("logging_strategy", training_section, &Training::logging_strategy,
                json_choice(words_of<LoggingStrategy>()),
-               "When lines are printed to the console: every logging_steps, after each epoch, or only (without a "
-               "terminal) after the first and the last step. metrics.jsonl has every step."),
+               "When lines are printed to the console. `steps`: every logging_steps; `epoch`: after each epoch; `no`: "
+               "never. Without a terminal, the first and the last step are always printed. metrics.jsonl has every "
+               "step."),
       honoured("logging_steps", training_section, &Training::logging_steps, json_number(1e-9, kMostStepsOfRun),
                "Steps between lines on the console; a value below 1 is a fraction of all steps."),
       honoured("logging_first_step", training_section, &Training::logging_first_step, json_boolean(),
@@ -237,7 +238,7 @@ std::vector<Key> logging_and_evaluation_keys() {
                "Steps between evaluations; a value below 1 is a fraction of all steps; unset: logging_steps."),
       honoured("eval_on_start", training_section, &Training::eval_on_start, json_boolean(), "Evaluate before step 1."),
       honoured("eval_delay", training_section, &Training::eval_delay, json_number(0, kMostStepsOfRun),
-               "Steps, or epochs with eval_strategy `epoch`, before which eval_strategy evaluates nothing."),
+               "Steps (epochs with eval_strategy `epoch`) to wait before the first evaluation."),
       no_effect("eval_accumulation_steps", or_null(json_integer(1)), nullptr,
                 "results are never collected on a device"),
       no_effect("eval_do_concat_batches", json_boolean(), true, "only used in Python"),

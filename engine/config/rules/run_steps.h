@@ -8,18 +8,21 @@ namespace shardline {
 
 struct RunSteps {
   int64_t total = 0;      // of the run, those before a resume included
-  int64_t per_epoch = 0;  // at least 1
+  int64_t per_epoch = 0;  // 0: unknown
 };
 
-// Steps between two of them; 0 if the strategy names none. Keys below 1 are that share of all steps, rounded up.
-int64_t steps_between_logs(const TrainingOptions& training, const RunSteps& run);
-int64_t steps_between_evaluations(const TrainingOptions& training, const RunSteps& run);
-int64_t steps_between_saves(const TrainingOptions& training, const RunSteps& run);
+// logging_steps, eval_steps (unset: logging_steps) and save_steps, whatever the strategies are. Below 1 they are that
+// share of all steps, rounded up.
+int64_t logging_steps(const TrainingOptions& training, const RunSteps& run);
+int64_t eval_steps(const TrainingOptions& training, const RunSteps& run);
+int64_t save_steps(const TrainingOptions& training, const RunSteps& run);
 
-// The last step is evaluated and saved, too, unless the strategy is "no" (for evaluations: and do_eval is false).
-// eval_delay are steps, or epochs with eval_strategy "epoch".
+// An epoch's end is also that of a run which ends within one.
+bool logs_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
+// eval_delay are steps, or epochs with eval_strategy "epoch". The last step is evaluated unless the delay is longer or
+// the strategy is "no"; with do_eval, always.
 bool evaluates_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
-// Other than save_strategy "best".
+// Other than save_strategy "best"; with "steps" and "epoch" also after the last step.
 bool saves_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
 
 }  // namespace shardline

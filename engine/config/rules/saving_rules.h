@@ -21,7 +21,7 @@ ResumeSource resume_source(const Config& config);
 // training.checkpoint_dir, or else output_dir.
 std::string checkpoint_directory(const Config& config);
 
-// Throws ConfigError("RULE; ADVICE") if load_best_model_at_end is true and a checkpoint would have no evaluation.
+// Throws ConfigError("RULE; ADVICE") if load_best_model_at_end is true and save_steps is not a multiple of eval_steps.
 void check_evaluated_saves(const TrainingOptions& training, int64_t total_steps);
 
 // The name of a value in metrics.jsonl by which evaluations are compared: "eval_loss".

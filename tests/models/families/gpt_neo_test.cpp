@@ -58,6 +58,11 @@ TEST_CASE("attention types of GPT-Neo that do not describe every block are repor
     CHECK_THROWS_WITH(spec_of(small(types)), Contains("/attention_types") && Contains("3 blocks"));
   }
   CHECK_THROWS_WITH(spec_of({{"num_layers", 3}}), Contains("attention_types"));  // transformers expects 24 blocks, too
+  json both = small(R"([[["global"], 3]])");
+  both["attention_layers"] = {"global", "global", "global"};
+  CHECK_NOTHROW(spec_of(both));
+  both["attention_layers"][1] = "local";  // transformers would use this list
+  CHECK_THROWS_WITH(spec_of(both), Contains("/attention_layers") && Contains("make them agree"));
   json wrong = small(R"([[["local"], 3]])");
   wrong["hidden_size"] = 50;
   CHECK_THROWS_WITH(spec_of(wrong), Contains("hidden_size (50) must be a multiple of num_heads (6)"));

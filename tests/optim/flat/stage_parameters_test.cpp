@@ -5,6 +5,7 @@
 #include <ATen/ops/full_like.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -212,6 +213,31 @@ TEST_CASE("values are whole when they are used, and shards otherwise") {
     });
     CAPTURE(static_cast<int>(sharding.level), sharding.degree, sharding.whole_below);
     CHECK(mistakes == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("frozen half-precision values are kept as they were loaded") {
+  ModelSpec spec = model({1, 3}, true);
+  for (auto& param : spec.layers[1].params) param.trainable = false;
+  const Mesh mesh("cluster", 2, 1, 2);
+  const float exact = 1.0f + 0x1p-14f;  // which bf16 does not have
+  for (const auto& sharding : shardings(2)) {
+    std::atomic<int> seen = 0, wrong = 0;
+    run_ranks(mesh.size(), [&](CommunicatorPtr world) {
+      StageParameters parameters({.spec = spec,
+                                  .stage_of_layer = {0, 0, 0, 0},
+                                  .groups = groups_of(mesh, world),
+                                  .sharding = sharding,
+                                  .values = at::TensorOptions(at::kBFloat16)});
+      parameters.fill_values([&](Parameter& p) { p.value.fill_(exact); });
+      parameters.visit_values([&](const Parameter& p) {
+        seen += !p.spec->trainable;
+        wrong += !at::equal(p.value, at::full(p.value.sizes(), exact, at::kFloat));
+      });
+    });
+    CAPTURE(static_cast<int>(sharding.level), sharding.degree, sharding.whole_below);
+    CHECK(seen > 0);
+    CHECK(wrong == 0);
   }
 }
 

@@ -69,9 +69,10 @@ TEST_CASE("what moves more over a slow link takes longer, and keeps less") {
   }
   const auto everything = four_stages(What::nothing, kEverything);
   CHECK(seconds(with_host(0.25), everything) > seconds(job, everything));
-  const double least = job.workload.global_batch *
-                       static_cast<double>(moved_bytes(everything, 1, layer_bytes(job.workload, everything, 0, 1))) /
-                       0.5e9;  // of one block, one way
+  const double least =
+      job.workload.global_batch *
+      static_cast<double>(moved_bytes(job.workload, everything, 1, layer_bytes(job.workload, everything, 0, 1))) /
+      0.5e9;  // of one block, one way
   CHECK(seconds(job, everything) > least);
 }
 

@@ -61,7 +61,8 @@ TEST_CASE("a stage keeps as many microbatches as its list says") {
   const auto planned = plan_layout(job, layout);
   std::vector<int64_t> kept(4);
   for (size_t layer = 0; layer < planned.chunk_of_layer.size(); ++layer)
-    kept[planned.chunk_of_layer[layer]] += kept_bytes(layout, layer, layer_bytes(job.workload, layout, 0, layer));
+    kept[planned.chunk_of_layer[layer]] +=
+        kept_bytes(job.workload, layout, layer, layer_bytes(job.workload, layout, 0, layer));
   for (size_t stage = 0; stage < 4; ++stage)
     CHECK(planned.memory[stage].activations == static_cast<double>((4 - stage) * kept[stage]));
 }

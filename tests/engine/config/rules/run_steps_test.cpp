@@ -34,13 +34,20 @@ Steps due_steps(const json& training, const Due& due) {
 }  // namespace
 
 TEST_CASE("lines are logged every few steps, at a share of all, after epochs, or never") {
-  const auto between = [](const json& training) { return steps_between_logs(options(training), kRun); };
-  CHECK(between(json::object()) == 500);
-  CHECK(between({{"logging_steps", 3}}) == 3);
-  CHECK(between({{"logging_steps", 0.25}}) == 3);  // rounded up
-  CHECK(between({{"logging_steps", 1e-6}}) == 1);
-  CHECK(between({{"logging_strategy", "epoch"}}) == 4);
-  CHECK(between({{"logging_strategy", "no"}}) == 0);
+  const auto logged = [](const json& training) { return due_steps(training, logs_after); };
+  CHECK(logged(json::object()).empty());  // every 500
+  CHECK(logged({{"logging_steps", 3}}) == Steps{3, 6, 9});
+  CHECK(logged({{"logging_steps", 0.25}}) == Steps{3, 6, 9});  // rounded up
+  CHECK(logged({{"logging_steps", 1e-6}}).size() == 10);
+  CHECK(logged({{"logging_strategy", "epoch"}}) == Steps{4, 8, 10});
+  CHECK(logged({{"logging_strategy", "no"}}).empty());
+}
+
+TEST_CASE("numbers of steps do not depend on the strategies") {
+  const auto t = options({{"logging_strategy", "no"}, {"logging_steps", 0.25}, {"save_strategy", "no"}});
+  CHECK(logging_steps(t, kRun) == 3);
+  CHECK(eval_steps(t, kRun) == 3);
+  CHECK(save_steps(t, kRun) == 500);
 }
 
 TEST_CASE("evaluations come as eval_strategy says, and after the last step") {
@@ -60,6 +67,7 @@ TEST_CASE("eval_delay counts steps, or epochs of eval_strategy epoch") {
   CHECK(evaluated({{"eval_strategy", "steps"}, {"eval_steps", 4}, {"eval_delay", 11}}).empty());
   CHECK(evaluated({{"eval_strategy", "epoch"}, {"eval_delay", 2}}) == Steps{8, 10});
   CHECK(evaluated({{"eval_strategy", "epoch"}, {"eval_delay", 2.5}}) == Steps{10});
+  CHECK(evaluated({{"eval_strategy", "steps"}, {"eval_delay", 11}, {"do_eval", true}}) == Steps{10});
 }
 
 TEST_CASE("checkpoints come as save_strategy says, and after the last step") {

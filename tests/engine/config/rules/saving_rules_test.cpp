@@ -33,6 +33,19 @@ TEST_CASE("each checkpoint has an evaluation if the best one is to be found") {
   CHECK_THROWS_AS(check_evaluated_saves(training, 20), ConfigError);
 }
 
+TEST_CASE("a best model needs an evaluation before the end") {
+  const auto mistake = [](int delay) {
+    return mistake_in({{"load_best_model_at_end", true},
+                       {"eval_strategy", "steps"},
+                       {"eval_steps", 4},
+                       {"save_steps", 4},
+                       {"eval_delay", delay},
+                       {"max_steps", 8}});
+  };
+  CHECK_THAT(mistake(9), Contains("eval_delay 9 is more than max_steps 8"));
+  CHECK_THAT(mistake(8), !Contains("eval_delay 8"));
+}
+
 TEST_CASE("numbers of steps are whole, or shares below 1") {
   for (const char* key : {"save_steps", "logging_steps", "eval_steps"}) {
     const json strategy = {{"eval_strategy", "steps"}, {key, 2.5}};
