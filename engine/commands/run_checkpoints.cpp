@@ -5,7 +5,6 @@
 #include <ostream>
 
 #include "core/error.h"
-#include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_union.h"
 #include "engine/checkpoint/curve_settings.h"
@@ -169,7 +168,7 @@ void RunCheckpoints::make_saver(bool with_states) {
   }
   if (parts_.context.first()) {
     parts.files = files_of_all(parts_);
-    parts.sync_records = [metrics = file_in(parts_.config.output_dir, "metrics.jsonl")] { sync_file(metrics); };
+    parts.sync_records = [&records = records_] { records.sync(); };
   }
   auto saver = std::make_unique<CheckpointSaver>(std::move(parts));
   Communicator& world = *parts_.context.world;
