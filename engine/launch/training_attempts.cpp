@@ -184,6 +184,11 @@ class Attempts {
   }
 
   TrainingJob job_without(const std::vector<std::string>& missing, const std::vector<std::string>& answering) const {
+    const auto places = checkpoints_seen(checkpoint_directory(config_));
+    if (!places.empty() && checkpoint_of_part(places.front().path))
+      throw ConfigError(
+          cat(*checkpoint_of_part(places.front().path),
+              " has parts on the missing hosts; with training.save_on_each_node, every host has all of it"));
     TrainingJob job;
     const auto settings = [&](const std::vector<std::string>& hosts) {
       return jobs_.leaves_open ? host_settings(config_, hosts) : settings_on_hosts(config_, hosts);
