@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/manifest.h"
+#include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
@@ -75,6 +76,11 @@ class SavedCheckpoints {
   std::string directory_;
   std::set<Identity> seen_;
 };
+
+bool has_optimizer_states(const TrainingOptions& training) {
+  const OptimizerOptions options = optimizer_options(training);
+  return options.kind != OptimizerOptions::Kind::sgd || options.momentum != 0;
+}
 
 std::string lines_without_prefix(const std::string& failure) {
   std::istringstream lines(failure);
@@ -257,6 +263,9 @@ class Attempts {
     const auto places = checkpoints_seen(checkpoint_directory(config_));
     const std::string newest = continues() && !places.empty() ? places.front().path.string() : "";
     if (newest.empty()) return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
+    if (config_.training.save_only_model && has_optimizer_states(config_.training))
+      return cat("the newest checkpoint is ", newest,
+                 "; no run can continue from it, because training.save_only_model leaves out the optimizer's state\n");
     // A host that has only a part of it does not know whether others have the rest.
     return cat("the newest checkpoint is ", newest, "; the steps after it are lost\n",
                command_from(checkpoint_of_part(newest) ? "auto" : newest), '\n');

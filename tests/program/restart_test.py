@@ -92,6 +92,18 @@ class Restarts(RestartTest):
         self.assertIn("--set training.resume_from_checkpoint=out/checkpoint-", result.last)
         self.assert_all_gone()
 
+    def test_models_alone(self):
+        """No command is offered that could not continue from them."""
+        process = self.start_training(**self.sections(training={"max_steps": 1000000, "save_only_model": True},
+                                                      mpi={"max_restarts": 0}))
+        self.wait_for_checkpoint()
+        self.kill_rank(1)
+        result = self.finish(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertRegex(result.last, r"^the newest checkpoint is out/checkpoint-\d+; no run can continue from it, because "
+                                      "training.save_only_model leaves out")
+        self.assertNotIn("to continue", result.err)
+
     def test_crash_loop(self):
         process = self.start_training(**self.sections(training={"max_steps": 1000000, "save_steps": 1000000}))
         for _ in range(2):
