@@ -195,6 +195,8 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   }
   context.world->barrier({.what = "output directory"});
   const Stores stores = find_stores(checkpoint_directory(config), *context.world);
+  if (config.training.save_strategy != SaveStrategy::no)
+    require_checkpoints_for_all(stores, checkpoint_directory(config));
   const bool leads_other_store =
       stores.leads(context.world->rank()) && stores.all[stores.mine].obstacle.empty() && !context.first();
   if (leads_other_store) locks.push_back(lock_checkpoint_directory(config));
