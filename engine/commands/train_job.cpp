@@ -60,8 +60,7 @@ std::string device_row(const Config& config, const RankContext& context) {
   if (!is_accelerator(context.device))
     return cat(start, at::get_num_threads(), " thread(s) a rank, products by ", products_in_use(), ", communicator ",
                values);
-  const bool nccl = context.device_world != context.world;
-  return cat(start, "communicator ", nccl ? cat("nccl (host values: ", values, ')') : values);
+  return cat(start, "communicator ", context.uses_nccl() ? cat("nccl (host values: ", values, ')') : values);
 }
 
 // weights: where they come from.
