@@ -293,11 +293,18 @@ void put_in_stream(Comm& comm) {
   progress();
 }
 
+// Whether all ranks have ended the communicator, or are gone.
+bool all_end(const Comm& comm) {
+  const auto& members = comm.group->members;
+  return std::all_of(members.begin(), members.end(),
+                     [](const Comm* member) { return member == nullptr || member->finalized; });
+}
+
 void refresh(Comm& comm) {
   progress();
   if (comm.state != kNcclInProgress) return;
   put_in_stream(comm);
-  if (comm.finalized && comm.running.empty()) comm.state = kNcclSuccess;
+  if (comm.finalized && comm.running.empty() && all_end(comm)) comm.state = kNcclSuccess;
 }
 
 // ---- calls

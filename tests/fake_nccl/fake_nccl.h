@@ -9,6 +9,7 @@
 //    devices (connections need memory, for which the CUDA runtime may wait for everything that runs). Until then none
 //    of it is in the stream.
 //  - Operations run in the order of their streams, once all ranks have reached them, without the host.
+//  - finalize completes in the background, when all ranks have called it.
 //  - Ranks that do not issue matching calls fail, and so do the peers of a rank that aborts.
 //  - An abort ends the operations of its communicator, or of all communicators of a group, and then waits until
 //    nothing runs on the device.

@@ -218,6 +218,21 @@ TEST_CASE("nccl: a message that is never waited for leaves before the communicat
   check_nothing_wrong();
 }
 
+// Whether NCCL itself waits is not documented, so programs must end the groups of all ranks in one order.
+TEST_CASE("nccl: a group ends once all of its ranks end it") {
+  std::atomic<bool> ends = false;
+  run_over_nccl(2, [&](CommunicatorPtr world, CommunicatorPtr control) {
+    CommunicatorPtr tp = world->split(0, "tp");
+    if (control->rank() == 1) {
+      std::this_thread::sleep_for(50ms);
+      ends = true;
+    }
+    tp.reset();
+    EXPECT(ends);
+  });
+  check_nothing_wrong();
+}
+
 TEST_CASE("nccl: asking whether a message is done starts it and does not wait for the connection") {
   run_over_nccl(2, [](CommunicatorPtr world, CommunicatorPtr control) {
     const at::Tensor first = filled({4}, 1), second = filled({5}, 2), go = at::zeros({1});
