@@ -14,6 +14,7 @@
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/products/products.h"
 #include "tests/fake_nccl/device_ranks.h"
+#include "tests/parity/half.h"
 #include "tests/parity/run.h"
 #include "tests/parity/wrapped_layer.h"
 
@@ -99,6 +100,23 @@ TEST_CASE("training over NCCL and on a shared device has the bits of training on
         CHECK(bit_equal(on_devices, cpus));
       }
     }
+  }
+}
+
+TEST_CASE("with sums that are rounded at each hop, as NCCL's are, half precision stays as close to fp32 as it must") {
+  const SameOperators same;
+  const testing::Limits limits(std::chrono::seconds(20), std::chrono::seconds(20));
+  for (const char* optimize : {"speed", "memory"}) {
+    const Point small{.t = 4, .optimize = optimize, .dtype = "bf16"}, point = with_few_steps(with_batch(small));
+    CAPTURE(point.name());
+    Point in_fp32 = point;
+    in_fp32.dtype = "float32";
+    fake::round_at_each_hop(true);
+    const Outcome rounded = checked_run(point, device_of_its_own);
+    fake::round_at_each_hop(false);
+    CHECK(!bit_equal(rounded, checked_run(point, device_of_its_own)));
+    const Outcome& exact = reference(in_fp32);
+    CHECK(half_distance(rounded, exact).exceeds(half_distance(reference(point), exact)) == "");
   }
 }
 

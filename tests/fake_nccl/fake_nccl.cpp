@@ -14,9 +14,9 @@
 #include <thread>
 #include <tuple>
 
-#include "core/comm/communicator_reduce.h"
 #include "core/error.h"
 #include "tests/fake_device/fake_device.h"
+#include "tests/fake_nccl/sums.h"
 
 namespace shardline::fake {
 namespace {
@@ -177,7 +177,7 @@ void move_data(const Meeting& ops) {
     std::vector<const void*> inputs;
     for (const Op* op : ops) inputs.push_back(static_cast<const char*>(op->from) + offset);
     const ReduceOp kind = first.max ? ReduceOp::max : ReduceOp::sum;
-    if (first.count > 0) reduce_in_order(kind, scalar_type(first.type), inputs, outputs, first.count);
+    if (first.count > 0) reduce_as_nccl(kind, scalar_type(first.type), inputs, outputs, first.count);
   };
   std::vector<void*> outputs;
   for (const Op* op : ops) outputs.push_back(op->to);

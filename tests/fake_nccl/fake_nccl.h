@@ -26,6 +26,9 @@ namespace shardline::fake {
 
 const NcclApi& nccl();
 
+// Whether the sum of each two ranks is rounded, as NCCL does it; initially sums are rounded once, as on CPUs.
+void round_at_each_hop(bool rounds);
+
 // What goes wrong on this thread's rank.
 struct NcclTrouble {
   int version = 0;           // a version other than built_version
