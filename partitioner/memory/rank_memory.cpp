@@ -93,7 +93,8 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) 
     return computes(instruction.op) ? flops[instruction.chunk] : 0;
   };
   std::vector<std::vector<int64_t>> bytes;
-  for (const auto& stage : messages_held(placed.train, cost)) {
+  const int host_ahead = placed.layout.on_accelerators ? kInstructionsAhead : 0;
+  for (const auto& stage : messages_held(placed.train, cost, host_ahead)) {
     bytes.emplace_back();
     for (const int held : stage) bytes.back().push_back(held * border);
   }
