@@ -22,8 +22,7 @@ void reduce_as_nccl(ReduceOp op, at::ScalarType type, const std::vector<const vo
   // As in a ring: each rank rounds what it passes on.
   std::vector<char> sum(count * c10::elementSize(type));
   std::memcpy(sum.data(), inputs[0], sum.size());
-  for (size_t i = 1; i < inputs.size(); ++i)
-    reduce_in_order(op, type, {sum.data(), inputs[i]}, {sum.data()}, count);
+  for (size_t i = 1; i < inputs.size(); ++i) reduce_in_order(op, type, {sum.data(), inputs[i]}, {sum.data()}, count);
   for (void* output : outputs) std::memcpy(output, sum.data(), sum.size());
 }
 
