@@ -38,6 +38,7 @@
 #include "engine/run/stop.h"
 #include "engine/train/run_comparison.h"
 #include "engine/train/step_timeline.h"
+#include "partitioner/memory/device_bytes.h"
 #include "tensor_parallel/products/products.h"
 
 namespace shardline {
@@ -178,7 +179,10 @@ std::string check_devices(const JobParts& parts, const RankContext& context) {
   const auto rooms = gather_rooms(*context.world, context.device);
   const auto hosts = gather_host_rooms(*context.world, context.host_of);
   if (!context.first()) return "";
-  const auto planned = tensor_bytes_by_rank(placed_layers(parts.plan));
+  const PlacedLayers placed = placed_layers(parts.plan);
+  auto planned = tensor_bytes_by_rank(placed);
+  for (size_t rank = 0; context.uses_nccl() && rank < planned.size(); ++rank)
+    planned[rank].communication += device_bytes(placed, placed.layout.mesh().at(rank).p).later;
   check_rooms(rooms, planned);
   check_host_rooms(hosts, planned);
   return sharing_note(rooms);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -29,12 +28,6 @@ constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", 
 
 bool is_message(Kind kind) {
   return kind == Kind::send || kind == Kind::recv;
-}
-
-at::ScalarType scalar_type(NcclType type) {
-  constexpr at::ScalarType kTypes[] = {at::kChar, at::kByte,     at::kInt,   at::kLong,
-                                       at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
-  return kTypes[static_cast<int>(type)];
 }
 
 struct Comm;
@@ -295,9 +288,8 @@ void put_in_stream(Comm& comm) {
 
 // Whether all ranks have ended the communicator, or are gone.
 bool all_end(const Comm& comm) {
-  const auto& members = comm.group->members;
-  return std::all_of(members.begin(), members.end(),
-                     [](const Comm* member) { return member == nullptr || member->finalized; });
+  const auto ends = [](const Comm* member) { return member == nullptr || member->finalized; };
+  return std::all_of(comm.group->members.begin(), comm.group->members.end(), ends);
 }
 
 void refresh(Comm& comm) {
@@ -595,6 +587,14 @@ std::vector<std::string> take_nccl_faults() {
 int live_nccl_communicators() {
   const Lock lock(library().mutex);
   return std::count_if(library().comms.begin(), library().comms.end(), [](const Comm& comm) { return !comm.freed; });
+}
+
+int live_nccl_groups() {
+  const Lock lock(library().mutex);
+  int count = 0;
+  for (const Comm& comm : library().comms)
+    count += !comm.freed && comm.size() > 1 && comm.owner == std::this_thread::get_id();
+  return count;
 }
 
 }  // namespace shardline::fake

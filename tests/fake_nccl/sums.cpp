@@ -16,6 +16,12 @@ void round_at_each_hop(bool rounds) {
   rounds_hops = rounds;
 }
 
+at::ScalarType scalar_type(NcclType type) {
+  constexpr at::ScalarType kTypes[] = {at::kChar, at::kByte,     at::kInt,   at::kLong,
+                                       at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+  return kTypes[static_cast<int>(type)];
+}
+
 void reduce_as_nccl(ReduceOp op, at::ScalarType type, const std::vector<const void*>& inputs,
                     const std::vector<void*>& outputs, int64_t count) {
   if (!rounds_hops) return reduce_in_order(op, type, inputs, outputs, count);

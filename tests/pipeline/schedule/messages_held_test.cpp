@@ -11,7 +11,8 @@ namespace {
 
 int most_of_first_stage(int host_ahead) {
   const Schedule schedule = simple_schedule(2, 8, 0);
-  const auto held = messages_held(schedule, [](int, const Instruction&) { return 1; }, host_ahead);
+  const auto held = messages_held(
+      schedule, [](int, const Instruction&) { return 1; }, host_ahead);
   return *std::max_element(held[0].begin(), held[0].end());
 }
 
