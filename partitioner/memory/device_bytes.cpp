@@ -1,5 +1,6 @@
 #include "partitioner/memory/device_bytes.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -37,19 +38,24 @@ int channels(const PlacedLayers& placed, int stage) {
 
 // StageParameters: the holders of each tied parameter that this stage shares with others.
 int ties(const PlacedLayers& placed, int stage) {
-  std::map<std::string, std::set<int>> stages;
   const auto& layers = placed.workload.spec.layers;
+  std::map<std::string, std::set<int>> stages;
   for (size_t layer = 0; layer < layers.size(); ++layer)
     for (const auto& param : layers[layer].params)
-      stages[param.tied_to.empty() ? layers[layer].full_name(param) : param.tied_to].insert(
-          placed.stage_of_layer[layer]);
+      if (!param.tied_to.empty()) stages[param.tied_to].insert(placed.stage_of_layer[layer]);
   int count = 0;
-  for (const auto& [name, holders] : stages) count += holders.size() > 1 && holders.count(stage) > 0;
+  for (auto& [name, holders] : stages) {
+    const auto owns = [&name = name](const LayerSpec& layer) {
+      return name.size() > layer.name.size() && name[layer.name.size()] == '.' && name.starts_with(layer.name);
+    };
+    const auto owner = std::ranges::find_if(layers, owns);
+    if (owner != layers.end()) holders.insert(placed.stage_of_layer[owner - layers.begin()]);
+    count += holders.size() > 1 && holders.contains(stage);
+  }
   return count;
 }
 
 DeviceBytes bytes_of(const Layout& layout, int later) {
-  if (!layout.on_accelerators) return {};
   return {.runtime = kRuntimeBytes,
           .communicators = groups_of_mesh(layout) * kCommunicatorBytes,
           .later = later * kCommunicatorBytes};
@@ -58,10 +64,12 @@ DeviceBytes bytes_of(const Layout& layout, int later) {
 }  // namespace
 
 DeviceBytes device_bytes(const PlacedLayers& placed, int stage) {
+  if (!placed.layout.on_accelerators) return {};
   return bytes_of(placed.layout, groups_of_shards(placed.layout) + channels(placed, stage) + ties(placed, stage));
 }
 
 DeviceBytes least_device_bytes(const Layout& layout) {
+  if (!layout.on_accelerators) return {};
   return bytes_of(layout, groups_of_shards(layout) + 2 * (layout.pipeline > 1));
 }
 

@@ -147,7 +147,7 @@ TEST_CASE("A directory of checkpoints in output_dir does not keep a run from bei
   folder.write(cat("out/", checkpoints, "/checkpoint-5/manifest.json"), "x");
   folder.write(cat("out/", checkpoints, "/newest"), "checkpoint-5\n");
   check_output_dir(config("auto"), small_model());
-  CHECK_THAT(refusal(config(nullptr)), Contains("has checkpoints already"));
+  CHECK_THAT(refusal(config(nullptr)), Contains("already has checkpoints"));
 
   const auto somebodys = folder.write(cat("out/", GENERATE_COPY("", checkpoints + "/"), "mine.txt"), "x");
   CHECK_THAT(refusal(config("auto")), Contains("is not empty"));
