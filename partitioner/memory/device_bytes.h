@@ -14,9 +14,9 @@ struct DeviceBytes {
   double total() const { return runtime + communicators + later; }
 };
 
-// Of each rank of a stage.
+// Returns the bytes of each rank of the stage.
 DeviceBytes device_bytes(const PlacedLayers& placed, int stage);
-// A lower bound for every stage, whichever layers it has.
+// Returns a lower bound for every stage, whichever layers it has.
 DeviceBytes least_device_bytes(const Layout& layout);
 
 }  // namespace shardline

@@ -25,14 +25,14 @@ LAYOUTS = {"one": {"communicator": "local"},
            "ZeRO": {"communicator": "mpi", "smp_options": {"shard_optimizer_state": True},
                     "mpi_options": {"processes_per_host": 2}}}
 CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
-# By the beginning of a file's name: the steps in it.
+# Finds the steps in a record, by the beginning of the file's name.
 EVENT = re.compile(rb"\x09.{8}\x10(.)\x2a", re.DOTALL)  # time, step and values of a tensorflow.Event
 RECORDS = {"metrics.jsonl": lambda data: {int(step) for step in re.findall(rb'"step":(\d+),', data)},
            "events.out.tfevents.": lambda data: {ord(step) for step in EVENT.findall(data)}}
 
 
 def sections_of(layout, folder):
-    """Of a run whose checkpoints are in `folder`."""
+    """Returns the config sections of a run whose checkpoints are in `folder`."""
     sections = dict(layout, model=MODEL, training=TRAINING, output_dir=folder, runtime={"timeline_steps": 0})
     if records := sections.pop("records", ""):
         sections.update(training=dict(TRAINING, checkpoint_dir=folder), output_dir=folder + "/" + records)

@@ -93,7 +93,7 @@ class Restarts(RestartTest):
         self.assert_all_gone()
 
     def test_models_alone(self):
-        """No command is offered that could not continue from them."""
+        """The launcher prints no command that could not continue from them."""
         process = self.start_training(**self.sections(training={"max_steps": 1000000, "save_only_model": True},
                                                       mpi={"max_restarts": 0}))
         self.wait_for_checkpoint()
@@ -427,7 +427,7 @@ class Hosts(RestartTest):
         self.assertFalse(list((self.dir / "disk").iterdir()))
 
     def test_parts_of_a_host_that_is_away(self):
-        """The others have a part of each checkpoint: they wait, also if the run is elastic."""
+        """The others hold parts of each checkpoint, so they wait, even if the run is elastic."""
         process = self.start_training(**self.with_own_disks(mpi={"elastic": True}, training={
             "max_steps": 1000000, "save_steps": 10}))
         self.wait_for_parts(above=0)
