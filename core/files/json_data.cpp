@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/files/json_reader.h"
+#include "core/files/regular_file.h"
 
 namespace shardline {
 namespace {
@@ -23,10 +24,8 @@ nlohmann::json parse_data_json(std::string_view text, const std::string& file) t
   throw DataError(error.what());
 }
 
-nlohmann::json read_data_json(const std::string& path) try {
-  return checked(read_json_file(path));
-} catch (const ConfigError& error) {
-  throw DataError(error.what());
+nlohmann::json read_data_json(const std::string& path) {
+  return parse_data_json(read_regular_file(path), path);
 }
 
 JsonValue JsonValue::below(const std::string& step, const nlohmann::json& value) const {

@@ -53,6 +53,9 @@ class StrictBuilder : public nlohmann::json_sax<json> {
   static std::string reason(std::string what) {
     if (const auto bracket = what.find("] "); bracket != std::string::npos) what = what.substr(bracket + 2);
     if (what.rfind("parse error at", 0) == 0) what = what.substr(what.find(": ") + 2);
+    // What was read last is quoted in the middle: its beginning, and what was expected instead.
+    constexpr std::size_t begin = 160, end = 60;
+    if (what.size() > begin + end) what.replace(begin, what.size() - begin - end, "...");
     return what;
   }
 

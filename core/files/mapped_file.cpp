@@ -10,18 +10,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/files/descriptor.h"
 
 namespace shardline {
-namespace {
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
-
-}  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe must not block

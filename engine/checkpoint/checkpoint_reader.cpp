@@ -2,11 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-
 #include "core/error.h"
+#include "core/files/regular_file.h"
 #include "core/memory/transposing_copy.h"
 #include "engine/checkpoint/contents.h"
 #include "engine/checkpoint/piece_files.h"
@@ -16,10 +13,7 @@
 namespace shardline {
 TrainerState read_trainer_state(const std::string& checkpoint) {
   const std::string path = file_in(checkpoint, stored_name(kTrainerStateFile, !!checkpoint_of_part(checkpoint)));
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw DataError(cat(path, ": cannot be read; name a checkpoint that shardline has saved"));
-  return parse_trainer_state(text, path);
+  return parse_trainer_state(read_regular_file(path), path);
 }
 
 void read_optimizer_state(const std::string& checkpoint, StageParameters& parameters, Optimizer& optimizer,

@@ -92,6 +92,8 @@ Stores find_stores(const std::string& directory, Communicator& world, std::chron
   const auto hosts = gather_strings(world, host_name());
   const auto rows = gather_strings(world, seen >= 0 ? cat(seen) : "!" + reason);
   std::error_code ignored;
+  const auto is_visible = [&](int maker) { return fs::exists(file_of(maker), ignored); };
+  const auto sees_some = gather_strings(world, std::ranges::any_of(makers, is_visible) ? "yes" : "");
   if (makes) fs::remove(file_of(rank), ignored);
   Stores stores;
   std::map<std::pair<bool, int>, size_t> store_of;  // by whether it can be written to, and its maker
@@ -100,11 +102,23 @@ Stores find_stores(const std::string& directory, Communicator& world, std::chron
     int maker = writes ? std::stoi(rows[other]) : first_of[other];
     while (writes && rows[maker] != cat(maker) && rows[maker].front() != '!') maker = std::stoi(rows[maker]);
     const auto [place, is_new] = store_of.emplace(std::pair(writes, maker), stores.all.size());
-    if (is_new) stores.all.push_back({{}, hosts[other], writes ? "" : rows[other].substr(1)});
-    stores.all[place->second].ranks.push_back(other);
+    if (is_new) stores.all.push_back({{}, hosts[other], writes ? "" : rows[other].substr(1), !writes});
+    Store& store = stores.all[place->second];
+    store.ranks.push_back(other);
+    store.sees_other = store.sees_other && !sees_some[other].empty();
     if (other == rank) stores.mine = place->second;
   }
   return stores;
+}
+
+void require_checkpoints_for_all(const Stores& stores, const std::string& directory) {
+  std::string lines;
+  for (const auto& store : stores.all)
+    if (!store.obstacle.empty() && !store.sees_other) lines += cat("\n  host ", store.host, ": ", store.obstacle);
+  if (!lines.empty())
+    throw AllRanks<RunError>(cat("no run could continue from the checkpoints, because these hosts cannot write in ",
+                                 directory,
+                                 "; make it writable there, or set training.save_strategy to \"no\":", lines));
 }
 
 }  // namespace shardline

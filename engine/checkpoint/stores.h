@@ -10,9 +10,10 @@ namespace shardline {
 
 // A directory and the ranks that see it.
 struct Store {
-  std::vector<int> ranks;  // ascending; the first one leads: it makes, renames and removes what is in the directory
-  std::string host;        // of the leader
-  std::string obstacle;    // why the ranks cannot write there; empty: they can
+  std::vector<int> ranks;   // ascending; the first one leads: it makes, renames and removes what is in the directory
+  std::string host;         // of the leader
+  std::string obstacle;     // why the ranks cannot write there; empty: they can
+  bool sees_other = false;  // with an obstacle: they see what the ranks of another store write
 };
 
 // Equal on all ranks, except for `mine`.
@@ -30,5 +31,9 @@ struct Stores {
 // system, because those show new files late.
 Stores find_stores(const std::string& directory, Communicator& world,
                    std::chrono::milliseconds patience = std::chrono::seconds(10));
+
+// Throws RunError, alike on all ranks, if ranks can neither write in the directory nor see what others write there: no
+// run could continue from checkpoints in it.
+void require_checkpoints_for_all(const Stores& stores, const std::string& directory);
 
 }  // namespace shardline

@@ -5,6 +5,7 @@
 #include "core/comm/local_communicator.h"
 #include "core/error.h"
 #include "core/files/json_data.h"
+#include "core/plain_text.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_union.h"
 #include "engine/checkpoint/contents.h"
@@ -57,6 +58,14 @@ void require_same_checkpoint(const std::string& path, const Manifest& manifest, 
         cat(path, " is from another run than ", first_path, ", which has fewer files; name parts of one checkpoint"));
 }
 
+// Calls `read`. Its errors may quote files of a checkpoint that somebody else has made.
+template <class Read>
+auto with_plain_errors(const Read& read) try {
+  return read();
+} catch (const DataError& error) {
+  throw DataError(plain_text(error.what(), '\n'));
+}
+
 Stores this_host() {
   return {.all = {{.ranks = {0}, .host = host_name()}}};
 }
@@ -71,10 +80,7 @@ std::string tensors_text(const std::string& checkpoint, const char* stem) {
   return files.empty() ? "none" : cat(tensors, " tensors in ", files.size(), " file(s), ", format_bytes(bytes));
 }
 
-}  // namespace
-
-std::string checkpoint_text(const std::string& path) {
-  const std::string checkpoint = checkpoints_at(path).front();
+std::string inspected_text(const std::string& checkpoint) {
   const Manifest manifest = read_manifest(checkpoint);
   const bool in_part = manifest.part.has_value();
   const TrainerState state = read_trainer_state(checkpoint);
@@ -94,7 +100,28 @@ std::string checkpoint_text(const std::string& path) {
   int64_t bytes = 0;
   for (const auto& [name, pieces] : manifest.files) bytes += pieces.back().end;
   rows.push_back({in_part ? "files of all parts" : "files", cat(manifest.files.size(), ", ", format_bytes(bytes))});
+  for (auto row = rows.begin() + 1; row != rows.end(); ++row) row->back() = plain_text(row->back());
   return table({}, rows);
+}
+
+std::string merged(const std::vector<std::string>& parts, const std::string& output, const fs::path& path) {
+  const Manifest first = read_manifest(parts.front());
+  for (const auto& part : parts) require_same_checkpoint(part, read_manifest(part), parts.front(), first);
+  const Stores stores = this_host();
+  const auto world = make_local_world();
+  CheckpointUnion checkpoint(path.string(), parts, stores, *world);
+  std::string lines;
+  for (const auto& gap : checkpoint.gaps()) lines += "\n  " + gap;
+  if (!lines.empty()) throw DataError(cat("these parts do not make a complete checkpoint:", lines));
+  checkpoint.complete();
+  return cat(output, " is a complete checkpoint of step ", first.step, ", made of ", parts.size(), " directories\n");
+}
+
+}  // namespace
+
+std::string checkpoint_text(const std::string& path) {
+  const std::string checkpoint = checkpoints_at(path).front();
+  return with_plain_errors([&] { return inspected_text(checkpoint); });
 }
 
 std::string verified_text(const std::string& path) {
@@ -103,14 +130,15 @@ std::string verified_text(const std::string& path) {
     std::string lines;
     try {
       const Manifest manifest = read_manifest(checkpoint);
-      for (const auto& line : find_damage(checkpoint, manifest)) lines += "\n  " + line;
+      for (const auto& line : find_damage(checkpoint, manifest)) lines += "\n  " + plain_text(line);
       std::string added;
       for (const auto& name : added_files(checkpoint, manifest)) added += cat(added.empty() ? "" : ", ", name);
       text += cat(checkpoint, " is intact: all checksums match",
-                  manifest.part ? cat(" (", part_text(*manifest.part), ")") : "",
-                  added.empty() ? "" : cat("; not of the checkpoint: ", added), "\n");
+                  plain_text(cat(manifest.part ? cat(" (", part_text(*manifest.part), ")") : "",
+                                 added.empty() ? "" : cat("; not of the checkpoint: ", added))),
+                  "\n");
     } catch (const std::exception& error) {
-      lines += cat("\n  ", error.what());
+      lines += cat("\n  ", plain_text(error.what(), '\n'));
     }
     if (!lines.empty()) damage += cat(damage.empty() ? "" : "\n", checkpoint, " is damaged:", lines);
   }
@@ -124,16 +152,7 @@ std::string merge_checkpoint(const std::vector<std::string>& parts, const std::s
   if (!path.has_filename()) path = path.parent_path();
   if (fs::exists(fs::symlink_status(path, ignored)))
     throw ConfigError(cat("--output: ", output, " already exists; name a directory that does not exist"));
-  const Manifest first = read_manifest(parts.front());
-  for (const auto& part : parts) require_same_checkpoint(part, read_manifest(part), parts.front(), first);
-  const Stores stores = this_host();
-  const auto world = make_local_world();
-  CheckpointUnion checkpoint(path.string(), parts, stores, *world);
-  std::string lines;
-  for (const auto& gap : checkpoint.gaps()) lines += "\n  " + gap;
-  if (!lines.empty()) throw DataError(cat("these parts do not make a complete checkpoint:", lines));
-  checkpoint.complete();
-  return cat(output, " is a complete checkpoint of step ", first.step, ", made of ", parts.size(), " directories\n");
+  return with_plain_errors([&] { return merged(parts, output, path); });
 }
 
 }  // namespace shardline

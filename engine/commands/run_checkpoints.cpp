@@ -5,7 +5,6 @@
 #include <ostream>
 
 #include "core/error.h"
-#include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_union.h"
 #include "engine/checkpoint/curve_settings.h"
@@ -172,7 +171,7 @@ void RunCheckpoints::make_saver(bool with_states) {
   }
   if (parts_.context.first()) {
     parts.files = files_of_all(parts_);
-    parts.sync_records = [metrics = file_in(parts_.config.output_dir, "metrics.jsonl")] { sync_file(metrics); };
+    parts.sync_records = [&records = records_] { records.sync(); };
   }
   auto saver = std::make_unique<CheckpointSaver>(std::move(parts));
   Communicator& world = *parts_.context.world;
@@ -311,13 +310,13 @@ void RunCheckpoints::save_if_due(bool evaluated) {
 }
 
 void RunCheckpoints::start() {
-  make_saver(!parts_.config.training.save_only_model);
-  start_saver();
+  start_saver(!parts_.config.training.save_only_model);
   report();
 }
 
-void RunCheckpoints::start_saver() {
-  if (candidate_ && candidate_->step != state_.step) settle_candidate();
+void RunCheckpoints::start_saver(bool with_states) {
+  if (candidate_ && candidate_->step != state_.step) settle_candidate();  // by the saver that has saved it
+  make_saver(with_states);
   state_.updates = parts_.trainer.optimizer().updates();
   state_.loss_scaler = parts_.trainer.loss_scaler_state();
   TrainerState state = state_;
@@ -363,8 +362,7 @@ std::string RunCheckpoints::save_now() {
   finish();
   const std::string path = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
   if (is_saved(state_.step) && (resumed_ == state_.step || saves_states_)) return path;
-  make_saver(true);  // a run cannot continue without the optimizer's state, even if save_only_model leaves it out
-  start_saver();
+  start_saver(true);  // a run cannot continue without the optimizer's state, even if save_only_model leaves it out
   saver_->finish(records_.show("bytes of the checkpoint written"));
   const std::string failure = broadcast_string(*parts_.context.world, saver_->take_failure(), 0);
   if (!is_saved(state_.step)) throw AllRanks<RunError>(failure.empty() ? path + " was not saved" : failure);

@@ -78,7 +78,7 @@ class RunCheckpoints {
  private:
   void make_saver(bool with_states);
   void start();
-  void start_saver();
+  void start_saver(bool with_states);
   void report();
   void note_failure(const std::string& failure);
   void keep_best_of(const TrainerState& before);

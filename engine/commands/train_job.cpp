@@ -6,7 +6,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <ostream>
+#include <utility>
 
 #include "core/comm/mpi_communicator.h"
 #include "core/comm/nccl/nccl_api.h"
@@ -35,6 +38,7 @@
 #include "engine/run/stop.h"
 #include "engine/train/run_comparison.h"
 #include "engine/train/step_timeline.h"
+#include "partitioner/memory/device_bytes.h"
 #include "tensor_parallel/products/products.h"
 
 namespace shardline {
@@ -60,8 +64,7 @@ std::string device_row(const Config& config, const RankContext& context) {
   if (!is_accelerator(context.device))
     return cat(start, at::get_num_threads(), " thread(s) a rank, products by ", products_in_use(), ", communicator ",
                values);
-  const bool nccl = context.device_world != context.world;
-  return cat(start, "communicator ", nccl ? cat("nccl (host values: ", values, ')') : values);
+  return cat(start, "communicator ", context.uses_nccl() ? cat("nccl (host values: ", values, ')') : values);
 }
 
 // weights: where they come from.
@@ -168,13 +171,17 @@ std::string check_devices(const JobParts& parts, const RankContext& context) {
   const auto rooms = gather_rooms(*context.world, context.device);
   const auto hosts = gather_host_rooms(*context.world, context.host_of);
   if (!context.first()) return "";
-  const auto planned = tensor_bytes_by_rank(placed_layers(parts.plan));
+  const PlacedLayers placed = placed_layers(parts.plan);
+  auto planned = tensor_bytes_by_rank(placed);
+  for (size_t rank = 0; context.uses_nccl() && rank < planned.size(); ++rank)
+    planned[rank].communication += device_bytes(placed, placed.layout.mesh().at(rank).p).later;
   check_rooms(rooms, planned);
   check_host_rooms(hosts, planned);
   return sharing_note(rooms);
 }
 
-void train(const Config& config, RankContext& context, JobParts& parts) {
+// Returns why all ranks have stopped before the last step, if they have.
+std::optional<StoppedAfterSaving> train(const Config& config, RankContext& context, JobParts& parts) {
   const at::Device device = context.device;
   const std::string shared = check_devices(parts, context);
   std::vector<OutputLock> locks;  // until the end of the run
@@ -187,6 +194,8 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   }
   context.world->barrier({.what = "output directory"});
   const Stores stores = find_stores(checkpoint_directory(config), *context.world);
+  if (config.training.save_strategy != SaveStrategy::no)
+    require_checkpoints_for_all(stores, checkpoint_directory(config));
   const bool leads_other_store =
       stores.leads(context.world->rank()) && stores.all[stores.mine].obstacle.empty() && !context.first();
   if (leads_other_store) locks.push_back(lock_checkpoint_directory(config));
@@ -258,7 +267,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   // earlier one.
   enter_phase(RunPhase::training);
   context.world->barrier({.what = "everything that can refuse the run"});
-  const auto end_if_asked = [&](int64_t step) {
+  const auto end_if_asked = [&](int64_t step) -> std::optional<StoppedAfterSaving> {
     const auto limit = config.training.max_run_seconds;
     // A run whose time is short trains a step nevertheless, so that runs that continue each other reach their end.
     const bool late = step > 0 && limit && std::chrono::steady_clock::now() - start >= std::chrono::seconds(*limit);
@@ -267,7 +276,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
                                                    .stop_file = context.first() && is_asked_by_file(config),
                                                    .writes_checkpoint = checkpoints.is_writing()});
     if (checkpoints.is_pending() && !flags.writes_checkpoint) checkpoints.proceed();
-    if (!flags.stops()) return;
+    if (!flags.stops()) return std::nullopt;
     const std::string why = flags.signal      ? "a signal"
                             : flags.stop_file ? "the file " + stop_file(config).string()
                                               : cat("training.max_run_seconds ", limit.value_or(0));
@@ -281,8 +290,8 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     const std::string stop = cat("stopped by ", why, " after step ", step, " of ", steps);
     const std::string path = saved_before_stop(checkpoints, stop);
     const auto gaps = records.gaps();
-    throw StoppedAfterSaving(cat(stop, " and saved ", path, gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ",
-                                 resuming_command(path)));
+    return StoppedAfterSaving(cat(stop, " and saved ", path, gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ",
+                                  resuming_command(path)));
   };
   end_if_asked(0);
   // First the checkpoints, on all hosts: should the run be killed here, the next one must not continue a checkpoint
@@ -329,7 +338,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     if (step == steps) break;
     if (is_evaluated(step)) evaluate(step);
     checkpoints.save_if_due(is_evaluated(step));
-    end_if_asked(step);
+    if (auto stopped = end_if_asked(step)) return stopped;
   }
 
   // The trained weights are saved first: nothing that comes after it can lose them.
@@ -368,18 +377,25 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     if (run_phase() != RunPhase::saved) throw;
     throw RunError(cat(model, " is saved in ", config.output_dir, ", but: ", error.what()));
   }
-  if (!context.out) return;
+  if (!context.out) return std::nullopt;
   remove_stop_file(config);  // a request that came too late
   if (const auto warning = records.warning(); !warning.empty()) *context.out << "warning: " << warning << '\n';
   *context.out << "saved the model in " << config.output_dir << '\n';
+  return std::nullopt;
 }
 
 }  // namespace
 
 void train_job(const Config& written, RankContext& context) {
   const Config config = completed_config(written, *context.world);
-  JobParts parts = make_parts(config, context);
-  note_end_of_rank([&] { explain_memory(parts, context, /*trains=*/true, [&] { train(config, context, parts); }); });
+  auto parts = std::make_unique<JobParts>(make_parts(config, context));
+  note_end_of_rank([&] {
+    std::optional<StoppedAfterSaving> stopped;
+    explain_memory(*parts, context, /*trains=*/true, [&] { stopped = train(config, context, *parts); });
+    if (!stopped) return;
+    parts.reset();  // now, because NCCL groups that end while an exception propagates are aborted, as after a failure
+    throw std::move(*stopped);
+  });
 }
 
 void check_evaluate(const Config& config) {

@@ -16,6 +16,7 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -88,6 +89,14 @@ void probe_daemons(std::chrono::seconds limit) {
   set("OMPI_MCA_oob_tcp_keepalive_probes", 4);
 }
 
+// The status of a child that has ended. That of one for which somebody else has waited is not known: a failure.
+std::optional<int> status_if_ended(pid_t child, int options = WNOHANG) {
+  int status = 0;
+  const pid_t ended = waitpid(child, &status, options);
+  if (ended == child) return status;
+  return ended < 0 && errno == ECHILD ? std::optional(W_EXITCODE(kExitFailed, 0)) : std::nullopt;
+}
+
 // A running mpirun, from its start to its end.
 class Mpirun {
  public:
@@ -103,10 +112,9 @@ class Mpirun {
   // Returns its status.
   int wait() {
     while (true) {
-      int status = 0;
-      const bool ended = waitpid(process_, &status, WNOHANG) == process_;
-      pass_on_messages(ended);
-      if (ended) return status;
+      const auto status = status_if_ended(process_);
+      pass_on_messages(status.has_value());
+      if (status) return *status;
       lifelines_.attend();
       end_where_needed();
     }
@@ -169,6 +177,7 @@ int stop_requests() {
 }
 
 pid_t start_mpirun(const std::vector<std::string>& command, int errors) {
+  std::signal(SIGCHLD, SIG_DFL);  // a parent may have left it ignored: nobody could wait for children then
   const pid_t mpirun = fork();
   if (mpirun < 0) throw RunError(cat("cannot start mpirun: ", std::strerror(errno)));
   if (mpirun == 0) become_mpirun(command, errors);
@@ -248,10 +257,9 @@ std::vector<std::string> hosts_that_answer(const Config& config, const std::vect
     std::erase_if(asked, [&](const auto& question) {
       const auto& [process, host] = question;
       if (over) kill(process, SIGKILL);
-      int status = 0;
-      if (waitpid(process, &status, over ? 0 : WNOHANG) != process) return false;
-      if (WIFEXITED(status) && WEXITSTATUS(status) == 0) found.push_back(host);
-      return true;
+      const auto status = status_if_ended(process, over ? 0 : WNOHANG);
+      if (status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0) found.push_back(host);
+      return status.has_value();
     });
   }
   end_left_over_processes();

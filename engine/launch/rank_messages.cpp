@@ -1,12 +1,26 @@
 #include "engine/launch/rank_messages.h"
 
 #include <algorithm>
+#include <charconv>
 #include <ostream>
 #include <regex>
+#include <utility>
 
 #include "core/error.h"
 
 namespace shardline {
+namespace {
+
+// Characters; std::regex needs stack for each of them.
+constexpr size_t kLongestMatched = 1000;
+
+// Lines of mpirun that say nothing about the ranks.
+bool is_aside(const std::string& line) {
+  static const std::regex aside(R"(mpirun: Forwarding signal|\[\S+:\d+\] (\d+ more process|Set MCA parameter))");
+  return std::regex_search(line.substr(0, kLongestMatched), aside, std::regex_constants::match_continuous);
+}
+
+}  // namespace
 
 std::string rank_error(std::optional<int> rank, const std::string& reason) {
   return cat("error: ", rank ? cat("rank ", *rank) : "all ranks", ": ",
@@ -20,17 +34,36 @@ void RankMessages::add(const std::string& bytes) {
     add_line(rest_.substr(0, end));
 }
 
+std::optional<RankMessages::Failure> RankMessages::failure_in(std::string_view line) {
+  constexpr std::string_view kError = "error: ", kAll = "all ranks", kRank = "rank ", kEnd = ": ";
+  if (!line.starts_with(kError)) return {};
+  line.remove_prefix(kError.size());
+  Failure failure;
+  if (line.starts_with(kAll)) {
+    line.remove_prefix(kAll.size());
+  } else {
+    if (!line.starts_with(kRank)) return {};
+    line.remove_prefix(kRank.size());
+    int rank = 0;
+    const auto [rest, error] = std::from_chars(line.data(), line.data() + line.size(), rank);
+    if (error != std::errc() || rank < 0) return {};
+    failure.rank = rank;
+    line.remove_prefix(rest - line.data());
+  }
+  if (!line.starts_with(kEnd)) return {};
+  failure.reason = line.substr(kEnd.size());
+  return failure;
+}
+
 void RankMessages::add_line(const std::string& line) {
-  static const std::regex error("error: (?:rank (\\d+)|all ranks): (.*)");
   if (line.size() > 60 && line.find_first_not_of('-') == std::string::npos) {  // mpirun's frame
     in_notice_ = !in_notice_;
     continues_ = false;
     return;
   }
-  static const std::regex aside(R"(mpirun: Forwarding signal.*|\[\S+:\d+\] (\d+ more process|Set MCA parameter).*)");
-  if (std::regex_match(line, aside)) return;
-  if (std::smatch match; std::regex_match(line, match, error)) {
-    failures_.push_back({match[1].matched ? std::optional(std::stoi(match[1])) : std::nullopt, match[2]});
+  if (is_aside(line)) return;
+  if (auto failure = failure_in(line)) {
+    failures_.push_back(std::move(*failure));
     continues_ = true;
   } else if (continues_ && line.starts_with("  ")) {
     failures_.back().reason += "\n" + line;
@@ -45,7 +78,7 @@ void RankMessages::add_line(const std::string& line) {
 
 std::optional<RankMessages::Killed> RankMessages::killed_rank() const {
   static const std::regex notice(
-      R"(process rank (\d+) with PID (\d+) on node (\S+)\s+exited on\s+signal (\d+) ?(\([^)]*\))?)");
+      R"(process rank (\d{1,9}) with PID (\d{1,9}) on node (\S{1,255})\s{1,9}exited on\s{1,9}signal (\d{1,9}) ?(\([^)]{0,99}\))?)");
   std::smatch match;
   if (!std::regex_search(notices_, match, notice)) return std::nullopt;
   const std::string process = match[2] == "0" ? "" : cat("process ", match[2].str(), " ");

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/run/launcher_news.h"
@@ -41,6 +42,8 @@ class RankMessages {
     std::optional<int> rank;  // unset: all ranks
     std::string reason;
   };
+  // What rank_error has made of the first line of a reason.
+  static std::optional<Failure> failure_in(std::string_view line);
   void add_line(const std::string& line);
 
   std::ostream& log_;

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/manifest.h"
+#include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
@@ -75,6 +76,11 @@ class SavedCheckpoints {
   std::string directory_;
   std::set<Identity> seen_;
 };
+
+bool has_optimizer_states(const TrainingOptions& training) {
+  const OptimizerOptions options = optimizer_options(training);
+  return options.kind != OptimizerOptions::Kind::sgd || options.momentum != 0;
+}
 
 std::string lines_without_prefix(const std::string& failure) {
   std::istringstream lines(failure);
@@ -184,6 +190,11 @@ class Attempts {
   }
 
   TrainingJob job_without(const std::vector<std::string>& missing, const std::vector<std::string>& answering) const {
+    const auto places = checkpoints_seen(checkpoint_directory(config_));
+    if (!places.empty() && checkpoint_of_part(places.front().path))
+      throw ConfigError(
+          cat(*checkpoint_of_part(places.front().path),
+              " has parts on the missing hosts; with training.save_on_each_node, every host has all of it"));
     TrainingJob job;
     const auto settings = [&](const std::vector<std::string>& hosts) {
       return jobs_.leaves_open ? host_settings(config_, hosts) : settings_on_hosts(config_, hosts);
@@ -252,6 +263,9 @@ class Attempts {
     const auto places = checkpoints_seen(checkpoint_directory(config_));
     const std::string newest = continues() && !places.empty() ? places.front().path.string() : "";
     if (newest.empty()) return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
+    if (config_.training.save_only_model && has_optimizer_states(config_.training))
+      return cat("the newest checkpoint is ", newest,
+                 "; no run can continue from it, because training.save_only_model leaves out the optimizer's state\n");
     // A host that has only a part of it does not know whether others have the rest.
     return cat("the newest checkpoint is ", newest, "; the steps after it are lost\n",
                command_from(checkpoint_of_part(newest) ? "auto" : newest), '\n');

@@ -1,10 +1,12 @@
 #include "engine/observe/metrics_log.h"
 
 #include <cmath>
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "core/files/disk_file.h"
+#include "core/files/regular_file.h"
 
 namespace shardline {
 namespace {
@@ -38,15 +40,13 @@ class Line {
 }  // namespace
 
 void keep_metrics_until(const std::string& path, int64_t step) {
-  std::ifstream file(path, std::ios::binary);
+  std::istringstream lines(read_regular_file(path, std::numeric_limits<int64_t>::max()));
   std::string kept;
-  for (std::string line; std::getline(file, line) && !file.eof();) {
+  for (std::string line; std::getline(lines, line) && !lines.eof();) {
     const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (record.is_object() && record.contains("step") && record["step"].is_number() && record["step"] <= step)
       kept += line + "\n";
   }
-  if (file.bad())
-    throw RunError(cat(path, ": cannot be read, so the steps after ", step, " cannot be removed from it"));
   write_file(path, kept);
 }
 

@@ -18,6 +18,7 @@ class MetricsLog {
  public:
   // Creates the file or continues at its end. Throws RunError, as do the writes.
   explicit MetricsLog(const std::string& path) : file_(path) {}
+  const std::string& path() const { return file_.path(); }
 
   void add(const StepMetrics& metrics);
   void add(const EvaluationMetrics& metrics);

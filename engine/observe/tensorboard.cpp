@@ -6,11 +6,11 @@
 #include <bit>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <limits>
 
 #include "core/error.h"
 #include "core/files/disk_file.h"
+#include "core/files/regular_file.h"
 
 namespace shardline {
 namespace {
@@ -142,8 +142,7 @@ std::string tensorboard_record(double wall_time, int64_t step, const Scalars& sc
 }
 
 void keep_events_until(const std::string& path, int64_t step) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const std::string bytes = read_regular_file(path, std::numeric_limits<int64_t>::max());
   constexpr size_t kHead = 12, kTail = 4;  // length and its checksum; the message's checksum
   std::string kept;
   for (std::string_view rest = bytes; rest.size() >= kHead + kTail;) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/device/accelerator.h"
+#include "core/device/gpu_facts.h"
 #include "core/error.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
@@ -29,11 +30,8 @@ std::string value_in(const fs::path& file, const std::string& key) {
 
 std::string device_name(at::Device device) {
   if (!is_accelerator(device)) return value_in("/proc/cpuinfo", "model name");
-  std::set<fs::path> gpus;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) gpus.insert(entry.path());
-  const size_t index = std::max<int>(0, device.index());
-  return index < gpus.size() ? value_in(*std::next(gpus.begin(), index) / "information", "Model") : device.str();
+  const auto facts = gpu_facts(device.index());  // by CUDA's index; the driver lists GPUs in another order
+  return facts ? facts->name : device.str();
 }
 
 std::string optimizer_text(const OptimizerOptions& options) {
@@ -69,7 +67,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
       {"hosts", hosts_text(context, plan.layout.mesh())},
       {"threads_per_rank", std::to_string(at::get_num_threads())},
       {"products", products_in_use()},
-      {"communicator", word_of(resolved_communicator(config))},
+      {"communicator", context.uses_nccl() ? "nccl" : word_of(resolved_communicator(config))},  // of tensors
       {"torch", TORCH_VERSION},
       {"shardline", SHARDLINE_VERSION},
       {"optimizer_states", states_on_host(config.smp, is_accelerator(context.device)) ? "host" : "device"}};

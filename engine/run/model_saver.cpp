@@ -1,10 +1,9 @@
 #include "engine/run/model_saver.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "core/error.h"
+#include "core/files/regular_file.h"
 #include "engine/checkpoint/shared_directory.h"
 #include "engine/data/tokenizer/byte_tokenizer.h"
 
@@ -13,11 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw DataError(cat(path, ": cannot be read; the model is saved together with this file"));
-  return bytes;
+std::string contents(const std::string& path) try { return read_regular_file(path); } catch (const DataError& error) {
+  throw DataError(cat(error.what(), "; the model is saved together with this file"));
 }
 
 }  // namespace

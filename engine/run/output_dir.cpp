@@ -56,6 +56,16 @@ bool is_flight_folder(const fs::path& name) {
   return name == kFlightFolder || name == kPreviousFlightFolder;
 }
 
+// Compares files, not names: links, "..", a trailing slash and relative paths make no difference.
+bool is_at_or_below(const fs::path& path, const fs::path& place) {
+  std::error_code ignored;
+  for (fs::path folder = fs::weakly_canonical(path, ignored); !folder.empty(); folder = folder.parent_path()) {
+    if (fs::equivalent(folder, place, ignored)) return true;
+    if (!folder.has_relative_path()) break;
+  }
+  return false;
+}
+
 // What a run leaves that ended before its first step, however it ended, and what was measured for it.
 bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
   const auto name = entry.filename().string();
@@ -66,22 +76,37 @@ bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
          name == "schedule.svg" || is_unfinished(entry);
 }
 
-bool holds_nothing(const fs::path& dir, std::error_code& error) {
+// Whether the directory contains only checkpoints, such as a host gets from others when it replaces a lost one.
+bool holds_checkpoints_alone(const fs::path& dir, const Config& config);
+
+// Whether this is the directory of checkpoints, or one with nothing but that, and it contains no other things.
+bool is_for_checkpoints_alone(const fs::path& entry, const Config& config) {
+  const fs::path checkpoints = checkpoint_directory(config);
+  std::error_code error;
+  if (fs::equivalent(entry, checkpoints, error)) return holds_checkpoints_alone(entry, config);
+  if (!is_at_or_below(checkpoints, entry)) return false;
+  bool alone = true;
+  fs::directory_iterator below(entry, error);
+  for (; !error && below != fs::directory_iterator(); below.increment(error))
+    alone = alone && is_for_checkpoints_alone(below->path(), config);
+  return alone && !error;
+}
+
+bool holds_nothing(const fs::path& dir, const Config& config, std::error_code& error) {
   bool nothing = true;
   fs::directory_iterator entry(dir, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
-    nothing = nothing && tells_of_no_step(entry->path(), error);
+    nothing = nothing && (tells_of_no_step(entry->path(), error) || is_for_checkpoints_alone(entry->path(), config));
   return nothing;
 }
 
-// Whether the directory contains only checkpoints, such as a host gets from others when it replaces a lost one.
-bool holds_checkpoints_alone(const fs::path& dir) {
+bool holds_checkpoints_alone(const fs::path& dir, const Config& config) {
   std::error_code error;
   fs::directory_iterator entry(dir, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename();
     if (!tells_of_no_step(entry->path(), error) && !step_of_checkpoint(checkpoint_of_part(name).value_or(name)) &&
-        name != kNewestFile && name != kAttemptFile)
+        name != kNewestFile && name != kAttemptFile && !is_for_checkpoints_alone(entry->path(), config))
       return false;
   }
   return !error;
@@ -138,16 +163,6 @@ std::vector<fs::path> replaced_by_run(const fs::path& dir) {
       entries.push_back(entry.path());
   }
   return entries;
-}
-
-// Compares files, not names: links, "..", a trailing slash and relative paths make no difference.
-bool is_at_or_below(const fs::path& path, const fs::path& place) {
-  std::error_code ignored;
-  for (fs::path folder = fs::weakly_canonical(path, ignored); !folder.empty(); folder = folder.parent_path()) {
-    if (fs::equivalent(folder, place, ignored)) return true;
-    if (!folder.has_relative_path()) break;
-  }
-  return false;
 }
 
 // What the run reads from `source`: of a directory also its files, which may be links.
@@ -215,7 +230,7 @@ void check_new_directory(const fs::path& dir) {
 bool continues(const Config& config, const fs::path& dir) {
   const auto source = resume_source(config);
   if (source.kind == ResumeSource::Kind::fresh) return false;
-  if (!fs::exists(dir / "config.resolved.json")) return holds_checkpoints_alone(dir);
+  if (!fs::exists(dir / "config.resolved.json")) return holds_checkpoints_alone(dir, config);
   const bool has_checkpoints = !checkpoints_in(checkpoint_directory(config)).empty();
   const bool ended_early = !has_checkpoints && !fs::exists(dir / "config.json");
   if (source.kind == ResumeSource::Kind::path) return ended_early || continues_in_place(config);
@@ -267,7 +282,7 @@ void check_contents(const Config& config) {
   const auto status = fs::status(dir, error);
   if (!fs::exists(status)) return check_new_directory(dir);
   if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
-  const bool is_empty = holds_nothing(dir, error);
+  const bool is_empty = holds_nothing(dir, config, error);
   if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
   if (!config.training.overwrite_output_dir) check_earlier_checkpoints(config, dir);
   if (!is_empty && !config.training.overwrite_output_dir && !continues(config, dir)) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <mutex>
 #include <set>
 #include <utility>
 
@@ -58,30 +57,22 @@ std::string no_gpu_reason() {
   return no_gpu_reason(gpu_software(), std::getenv("CUDA_VISIBLE_DEVICES"));
 }
 
-namespace {
-
 // A receive of a pipeline occupies the GPU until its message arrives. CUDA may wait for the whole GPU when it loads a
 // kernel, and NCCL when it connects, so both do it at the start; streams that outnumber the GPU's queues would wait for
 // each other. CUDA and NCCL read these variables when they start; a value that the user has set stays. Torch's
 // allocator, where memory is short, waits for the whole GPU before it returns unused memory to CUDA, but only for its
 // own stream if the memory is in expandable segments.
 void prepare_for_pipelines(const Config& config) {
-  if (config.smp.pipeline_parallel_degree == 1) return;
-  static std::once_flag once;  // ranks may be threads
-  std::call_once(once, [] {
-    for (const auto& [name, value] : {std::pair{"CUDA_MODULE_LOADING", "EAGER"},
-                                      {"NCCL_RUNTIME_CONNECT", "0"},
-                                      {"CUDA_DEVICE_MAX_CONNECTIONS", "32"}})
-      setenv(name, value, /*overwrite=*/0);
-    const bool allocator_is_set = std::getenv("PYTORCH_CUDA_ALLOC_CONF") || std::getenv("PYTORCH_ALLOC_CONF");
-    if (!allocator_is_set) setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
-  });
+  if (config.runtime.device == DeviceChoice::cpu || config.smp.pipeline_parallel_degree == 1) return;
+  for (const auto& [name, value] : {std::pair{"CUDA_MODULE_LOADING", "EAGER"},
+                                    {"NCCL_RUNTIME_CONNECT", "0"},
+                                    {"CUDA_DEVICE_MAX_CONNECTIONS", "32"}})
+    setenv(name, value, /*overwrite=*/0);
+  const bool allocator_is_set = std::getenv("PYTORCH_CUDA_ALLOC_CONF") || std::getenv("PYTORCH_ALLOC_CONF");
+  if (!allocator_is_set) setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
 }
 
-}  // namespace
-
 at::Device choose_device(const Config& config, int local_rank) {
-  if (config.runtime.device != DeviceChoice::cpu) prepare_for_pipelines(config);
   if (config.runtime.device == DeviceChoice::cpu) return at::kCPU;
   const int gpus = gpu_count();
   if (config.runtime.device == DeviceChoice::cuda && gpus == 0)

@@ -18,9 +18,13 @@ int gpu_count();
 std::string no_gpu_reason(const std::optional<GpuSoftware>& software, const char* visible);
 std::string no_gpu_reason();  // on this host
 
+// For pipelines, sets the environment variables that CUDA, NCCL and torch's allocator read when they start. To be
+// called before anything may start CUDA, which an MPI library for GPUs does, too, and first while this process has one
+// thread; later calls change nothing.
+void prepare_for_pipelines(const Config& config);
+
 // Chooses the device of a rank: a GPU if the config wants one and there is one. Ranks of a host that are processes take
-// its GPUs in turn; ranks that are threads share the first. For pipelines, sets what CUDA and NCCL read when they
-// start.
+// its GPUs in turn; ranks that are threads share the first.
 at::Device choose_device(const Config& config, int local_rank);
 
 // Throws ConfigError if the config has keys that the device does not support, and RunError if the device is too old for

@@ -89,6 +89,7 @@ void check_host(const Config& config) {
   const bool processes = resolved_communicator(config) == CommunicatorChoice::mpi;
   if (processes && may_run_elsewhere(config)) return;
   if (processes) require_mpi();
+  prepare_for_pipelines(config);  // choose_device starts CUDA, and ranks may be threads of this process
   const at::Device device = choose_device(config, 0);
   check_device(config, device);
   const int ranks = configured_world_size(config);
@@ -179,6 +180,7 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
 
 void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
                   const std::function<void(RankContext&)>& command) {
+  prepare_for_pipelines(config);
   set_timeouts(timeouts_with(std::chrono::seconds(config.training.ddp_timeout)));
   set_gpu_products(uses_tf32(config));
   const CommunicatorChoice kind = resolved_communicator(config);

@@ -24,6 +24,7 @@ struct RankContext {
   Console console;
 
   bool first() const { return world->rank() == 0; }
+  bool uses_nccl() const { return device_world != world; }
 };
 
 // The communicator that carries host values: the config's choice; mpi for `nccl`, and for `auto` local if the run is a

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "core/comm/clock.h"
 #include "core/error.h"
+#include "core/files/disk_file.h"
 
 namespace shardline {
 namespace {
@@ -50,6 +52,12 @@ void RunRecords::evaluation(const EvaluationMetrics& metrics) {
   attempt("metrics.jsonl", [&] { log_->add(metrics); });
   if (tensorboard_) attempt("TensorBoard events", [&] { tensorboard_->add(metrics); });
   progress_->add(metrics);
+}
+
+void RunRecords::sync() const {
+  sync_file(log_->path());
+  if (tensorboard_) sync_file(tensorboard_->path());
+  sync_directory(std::filesystem::path(log_->path()).parent_path());  // which has their names
 }
 
 void RunRecords::note(const std::string& text) {

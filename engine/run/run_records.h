@@ -28,6 +28,9 @@ class RunRecords {
   void open(const Config& config);
   void step(const StepMetrics& metrics);
   void evaluation(const EvaluationMetrics& metrics);
+  // Brings what was recorded onto the disk; throws RunError if it cannot. Another thread may call it while records are
+  // made.
+  void sync() const;
   void note(const std::string& text);  // a line on the console
   // Calls `write`, which makes another record. An exception counts as a gap in `what`.
   enum class Shown { first, each };  // of the failures, on the console

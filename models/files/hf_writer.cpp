@@ -134,16 +134,19 @@ void HfWriter::write_bytes(size_t file, int64_t offset, std::string_view bytes, 
   }
 }
 
+// The files are closed: finish(), which another rank may call, gives away their names, and what is written after that
+// goes to new files.
 void HfWriter::flush() {
-  for (auto& file : open_)
+  for (auto& file : open_) {
     if (file) file->sync();
+    file.reset();
+  }
 }
 
 void HfWriter::finish() {
   flush();
   remove_earlier_model();
   const auto give_name = [this](const std::string& name) { rename_file(unfinished(name), path_of(name)); };
-  for (auto& file : open_) file.reset();
   for (const auto& file : layout_.files()) give_name(file.name);
   for (const auto& name : small_files_)
     if (name != kConfigFile) give_name(name);

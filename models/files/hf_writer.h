@@ -53,7 +53,7 @@ class HfWriter {
   // the number of bytes after each piece of at most kPieceBytes; about as much is in memory and not yet on the disk.
   void write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local,
              const Written& written = {});
-  // Brings what this rank wrote onto the disk.
+  // Brings what this rank wrote onto the disk. After finish(), another model can be written from create() on.
   void flush();
   // Gives the files their names in place of an earlier model's, config.json last. By the rank that called create().
   void finish();

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <map>
 
+#include "partitioner/memory/device_bytes.h"
 #include "partitioner/memory/layer_bytes.h"
 #include "partitioner/memory/parameter_memory.h"
 #include "pipeline/schedule/messages_held.h"
 
 namespace shardline {
 namespace {
-
-constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB;
-constexpr double kRuntimeBytes = 1 * kGiB;         // context, kernels and library workspaces on a GPU
-constexpr double kCommunicatorBytes = 128 * kMiB;  // NCCL's channels of one communicator
 
 // Bytes of the optimizer's states for `elements` of a parameter.
 double optimizer_bytes(const Workload& workload, const ParamSpec& param, int64_t elements) {
@@ -65,12 +62,9 @@ MemoryBytes tensor_bytes(const PlacedLayers& placed, Coordinates at, const std::
   return bytes;
 }
 
-void add_device(std::vector<MemoryBytes>& all, const Layout& layout) {
-  const MemoryBytes device = device_bytes(layout);
-  for (auto& bytes : all) {
-    bytes.communication += device.communication;
-    bytes.workspace += device.workspace;
-  }
+void add(MemoryBytes& bytes, const DeviceBytes& device) {
+  bytes.communication += device.communicators + device.later;
+  bytes.workspace += device.runtime;
 }
 
 }  // namespace
@@ -96,7 +90,8 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) 
     return computes(instruction.op) ? flops[instruction.chunk] : 0;
   };
   std::vector<std::vector<int64_t>> bytes;
-  for (const auto& stage : messages_held(placed.train, cost)) {
+  const int host_ahead = placed.layout.on_accelerators ? kInstructionsAhead : 0;
+  for (const auto& stage : messages_held(placed.train, cost, host_ahead)) {
     bytes.emplace_back();
     for (const int held : stage) bytes.back().push_back(held * border);
   }
@@ -104,8 +99,9 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) 
 }
 
 std::vector<MemoryBytes> memory_by_rank(const PlacedLayers& placed) {
+  const Mesh mesh = placed.layout.mesh();
   auto ranks = tensor_bytes_by_rank(placed);
-  add_device(ranks, placed.layout);
+  for (int rank = 0; rank < mesh.size(); ++rank) add(ranks[rank], device_bytes(placed, mesh.at(rank).p));
   return ranks;
 }
 
@@ -130,9 +126,10 @@ std::vector<MemoryBytes> memory_by_stage(const PlacedLayers& placed) {
   const auto held = border_bytes_held(placed);
   const auto layers = layer_bytes(placed.workload, placed.layout, 0);
   std::vector<MemoryBytes> stages;
-  for (int stage = 0; stage < placed.layout.pipeline; ++stage)
+  for (int stage = 0; stage < placed.layout.pipeline; ++stage) {
     stages.push_back(tensor_bytes(placed, {.p = stage}, layers, held[stage]));
-  add_device(stages, placed.layout);
+    add(stages.back(), device_bytes(placed, stage));
+  }
   return stages;
 }
 
@@ -158,12 +155,6 @@ double least_state_bytes(const Workload& workload, const Layout& layout, const L
     bytes += optimizer_bytes(workload, param, trained);
   }
   return bytes;
-}
-
-MemoryBytes device_bytes(const Layout& layout) {
-  if (!layout.on_accelerators) return {};
-  const int groups = (layout.tensor > 1) + (layout.replicas > 1) + 2 * (layout.pipeline > 1);
-  return {.communication = groups * kCommunicatorBytes, .workspace = kRuntimeBytes};
 }
 
 }  // namespace shardline

@@ -57,7 +57,4 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed);
 double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer,
                          const std::function<bool(const ParamSpec&)>& is_beside);
 
-// The runtime (workspace) and the communicators (communication) of an accelerator; nothing on CPUs.
-MemoryBytes device_bytes(const Layout& layout);
-
 }  // namespace shardline

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "partitioner/memory/device_bytes.h"
 #include "partitioner/search/block_bounds.h"
 
 namespace shardline {
@@ -314,7 +315,7 @@ class Searcher {
     const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
     const double seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
-    const double room = machines_.cluster.memory_bytes, device = device_bytes(layout).total();
+    const double room = machines_.cluster.memory_bytes, device = least_device_bytes(layout).total();
     const StageNeeds stages(layout, needs);
     const int blocks = workload_.spec.block_count();
     if (stages.places(room - device) < blocks) {

@@ -6,11 +6,13 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/device/accelerator.h"
+#include "core/device/host_pace.h"
 #include "core/error.h"
 #include "core/flight/flight_ring.h"
 #include "core/memory/caching_allocator.h"
 #include "core/model/backward.h"
 #include "pipeline/activations/acquired_layers.h"
+#include "pipeline/schedule/messages_held.h"
 #include "pipeline/schedule/schedule_simulation.h"
 
 namespace shardline {
@@ -61,11 +63,15 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
       schedule, [this](const Instruction& receive) { return shapes(receive); },
       /*posts_ahead=*/!is_first || !is_accelerator(stage_.activations.device()));
   recorder_.begin_run();
+  HostPace pace(stage_.activations.device(), kInstructionsAhead);
   for (place_ = 0; place_ < list.size(); ++place_) {
     recorder_.begin(list[place_]);
     kept_.fetch_ahead(list, place_);
     execute(list[place_], weights_follow(list, place_));
-    if (stage_.waits_for_device) wait_for_device(stage_.activations.device(), "the end of a timed instruction");
+    if (stage_.waits_for_device)
+      wait_for_device(stage_.activations.device(), "the end of a timed instruction");
+    else if (computes(list[place_].op))
+      pace.mark("an earlier instruction");
     recorder_.end(kept_.live_bytes());
   }
   recorder_.end_run();

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/comm/timeouts.h"
 #include "core/device/accelerator.h"
@@ -92,34 +93,36 @@ void Messages::begin(const Schedule& schedule, Shapes shapes, bool posts_ahead) 
   for (const auto& instruction : schedule.instructions[stage_])
     if (instruction.op == Op::recv_activation || instruction.op == Op::recv_gradient)
       incoming_[instruction.peer].expected.push_back(&instruction);
-  if (!posts_ahead_) return;
-  for (auto& [peer, incoming] : incoming_) post_next(peer, incoming);
+  for (auto& [peer, incoming] : incoming_) prepare_next(incoming);
 }
 
-void Messages::post_next(int peer, Incoming& incoming) {
+// Allocates the memory of the next message, also where its receive is not posted ahead, so that all runs need as much.
+void Messages::prepare_next(Incoming& incoming) {
   if (incoming.expected.empty()) return;
   const Instruction& instruction = *incoming.expected.front();
   incoming.expected.pop_front();
-  Communicator& from_peer = channel(peer, stage_);
-  Message message;
-  const std::string what = border_name(instruction);
   const MemoryScope scope(MemoryClass::communication);
-  for (const auto& sizes : shapes_(instruction)) {
-    message.border.push_back(at::empty(sizes, options_));
-    message.works.push_back(from_peer.recv(message.border.back(), 1 - from_peer.rank(), {.what = what.c_str()}));
-  }
+  Message message;
+  for (const auto& sizes : shapes_(instruction)) message.border.push_back(at::empty(sizes, options_));
+  if (posts_ahead_) post(instruction, message);
+  incoming.next = std::move(message);
+}
+
+void Messages::post(const Instruction& receive, Message& message) {
+  Communicator& from_peer = channel(receive.peer, stage_);
+  const std::string what = border_name(receive);
+  for (const auto& tensor : message.border)
+    message.works.push_back(from_peer.recv(tensor, 1 - from_peer.rank(), {.what = what.c_str()}));
   for (const auto& work : message.works) work->start();
-  incoming.posted.push_back(std::move(message));
 }
 
 Border Messages::receive(const Instruction& instruction) {
   auto& incoming = incoming_.at(instruction.peer);
-  if (!posts_ahead_) post_next(instruction.peer, incoming);
-  SL_ASSERT(!incoming.posted.empty(), to_string(instruction), " comes out of turn");
-  Message message = std::move(incoming.posted.front());
-  incoming.posted.pop_front();
+  SL_ASSERT(incoming.next, to_string(instruction), " comes out of turn");
+  Message message = *std::exchange(incoming.next, std::nullopt);
+  if (!posts_ahead_) post(instruction, message);
   for (const auto& work : message.works) work->wait();
-  if (posts_ahead_) post_next(instruction.peer, incoming);
+  prepare_next(incoming);
   return std::move(message.border);
 }
 
@@ -147,7 +150,7 @@ void Messages::finish() {
     for (const auto& work : message.works) work->wait();
   sends_.clear();
   for (const auto& [peer, incoming] : incoming_)
-    SL_ASSERT(incoming.posted.empty() && incoming.expected.empty(), "messages of stage ", peer, " were not received");
+    SL_ASSERT(!incoming.next && incoming.expected.empty(), "messages of stage ", peer, " were not received");
 }
 
 }  // namespace shardline

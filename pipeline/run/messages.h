@@ -4,13 +4,15 @@
 // anything that goes the other way, whatever carries the messages.
 //
 // Each channel has one receive posted ahead, unless the run is one in which an accelerator may wait for all its work,
-// which would include that receive. Sends are not waited for; their tensors live until they have been sent.
+// which would include that receive; its memory is allocated ahead in any case. Sends are not waited for; their tensors
+// live until they have been sent.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -47,8 +49,8 @@ class Messages {
     std::vector<WorkPtr> works;
   };
   struct Incoming {
-    std::deque<const Instruction*> expected;  // not posted yet
-    std::deque<Message> posted;
+    std::deque<const Instruction*> expected;  // those after the next
+    std::optional<Message> next;              // has memory, and is posted if receives are posted ahead
   };
 
   using StagePair = std::pair<int, int>;  // ascending
@@ -56,7 +58,8 @@ class Messages {
   void connect(const std::vector<int>& stage_of_chunk);
   void exchange_first_message(Communicator& channel, bool sends);
   Communicator& channel(int from, int to);
-  void post_next(int peer, Incoming& incoming);
+  void prepare_next(Incoming& incoming);
+  void post(const Instruction& receive, Message& message);
   void forget_finished_sends();
 
   Communicator& pp_;

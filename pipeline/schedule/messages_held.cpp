@@ -1,5 +1,7 @@
 #include "pipeline/schedule/messages_held.h"
 
+#include <algorithm>
+#include <deque>
 #include <map>
 #include <tuple>
 
@@ -30,7 +32,7 @@ Instruction use_of(const Instruction& receive) {
 
 }  // namespace
 
-std::vector<std::vector<int>> messages_held(const Schedule& schedule, const InstructionCost& cost) {
+std::vector<std::vector<int>> messages_held(const Schedule& schedule, const InstructionCost& cost, int host_ahead) {
   const Simulation simulation = simulate(schedule, kUnboundedSends, cost);
   std::vector<PostedTimes> posted;  // by receiver
   for (int stage = 0; stage < schedule.stages; ++stage) posted.push_back(posted_times(schedule, simulation, stage));
@@ -41,6 +43,8 @@ std::vector<std::vector<int>> messages_held(const Schedule& schedule, const Inst
     int ahead = 0;                                                      // peers from which a message is expected
     std::vector<std::tuple<Op, int, int>> waiting;                      // received and not used yet
     std::vector<double> sending;                                        // when each may leave
+    std::deque<double> ends;  // of the instructions that compute and that the host may not wait for
+    double seen = 0;          // the host has seen what was over then
     for (const auto& instruction : list)
       if (is_receive(instruction.op) && expected[instruction.peer]++ == 0) ++ahead;
     held[stage].reserve(list.size());
@@ -51,13 +55,20 @@ std::vector<std::vector<int>> messages_held(const Schedule& schedule, const Inst
         const auto use = use_of(instruction);
         waiting.emplace_back(use.op, use.microbatch, use.chunk);
       }
-      if (computes(instruction.op))
+      const Interval& interval = simulation.intervals[stage][i];
+      if (computes(instruction.op)) {
         std::erase(waiting, std::tuple(instruction.op, instruction.microbatch, instruction.chunk));
+        ends.push_back(interval.end);
+        if (std::ssize(ends) > host_ahead) {
+          seen = ends.front();
+          ends.pop_front();
+        }
+      }
       if (is_send(instruction.op)) {
-        const double now = simulation.intervals[stage][i].start;
+        const double now = host_ahead == 0 ? interval.start : seen;
         std::erase_if(sending, [&](double leaves) { return leaves <= now; });
         const size_t message = sent[instruction.peer]++;
-        sending.push_back(posted[instruction.peer].at(stage)[message]);
+        sending.push_back(std::max(interval.start, posted[instruction.peer].at(stage)[message]));
       }
       held[stage].push_back(ahead + static_cast<int>(waiting.size() + sending.size()));
     }

@@ -5,15 +5,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "core/comm/communicator_base.h"
 #include "core/comm/forwarding_communicator.h"
 #include "core/error.h"
+#include "engine/plan/plan.h"
 #include "engine/train/trainer.h"
+#include "partitioner/memory/device_bytes.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/products/products.h"
 #include "tests/fake_nccl/device_ranks.h"
+#include "tests/parity/half.h"
 #include "tests/parity/run.h"
 #include "tests/parity/wrapped_layer.h"
 
@@ -100,6 +105,54 @@ TEST_CASE("training over NCCL and on a shared device has the bits of training on
       }
     }
   }
+}
+
+TEST_CASE("with sums that are rounded at each hop, as NCCL's are, half precision stays as close to fp32 as it must") {
+  const SameOperators same;
+  const testing::Limits limits(std::chrono::seconds(20), std::chrono::seconds(20));
+  for (const char* optimize : {"speed", "memory"}) {
+    const Point small{.t = 4, .optimize = optimize, .dtype = "bf16"}, point = with_few_steps(with_batch(small));
+    CAPTURE(point.name());
+    Point in_fp32 = point;
+    in_fp32.dtype = "float32";
+    fake::round_at_each_hop(true);
+    const Outcome rounded = checked_run(point, device_of_its_own);
+    fake::round_at_each_hop(false);
+    CHECK(!bit_equal(rounded, checked_run(point, device_of_its_own)));
+    const Outcome& exact = reference(in_fp32);
+    CHECK(half_distance(rounded, exact).exceeds(half_distance(reference(point), exact)) == "");
+  }
+}
+
+TEST_CASE("a rank has as many communicators as its plan counts") {
+  const testing::Limits limits(std::chrono::seconds(20), std::chrono::seconds(20));
+  std::vector<Point> different = points();
+  different.push_back({.p = 3, .pipeline = "interleaved_1f1b v2", .microbatches = 3, .tied = false});
+  for (const Point& small : different) {
+    Point point = with_batch(small);
+    point.steps = 1;
+    CAPTURE(point.name());
+    std::mutex mutex;
+    std::optional<Plan> plan;
+    std::vector<int> counted(point.world()), planned;
+    const auto keep = [&](Plan& used) {
+      const std::scoped_lock lock(mutex);
+      plan = used;
+      plan->layout.on_accelerators = true;
+    };
+    const auto count = [&](Trainer&, int step) {
+      if (step == 1) counted[current_rank()] = fake::live_nccl_groups();
+    };
+    run_point(point, {.plan = keep, .after_step = count}, device_of_its_own);
+    const PlacedLayers placed = placed_layers(*plan);
+    for (int rank = 0; rank < point.world(); ++rank) {
+      const DeviceBytes bytes = device_bytes(placed, plan->layout.mesh().at(rank).p);
+      planned.push_back((bytes.communicators + bytes.later) / kCommunicatorBytes);
+      CHECK(least_device_bytes(plan->layout).total() <= bytes.total());
+    }
+    CHECK(counted == planned);
+  }
+  fake::take_faults();
 }
 
 // A receive that is posted ahead on the first stage is one of gradients, which depend on what the stage does next.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -14,9 +13,9 @@
 #include <thread>
 #include <tuple>
 
-#include "core/comm/communicator_reduce.h"
 #include "core/error.h"
 #include "tests/fake_device/fake_device.h"
+#include "tests/fake_nccl/sums.h"
 
 namespace shardline::fake {
 namespace {
@@ -29,12 +28,6 @@ constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", 
 
 bool is_message(Kind kind) {
   return kind == Kind::send || kind == Kind::recv;
-}
-
-at::ScalarType scalar_type(NcclType type) {
-  constexpr at::ScalarType kTypes[] = {at::kChar, at::kByte,     at::kInt,   at::kLong,
-                                       at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
-  return kTypes[static_cast<int>(type)];
 }
 
 struct Comm;
@@ -177,7 +170,7 @@ void move_data(const Meeting& ops) {
     std::vector<const void*> inputs;
     for (const Op* op : ops) inputs.push_back(static_cast<const char*>(op->from) + offset);
     const ReduceOp kind = first.max ? ReduceOp::max : ReduceOp::sum;
-    if (first.count > 0) reduce_in_order(kind, scalar_type(first.type), inputs, outputs, first.count);
+    if (first.count > 0) reduce_as_nccl(kind, scalar_type(first.type), inputs, outputs, first.count);
   };
   std::vector<void*> outputs;
   for (const Op* op : ops) outputs.push_back(op->to);
@@ -293,11 +286,17 @@ void put_in_stream(Comm& comm) {
   progress();
 }
 
+// Whether all ranks have ended the communicator, or are gone.
+bool all_end(const Comm& comm) {
+  const auto ends = [](const Comm* member) { return member == nullptr || member->finalized; };
+  return std::all_of(comm.group->members.begin(), comm.group->members.end(), ends);
+}
+
 void refresh(Comm& comm) {
   progress();
   if (comm.state != kNcclInProgress) return;
   put_in_stream(comm);
-  if (comm.finalized && comm.running.empty()) comm.state = kNcclSuccess;
+  if (comm.finalized && comm.running.empty() && all_end(comm)) comm.state = kNcclSuccess;
 }
 
 // ---- calls
@@ -588,6 +587,14 @@ std::vector<std::string> take_nccl_faults() {
 int live_nccl_communicators() {
   const Lock lock(library().mutex);
   return std::count_if(library().comms.begin(), library().comms.end(), [](const Comm& comm) { return !comm.freed; });
+}
+
+int live_nccl_groups() {
+  const Lock lock(library().mutex);
+  int count = 0;
+  for (const Comm& comm : library().comms)
+    count += !comm.freed && comm.size() > 1 && comm.owner == std::this_thread::get_id();
+  return count;
 }
 
 }  // namespace shardline::fake

@@ -9,6 +9,7 @@
 //    devices (connections need memory, for which the CUDA runtime may wait for everything that runs). Until then none
 //    of it is in the stream.
 //  - Operations run in the order of their streams, once all ranks have reached them, without the host.
+//  - finalize completes in the background, when all ranks have called it.
 //  - Ranks that do not issue matching calls fail, and so do the peers of a rank that aborts.
 //  - An abort ends the operations of its communicator, or of all communicators of a group, and then waits until
 //    nothing runs on the device.
@@ -24,6 +25,9 @@
 namespace shardline::fake {
 
 const NcclApi& nccl();
+
+// Whether the sum of each two ranks is rounded, as NCCL does it; initially sums are rounded once, as on CPUs.
+void round_at_each_hop(bool rounds);
 
 // What goes wrong on this thread's rank.
 struct NcclTrouble {
@@ -43,5 +47,6 @@ std::vector<std::string> take_nccl_calls();
 std::vector<std::string> take_nccl_faults();
 // Communicators that were neither destroyed nor aborted.
 int live_nccl_communicators();
+int live_nccl_groups();  // of this thread's rank, those of more than one rank
 
 }  // namespace shardline::fake

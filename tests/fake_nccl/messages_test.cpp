@@ -45,4 +45,31 @@ TEST_CASE("a message leaves without further calls while NCCL is still busy with 
   CHECK(fake::take_nccl_faults().empty());
 }
 
+// A first step posts nothing ahead, and what the second needs in addition would be allocated while receives wait.
+TEST_CASE("receives take as much memory whether they are posted ahead or not") {
+  const Schedule schedule = forward_schedule(2, 3);
+  std::vector<int64_t> allocated[2];  // on the second stage, after each instruction
+  testing::run_over_nccl(2, [&](CommunicatorPtr world, CommunicatorPtr) {
+    const at::Device device = fake::device(world->rank());
+    const auto options = at::TensorOptions(at::kFloat).device(device);
+    Messages messages(*world, options);
+    const int64_t before = device_memory(device).allocated;
+    for (const bool posts_ahead : {false, true}) {
+      messages.begin(
+          schedule, [](const Instruction&) { return std::vector<std::vector<int64_t>>{{1000}}; }, posts_ahead);
+      for (const Instruction& instruction : schedule.instructions[world->rank()]) {
+        if (sends(instruction)) messages.send({at::full({1000}, 1, options)}, instruction);
+        Border border;
+        if (instruction.op == Op::recv_activation) border = messages.receive(instruction);
+        if (world->rank() == 1) allocated[posts_ahead].push_back(device_memory(device).allocated - before);
+      }
+      messages.finish();
+    }
+    world->barrier();
+  });
+  CHECK(allocated[0] == allocated[1]);
+  CHECK(fake::take_faults().empty());
+  CHECK(fake::take_nccl_faults().empty());
+}
+
 }  // namespace shardline::messages_test

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
@@ -213,6 +214,21 @@ TEST_CASE("nccl: a message that is never waited for leaves before the communicat
     const at::Tensor in = filled({4}, 0);
     if (control->rank() == 0) world->recv(in, peer)->wait();
     if (control->rank() == 1) world->recv(in, peer);
+  });
+  check_nothing_wrong();
+}
+
+// Whether NCCL itself waits is not documented, so programs must end the groups of all ranks in one order.
+TEST_CASE("nccl: a group ends once all of its ranks end it") {
+  std::atomic<bool> ends = false;
+  run_over_nccl(2, [&](CommunicatorPtr world, CommunicatorPtr control) {
+    CommunicatorPtr tp = world->split(0, "tp");
+    if (control->rank() == 1) {
+      std::this_thread::sleep_for(50ms);
+      ends = true;
+    }
+    tp.reset();
+    EXPECT(ends);
   });
   check_nothing_wrong();
 }
@@ -476,6 +492,70 @@ TEST_CASE("nccl: an error of the device fails the world where nothing may throw:
     CHECK_THAT(texts[1], Contains("a remote rank failed"));
     check_nothing_wrong();
   }
+}
+
+// NCCL for one rank, with a device on which the end of a group's last operation comes only after a failure, which comes
+// when NCCL has ended the group.
+struct LateEnd : fake::Outside {
+  std::atomic<bool> has_come = false;
+  std::optional<std::chrono::steady_clock::time_point> ended() override {
+    if (!has_come) return std::nullopt;
+    return std::chrono::steady_clock::now();
+  }
+};
+struct FailureAtEnd {
+  std::shared_ptr<LateEnd> late_end;  // null: operations end in time
+  void *stream = nullptr, *ending = nullptr;
+  std::thread::id rank;
+  CommunicatorPtr world;
+  std::thread fails;
+};
+FailureAtEnd at_end;
+
+NcclApi failing_at_end() {
+  NcclApi api = fake::nccl();
+  api.all_reduce = [](const void* from, void* to, size_t count, NcclType type, bool max, void* comm, void* stream) {
+    at_end.stream = stream;
+    return fake::nccl().all_reduce(from, to, count, type, max, comm, stream);
+  };
+  api.group_end = [] {
+    const int result = fake::nccl().group_end();
+    if (void* const handle = std::exchange(at_end.stream, nullptr); handle && at_end.late_end) {
+      const auto id = static_cast<c10::StreamId>(reinterpret_cast<uintptr_t>(handle));
+      fake::launch("late end", c10::Stream(c10::Stream::UNSAFE, fake::device(0), id), {}, at_end.late_end);
+    }
+    return result;
+  };
+  api.finalize = [](void* comm) { return fake::nccl().finalize(at_end.ending = comm); };
+  api.async_error = [](void* comm, int* state) {
+    const int result = fake::nccl().async_error(comm, state);
+    if (std::this_thread::get_id() == at_end.rank && comm == at_end.ending && *state == kNcclSuccess) {
+      at_end.ending = nullptr;
+      at_end.fails = std::thread([] { at_end.world->abort("a test"); });
+    }
+    return result;
+  };
+  api.abort = [](void* comm) {
+    const int result = fake::nccl().abort(comm);
+    at_end.late_end->has_come = true;
+    return result;
+  };
+  return api;
+}
+
+TEST_CASE("nccl: a group that is aborted as it ends is not freed again") {
+  static const NcclApi api = failing_at_end();
+  run_on_devices(1, [](CommunicatorPtr control) {
+    at_end.rank = std::this_thread::get_id();
+    at_end.world = make_nccl_world(control, 0, api);
+    CommunicatorPtr group = at_end.world->split(0, "tp");
+    at_end.late_end = std::make_shared<LateEnd>();
+    group->all_reduce(filled({3}, 1));
+    group.reset();
+    at_end.fails.join();
+    at_end.world.reset();
+  });
+  check_nothing_wrong();
 }
 
 TEST_CASE("nccl: tensors of another device are refused") {

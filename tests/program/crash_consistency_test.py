@@ -17,12 +17,26 @@ from harness import TINY, ProgramTest
 RECORDER = os.environ["FILE_CALLS"]
 THOROUGH = bool(os.environ.get("SHARDLINE_ALL_CRASHES"))
 MODEL = {"config": dict(TINY["model"]["config"], n_layer=4, attn_pdrop=0.1)}
-TRAINING = {"max_steps": 12, "save_steps": 2, "save_total_limit": 1, "resume_from_checkpoint": "auto"}
+TRAINING = {"max_steps": 12, "save_steps": 2, "save_total_limit": 1, "resume_from_checkpoint": "auto",
+            "report_to": "tensorboard"}
 LAYOUTS = {"one": {"communicator": "local"},
+           "records elsewhere": {"communicator": "local", "records": "run/"},  # in another directory than checkpoints
            "threads": {"p": 2, "t": 2, "communicator": "threads"},
            "ZeRO": {"communicator": "mpi", "smp_options": {"shard_optimizer_state": True},
                     "mpi_options": {"processes_per_host": 2}}}
 CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
+# Finds the steps in a record, by the beginning of the file's name.
+EVENT = re.compile(rb"\x09.{8}\x10(.)\x2a", re.DOTALL)  # time, step and values of a tensorflow.Event
+RECORDS = {"metrics.jsonl": lambda data: {int(step) for step in re.findall(rb'"step":(\d+),', data)},
+           "events.out.tfevents.": lambda data: {ord(step) for step in EVENT.findall(data)}}
+
+
+def sections_of(layout, folder):
+    """Returns the config sections of a run whose checkpoints are in `folder`."""
+    sections = dict(layout, model=MODEL, training=TRAINING, output_dir=folder, runtime={"timeline_steps": 0})
+    if records := sections.pop("records", ""):
+        sections.update(training=dict(TRAINING, checkpoint_dir=folder), output_dir=folder + "/" + records)
+    return sections
 
 
 class File:
@@ -174,10 +188,10 @@ def checkpoints_in(files):
 
 
 class CrashTest:
-    """Replays a log; see run()."""
+    """Replays a log; see run(). records: where the run's records are, below `root`."""
 
-    def __init__(self, root, log, seed=1, crashes=6):
-        self.disk, self.log, self.crashes = Disk(root), log, crashes
+    def __init__(self, root, log, seed=1, crashes=6, records=""):
+        self.disk, self.log, self.crashes, self.records = Disk(root), log, crashes, records
         self.luck = random.Random(seed)
         self.whole = {}  # contents that a checkpoint may have, by step
         self.states, self.cuts, self.newest, self.violations, self.samples = 0, 0, -1, [], []
@@ -216,8 +230,12 @@ class CrashTest:
                     self.violations.append(f"{place}: checkpoint-{step} is lost")
             if (named := files.get("newest")) is not None and named not in [b"checkpoint-%d\n" % step for step in found]:
                 self.violations.append(f"{place}: `newest` names {named}, which is not there")
-            if files.get("metrics.jsonl") and "config.resolved.json" not in files:
+            if files.get(self.records + "metrics.jsonl") and self.records + "config.resolved.json" not in files:
                 self.violations.append(f"{place}: nothing shows whose records these are, so the run cannot continue")
+            for name, steps_in in RECORDS.items():
+                data = b"".join(data for path, data in files.items() if data and path.startswith(self.records + name))
+                if missing := set(range(1, max(found, default=0) + 1)) - steps_in(data):
+                    self.violations.append(f"{place}: {name} lacks steps {missing} before checkpoint-{max(found)}")
             if max(found, default=-1) < self.newest:
                 self.violations.append(f"{place}: checkpoint-{self.newest} is lost, and there is no later one")
             if self.luck.random() < 0.002:
@@ -233,7 +251,7 @@ class CrashConsistency(ProgramTest):
         env = dict(self.env, LD_PRELOAD=RECORDER, FILE_CALLS_LOG=str(log), FILE_CALLS_ROOT=str(self.dir / folder))
         self.env, kept = env, self.env
         try:
-            self.train(model=MODEL, training=TRAINING, output_dir=folder, runtime={"timeline_steps": 0}, **layout)
+            self.train(**sections_of(layout, folder))
         finally:
             self.env = kept
         return str(self.dir / folder), log.read_text().splitlines()
@@ -242,9 +260,10 @@ class CrashConsistency(ProgramTest):
         """At every cut of a run that saves six checkpoints: what looks like a checkpoint is whole, and none is lost."""
         for name, layout in LAYOUTS.items():
             with self.subTest(name):
-                folder = f"out-{name}"
+                folder = f"out-{name.split()[0]}"
                 root, log = self.record(folder, layout)
-                test = CrashTest(root, log, crashes=100 if THOROUGH else 6).run()
+                records = layout.get("records", "")
+                test = CrashTest(root, log, crashes=100 if THOROUGH else 6, records=records).run()
                 print(f"{name}: {test.cuts} calls, {test.states} states after a crash, checkpoints of the steps "
                       f"{sorted(test.whole)}", flush=True)
                 self.assertEqual(sorted(test.whole), [2, 4, 6, 8, 10, 12])
@@ -255,7 +274,8 @@ class CrashConsistency(ProgramTest):
     def continue_from(self, samples, folder, layout):
         """Runs that start on such a disk end with the weights of the run that did not crash."""
         self.assertTrue(samples)
-        want = (self.dir / folder / "model.safetensors").read_bytes()
+        records = layout.get("records", "")
+        want = (self.dir / folder / records / "model.safetensors").read_bytes()
         (self.dir / folder).rename(self.dir / f"{folder}-whole")  # the disk after a crash has no other directory
         for files in samples:
             root = self.dir / "crashed"
@@ -267,9 +287,9 @@ class CrashConsistency(ProgramTest):
             for path, contents in files.items():
                 if contents is not None:
                     (root / path).write_bytes(contents)
-            self.train(model=MODEL, training=TRAINING, output_dir="crashed", runtime={"timeline_steps": 0}, **layout)
-            self.assertEqual((root / "model.safetensors").read_bytes(), want)
-            self.assertEqual([line["step"] for line in self.metrics("crashed")], list(range(1, 13)))
+            self.train(**sections_of(layout, "crashed"))
+            self.assertEqual((root / records / "model.safetensors").read_bytes(), want)
+            self.assertEqual([line["step"] for line in self.metrics(root / records)], list(range(1, 13)))
 
     def test_lost_syncs_are_noticed(self):
         """The test finds a program that does not sync, and one that removes the old checkpoint too early."""
@@ -295,6 +315,8 @@ class CrashConsistency(ProgramTest):
                   "no directory is synced": [line for line in log if not line.startswith("sync-directory")],
                   "the manifest is not synced": self.without_sync_of(log, "manifest.json"),
                   "the states are not synced": self.without_sync_of(log, "optimizer.safetensors"),
+                  "the metrics are not synced": self.without_sync_of(log, "metrics.jsonl"),
+                  "the events are not synced": self.without_sync_of(log, "events.out.tfevents."),
                   "the old one is removed early": early_removal(log),
                   "the name of the newest is not synced": without_sync_of_newest(log)}
         self.assertEqual(CrashTest(root, log).run().violations[:5], [])

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import socket
 import struct
@@ -272,6 +273,37 @@ class DamagedCheckpoints(ProgramTest):
         (self.checkpoint / "notes.txt").write_text("the best one so far")
         self.expect(0, "checkpoint", "verify", "out/checkpoint-3", says="not of the checkpoint: notes.txt")
         self.assertIn("continues out/checkpoint-3 after step 3", self.train_once().out)
+
+    def test_files_of_a_stranger_that_are_none(self):
+        """Reading them might never end."""
+        def small_memory():
+            resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
+
+        file = self.checkpoint / "trainer_state.json"
+        for kind, make in {"pipe": os.mkfifo, "device": lambda path: os.symlink("/dev/zero", path),
+                           "holes": lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 1 << 40)}.items():
+            with self.subTest(kind):
+                file.unlink()
+                make(file)
+                result = self.finish(self.start("checkpoint", "inspect", "out/checkpoint-3", preexec_fn=small_memory), 20)
+                self.assertEqual(result.code, 1, str(result))
+                self.assertIn("trainer_state.json: cannot be read: it ", result.last)
+
+    def test_what_a_terminal_would_obey(self):
+        escape = "\x1b[2J"
+        (self.checkpoint / f"notes{escape}").write_text("")
+        (self.checkpoint / "config.json").write_text(json.dumps({"model_type": f"gpt2{escape}"}))
+        result = self.expect(0, "checkpoint", "inspect", "out/checkpoint-3", says="gpt2?[2J")
+        self.assertNotIn("\x1b", result.out)
+        result = self.expect(1, "checkpoint", "verify", "out/checkpoint-3")
+        self.assertNotIn("\x1b", result.err)
+        (self.checkpoint / "config.json").write_bytes(self.newest["config.json"])
+        result = self.expect(0, "checkpoint", "verify", "out/checkpoint-3", says="not of the checkpoint: notes?[2J")
+        self.assertNotIn("\x1b", result.out)
+        twice = '{"' + escape.replace("\x1b", "\\u001b") + '": 1, "' + escape.replace("\x1b", "\\u001b") + '": 2}'
+        (self.checkpoint / "trainer_state.json").write_text(twice)
+        result = self.expect(1, "checkpoint", "inspect", "out/checkpoint-3", says="?[2J: the key is given twice")
+        self.assertNotIn("\x1b", result.err)
 
     def test_all_are_damaged(self):
         for step in (1, 2, 3):

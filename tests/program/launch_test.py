@@ -2,6 +2,7 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 
 from harness import PROGRAM, ProgramTest, unittest
@@ -76,6 +77,11 @@ class Launch(ProgramTest):
     def test_hosts_that_cannot_be_read(self):
         self.env["SLURM_JOB_NODELIST"] = "n[1-"
         self.expect(2, "train", self.config(mpi_options=TWO_EACH), says=["n[1-", "mpi_options.hosts"])
+
+    def test_parent_that_waits_for_no_children(self):
+        """It leaves SIGCHLD ignored; nobody could wait for mpirun then."""
+        process = self.start("train", self.config(p=2), preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(self.finish(process, 60).code, 0)
 
     def test_quotes_in_custom_options(self):
         options = """-x 'A=one two' --mca btl ^openib -x B="it's" """

@@ -92,6 +92,18 @@ class Restarts(RestartTest):
         self.assertIn("--set training.resume_from_checkpoint=out/checkpoint-", result.last)
         self.assert_all_gone()
 
+    def test_models_alone(self):
+        """The launcher prints no command that could not continue from them."""
+        process = self.start_training(**self.sections(training={"max_steps": 1000000, "save_only_model": True},
+                                                      mpi={"max_restarts": 0}))
+        self.wait_for_checkpoint()
+        self.kill_rank(1)
+        result = self.finish(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertRegex(result.last, r"^the newest checkpoint is out/checkpoint-\d+; no run can continue from it, because "
+                                      "training.save_only_model leaves out")
+        self.assertNotIn("to continue", result.err)
+
     def test_crash_loop(self):
         process = self.start_training(**self.sections(training={"max_steps": 1000000, "save_steps": 1000000}))
         for _ in range(2):
@@ -399,15 +411,7 @@ class Hosts(RestartTest):
 
     def test_progress_on_other_hosts(self):
         """Each host has a disk of its own, and the launcher's has no checkpoint."""
-        for host in ("hosta", "hostb"):
-            (self.dir / f"disk-of-{host}").mkdir()
-        (self.dir / "disk").mkdir()
-        sections = self.on_hosts(["hosta", "hostb"], training={
-            "max_steps": 1000000, "save_steps": 10, "checkpoint_dir": "disk/checkpoints"})
-        agent = self.dir / "agent"
-        mounted = f'mount --bind {self.dir}/disk-of-"$0" {self.dir}/disk && exec env'
-        agent.write_text(agent.read_text().replace("unshare -u", "unshare -um").replace("exec env", mounted))
-        process = self.start_training(**sections)
+        process = self.start_training(**self.with_own_disks(training={"max_steps": 1000000, "save_steps": 10}))
         step = 0
         for _ in range(3):
             step = self.wait_for_parts(above=step)
@@ -421,6 +425,51 @@ class Hosts(RestartTest):
         result = self.finish(process)
         self.assertEqual(result.code, 3, str(result))
         self.assertFalse(list((self.dir / "disk").iterdir()))
+
+    def test_parts_of_a_host_that_is_away(self):
+        """The others hold parts of each checkpoint, so they wait, even if the run is elastic."""
+        process = self.start_training(**self.with_own_disks(mpi={"elastic": True}, training={
+            "max_steps": 1000000, "save_steps": 10}))
+        self.wait_for_parts(above=0)
+        self.wait_for_steps(len(self.metrics()) + 2)
+        # The launcher's disk becomes that of the first host.
+        (self.dir / "disk/checkpoints").symlink_to(self.dir / "disk-of-hosta/checkpoints")
+        self.lose("hostb")
+        line = next(line for line in process.stderr if line.startswith("waiting for "))
+        self.assertRegex(line, r"^waiting for these hosts to answer: hostb; disk/checkpoints/checkpoint-\d+ has parts on "
+                               "the missing hosts; with training.save_on_each_node, ")
+        (self.dir / "disk/checkpoints").unlink()
+        (self.dir / "down-hostb").unlink()
+        last = next(line for line in process.stderr if line.startswith("attempt 2 of"))
+        self.assertEqual(last, "attempt 2 of at most 4 continues from the newest intact checkpoint in disk/checkpoints\n")
+        self.wait_for_steps(len(self.metrics()) + 2)
+        (self.dir / "out/stop").touch()
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        steps = [line["step"] for line in self.metrics()]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+
+    def test_host_that_cannot_save(self):
+        """Its part would be missing in every checkpoint."""
+        sections = self.with_own_disks(mpi={"max_restarts": 0})
+        (self.dir / "disk-of-hostb/checkpoints").write_text("a file")
+        result = self.expect(1, "train", self.config(**sections), says=[
+            "these hosts cannot write in disk/checkpoints", "host hostb: "])
+        self.assertNotIn("step 1/", result.out)
+        sections["training"]["save_strategy"] = "no"
+        self.expect(0, "train", self.config(**sections))
+
+    def with_own_disks(self, training=None, **more):
+        """Sections for two hosts whose `disk` is a directory of their own; that of the launcher is empty."""
+        for host in ("hosta", "hostb"):
+            (self.dir / f"disk-of-{host}").mkdir()
+        (self.dir / "disk").mkdir()
+        sections = self.on_hosts(["hosta", "hostb"], training={"checkpoint_dir": "disk/checkpoints", **(training or {})},
+                                 **more)
+        agent = self.dir / "agent"
+        mounted = f'mount --bind {self.dir}/disk-of-"$0" {self.dir}/disk && exec env'
+        agent.write_text(agent.read_text().replace("unshare -u", "unshare -um").replace("exec env", mounted))
+        return sections
 
     def wait_for_parts(self, above):
         """Waits until both hosts have a later checkpoint; returns its step."""

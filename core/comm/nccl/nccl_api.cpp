@@ -83,20 +83,21 @@ int unique_id(NcclId* id) {
   return result;
 }
 
+// NCCL may write a new handle in the background, so it gets the caller's own variable.
+ncclComm_t* new_comm(void** comm) {
+  return reinterpret_cast<ncclComm_t*>(comm);
+}
+
 int init_rank(void** comm, int size, const NcclId* id, int rank) {
   ncclUniqueId unique;
   std::memcpy(&unique, id->data(), sizeof unique);
   ncclConfig_t config = non_blocking();
-  ncclComm_t made = nullptr;
-  const ncclResult_t result = ncclCommInitRankConfig(&made, size, unique, rank, &config);
-  *comm = made;
-  return result;
+  return ncclCommInitRankConfig(new_comm(comm), size, unique, rank, &config);
 }
 
 int split(void* comm, int color, int key, void** part) {
-  // NCCL may write the handle in the background, so it gets the caller's own variable.
   ncclConfig_t config = non_blocking();
-  return ncclCommSplit(comm_of(comm), color, key, reinterpret_cast<ncclComm_t*>(part), &config);
+  return ncclCommSplit(comm_of(comm), color, key, new_comm(part), &config);
 }
 
 int async_error(void* comm, int* state) {

@@ -28,6 +28,7 @@ struct NcclApi {
   // on any thread. init_rank uses the calling thread's current device.
   int (*get_version)(int* version);
   int (*get_unique_id)(NcclId* id);
+  // These may write the new handle until async_error says that they are done. It is null before the call.
   int (*init_rank)(void** comm, int size, const NcclId* id, int rank);
   int (*split)(void* comm, int color, int key, void** part);
   int (*async_error)(void* comm, int* state);

@@ -210,8 +210,7 @@ void NcclChannel::close() {
   } catch (const std::exception& error) {
     return world_->fail(error);
   }
-  world_->remove(comm_);
-  world_->api().destroy(comm_);
+  if (world_->remove(comm_)) world_->api().destroy(comm_);  // the world may have failed meanwhile
 }
 
 }  // namespace shardline

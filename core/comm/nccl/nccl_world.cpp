@@ -77,14 +77,14 @@ void NcclWorld::add(void* comm) {
   comms_.push_back(comm);
 }
 
-void NcclWorld::remove(void* comm) {
+bool NcclWorld::remove(void* comm) {
   std::lock_guard lock(mutex_);
-  comms_.remove(comm);
   watched_.remove_if([&](const Watched& watched) {
     if (watched.batch->comm != comm) return false;
     end(watched, FlightState::done);
     return true;
   });
+  return comms_.remove(comm) > 0;
 }
 
 void NcclWorld::end(const Watched& watched, FlightState state) {

@@ -60,7 +60,7 @@ class NcclWorld {
 
   // Adds and removes communicators that fail() aborts. A communicator that is removed has no running operations.
   void add(void* comm);
-  void remove(void* comm);
+  bool remove(void* comm);  // false: it has been aborted, and thereby freed
 
   // The message of the first failure, which names rank, operation and group; "" if there was none.
   std::string failure() const;

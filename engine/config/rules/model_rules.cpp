@@ -1,9 +1,8 @@
 #include "engine/config/rules/model_rules.h"
 
-#include <fstream>
-#include <iterator>
-
+#include "core/error.h"
 #include "core/files/json_text.h"
+#include "core/files/regular_file.h"
 
 namespace shardline {
 
@@ -11,8 +10,11 @@ std::optional<HfModel> described_model(const ModelOptions& options) {
   if (options.path.empty() && options.config.empty()) return {};
   nlohmann::json file = nlohmann::json::object();
   if (!options.path.empty()) {
-    std::ifstream stream(options.path + "/config.json", std::ios::binary);
-    file = json_in_text({std::istreambuf_iterator<char>(stream), {}});
+    try {
+      file = json_in_text(read_regular_file(options.path + "/config.json"));
+    } catch (const DataError&) {  // opening the model reports it
+      return {};
+    }
     if (!file.is_object()) return {};
   }
   return read_hf_model(file, options.config);

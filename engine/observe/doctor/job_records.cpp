@@ -9,6 +9,7 @@
 #include "core/files/disk_file.h"
 #include "core/files/json_data.h"
 #include "core/host_name.h"
+#include "core/plain_text.h"
 
 namespace shardline {
 namespace {
@@ -18,13 +19,6 @@ namespace fs = std::filesystem;
 constexpr const char* kPlaces = "job-";  // the rank that wrote it, and .json
 constexpr const char* kKilled = "killed.json";
 constexpr int kMostStages = 1 << 20;
-
-// Replaces what a terminal might obey.
-std::string plain(std::string text) {
-  for (char& c : text)
-    if (c < ' ' || c > '~') c = '?';
-  return text;
-}
 
 // Returns the regular files in the folder whose names begin like this, by name.
 std::vector<fs::path> files_in(const fs::path& folder, const std::string& begin, const std::string& end = "") {
@@ -46,7 +40,7 @@ void read_or_note(std::vector<std::string>& damaged, const Read& read) {
   try {
     read();
   } catch (const DataError& error) {
-    damaged.push_back(plain(error.what()));  // which may quote the file
+    damaged.push_back(plain_text(error.what()));  // which may quote the file
   }
 }
 
@@ -66,7 +60,7 @@ void read_json_of_job(const fs::path& file, JobRecords& job, const Read& read) {
 void read_places(const JsonValue& all, JobRecords& job) {
   std::vector<std::string> hosts;
   std::vector<int> stages;
-  for (const JsonValue& host : all.at("hosts").items()) hosts.push_back(plain(host.text()));
+  for (const JsonValue& host : all.at("hosts").items()) hosts.push_back(plain_text(host.text()));
   for (const JsonValue& stage : all.at("stages").items()) stages.push_back(stage.integer(0, kMostStages));
   if (std::cmp_not_equal(hosts.size(), job.world_size) || stages.size() != hosts.size())
     all.fail(cat("must have a host and a stage for each of the ", job.world_size, " ranks"));
@@ -143,7 +137,7 @@ JobRecords read_job_records(const fs::path& folder, bool runs) {
     read_json_of_job(file, job, [&](const JsonValue& places) { read_places(places, job); });
   for (const fs::path& file : files_in(folder, kKilled))
     read_json_of_job(file, job, [&](const JsonValue& killed) {
-      job.killed = {killed.at("rank").integer(0, job.world_size - 1), plain(killed.at("how").text())};
+      job.killed = {killed.at("rank").integer(0, job.world_size - 1), plain_text(killed.at("how").text())};
     });
   if (runs) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();

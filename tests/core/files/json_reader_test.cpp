@@ -8,6 +8,7 @@
 namespace shardline::json_reader_test {
 
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 
 namespace {
@@ -46,6 +47,9 @@ TEST_CASE("A text that is not JSON is refused with its place", "[json_reader]") 
   CHECK_THAT(parsing("{\"a\": NaN}"), StartsWith("a.json:1:7: "));
   CHECK_THAT(parsing("{\"a\": \"\xff\"}"), StartsWith("a.json:1:"));
   CHECK_THAT(parsing(std::string(100000, '[')), Contains("levels of nesting"));
+  const std::string of_long_text = parsing("{\"" + std::string(1 << 20, 'x'));
+  CHECK(of_long_text.size() < 300);
+  CHECK_THAT(of_long_text, Contains("missing closing quote; last read: '\"xxx") && EndsWith("expected string literal"));
   CHECK_THAT(message_of([] { read_json_file("/nowhere/at.json"); }), StartsWith("/nowhere/at.json: cannot read"));
 }
 

@@ -112,11 +112,20 @@ TEST_CASE("ranks find out which of them share a directory") {
     CHECK(stores.all[2].ranks == std::vector<int>{4, 5});
     CHECK(stores.writable() == std::vector<size_t>{0, 1});
     CHECK_THAT(stores.all[2].obstacle, Contains("file/x") && Contains("Not a directory"));
+    CHECK_THROWS_WITH(require_checkpoints_for_all(stores, "disk"),
+                      Contains("cannot write in disk") && Contains("\n  host ") && Contains("file/x"));
     CHECK(stores.mine == std::vector<size_t>{0, 1, 0, 1, 2, 2, 1}[rank]);
     CHECK(stores.leads(rank) == (rank == 0 || rank == 1 || rank == 4));
   });
   CHECK(names_in(disks / "a").empty());
   CHECK(names_in(disks / "b").empty());
+}
+
+TEST_CASE("a host that sees the checkpoints of others need not write there") {
+  Stores stores{.all = {{{0}, "a", ""}, {{1}, "b", "Read-only file system", /*sees_other=*/true}}};
+  require_checkpoints_for_all(stores, "disk");
+  stores.all[1].sees_other = false;
+  CHECK_THROWS_AS(require_checkpoints_for_all(stores, "disk"), AllRanks<RunError>);
 }
 
 TEST_CASE("hosts save parts, of which any hosts make the checkpoint that a shared directory would have got") {

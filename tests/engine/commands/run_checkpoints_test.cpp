@@ -1,9 +1,12 @@
 // A run that stops and continues is one run: the same steps, numbers and files, on the same layout or another one.
 #include "engine/commands/run_checkpoints.h"
 
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/commands/run_checks.h"
@@ -218,6 +221,8 @@ TEST_CASE("the best checkpoint stays and becomes the model") {
   const RunFolder folder("resume-best");
   json file = best_run(folder, "out");
   file["training"]["save_total_limit"] = 2;
+  file["smp_options"]["pipeline_parallel_degree"] = GENERATE(1, 2);
+  file["mpi_options"]["processes_per_host"] = file["smp_options"]["pipeline_parallel_degree"];
   CHECK_THAT(train(file), Contains("the best model is that of"));
   std::vector<int64_t> kept;
   for (const auto& place : checkpoints_in(folder / "out")) kept.push_back(place.step);
@@ -232,6 +237,30 @@ TEST_CASE("the best checkpoint stays and becomes the model") {
   CHECK(kept == std::vector<int64_t>{kSteps, best_step});
   CHECK(file_bytes(folder / "out/model.safetensors") ==
         file_bytes(folder / cat("out/checkpoint-", best_step, "/model.safetensors")));
+}
+
+TEST_CASE("a run that saves models alone and is stopped keeps the best one and names it") {
+  const RunFolder folder("resume-best-alone");
+  json file = best_run(folder, "out");
+  file["training"].merge_patch({{"save_only_model", true},
+                                {"save_total_limit", 1},
+                                {"save_steps", 50},
+                                {"eval_steps", 50},
+                                {"max_steps", 100000}});
+  const fs::path out = folder / "out";
+  std::atomic<bool> ended = false;
+  std::thread stopping([&] {
+    while (!ended && !fs::exists(out / "checkpoint-50")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::ofstream(out / "stop");
+  });
+  const std::string said = message_of<StoppedAfterSaving>([&] { train(file); });
+  ended = true;
+  stopping.join();
+  CHECK_THAT(said, Contains("stopped by the file"));
+  const auto saved = steps_in(out);
+  REQUIRE(saved.size() == 2);
+  CHECK(saved.back() == 50);
+  CHECK(json::parse(file_bytes(out / checkpoint_name(saved.front()) / "trainer_state.json"))["best_global_step"] == 50);
 }
 
 TEST_CASE("a share of the steps that gives checkpoints without evaluations is refused once the steps are known") {

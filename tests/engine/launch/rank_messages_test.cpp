@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include "core/error.h"
+
 #include "tests/catch.h"
 
 namespace shardline::rank_messages_test {
@@ -37,6 +39,21 @@ TEST_CASE("An error of all ranks is reported once and names none of them", "[ran
   CHECK(log.str().empty());
   CHECK(messages.failure(2, /*stopped=*/false) ==
         "error: /training/optim: differs:\n  adamw, sgd\nerror: rank 2: disk full\n");
+}
+
+TEST_CASE("A message of any length is passed on", "[rank_messages]") {
+  std::ostringstream log;
+  RankMessages messages(log);
+  const std::string frame(70, '-'), text(1 << 20, 'x');
+  for (const std::string& line : {text, "[" + text, "mpirun: Forwarding signal " + text}) messages.add(line + "\n");
+  messages.add(cat(frame, "\nprocess rank 3 with PID 712 on node ", text, '\n', frame, '\n'));
+  messages.add("error: rank 99999999999: no rank\n");
+  const std::string error = rank_error(1, "text.jsonl:1: " + text);
+  messages.add(error);
+  CHECK_FALSE(messages.killed_rank().has_value());
+  const bool is_passed_on = log.str() == text + "\n[" + text + "\nerror: rank 99999999999: no rank\n" &&
+                            messages.failure(1, /*stopped=*/false) == error;
+  CHECK(is_passed_on);  // without printing it
 }
 
 TEST_CASE("A killed rank is known by its signal", "[rank_messages]") {

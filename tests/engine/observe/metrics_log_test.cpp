@@ -92,6 +92,15 @@ TEST_CASE("an existing log is gone on with") {
   CHECK(contents(folder.path() + "/m") == "{\"step\":0,\"epoch\":0.0}\n{\"step\":1,\"epoch\":0.0}\n");
 }
 
+TEST_CASE("records that cannot be read are not taken for none") {
+  const ScratchFolder folder;
+  for (const std::string& path : {folder.path(), folder.path() + "/missing"}) {
+    CHECK_THROWS_AS(keep_metrics_until(path, 3), RunError);
+    CHECK_THROWS_WITH(keep_metrics_until(path, 3), Catch::Matchers::Contains(path + ": cannot be read"));
+  }
+  CHECK_FALSE(std::filesystem::exists(folder.path() + "/missing"));
+}
+
 TEST_CASE("a path that cannot be opened and a full disk are errors that name the file") {
   const ScratchFolder folder;
   using Catch::Matchers::Contains;

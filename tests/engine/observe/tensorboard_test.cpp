@@ -82,6 +82,15 @@ TEST_CASE("the event file begins with its version and uses Hugging Face's tags")
   CHECK(contents(writer.path()) == expected);
 }
 
+TEST_CASE("events that cannot be read are not taken for none") {
+  const ScratchFolder folder;
+  for (const std::string& path : {folder.path(), folder.path() + "/missing"}) {
+    CHECK_THROWS_AS(keep_events_until(path, 3), RunError);
+    CHECK_THROWS_WITH(keep_events_until(path, 3), Catch::Matchers::Contains(path + ": cannot be read"));
+  }
+  CHECK_FALSE(std::filesystem::exists(folder.path() + "/missing"));
+}
+
 TEST_CASE("a directory that cannot be made is an error that names it") {
   CHECK_THROWS_AS(TensorBoardWriter("/dev/null/runs"), RunError);
   CHECK_THROWS_WITH(TensorBoardWriter("/dev/null/runs"), Catch::Matchers::Contains("/dev/null/runs"));

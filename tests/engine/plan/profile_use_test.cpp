@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/comm/local_communicator.h"
 #include "core/error.h"
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
@@ -32,15 +33,17 @@ nlohmann::json base() {
           {"output_dir", "unused"}};
 }
 
-// patch: over the base. host_of: by rank, as in RankContext.
+// patch: over the base. host_of: by rank, as in RankContext. device_world: null: what carries host values.
 struct Case {
   Config config;
   PlannedModel planned;
   std::map<std::string, std::string> conditions;
 
-  explicit Case(const nlohmann::json& patch, const std::vector<int>& host_of = {})
+  explicit Case(const nlohmann::json& patch, const std::vector<int>& host_of = {},
+                const CommunicatorPtr& device_world = nullptr)
       : config(config_of(patch)), planned(plan_model(config, kRanks)) {
-    RankContext context{.local_size = host_of.empty() ? kRanks : kRanks / 2, .host_of = host_of};
+    const RankContext context{
+        .device_world = device_world, .local_size = host_of.empty() ? kRanks : kRanks / 2, .host_of = host_of};
     conditions = profile_conditions(config, planned.plan, context);
   }
   static Config config_of(const nlohmann::json& patch) {
@@ -114,6 +117,9 @@ TEST_CASE("a setting that changes a measured time keeps a profile from being use
   const nlohmann::json spread = {{"smp_options", {{"placement_strategy", "spread"}}}};
   CHECK_THAT(Case(spread, {0, 0, 2, 2}).why_not(profile_of(two_hosts)),
              Catch::Contains("hosts: 2, placement DPT, not 2, placement TPD"));
+  const nlohmann::json over_mpi = {{"runtime", {{"communicator", "mpi"}}}};
+  CHECK_THAT(Case(over_mpi, {}, make_local_world()).why_not(profile_of(Case(over_mpi))),
+             Catch::Contains("communicator: mpi, not nccl"));
   for (const char* fact : {"device", "threads_per_rank", "products", "torch", "shardline", "optimizer_states"}) {
     auto other = profile;
     other.valid_for.at(fact) += " another";

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
-#include "partitioner/memory/rank_memory.h"
+#include "partitioner/memory/device_bytes.h"
 
 #include "tests/catch.h"
 
@@ -147,7 +147,7 @@ TEST_CASE("\"auto\" goes by prices where there are any") {
 TEST_CASE("\"auto\" does not keep whole what then does not fit") {
   const Choice roomy{.rules = {rule("*mlp", "auto")}, .cluster = cluster_file(0.01, 16)};
   CHECK_THAT(whole(roomy), Contains("h.0.mlp"));
-  const double runtime = device_bytes({.tensor = roomy.t, .on_accelerators = true}).total() / (1 << 30);
+  const double runtime = least_device_bytes({.tensor = roomy.t, .on_accelerators = true}).total() / (1 << 30);
   Choice tight = roomy;
   for (double room = 1; room > 1e-4 && !whole(tight).empty(); room /= 1.1)
     tight.cluster = cluster_file(0.01, runtime + room);

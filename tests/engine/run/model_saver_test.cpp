@@ -49,7 +49,7 @@ struct Run {
             {"runtime", {{"communicator", "threads"}}},
             {"output_dir", "unused"}};
   }
-  void fill() { fill_parameters(config.model, model, 7, trainer.parameters()); }
+  void fill(int64_t seed = 7) { fill_parameters(config.model, model, seed, trainer.parameters()); }
 
   Config config;
   PlannedModel planned;
@@ -182,6 +182,24 @@ TEST_CASE("a directory that appears late, or that only replicas do not see, is s
     saver.save(run.trainer.parameters());
   });
   CHECK(has_model(one.path()));
+}
+
+TEST_CASE("a saver that saves again writes the values of then, on every rank") {
+  const ScratchDirectory scratch;
+  const nlohmann::json smp =
+      GENERATE(nlohmann::json{{"pipeline_parallel_degree", 2}}, nlohmann::json{{"tensor_parallel_degree", 2}});
+  CAPTURE(smp.dump());
+  run_ranks(2, [&](CommunicatorPtr world) {
+    Run run(smp, kRandom, world);
+    run.fill(8);
+    ModelSaver saver(scratch / "both", run.model, at::kFloat, "bytes", run.groups);
+    saver.save(run.trainer.parameters());
+    run.fill(7);
+    saver.save(run.trainer.parameters());
+    ModelSaver(scratch / "second", run.model, at::kFloat, "bytes", run.groups).save(run.trainer.parameters());
+  });
+  const bool is_equal = contents(scratch / "both/model.safetensors") == contents(scratch / "second/model.safetensors");
+  CHECK(is_equal);  // without printing the bytes
 }
 
 TEST_CASE("the room for the model is reserved before the first step and given back by a run that ends without it") {

@@ -129,6 +129,30 @@ TEST_CASE("What a run leaves that ended before its first step does not keep it f
   CHECK(std::distance(fs::directory_iterator(out), fs::directory_iterator()) == 3);
 }
 
+TEST_CASE("A directory of checkpoints in output_dir does not keep a run from being repeated", "[output_dir]") {
+  const TempFolder folder;
+  const std::string out = folder.path() / "out";
+  const std::string checkpoints = GENERATE("checkpoints", "deeper/still/checkpoints");
+  const auto config = [&](const nlohmann::json& source) {
+    return config_for(out, {{"training",
+                             {{"overwrite_output_dir", false},
+                              {"checkpoint_dir", cat(out, '/', checkpoints)},
+                              {"resume_from_checkpoint", source}}}});
+  };
+  folder.write("out/flight/rank-0", "x");
+  fs::create_directories(cat(out, '/', checkpoints));
+  check_output_dir(config(nullptr), small_model());
+  check_output_dir(config("auto"), small_model());
+
+  folder.write(cat("out/", checkpoints, "/checkpoint-5/manifest.json"), "x");
+  folder.write(cat("out/", checkpoints, "/newest"), "checkpoint-5\n");
+  check_output_dir(config("auto"), small_model());
+  CHECK_THAT(refusal(config(nullptr)), Contains("already has checkpoints"));
+
+  const auto somebodys = folder.write(cat("out/", GENERATE_COPY("", checkpoints + "/"), "mine.txt"), "x");
+  CHECK_THAT(refusal(config("auto")), Contains("is not empty"));
+}
+
 TEST_CASE("Somebody's files are overwritten only on demand", "[output_dir]") {
   const Earlier earlier;
   const auto before = earlier.files("out");

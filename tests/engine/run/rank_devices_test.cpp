@@ -3,8 +3,10 @@
 #include <c10/core/AllocatorConfig.h>
 
 #include <cstdlib>
+#include <sstream>
 
 #include "core/error.h"
+#include "engine/run/ranks.h"
 
 #include "tests/catch.h"
 
@@ -45,12 +47,23 @@ TEST_CASE("pipelines set what CUDA and NCCL read when they start, unless the use
   Config config;
   config.smp.pipeline_parallel_degree = 2;
   setenv("NCCL_RUNTIME_CONNECT", "1", true);
-  choose_device(config, 0);
+  prepare_for_pipelines(config);
   CHECK(std::string(getenv("CUDA_MODULE_LOADING")) == "EAGER");
   CHECK(std::string(getenv("NCCL_RUNTIME_CONNECT")) == "1");
   CHECK(std::string(getenv("PYTORCH_ALLOC_CONF")) == "expandable_segments:True");
   CHECK(c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments());  // torch reads it later
   unsetenv("NCCL_RUNTIME_CONNECT");
+}
+
+TEST_CASE("what CUDA reads when it starts is set before ranks start, and with them MPI, which may start CUDA") {
+  Config config;
+  config.smp.pipeline_parallel_degree = 2;
+  config.runtime.communicator = CommunicatorChoice::local;
+  unsetenv("CUDA_MODULE_LOADING");
+  std::ostringstream out;
+  CHECK_THROWS_WITH(run_on_ranks(config, out, {}, [](RankContext&) {}), Contains("\"local\" is one rank"));
+  REQUIRE(getenv("CUDA_MODULE_LOADING") != nullptr);
+  CHECK(std::string(getenv("CUDA_MODULE_LOADING")) == "EAGER");
 }
 
 TEST_CASE("a GPU that is missing is missed for a reason that can be mended") {

@@ -1,0 +1,26 @@
+// Keeps the host close to its accelerator. Memory that the host frees when it sees that work is over, such as that of
+// messages, would otherwise be held by as much work as the host has queued.
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+
+#include <cstddef>
+#include <deque>
+
+namespace shardline {
+
+class HostPace {
+ public:
+  HostPace(c10::Device device, size_t ahead) : device_(device), ahead_(ahead) {}
+
+  // Marks the end of the work queued so far on the current stream, then waits until the device has reached all marks
+  // but the last `ahead` ones. Does nothing on CPUs. `reason`: see HostWait.
+  void mark(const char* reason);
+
+ private:
+  c10::Device device_;
+  size_t ahead_;
+  std::deque<c10::Event> marks_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,19 @@
+// The numbers of the NCCL of the tests, and how it adds them.
+#pragma once
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/comm/communicator_reduce.h"
+#include "core/comm/nccl/nccl_api.h"
+
+namespace shardline::fake {
+
+at::ScalarType scalar_type(NcclType type);
+
+// As reduce_in_order, but rounds at each hop if round_at_each_hop() says so.
+void reduce_as_nccl(ReduceOp op, at::ScalarType type, const std::vector<const void*>& inputs,
+                    const std::vector<void*>& outputs, int64_t count);
+
+}  // namespace shardline::fake
