@@ -39,8 +39,7 @@ Microbatch causal_microbatch(const at::Tensor& ids, const at::Tensor& labels, co
     made.segment_samples = made.segment_places = samples;
     return made;
   }
-  made.positions =
-      at::arange(first_position, first_position + length, ids.options()).expand({batch, length}).reshape({-1});
+  made.positions = at::arange(first_position, first_position + length, ids.options()).repeat({batch});
   made.places = made.positions;
   if (!samples.defined()) return made;
   made.samples = samples.repeat_interleave(length);

@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 
 #include "tests/catch.h"
@@ -32,6 +34,16 @@ TEST_CASE("microbatch: in sequences of one length each row predicts the next one
   CHECK(batch.segments() == 2);
   CHECK(batch.length() == 3);
   CHECK(batch.position_count == 8);
+}
+
+TEST_CASE("microbatch: tensors are contiguous, also those of sequences of one row") {
+  const at::Tensor ids = at::ones({3, 1}, at::kLong);
+  const Microbatch batch = causal_microbatch(ids, ids, at::full({1}, 4, at::kLong).expand({3}), 2);
+  for (const auto& t : {batch.ids, batch.labels, batch.positions, batch.places, batch.samples, batch.segment_samples,
+                        batch.segment_places})
+    CHECK(t.is_contiguous());
+  CHECK(are(batch.positions, {2, 2, 2}));
+  CHECK(are(batch.segment_samples, {4, 4, 4}));
 }
 
 TEST_CASE("microbatch: a part has the rows of its segments") {

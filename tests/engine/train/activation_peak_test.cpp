@@ -94,11 +94,13 @@ TEST_CASE("the plan's peak of activations in use is what the allocator counts wh
       for (const char* pipeline : {"simple", "zb_h2"})
         for (const int microbatches : {1, 4}) {
           CAPTURE(trained, recompute, pipeline, microbatches);
-          CHECK(measured_over_planned({.recompute = recompute,
-                                       .pipeline = pipeline,
-                                       .dropout = 0.1,
-                                       .microbatches = microbatches,
-                                       .trained = trained}) == Approx(1).margin(0.01));
+          CHECK(
+              measured_over_planned({.recompute = recompute,
+                                     .pipeline = pipeline,
+                                     .dropout = 0.1,
+                                     .microbatches = microbatches,
+                                     .samples = 24,  // enough for the partial sums of kernels to be less than 1% of it
+                                     .trained = trained}) == Approx(1).margin(0.01));
         }
 }
 
