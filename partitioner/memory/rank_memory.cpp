@@ -70,7 +70,8 @@ void add(MemoryBytes& bytes, const DeviceBytes& device) {
 ActivationPeak activation_peak(const PlacedLayers& placed, int stage, const std::vector<LayerBytes>& layers,
                                const std::vector<int64_t>& held) {
   return peak_activation_bytes(placed.train, stage, placed.layers_of_chunk,
-                               {placed.layout.recompute, placed.layout.offload}, layers, held);
+                               {placed.layout.recompute, placed.layout.offload, placed.layout.on_accelerators}, layers,
+                               held);
 }
 
 std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) {

@@ -18,6 +18,7 @@ namespace shardline {
 struct ActivationChoices {
   std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
   OffloadOptions offload;
+  bool on_accelerator = false;  // offloading is OffloadSpace's of accelerators
   bool operator==(const ActivationChoices&) const = default;
 };
 
