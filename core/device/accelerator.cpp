@@ -83,8 +83,10 @@ DeviceMemory device_memory(at::Device device) {
   const auto stats = at::accelerator::getDeviceStats(device.index());
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return {.allocated = stats.allocated_bytes[kAll].current,
+          .active = stats.active_bytes[kAll].current,
           .reserved = stats.reserved_bytes[kAll].current,
           .peak_allocated = stats.allocated_bytes[kAll].peak,
+          .peak_active = stats.active_bytes[kAll].peak,
           .peak_reserved = stats.reserved_bytes[kAll].peak};
 }
 

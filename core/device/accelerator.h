@@ -76,11 +76,11 @@ class HostValues {
 // tensor may be changed or dropped at once.
 at::Tensor on_device(const at::Tensor& host, at::Device device);
 
-// Bytes of tensors on the device, and bytes that torch's allocator reserves for them. Peaks count from the start of the
-// process.
+// Bytes of tensors on the device, the same with memory that was freed but that other streams may still use
+// (record_stream), and bytes that torch's allocator reserves. Peaks count from the start of the process.
 struct DeviceMemory {
-  int64_t allocated = 0, reserved = 0;  // now
-  int64_t peak_allocated = 0, peak_reserved = 0;
+  int64_t allocated = 0, active = 0, reserved = 0;  // now
+  int64_t peak_allocated = 0, peak_active = 0, peak_reserved = 0;
 };
 DeviceMemory device_memory(at::Device device);
 int64_t device_memory_size(at::Device device);  // bytes

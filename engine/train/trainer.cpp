@@ -41,7 +41,8 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, 
   stage.t_degree = parts.plan.layout.tensor;
   stage.sequence_parallel = parts.plan.layout.sequence_parallel;
   stage.activations = at::TensorOptions().dtype(number_types(parts.config).borders).device(parts.device);
-  stage.choices = {parts.plan.layout.recompute, parts.plan.layout.offload, parts.model.spec.first_with_backward()};
+  stage.choices = {parts.plan.layout.recompute, parts.plan.layout.offload, parts.plan.layout.on_accelerators,
+                   parts.model.spec.first_with_backward()};
   stage.choices.offload.enabled = trains && stage.choices.offload.enabled;
   stage.waits_for_device = parts.timed;
   stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
@@ -217,7 +218,7 @@ RankMemory Trainer::memory_of_rank() const {
   const at::Device device = stage_.activations.device();
   if (!is_accelerator(device)) return {memory_totals().peak_live, process_memory().peak_resident};
   const DeviceMemory memory = device_memory(device);
-  return {memory.peak_allocated, memory.peak_reserved};
+  return {memory.peak_active, memory.peak_reserved};
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {

@@ -71,9 +71,10 @@ void add(MemoryBytes& bytes, const DeviceBytes& device) {
 
 ActivationPeak activation_peak(const PlacedLayers& placed, int stage, const std::vector<LayerBytes>& layers,
                                const std::vector<int64_t>& held) {
-  return peak_activation_bytes(
-      placed.train, stage, placed.layers_of_chunk,
-      {placed.layout.recompute, placed.layout.offload, placed.workload.spec.first_with_backward()}, layers, held);
+  return peak_activation_bytes(placed.train, stage, placed.layers_of_chunk,
+                               {placed.layout.recompute, placed.layout.offload, placed.layout.on_accelerators,
+                                placed.workload.spec.first_with_backward()},
+                               layers, held);
 }
 
 std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) {

@@ -1,5 +1,6 @@
 #include "pipeline/activations/activation_bytes.h"
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -30,13 +31,17 @@ class ChunkEffects {
         choices_(choices),
         bytes_(bytes),
         groups_(layer_groups(layers, choices.recompute, choices.first_with_backward)) {
-    for (const bool out : {false, true}) forward[out] = forward_effect(out);
+    for (const bool out : {false, true}) forward[out] = forward_effect(out, nullptr);
     for (const bool drain : {false, true}) backward[drain] = backward_effect(drain);
     for (const LayerGroup& group : groups_)
       if (moves_out(group)) moved.push_back(kept_of(group));
   }
 
-  Effect forward[2];           // by whether what may leave is moved out
+  // A forward on an accelerator whose result may leave. leaving: the bytes of the stores that are kept, before it and
+  // after it.
+  Effect leaving_forward(std::deque<int64_t>& leaving) const { return forward_effect(true, &leaving); }
+
+  Effect forward[2];           // by whether what may leave is moved out, at once
   Effect backward[2];          // by whether weight gradients are computed immediately
   std::vector<int64_t> moved;  // the bytes of what may leave, by group
 
@@ -53,7 +58,7 @@ class ChunkEffects {
     return group.recomputed ? first.input : first.kept.activations;
   }
 
-  Effect forward_effect(bool out) const {
+  Effect forward_effect(bool out, std::deque<int64_t>* leaving) const {
     Effect effect;
     for (const LayerGroup& group : groups_) {
       const LayerBytes& first = bytes(group.first);
@@ -62,9 +67,15 @@ class ChunkEffects {
       if (!group.has_backward) continue;
       const int64_t kept = kept_of(group);
       effect.add(kept);
-      if (!out || !moves_out(group)) continue;
-      effect.remove(kept);
+      if (!out || kept == 0 || !moves_out(group)) continue;
       effect.away += kept;
+      if (leaving) leaving->push_back(kept);
+      if (!leaving)
+        effect.remove(kept);
+      else if (leaving->size() > kLeavingStores) {
+        effect.remove(leaving->front());
+        leaving->pop_front();
+      }
     }
     return effect;
   }
@@ -108,6 +119,7 @@ class Walk {
        const ActivationChoices& choices, const std::vector<LayerBytes>& bytes, const std::vector<int64_t>& messages)
       : list_(schedule.instructions[stage]),
         offload_(choices.offload),
+        on_accelerator_(choices.on_accelerator),
         messages_(messages),
         microbatches_(schedule.microbatches),
         effects_(schedule.chunks()),
@@ -129,8 +141,9 @@ class Walk {
       Pass& pass = pass_of(instruction);
       if (instruction.op == Op::forward) {
         const bool out = pass.backward && moves_out(offload_, i, *pass.backward);
-        apply(chunk.forward[out], i);
-        pass.away = chunk.forward[out].away;
+        const Effect effect = out && on_accelerator_ ? chunk.leaving_forward(leaving_) : chunk.forward[out];
+        apply(effect, i);
+        pass.away = effect.away;
         if (out) pass.buffers = take_buffers(chunk.moved);
       } else if (instruction.op == Op::backward_input) {
         for (const int64_t bytes : std::exchange(pass.buffers, {})) free_buffers_.insert(bytes);
@@ -185,11 +198,13 @@ class Walk {
 
   const std::vector<Instruction>& list_;
   const OffloadOptions& offload_;
+  const bool on_accelerator_;
   const std::vector<int64_t>& messages_;
   const size_t microbatches_;
   std::vector<std::optional<ChunkEffects>> effects_;  // by chunk; unset on other stages
   std::vector<Pass> passes_;                          // by chunk and microbatch
   std::multiset<int64_t> free_buffers_;               // on the host, by size
+  std::deque<int64_t> leaving_;                       // see leaving_forward
   LiveBytes live_;
   int64_t in_use_ = 0, total_ = 0, offloaded_ = 0;
 };

@@ -18,6 +18,7 @@ namespace shardline {
 struct ActivationChoices {
   std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
   OffloadOptions offload;
+  bool on_accelerator = false;  // offloading is OffloadSpace's of accelerators
   int first_with_backward = 0;  // layers before it only run forward and keep nothing
   bool operator==(const ActivationChoices&) const = default;
 };

@@ -1,5 +1,7 @@
 #include "pipeline/activations/kept_layers.h"
 
+#include <utility>
+
 #include "core/device/accelerator.h"
 #include "core/memory/caching_allocator.h"
 #include "core/model/backward.h"
@@ -43,7 +45,16 @@ bool KeptLayers::moves_out(const Pass& pass, size_t place) const {
 void KeptLayers::move_out(KeptLayer& kept) {
   if (kept.bytes == 0) return;
   kept.away = std::make_unique<MovedOut>(kept.storages(), *offload_);
-  count(kept);
+  const int64_t before = kept.bytes + leaving_bytes_;
+  kept.bytes = bytes_of(kept.storages());
+  leaving_bytes_ = offload_->leaving_bytes();
+  live_.add(kept.bytes + leaving_bytes_ - before);
+}
+
+void KeptLayers::end_run() {
+  if (!offload_) return;
+  offload_->let_go();
+  live_.remove(std::exchange(leaving_bytes_, 0));
 }
 
 void KeptLayers::fetch_ahead(const std::vector<Instruction>& list, size_t place) {

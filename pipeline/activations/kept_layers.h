@@ -41,6 +41,7 @@ class KeptLayers {
 
   // Begins a run of this list; nothing is kept of the previous run.
   void begin_run(const std::vector<Instruction>& list);
+  void end_run();
 
   // Adds one entry for each layer of the chunk. The entries are not moved until drop(), because ops point into them.
   std::vector<KeptLayer>& add(const Pass& pass, size_t layers);
@@ -66,6 +67,7 @@ class KeptLayers {
   std::vector<Instruction> list_of_backward_;
   std::map<Pass, std::vector<KeptLayer>> kept_;
   LiveBytes live_;
+  int64_t leaving_bytes_ = 0;  // part of live_: of what has been moved out, OffloadSpace::leaving_bytes
 };
 
 }  // namespace shardline

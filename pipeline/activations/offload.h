@@ -43,10 +43,15 @@ class Away {
 class OffloadSpace {
  public:
   virtual ~OffloadSpace() = default;
-  // The values are safe when this returns (CPU) or in the order of the current stream (accelerators): after that, the
-  // caller may release the tensors.
+  // Afterwards the caller may release the tensors. On CPUs the values are safe when this returns; an accelerator copies
+  // them meanwhile, for which this keeps the tensors until the next store but one.
   virtual std::unique_ptr<Away> store(const std::vector<at::Tensor>& tensors) = 0;
+  virtual int64_t leaving_bytes() const { return 0; }  // of tensors that are kept in this way
+  virtual void let_go() {}                             // no longer keeps them
 };
+
+// The stores of an accelerator whose tensors are kept at one time, at the end of a store.
+inline constexpr size_t kLeavingStores = 2;
 
 // For CPUs: an unnamed file in `directory`, one for each rank. Pages are dropped from the page cache once they are on
 // the disk. Throws ConfigError if the directory cannot be written to, and RunError if the disk is full.

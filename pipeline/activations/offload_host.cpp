@@ -1,8 +1,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 
+#include <deque>
 #include <map>
+#include <utility>
 
 #include "core/device/host_memory.h"
 #include "core/error.h"
@@ -28,10 +31,48 @@ class HostMemory {
   std::multimap<int64_t, at::Tensor> free_;  // by size
 };
 
+// Tensors that are copied to the host. Their memory is reused in the order of the current stream, which is made to wait
+// for the copy before they are released. record_stream would release it only when the host sees the end of the copy,
+// which is late where the host is ahead of the device.
+class Leaving {
+ public:
+  explicit Leaving(const CopyStreams& streams) : streams_(streams) {}
+  ~Leaving() {  // of a run that has failed
+    for (const Copy& copy : copies_)
+      for (const auto& tensor : copy.tensors) tensor.record_stream(streams_.out);
+  }
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+
+  void add(std::vector<at::Tensor> tensors) {
+    Copy& copy = copies_.emplace_back(std::move(tensors), c10::Event(streams_.out.device_type()));
+    copy.end.record(streams_.out);
+  }
+  // Releases the oldest ones until at most `kept` stores are left.
+  void release(size_t kept) {
+    for (; copies_.size() > kept; copies_.pop_front()) copies_.front().end.block(streams_.current());
+  }
+  int64_t bytes() const {
+    int64_t bytes = 0;
+    for (const Copy& copy : copies_)
+      for (const auto& tensor : copy.tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+    return bytes;
+  }
+
+ private:
+  struct Copy {
+    std::vector<at::Tensor> tensors;
+    c10::Event end;
+  };
+  const CopyStreams& streams_;
+  std::deque<Copy> copies_;
+};
+
 struct HostSide {
   explicit HostSide(at::Device device) : streams(device) {}
   CopyStreams streams;
   HostMemory memory;
+  Leaving leaving{streams};
 };
 
 class AwayOnHost : public Away {
@@ -46,17 +87,22 @@ class AwayOnHost : public Away {
     }
     buffer_ = host_->memory.take(bytes);
     const CopyStreams& streams = host_->streams;
+    host_->leaving.release(kLeavingStores - 1);
+    std::vector<at::Tensor> dense;
+    for (const auto& tensor : tensors) dense.push_back(tensor.detach().contiguous());
     stream_waits_for(streams.out, streams.current());
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const at::Tensor dense = tensors[i].detach().contiguous();
-      const at::Tensor place = buffer_.narrow(0, offsets[i], static_cast<int64_t>(dense.nbytes()));
-      stored_.push_back(place.view(dense.scalar_type()).view(dense.sizes()));
-      const c10::StreamGuard on(streams.out);
-      stored_.back().copy_(dense, /*non_blocking=*/true);
-      dense.record_stream(streams.out);
+    const c10::StreamGuard on(streams.out);
+    for (size_t i = 0; i < dense.size(); ++i) {
+      const at::Tensor place = buffer_.narrow(0, offsets[i], static_cast<int64_t>(dense[i].nbytes()));
+      stored_.push_back(place.view(dense[i].scalar_type()).view(dense[i].sizes()));
+      stored_.back().copy_(dense[i], /*non_blocking=*/true);
     }
+    host_->leaving.add(std::move(dense));
   }
-  ~AwayOnHost() override { host_->memory.give_back(std::move(buffer_)); }
+  ~AwayOnHost() override {
+    for (const auto& tensor : tensors_) tensor.record_stream(host_->streams.back);  // of a run that has failed
+    host_->memory.give_back(std::move(buffer_));
+  }
 
   int64_t fetch() override {
     SL_ASSERT(tensors_.empty(), "activations were fetched twice");
@@ -69,7 +115,6 @@ class AwayOnHost : public Away {
     const c10::StreamGuard on(streams.back);
     for (size_t i = 0; i < stored_.size(); ++i) {
       tensors_[i].copy_(stored_[i], /*non_blocking=*/true);
-      tensors_[i].record_stream(streams.back);
       bytes += static_cast<int64_t>(stored_[i].nbytes());
     }
     return bytes;
@@ -77,8 +122,8 @@ class AwayOnHost : public Away {
 
   std::vector<at::Tensor> take() override {
     SL_ASSERT(tensors_.size() == stored_.size(), "activations were taken that were not fetched");
-    stream_waits_for(host_->streams.current(), host_->streams.back);
-    return std::move(tensors_);
+    stream_waits_for(host_->streams.current(), host_->streams.back);  // so their memory may be reused on that stream
+    return std::exchange(tensors_, {});
   }
 
  private:
@@ -93,6 +138,8 @@ class HostSpace : public OffloadSpace {
   std::unique_ptr<Away> store(const std::vector<at::Tensor>& tensors) override {
     return std::make_unique<AwayOnHost>(host_, tensors);
   }
+  int64_t leaving_bytes() const override { return host_->leaving.bytes(); }
+  void let_go() override { host_->leaving.release(0); }
 
  private:
   std::shared_ptr<HostSide> host_;

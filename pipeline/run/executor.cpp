@@ -75,6 +75,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
     recorder_.end(kept_.live_bytes());
   }
   recorder_.end_run();
+  kept_.end_run();
   messages_.finish();
   SL_ASSERT(kept_.empty() && gradients_.empty() && kept_.live_bytes() == 0, "the schedule left work behind");
   activations_.clear();

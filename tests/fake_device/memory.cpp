@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <new>
+#include <vector>
 
 #include "tests/fake_device/runtime.h"
 
@@ -40,6 +42,8 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
     TORCH_CHECK_WITH(OutOfMemoryError, stats(index).current + bytes <= device_bytes, "Fake device ", index,
                      " out of memory. Tried to allocate ", bytes, " bytes.");
     stats(index).increase(bytes);
+    reuse_recorded();
+    active(index).increase(bytes);
     char* memory = make_block(bytes, index, runtime().number(current_stream(index)));
     return {memory, memory, &free_memory, device(index)};
   }
@@ -55,13 +59,15 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
     const std::scoped_lock lock(runtime().mutex);
     c10::CachingDeviceAllocator::DeviceStats result;
-    result.allocated_bytes[0] = result.reserved_bytes[0] = stats(index);
+    result.allocated_bytes[0] = stats(index);
+    result.active_bytes[0] = result.reserved_bytes[0] = active(index);
     return result;
   }
   void resetAccumulatedStats(c10::DeviceIndex) override {}
   void resetPeakStats(c10::DeviceIndex index) override {
     const std::scoped_lock lock(runtime().mutex);
     stats(index).reset_peak();
+    active(index).reset_peak();
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
     const std::scoped_lock lock(runtime().mutex);
@@ -71,15 +77,48 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
   }
 
  private:
-  static c10::CachingAllocator::Stat& stats(int index) {
-    static auto* of_devices = new std::vector<c10::CachingAllocator::Stat>(runtime().devices);
+  using Stats = std::vector<c10::CachingAllocator::Stat>;
+  static c10::CachingAllocator::Stat& stats(int index) {  // of tensors
+    static auto* of_devices = new Stats(runtime().devices);
     return of_devices->at(index);
   }
+  static c10::CachingAllocator::Stat& active(int index) {  // the same with recorded()
+    static auto* of_devices = new Stats(runtime().devices);
+    return of_devices->at(index);
+  }
+
+  // Memory that was freed after record_stream. Torch reuses it when a later allocation finds the other streams past
+  // that point; here it does when the host knows that they are, as if the device were as late as it may be.
+  struct Recorded {
+    int device;
+    size_t bytes, stream;
+    uint64_t time;
+  };
+  static std::list<Recorded>& recorded() {
+    static auto* all = new std::list<Recorded>;
+    return *all;
+  }
+  static void reuse_recorded() {
+    const Clock& host = runtime().host_clock();
+    recorded().remove_if([&](const Recorded& freed) {
+      const bool is_over = freed.stream < host.size() && host[freed.stream] >= freed.time;
+      if (is_over) active(freed.device).decrease(freed.bytes);
+      return is_over;
+    });
+  }
+
   static void free_memory(void* memory) {
     const std::scoped_lock lock(runtime().mutex);
     auto* address = static_cast<char*>(memory);
     const Block& block = runtime().blocks.at(address);
     stats(block.device).decrease(block.bytes);
+    if (block.recorded.empty()) {
+      active(block.device).decrease(block.bytes);
+    } else {
+      const size_t stream = block.recorded.back();
+      const Clock& clock = runtime().clock(stream);
+      recorded().push_back({block.device, block.bytes, stream, stream < clock.size() ? clock[stream] : 0});
+    }
     runtime().release(address);
   }
 };

@@ -100,7 +100,7 @@ Peak peak_of(const Choice& choice) {
   Trainer trainer({config, plan, planned.model, make_rank_groups(plan.layout.mesh(), world, world), fake::device()}, 1);
   fill_parameters(config.model, planned.model, 1, trainer.parameters());
   OnesSource data(choice.samples * choice.microbatches, kLength);
-  const int64_t before = device_memory(fake::device()).allocated;
+  const int64_t before = device_memory(fake::device()).active;
   const size_t before_on_host = fake::pinned_bytes();
   at::accelerator::resetPeakStats(0);
   trainer.accumulate_gradients(data, 1);
@@ -108,7 +108,7 @@ Peak peak_of(const Choice& choice) {
   CHECK(tensor_bytes_by_rank(placed_layers(plan))[0].host ==
         static_cast<double>(plan.activation_bytes_by_rank[0].offloaded));
   Peak peak{.planned = plan.activation_bytes_by_rank[0].in_use,
-            .measured = device_memory(fake::device()).peak_allocated - before,
+            .measured = device_memory(fake::device()).peak_active - before,
             .planned_on_host = plan.activation_bytes_by_rank[0].offloaded,
             .measured_on_host = static_cast<int64_t>(fake::pinned_bytes() - before_on_host)};
   if (choice.offload) {  // the step at the end of an epoch, whose microbatches are smaller and not of one size
