@@ -39,7 +39,10 @@ Microbatch causal_microbatch(const at::Tensor& ids, const at::Tensor& labels, co
     made.segment_samples = made.segment_places = samples;
     return made;
   }
-  made.positions = at::arange(first_position, first_position + length, ids.options()).repeat({batch});
+  made.positions = at::arange(first_position, first_position + length, ids.options())
+                       .expand({batch, length})
+                       .contiguous()
+                       .view({-1});
   made.places = made.positions;
   if (!samples.defined()) return made;
   made.samples = samples.repeat_interleave(length);
