@@ -70,7 +70,7 @@ at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout&
 at::Tensor unseen(int64_t length, const AttentionPattern& pattern, const at::TensorOptions& like) {
   if (!pattern.causal) return {};
   const at::Tensor all = at::ones({length, length}, like.dtype(at::kBool));
-  return pattern.window > 0 ? all.triu(1).logical_or_(all.tril(-pattern.window)) : all.triu(1);
+  return pattern.window > 0 ? all.triu(1).bitwise_or_(all.tril(-pattern.window)) : all.triu(1);
 }
 
 // Scores are computed in the wide type, like everything that follows from them.
@@ -78,7 +78,7 @@ at::Tensor seen_scores(const at::Tensor& q, const at::Tensor& k, const ScoreScal
                        const AttentionPattern& pattern) {
   const at::Tensor hidden = unseen(q.size(2), pattern, q.options());
   const at::Tensor scores = at::matmul(q / scale.divisor, k.transpose(2, 3)) * (scale.scale * scale.divisor);
-  return hidden.defined() ? scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()) : scores;
+  return hidden.defined() ? scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity()) : scores;
 }
 
 // One segment after the other, each as a batch of one: run(segment, its part of a tensor with places in dimension 2,

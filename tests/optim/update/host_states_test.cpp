@@ -394,8 +394,9 @@ TEST_CASE("values on the host count as the optimizer's, and the device keeps no 
     };
     int64_t trained = 0;
     for (const auto& range : parameters.trained_ranges()) trained += range.values.numel();
-    return std::array<int64_t, 4>{of(MemoryClass::weights), of(MemoryClass::gradients), of(MemoryClass::optimizer),
-                                  trained};
+    const int64_t weights = of(MemoryClass::weights);
+    return std::array<int64_t, 5>{weights, of(MemoryClass::gradients), of(MemoryClass::optimizer), trained,
+                                  weights / static_cast<int64_t>(elementSize(type)) - trained};
   };
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const auto device = bytes_of(type, nullptr), host = bytes_of(type, make_host_link(at::kCPU));
@@ -403,9 +404,10 @@ TEST_CASE("values on the host count as the optimizer's, and the device keeps no 
     CHECK(host[0] == device[0]);
     CHECK(host[1] == device[1]);
     CHECK(host[3] == device[3]);
-    CHECK(device[2] == (type == at::kFloat ? 0 : 4) * device[3]);
+    CHECK(device[4] > 0);  // frozen values have masters, too
+    CHECK(device[2] == (type == at::kFloat ? 0 : 4) * (device[3] + device[4]));
     // Values and gradients in fp32, and values as passes see them.
-    CHECK(host[2] == (type == at::kFloat ? 8 : 10) * host[3]);
+    CHECK(host[2] == (type == at::kFloat ? 8 : 10) * host[3] + (type == at::kFloat ? 0 : 4) * host[4]);
   }
 }
 
