@@ -106,4 +106,16 @@ LayerSpec causal_head(const CausalConfig& c, const SpecMaker& make) {
   return layer;
 }
 
+ModelSpec causal_spec(const std::string& family, const CausalConfig& config, const SpecMaker& make,
+                      const std::function<LayerSpec(int64_t)>& block) {
+  ModelSpec spec{.family = family,
+                 .variant = variant_of(config),
+                 .layers = {causal_embedding(config, make)},
+                 .vocab_size = config.vocab_size,
+                 .max_positions = config.n_positions};
+  for (int64_t i = 0; i < config.n_layer; ++i) spec.layers.push_back(block(i));
+  spec.layers.push_back(causal_head(config, make));
+  return spec;
+}
+
 }  // namespace shardline

@@ -111,14 +111,7 @@ Gpt2Config gpt2_config(HfConfigReader& read) {
 
 ModelSpec gpt2_spec(const Gpt2Config& config, bool sequence_parallel, const SplitChoices& choices) {
   const SpecMaker make{config.n_embd, config.initializer_range, sequence_parallel, choices};
-  ModelSpec spec{.family = "gpt2",
-                 .variant = variant_of(config),
-                 .layers = {causal_embedding(config, make)},
-                 .vocab_size = config.vocab_size,
-                 .max_positions = config.n_positions};
-  for (int64_t i = 0; i < config.n_layer; ++i) spec.layers.push_back(gpt2_block(config, make, i));
-  spec.layers.push_back(causal_head(config, make));
-  return spec;
+  return causal_spec("gpt2", config, make, [&](int64_t i) { return gpt2_block(config, make, i); });
 }
 
 }  // namespace shardline

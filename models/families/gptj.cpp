@@ -88,15 +88,8 @@ GptjConfig gptj_config(HfConfigReader& read) {
 
 ModelSpec gptj_spec(const GptjConfig& config, bool sequence_parallel, const SplitChoices& choices) {
   const SpecMaker make{config.n_embd, config.initializer_range, sequence_parallel, choices};
-  ModelSpec spec{.family = "gptj",
-                 .variant = variant_of(config),
-                 .layers = {causal_embedding(config, make)},
-                 .vocab_size = config.vocab_size,
-                 .max_positions = config.n_positions};
   const auto table = std::make_shared<const RotaryTable>(config.rotary_dim, config.n_positions);
-  for (int64_t i = 0; i < config.n_layer; ++i) spec.layers.push_back(gptj_block(config, make, i, table));
-  spec.layers.push_back(causal_head(config, make));
-  return spec;
+  return causal_spec("gptj", config, make, [&](int64_t i) { return gptj_block(config, make, i, table); });
 }
 
 }  // namespace shardline

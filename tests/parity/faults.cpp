@@ -274,7 +274,10 @@ std::vector<Fault> planted_faults() {
       {"the last sample's gradient is lost",
        {.microbatches = 24, .global_batch = 24},
        layer("head", without_last_sample)},
-      {"a frozen weight moves", {.p = 2, .microbatches = 2, .trained = "last blocks"}, {.after_step = move_frozen}},
+      {"a frozen weight moves",
+       {.p = 2, .microbatches = 2, .trained = "last blocks"},
+       {.after_step = move_frozen},
+       true},
   };
 }
 

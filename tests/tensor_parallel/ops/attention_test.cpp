@@ -113,42 +113,27 @@ TEST_CASE("ranks without heads and empty microbatches have empty attention") {
 TEST_CASE("attention over a cache gives the positions of a whole pass, however they are cut") {
   const Microbatch whole = batch_of(2, 70);  // longer than the cache's first capacity
   const auto qkv = at::randn({whole.tokens(), 3 * 2 * kDim}, at::kDouble);
-  const auto expected = by_definition(qkv, whole, options(2)).view({2, 70, -1});
-  for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{70}, {5, 3, 1, 1, 60}, {1, 69}, {63, 1, 1, 5}}) {
-    KvCache cache;
-    int64_t first = 0;
-    for (const int64_t length : cuts) {
-      CAPTURE(first, length);
-      const Microbatch part = batch_of(2, length, first);
-      MicrobatchContext context{.batch = &part, .mode = Mode::generate, .cache = &cache};
-      const auto mine = qkv.view({2, 70, -1}).narrow(1, first, length).reshape({2 * length, -1});
-      const auto got = self_attention(mine, context, options(2)).view({2, length, -1});
-      CHECK(difference(got, expected.narrow(1, first, length)) <= 1e-13);
-      first += length;
-      CHECK(cache.length() == first);
-    }
-  }
-}
-
-TEST_CASE("attention over a cache sees no more than its window") {
-  const Microbatch whole = batch_of(2, 70);
-  AttentionOptions o = options(2);
-  o.window = 6;
-  const auto qkv = at::randn({whole.tokens(), 3 * 2 * kDim}, at::kDouble);
-  MicrobatchContext all{.batch = &whole};
-  const auto expected = self_attention(qkv, all, o).view({2, 70, -1});
-  CHECK(difference(expected, by_definition(qkv, whole, o).view({2, 70, -1})) > 0.01);
-  for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{70}, {5, 3, 1, 1, 60}, {1, 69}, {6, 1, 1, 62}}) {
-    KvCache cache;
-    int64_t first = 0;
-    for (const int64_t length : cuts) {
-      CAPTURE(first, length);
-      const Microbatch part = batch_of(2, length, first);
-      MicrobatchContext context{.batch = &part, .mode = Mode::generate, .cache = &cache};
-      const auto mine = qkv.view({2, 70, -1}).narrow(1, first, length).reshape({2 * length, -1});
-      CHECK(difference(self_attention(mine, context, o).view({2, length, -1}), expected.narrow(1, first, length)) <=
-            1e-13);
-      first += length;
+  const auto at_positions = [](const at::Tensor& rows, int64_t first, int64_t length) {
+    return rows.view({2, 70, -1}).narrow(1, first, length);
+  };
+  for (const int64_t window : {0, 6}) {
+    AttentionOptions o = options(2);
+    o.window = window;
+    const auto expected = by_definition(qkv, whole, o);
+    for (const std::vector<int64_t>& cuts :
+         {std::vector<int64_t>{70}, {5, 3, 1, 1, 60}, {1, 69}, {63, 1, 1, 5}, {6, 1, 1, 62}}) {
+      KvCache cache;
+      int64_t first = 0;
+      for (const int64_t length : cuts) {
+        CAPTURE(window, first, length);
+        const Microbatch part = batch_of(2, length, first);
+        MicrobatchContext context{.batch = &part, .mode = Mode::generate, .cache = &cache};
+        const auto mine = at_positions(qkv, first, length).reshape({2 * length, -1});
+        const auto got = self_attention(mine, context, o).view({2, length, -1});
+        CHECK(difference(got, at_positions(expected, first, length)) <= 1e-13);
+        first += length;
+        CHECK(cache.length() == first);
+      }
     }
   }
 }
