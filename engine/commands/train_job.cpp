@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -25,7 +24,6 @@
 #include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
-#include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"
 #include "engine/plan/replica_traffic.h"
@@ -34,6 +32,7 @@
 #include "engine/run/memory_room.h"
 #include "engine/run/model_saver.h"
 #include "engine/run/output_dir.h"
+#include "engine/run/resuming_command.h"
 #include "engine/run/run_records.h"
 #include "engine/run/stop.h"
 #include "engine/train/run_comparison.h"
@@ -125,21 +124,6 @@ std::string saved_before_stop(RunCheckpoints& checkpoints, const std::string& st
   } catch (const RunError& error) {
     throw RunError(cat(stop, ", but: ", error.what()));
   }
-}
-
-// The command line with which the run continues: that of this process, where one setting replaces an earlier one.
-std::string resuming_command(const std::string& checkpoint) {
-  const std::string setting = "training.resume_from_checkpoint=";
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string command;
-  bool is_setting = false;  // the words after --set are, up to the next option
-  for (std::string word; std::getline(file, word, '\0');) {
-    const bool is_option = word.starts_with("-");
-    if (is_option) is_setting = word == "--set";
-    if (word.starts_with("--set=" + setting) || (is_setting && (is_option || word.starts_with(setting)))) continue;
-    command += cat(is_setting ? "--set " : "", shell_quoted(word), " ");
-  }
-  return cat(command, "--set ", shell_quoted(setting + checkpoint));
 }
 
 bool evaluates_after(const Config& config, int64_t step, int64_t total, const DatasetSource& train) {

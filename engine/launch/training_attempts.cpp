@@ -16,7 +16,6 @@
 #include "engine/checkpoint/manifest.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/saving_rules.h"
-#include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/launch/exit_codes.h"
 #include "engine/launch/fewer_hosts.h"
@@ -24,6 +23,7 @@
 #include "engine/launch/start_ranks.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/output_lock.h"
+#include "engine/run/resuming_command.h"
 
 namespace shardline {
 namespace {
@@ -246,15 +246,8 @@ class Attempts {
     remove_stop_file(config_);
     const std::string what = cat("stopped on request ", when);
     if (!can_continue()) throw Interrupted(what + "; no checkpoint was saved");
-    throw StoppedAfterSaving(cat(what, "; it continues from a checkpoint\n", command_from(has_saved_ ? "auto" : "")));
-  }
-
-  // source: resume_from_checkpoint; empty: as this run was started.
-  std::string command_from(const std::string& source) const {
-    std::string command = "shardline";
-    for (const auto& word : jobs_.first.arguments) command += " " + shell_quoted(word);
-    if (!source.empty()) command += " --set " + shell_quoted("training.resume_from_checkpoint=" + source);
-    return "to continue:\n  " + command;
+    throw StoppedAfterSaving(cat(what, "; it continues from a checkpoint\nto continue:\n  ",
+                                 resuming_command(has_saved_ ? "auto" : "")));
   }
 
   // After a failure: what is lost, and how to go on from the rest.
@@ -267,8 +260,8 @@ class Attempts {
       return cat("the newest checkpoint is ", newest,
                  "; no run can continue from it, because training.save_only_model leaves out the optimizer's state\n");
     // A host that has only a part of it does not know whether others have the rest.
-    return cat("the newest checkpoint is ", newest, "; the steps after it are lost\n",
-               command_from(checkpoint_of_part(newest) ? "auto" : newest), '\n');
+    return cat("the newest checkpoint is ", newest, "; the steps after it are lost\nto continue:\n  ",
+               resuming_command(checkpoint_of_part(newest) ? "auto" : newest), '\n');
   }
 
   const TrainingJobs& jobs_;
