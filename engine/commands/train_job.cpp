@@ -276,15 +276,19 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
       remove_stop_file(config);
     }
     records.finish();
-    if (step == 0)
+    if (step == 0 && !point)
       throw AllRanks<Interrupted>(cat("stopped by ", why, " before the first step; there is nothing to save"));
+    if (step == 0)
+      return StoppedAfterSaving(cat("stopped by ", why,
+                                    " before the first step; there is nothing to save after that of ", point->path,
+                                    "\nto continue:\n  ", resuming_command(point->path)));
     const std::string stop = cat("stopped by ", why, " after step ", step, " of ", steps);
     const std::string path = saved_before_stop(checkpoints, stop);
     const auto gaps = records.gaps();
     return StoppedAfterSaving(cat(stop, " and saved ", path, gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ",
                                   resuming_command(path)));
   };
-  end_if_asked(0);
+  if (auto stopped = end_if_asked(0)) return stopped;
   // First the checkpoints, on all hosts: should the run be killed here, the next one must not continue a checkpoint
   // whose records are gone.
   const int superseded = context.first() || leads_other_store ? set_aside_checkpoints(config, resumed) : 0;
