@@ -192,7 +192,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
       stores.leads(context.world->rank()) && stores.all[stores.mine].obstacle.empty() && !context.first();
   if (leads_other_store) locks.push_back(lock_checkpoint_directory(config));
   const std::optional<ResumePoint> point = find_resume_point(config, parts.model.spec, stores, context);
-  const auto resumed = point && continues_in_place(config) ? std::optional(point->state.step) : std::nullopt;
+  const auto resumed = point && point->is_own ? std::optional(point->state.step) : std::nullopt;
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context, parts.plan.layout.mesh());
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);

@@ -317,6 +317,22 @@ TEST_CASE("a run that continues a checkpoint from elsewhere takes nothing of ano
   CHECK(metrics_of(folder / "other").front()["step"] == 14);
 }
 
+TEST_CASE("a run may start from a checkpoint elsewhere and then continue its own") {
+  const RunFolder folder("resume-auto-elsewhere");
+  train(long_run(folder, "base"));
+  json file = long_run(folder, "mine");
+  file["training"]["resume_from_checkpoint"] = {"auto", folder / "none/checkpoint-13"};
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }), Contains("none/checkpoint-13 does not exist"));
+  file["training"]["resume_from_checkpoint"] = {"auto", folder / "base/checkpoint-13"};
+  CHECK_THAT(train(file), Contains(cat(folder / "mine has no checkpoint, so the run starts from ",
+                                       folder / "base/checkpoint-13\n")) &&
+                              Contains(cat("continues ", folder / "base/checkpoint-13 after step 13")));
+  CHECK(metrics_of(folder / "mine").front()["step"] == 14);
+  CHECK(file_bytes(folder / "mine/model.safetensors") == file_bytes(folder / "base/model.safetensors"));
+  CHECK_THAT(train(file), Contains(cat("continues ", folder / "mine/checkpoint-20 after step 20")));
+  CHECK(metrics_of(folder / "mine").front()["step"] == 14);
+}
+
 TEST_CASE("a checkpoint that was set aside continues its run only under its own name") {
   const RunFolder folder("resume-aside");
   json file = long_run(folder, "out", {{"training", {{"save_steps", 5}}}});
