@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/plain_text.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_union.h"
 #include "engine/checkpoint/curve_settings.h"
@@ -131,7 +132,7 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSp
     is_own = is_in_place(config, *path);
   }
   if (!path) return {};
-  return ResumePoint{*path, is_own, read_trainer_state(*path)};
+  return ResumePoint{*path, is_own, with_plain_errors([&] { return read_trainer_state(*path); })};
 }
 
 RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& records)
@@ -192,7 +193,7 @@ void RunCheckpoints::make_saver(bool with_states) {
 }
 
 void RunCheckpoints::check_curve(const ResumePoint& point) const {
-  const std::string differences = curve_differences(point.state.curve, curve_);
+  const std::string differences = plain_text(curve_differences(point.state.curve, curve_), '\n');
   if (differences.empty()) return;
   const auto differs = [&](const char* key) {
     return point.state.curve.contains(key) && point.state.curve.at(key) != curve_.at(key);
@@ -254,7 +255,7 @@ void RunCheckpoints::keep_best_of(const TrainerState& before) {
                       << ", no longer counts, because "
                       << (is_comparable ? cat(directory, " has no ", name)
                                         : cat("evaluations are now compared by ", state_.best_of.dump(),
-                                              " and were compared by ", before.best_of.dump()))
+                                              " and were compared by ", plain_text(before.best_of.dump())))
                       << std::endl;
 }
 

@@ -15,6 +15,7 @@
 #include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
+#include "core/plain_text.h"
 #include "engine/commands/job.h"
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
@@ -233,8 +234,10 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   if (!point) {
     load_parameters(config, parts, trainer.parameters(), show);
   } else {
-    load_checkpoint_parameters(point->path, parts, trainer.parameters(), show);
-    checkpoints.continue_from(*point);
+    with_plain_errors([&] {
+      load_checkpoint_parameters(point->path, parts, trainer.parameters(), show);
+      checkpoints.continue_from(*point);
+    });
     if (context.out) {
       *context.out << "continues " << point->path << " after step " << point->state.step << std::endl;
       if (checkpoints.first_step() > steps)
