@@ -33,7 +33,7 @@ LADDER = {
 # The rooms of a folder from the bottom to the top. A room may include those of its own folder on lower floors, not those
 # on its own floor.
 ROOMS = {
-    "core": ["core", "numbers files memory device cuda/twin flight", "model cuda", "comm", "comm/mpi comm/nccl"],
+    "core": ["core", "numbers files memory device cuda/twin", "flight", "model cuda", "comm", "comm/mpi comm/nccl"],
     "tensor_parallel": ["kernels products/onednn", "kernels/aten", "kernels/cuda", "products", "kernels/cpu ops"],
     "optim": ["flat", "update/cuda", "update"],
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],

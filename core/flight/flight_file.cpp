@@ -1,8 +1,6 @@
 #include "core/flight/flight_file.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <limits>
 #include <ostream>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/files/regular_file.h"
 #include "core/flight/flight_layout.h"
 
 namespace shardline {
@@ -57,14 +56,12 @@ std::vector<T> table_of(const std::string& bytes, uint64_t offset, uint64_t coun
 
 // The whole file, once its size is that which its header states.
 std::string read_bytes(const std::string& path, flight::Header& header) {
-  std::ifstream in(path, std::ios::binary);
-  std::error_code error;
-  const uint64_t size = std::filesystem::file_size(path, error);
-  if (!in || error) throw DataError(cat("the flight ring file ", path, " cannot be opened"));
+  const RegularFile file(path);
+  const uint64_t size = file.size();
   const auto refuse = [&] { throw DataError(cat(path, " is not a flight ring of this version of shardline")); };
-  char begin[sizeof header];
-  if (!in.read(begin, sizeof begin) || std::memcmp(begin, flight::kMagic, sizeof flight::kMagic) != 0) refuse();
-  std::memcpy(&header, begin, sizeof header);
+  const std::string begin = file.read(sizeof header);
+  if (begin.size() < sizeof header || std::memcmp(begin.data(), flight::kMagic, sizeof flight::kMagic) != 0) refuse();
+  std::memcpy(&header, begin.data(), sizeof header);
   if (header.record_bytes != sizeof(FlightRecord) || header.world_size > kMostRanks || header.ranks == 0 ||
       header.first_rank < 0 || uint64_t{header.ranks} + header.first_rank > header.world_size ||
       uint64_t{flight::kMembersPerRank} * header.world_size > header.members)
@@ -72,14 +69,12 @@ std::string read_bytes(const std::string& path, flight::Header& header) {
   const uint64_t stated = flight::Offsets(header).end;
   if (stated != size) throw DataError(cat(path, " has ", size, " bytes, but its header describes ", stated));
   if (size > kMostRingBytes) throw DataError(cat(path, " has ", size, " bytes, more than any flight ring"));
-  std::string bytes(size, '\0');
-  in.seekg(0);
   // A process that wakes up records the gap in its signs of life before its new place. Who reads them in the opposite
   // order never sees the new place of a process that was silent without the gap.
-  const bool is_read = in.read(bytes.data(), bytes.size()) && in.seekg(0) && in.read(begin, sizeof begin);
-  if (!is_read) throw DataError(cat(path, " cannot be read"));
+  const std::string bytes = file.read(size), end = file.read(sizeof header);
+  if (bytes.size() < size || end.size() < sizeof header) throw DataError(cat(path, " was made shorter"));
   flight::Header last;
-  std::memcpy(&last, begin, sizeof last);
+  std::memcpy(&last, end.data(), sizeof last);
   header.beat_ns = last.beat_ns;
   header.gap_begin_ns = last.gap_begin_ns;
   header.gap_end_ns = last.gap_end_ns;

@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/files/disk_file.h"
+#include "core/plain_text.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/contents.h"
 #include "models/files/hf_layout.h"
@@ -59,6 +60,13 @@ std::vector<std::string> gather_lines(Communicator& world, const std::string& mi
   return lines;
 }
 
+// The same for lines that quote files of a checkpoint, which somebody else may have made.
+std::vector<std::string> gather_gaps(Communicator& world, const std::string& mine) {
+  auto lines = gather_lines(world, mine);
+  for (auto& line : lines) line = plain_text(line);
+  return lines;
+}
+
 void throw_lines(Communicator& world, const std::string& what, const std::string& mine) {
   std::string text;
   for (const auto& line : gather_lines(world, mine)) text += "\n  " + line;
@@ -81,7 +89,7 @@ struct CheckpointUnion::Listed {
 CheckpointUnion::CheckpointUnion(std::string path, const std::vector<std::string>& sources, const Stores& stores,
                                  Communicator& world, const LongWork::Show& show)
     : path_(std::move(path)), stores_(stores), world_(world) {
-  gaps_ = gather_lines(world_, open(sources));
+  gaps_ = gather_gaps(world_, open(sources));
   const auto listed = list_sources();
   if (listed.empty() && gaps_.empty()) gaps_.push_back(cat(path_, ": no checkpoint or part of one was found"));
   std::vector<uint64_t> tried;
@@ -89,14 +97,14 @@ CheckpointUnion::CheckpointUnion(std::string path, const std::vector<std::string
     if (std::ranges::find(tried, one.digest) != tried.end()) continue;
     tried.push_back(one.digest);
     choose(one);
-    const auto damage = gather_lines(world_, verify(show));
+    const auto damage = gather_gaps(world_, verify(show));
     const auto missing = missing_pieces();
     if (missing.empty()) {
       gaps_.clear();
       return;
     }
     gaps_.insert(gaps_.end(), damage.begin(), damage.end());
-    for (auto& line : gather_lines(world_, describe_absent(missing, listed, one.digest)))
+    for (auto& line : gather_gaps(world_, describe_absent(missing, listed, one.digest)))
       gaps_.push_back(std::move(line));
   }
 }

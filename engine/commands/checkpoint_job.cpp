@@ -58,14 +58,6 @@ void require_same_checkpoint(const std::string& path, const Manifest& manifest, 
         cat(path, " is from another run than ", first_path, ", which has fewer files; name parts of one checkpoint"));
 }
 
-// Calls `read`. Its errors may quote files of a checkpoint that somebody else has made.
-template <class Read>
-auto with_plain_errors(const Read& read) try {
-  return read();
-} catch (const DataError& error) {
-  throw DataError(plain_text(error.what(), '\n'));
-}
-
 Stores this_host() {
   return {.all = {{.ranks = {0}, .host = host_name()}}};
 }

@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/plain_text.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_union.h"
 #include "engine/checkpoint/curve_settings.h"
@@ -34,6 +35,11 @@ std::string no_usable(const std::string& directory, const NewestCheckpoint& foun
              found.has_some ? " has checkpoints, but none from which the run can continue: "
                             : " has no checkpoint that shardline has saved: ",
              found.skipped.front());
+}
+
+// Where a run starts without a checkpoint of its own.
+std::string start_text(const ResumeSource& source) {
+  return "from " + (source.path.empty() ? "the beginning" : source.path);
 }
 
 // The checkpoint that a path names, or a part of it.
@@ -84,8 +90,11 @@ void check_resume(const Config& config) {
   const std::string directory = checkpoint_directory(config);
   if (source.kind == ResumeSource::Kind::newest && checkpoints_in(directory).empty() && strangers_in(directory).empty())
     throw ConfigError(no_checkpoint(directory));
-  if (source.kind == ResumeSource::Kind::path && places_of(named_checkpoint(source.path)).empty())
-    throw ConfigError(no_checkpoint_at(source.path, checkpoint_directory(config)));
+  const bool needs_path =
+      source.kind == ResumeSource::Kind::path ||
+      (!source.path.empty() && checkpoints_in(directory).empty() && strangers_in(directory).empty());
+  if (needs_path && places_of(named_checkpoint(source.path)).empty())
+    throw ConfigError(no_checkpoint_at(source.path, directory));
 }
 
 std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSpec& spec, const Stores& stores,
@@ -93,10 +102,8 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSp
   const ResumeSource source = resume_source(config);
   if (source.kind == ResumeSource::Kind::fresh) return {};
   std::optional<std::string> path;
-  if (source.kind == ResumeSource::Kind::path) {
-    path = named_checkpoint(source.path);
-    complete_named(*path, config, stores, *context.world);
-  } else {
+  bool is_own = continues_in_place(config);
+  if (source.kind != ResumeSource::Kind::path) {
     const std::string directory = checkpoint_directory(config);
     const CheckpointContents wanted(spec, number_types(config).exact, optimizer_options(config.training));
     const NewestCheckpoint found =
@@ -108,20 +115,24 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSp
       throw AllRanks<ConfigError>(found.skipped.empty()
                                       ? no_checkpoint(directory)
                                       : cat("/training/resume_from_checkpoint: ", no_usable(directory, found)));
-    if (!path && !found.skipped.empty()) {
-      if (!found.first_was_cut_off)
-        throw AllRanks<DataError>(cat(no_usable(directory, found), "; to start from the beginning, move ",
-                                      found.skipped.size() == 1 ? "it" : "them",
-                                      " elsewhere or use another directory"));
-      if (context.out)
-        *context.out << "note: starts from the beginning: an earlier attempt ended before its first checkpoint in "
-                     << directory << " was complete on all hosts" << std::endl;
-    }
-    if (!path && found.skipped.empty() && context.out)
-      *context.out << "note: " << directory << " has no checkpoint, so the run starts with step 1" << std::endl;
+    if (!path && !found.skipped.empty() && !found.first_was_cut_off)
+      throw AllRanks<DataError>(cat(no_usable(directory, found), "; to start ", start_text(source), ", move ",
+                                    found.skipped.size() == 1 ? "it" : "them", " elsewhere or use another directory"));
+    if (!path && context.out && found.skipped.empty())
+      *context.out << "note: " << directory << " has no checkpoint, so the run starts "
+                   << (source.path.empty() ? "with step 1" : start_text(source)) << std::endl;
+    if (!path && context.out && !found.skipped.empty())
+      *context.out << "note: starts " << start_text(source)
+                   << ": an earlier attempt ended before its first checkpoint in " << directory
+                   << " was complete on all hosts" << std::endl;
+  }
+  if (!path && !source.path.empty()) {
+    path = named_checkpoint(source.path);
+    complete_named(*path, config, stores, *context.world);
+    is_own = is_in_place(config, *path);
   }
   if (!path) return {};
-  return ResumePoint{*path, read_trainer_state(*path)};
+  return ResumePoint{*path, is_own, with_plain_errors([&] { return read_trainer_state(*path); })};
 }
 
 RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& records)
@@ -185,7 +196,7 @@ void RunCheckpoints::make_saver(bool with_states) {
 }
 
 void RunCheckpoints::check_curve(const ResumePoint& point) const {
-  const std::string differences = curve_differences(point.state.curve, curve_);
+  const std::string differences = plain_text(curve_differences(point.state.curve, curve_), '\n');
   if (differences.empty()) return;
   const auto differs = [&](const char* key) {
     return point.state.curve.contains(key) && point.state.curve.at(key) != curve_.at(key);
@@ -226,7 +237,7 @@ void RunCheckpoints::continue_from(const ResumePoint& point) {
   state_.train_batch_size = now.train_batch_size;
   state_.num_train_epochs = now.num_train_epochs;
   started_ = state_.step;
-  if (continues_in_place(parts_.config)) resumed_ = reported_ = state_.step;
+  if (point.is_own) resumed_ = reported_ = state_.step;
   keep_best_of(point.state);
 }
 
@@ -247,7 +258,7 @@ void RunCheckpoints::keep_best_of(const TrainerState& before) {
                       << ", no longer counts, because "
                       << (is_comparable ? cat(directory, " has no ", name)
                                         : cat("evaluations are now compared by ", state_.best_of.dump(),
-                                              " and were compared by ", before.best_of.dump()))
+                                              " and were compared by ", plain_text(before.best_of.dump())))
                       << std::endl;
 }
 

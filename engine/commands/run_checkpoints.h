@@ -18,6 +18,7 @@ namespace shardline {
 // What a run continues from.
 struct ResumePoint {
   std::string path;  // of an intact checkpoint, which is complete in all stores
+  bool is_own;       // of the run, as are then the records before it
   TrainerState state;
 };
 // Collective over the world. Unset if the run starts from the beginning. Throws ConfigError if training asks for a

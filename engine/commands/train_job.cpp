@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -16,6 +15,7 @@
 #include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
+#include "core/plain_text.h"
 #include "engine/commands/job.h"
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
@@ -25,7 +25,6 @@
 #include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
-#include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"
 #include "engine/plan/replica_traffic.h"
@@ -34,6 +33,7 @@
 #include "engine/run/memory_room.h"
 #include "engine/run/model_saver.h"
 #include "engine/run/output_dir.h"
+#include "engine/run/resuming_command.h"
 #include "engine/run/run_records.h"
 #include "engine/run/stop.h"
 #include "engine/train/run_comparison.h"
@@ -127,21 +127,6 @@ std::string saved_before_stop(RunCheckpoints& checkpoints, const std::string& st
   }
 }
 
-// The command line with which the run continues: that of this process, where one setting replaces an earlier one.
-std::string resuming_command(const std::string& checkpoint) {
-  const std::string setting = "training.resume_from_checkpoint=";
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string command;
-  bool is_setting = false;  // the words after --set are, up to the next option
-  for (std::string word; std::getline(file, word, '\0');) {
-    const bool is_option = word.starts_with("-");
-    if (is_option) is_setting = word == "--set";
-    if (word.starts_with("--set=" + setting) || (is_setting && (is_option || word.starts_with(setting)))) continue;
-    command += cat(is_setting ? "--set " : "", shell_quoted(word), " ");
-  }
-  return cat(command, "--set ", shell_quoted(setting + checkpoint));
-}
-
 void require_validation(const Config& config) {
   if (config.data.validation.empty() && config.data.validation_split_percentage == 0)
     throw ConfigError(
@@ -200,7 +185,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
       stores.leads(context.world->rank()) && stores.all[stores.mine].obstacle.empty() && !context.first();
   if (leads_other_store) locks.push_back(lock_checkpoint_directory(config));
   const std::optional<ResumePoint> point = find_resume_point(config, parts.model.spec, stores, context);
-  const auto resumed = point && continues_in_place(config) ? std::optional(point->state.step) : std::nullopt;
+  const auto resumed = point && point->is_own ? std::optional(point->state.step) : std::nullopt;
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context, parts.plan.layout.mesh());
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
@@ -242,8 +227,10 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   if (!point) {
     load_parameters(config, parts, trainer.parameters(), show);
   } else {
-    load_checkpoint_parameters(point->path, parts, trainer.parameters(), show);
-    checkpoints.continue_from(*point);
+    with_plain_errors([&] {
+      load_checkpoint_parameters(point->path, parts, trainer.parameters(), show);
+      checkpoints.continue_from(*point);
+    });
     if (context.out) {
       *context.out << "continues " << point->path << " after step " << point->state.step << std::endl;
       if (checkpoints.first_step() > steps)
@@ -285,15 +272,19 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
       remove_stop_file(config);
     }
     records.finish();
-    if (step == 0)
+    if (step == 0 && !point)
       throw AllRanks<Interrupted>(cat("stopped by ", why, " before the first step; there is nothing to save"));
+    if (step == 0)
+      return StoppedAfterSaving(cat("stopped by ", why,
+                                    " before the first step; there is nothing to save after that of ", point->path,
+                                    "\nto continue:\n  ", resuming_command(point->path)));
     const std::string stop = cat("stopped by ", why, " after step ", step, " of ", steps);
     const std::string path = saved_before_stop(checkpoints, stop);
     const auto gaps = records.gaps();
     return StoppedAfterSaving(cat(stop, " and saved ", path, gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ",
                                   resuming_command(path)));
   };
-  end_if_asked(0);
+  if (auto stopped = end_if_asked(0)) return stopped;
   // First the checkpoints, on all hosts: should the run be killed here, the next one must not continue a checkpoint
   // whose records are gone.
   const int superseded = context.first() || leads_other_store ? set_aside_checkpoints(config, resumed) : 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
 #include <sstream>
@@ -16,7 +17,6 @@
 #include "engine/checkpoint/manifest.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/saving_rules.h"
-#include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/launch/exit_codes.h"
 #include "engine/launch/fewer_hosts.h"
@@ -24,6 +24,7 @@
 #include "engine/launch/start_ranks.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/output_lock.h"
+#include "engine/run/resuming_command.h"
 
 namespace shardline {
 namespace {
@@ -123,10 +124,8 @@ class Attempts {
       } catch (const ConfigError& error) {
         throw RunError(cat("the run cannot start again: ", error.what()));
       }
-      log_ << "attempt " << restarts.attempts() + 1 << " of at most " << config_.mpi.max_restarts + 1
-           << (continues() ? " continues from the newest intact checkpoint in " + checkpoint_directory(config_)
-                           : " starts as the first one did: no checkpoint is known to have been saved")
-           << std::endl;
+      log_ << "attempt " << restarts.attempts() + 1 << " of at most " << config_.mpi.max_restarts + 1 << ' '
+           << where_it_continues() << std::endl;
     }
   }
 
@@ -138,14 +137,39 @@ class Attempts {
            (source == ResumeSource::Kind::newest_or_fresh && !checkpoints_seen(checkpoint_directory(config_)).empty());
   }
 
-  bool can_continue() const { return continues() || resume_source(config_).kind == ResumeSource::Kind::path; }
+  bool can_continue() const { return continues() || !resume_source(config_).path.empty(); }
 
-  // Until this job has saved a checkpoint, those in the directory may be of another run, which it replaces.
+  // The checkpoint outside of the job's directories from which it starts; empty: none.
+  std::string start_elsewhere() const {
+    const ResumeSource first = resume_source(config_);
+    return first.kind == ResumeSource::Kind::path && !is_in_place(config_, first.path) ? first.path : "";
+  }
+
+  // resume_from_checkpoint of the next attempt; empty: that of the first one. Until this job has trained, checkpoints
+  // in the directory may be of another run, which it replaces. Later they are its own, also those of which no rank has
+  // reported that all hosts have them.
+  std::string source_to_continue() const {
+    const auto kind = resume_source(config_).kind;
+    const bool owns_directory = has_saved_ || has_trained_;
+    if (kind == ResumeSource::Kind::fresh)
+      return owns_directory || !config_.training.overwrite_output_dir ? "auto" : "";
+    if (kind != ResumeSource::Kind::path) return "";
+    const std::string elsewhere = start_elsewhere();
+    if (elsewhere.empty()) return has_saved_ ? "auto" : "";
+    return owns_directory ? nlohmann::json{"auto", elsewhere}.dump() : "";
+  }
+
   std::vector<std::string> settings_to_continue() const {
-    const bool fresh = resume_source(config_).kind == ResumeSource::Kind::fresh;
-    if (has_saved_ || (fresh && !config_.training.overwrite_output_dir))
-      return {"training.resume_from_checkpoint=auto"};
-    return {};
+    const std::string source = source_to_continue();
+    return source.empty() ? std::vector<std::string>() : std::vector{"training.resume_from_checkpoint=" + source};
+  }
+
+  std::string where_it_continues() const {
+    const std::string elsewhere = has_trained_ ? start_elsewhere() : "";
+    if (!continues() && elsewhere.empty())
+      return "starts as the first one did: no checkpoint is known to have been saved";
+    return cat("continues from the newest intact checkpoint in ", checkpoint_directory(config_),
+               continues() ? "" : ", or else from " + elsewhere);
   }
 
   // A rank that cannot be reached may have it until it ends itself.
@@ -246,15 +270,8 @@ class Attempts {
     remove_stop_file(config_);
     const std::string what = cat("stopped on request ", when);
     if (!can_continue()) throw Interrupted(what + "; no checkpoint was saved");
-    throw StoppedAfterSaving(cat(what, "; it continues from a checkpoint\n", command_from(has_saved_ ? "auto" : "")));
-  }
-
-  // source: resume_from_checkpoint; empty: as this run was started.
-  std::string command_from(const std::string& source) const {
-    std::string command = "shardline";
-    for (const auto& word : jobs_.first.arguments) command += " " + shell_quoted(word);
-    if (!source.empty()) command += " --set " + shell_quoted("training.resume_from_checkpoint=" + source);
-    return "to continue:\n  " + command;
+    throw StoppedAfterSaving(
+        cat(what, "; it continues from a checkpoint\nto continue:\n  ", resuming_command(source_to_continue())));
   }
 
   // After a failure: what is lost, and how to go on from the rest.
@@ -267,8 +284,8 @@ class Attempts {
       return cat("the newest checkpoint is ", newest,
                  "; no run can continue from it, because training.save_only_model leaves out the optimizer's state\n");
     // A host that has only a part of it does not know whether others have the rest.
-    return cat("the newest checkpoint is ", newest, "; the steps after it are lost\n",
-               command_from(checkpoint_of_part(newest) ? "auto" : newest), '\n');
+    return cat("the newest checkpoint is ", newest, "; the steps after it are lost\nto continue:\n  ",
+               resuming_command(checkpoint_of_part(newest) ? source_to_continue() : newest), '\n');
   }
 
   const TrainingJobs& jobs_;

@@ -9,18 +9,6 @@
 namespace shardline {
 namespace {
 
-// Scales by `base` until the number, rounded to one decimal, is below it; whole numbers of the first unit stay whole.
-std::string scaled(double value, double base, const std::vector<std::string>& units) {
-  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-  size_t unit = 0;
-  while (unit + 1 < units.size() && std::round(std::abs(value) * 10) / 10 >= base) {
-    value /= base;
-    ++unit;
-  }
-  const bool whole = unit == 0 && value == std::round(value);
-  return format_decimals(value, whole ? 0 : 1) + units[unit];
-}
-
 // "4m 05s": the larger unit and, with two digits, the smaller.
 std::string two_units(int64_t large, const char* large_unit, int64_t small, const char* small_unit) {
   std::array<char, 64> text;
@@ -73,22 +61,8 @@ std::string line_of(const TableRow& row, const std::vector<Column>& columns) {
 
 }  // namespace
 
-std::string format_decimals(double value, int places) {
-  std::array<char, 400> text;
-  std::snprintf(text.data(), text.size(), "%.*f", places, value);
-  return text.data();
-}
-
 std::string format_percent(double share) {
   return format_decimals(100 * share, 1) + " %";
-}
-
-std::string format_bytes(double bytes) {
-  return scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
-}
-
-std::string format_count(double count) {
-  return scaled(count, 1000, {"", "k", "M", "B", "T"});
 }
 
 std::string format_duration(double seconds) {

@@ -198,8 +198,7 @@ void check_sources(const Config& config, const fs::path& dir) {
   if (config.smp.pipeline.is_file()) sources.push_back(config.smp.pipeline.path);
   for (const auto& data : {config.data.train, config.data.validation})
     sources.insert(sources.end(), data.begin(), data.end());
-  if (const auto source = resume_source(config); source.kind == ResumeSource::Kind::path)
-    sources.push_back(source.path);
+  if (const auto source = resume_source(config); !source.path.empty()) sources.push_back(source.path);
   auto replaced = replaced_by_run(dir);
   for (const auto& path : replaced_checkpoints(config)) replaced.push_back(path);
   for (const auto& source : sources)
@@ -465,8 +464,12 @@ void check_checkpoint_room(const Config& config, double bytes) {
 bool continues_in_place(const Config& config) {
   const auto source = resume_source(config);
   if (source.kind != ResumeSource::Kind::path) return source.kind != ResumeSource::Kind::fresh;
+  return is_in_place(config, source.path);
+}
+
+bool is_in_place(const Config& config, const std::string& checkpoint) {
   std::error_code ignored;
-  fs::path place = fs::weakly_canonical(source.path, ignored);
+  fs::path place = fs::weakly_canonical(checkpoint, ignored);
   if (!place.has_filename()) place = place.parent_path();
   const std::string name = place.filename();
   return step_of_checkpoint(checkpoint_of_part(name).value_or(name)) &&

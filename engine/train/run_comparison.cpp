@@ -10,8 +10,13 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kMostTimes = 10;
+
+// In percent of the measured value, as long as that says more than a factor.
 std::string difference(double predicted, double measured) {
   if (measured == 0) return "";
+  if (predicted > kMostTimes * measured) return cat("over ", kMostTimes, " times");
+  if (predicted < measured / kMostTimes) return cat("under 1/", kMostTimes);
   const double percent = 100 * (predicted / measured - 1);
   std::ostringstream text;
   text.precision(3);
@@ -58,7 +63,8 @@ std::string comparison_text(const Forecast& forecast, const MeasuredRun& run,
       rows.push_back({cat("memory of rank ", rank), format_bytes(forecast.memory[rank].total()),
                       format_bytes(run.counted_bytes[rank]),
                       difference(forecast.memory[rank].total(), run.counted_bytes[rank])});
-  std::string text = table({cat("median of ", run.steps, " steps"), "predicted", "measured", "difference"}, rows);
+  std::string text =
+      table({cat("median of ", run.steps, " steps"), "predicted", "measured", "relative to measured"}, rows);
   if (!candidates) return text;
   const double factor = gain(forecast, *candidates);
   return text + (factor > 1.001 ? cat("the best layout would need ", format_duration(run.step_seconds / factor),

@@ -1,19 +1,12 @@
 #include "partitioner/memory/memory_fit.h"
 
 #include <algorithm>
-#include <cmath>
 #include <ranges>
 
 #include "core/error.h"
+#include "core/number_text.h"
 
 namespace shardline {
-namespace {
-
-std::string gib(double bytes) {
-  return cat(std::round(bytes / 1073741824.0 * 10) / 10);
-}
-
-}  // namespace
 
 MemoryFit memory_fit(const Cluster& cluster, const std::vector<MemoryBytes>& stages) {
   MemoryFit fit{.fits = true, .limit = cluster.memory_bytes};
@@ -24,9 +17,9 @@ MemoryFit memory_fit(const Cluster& cluster, const std::vector<MemoryBytes>& sta
     }
   fit.fits = fit.bytes <= fit.limit;
   const auto& most = stages[fit.stage];
-  fit.why = cat("stage ", fit.stage, " needs ", gib(fit.bytes), " GiB of ", gib(fit.limit), ":");
+  fit.why = cat("stage ", fit.stage, " needs ", format_bytes(fit.bytes), " of ", format_bytes(fit.limit), ":");
   for (const auto& [name, bytes] : kPlannedClasses)
-    fit.why += cat(fit.why.ends_with(':') ? " " : ", ", name, " ", gib(most.*bytes));
+    fit.why += cat(fit.why.ends_with(':') ? " " : ", ", name, " ", format_bytes(most.*bytes));
   return fit;
 }
 

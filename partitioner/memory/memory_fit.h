@@ -13,7 +13,7 @@ struct MemoryFit {
   bool fits = false;
   int stage = 0;  // stage with the most bytes
   double bytes = 0, limit = 0;
-  std::string why;  // "stage 0 needs 51.2 GiB of 40: weights 5.1, ..."
+  std::string why;  // "stage 0 needs 51.2 GiB of 40.0 GiB: weights 5.1 GiB, ..."
 };
 MemoryFit memory_fit(const Cluster& cluster, const std::vector<MemoryBytes>& stages);
 

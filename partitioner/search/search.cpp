@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/number_text.h"
 #include "partitioner/memory/device_bytes.h"
 #include "partitioner/search/block_bounds.h"
 
@@ -185,10 +186,6 @@ class Enumeration {
   bool with_poor_ = false;
 };
 
-std::string in_gib(double bytes) {
-  return cat(std::round(bytes / 1073741824.0 * 100) / 100);
-}
-
 struct Entry {
   Layout layout;
   double score = 0;        // a lower bound of what the layouts are ranked by; approximate for times, see kFillShare
@@ -321,7 +318,7 @@ class Searcher {
     if (stages.places(room - device) < blocks) {
       entry.bytes = stages.of_largest_stage(blocks) + device;
       entry.cannot_fit =
-          cat("needs ", in_gib(entry.bytes), " GiB or more of ", in_gib(room),
+          cat("needs ", format_bytes(entry.bytes), " or more of ", format_bytes(room),
               " for states and activations of the blocks", device > 0 ? " and the GPU's runtime" : " alone");
     } else if (ranking_ == Ranking::memory) {
       entry.score = stages.of_largest_stage(blocks) + device;
@@ -337,7 +334,7 @@ class Searcher {
 
   // What the layouts are ranked by, as text.
   std::string text_of(double score) const {
-    if (ranking_ == Ranking::memory) return cat("needs ", in_gib(score), " GiB");
+    if (ranking_ == Ranking::memory) return cat("needs ", format_bytes(score));
     return cat("takes ", score, ranking_ == Ranking::cost ? " node seconds" : " s");
   }
 

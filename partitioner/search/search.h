@@ -33,7 +33,7 @@ struct SearchSpace {
 
 struct Loser {
   Layout layout;
-  // "stage 0 needs 51.2 GiB of 40: ..." or "takes 31 s or more by its bound; place 10 takes 29.5 s"
+  // "stage 0 needs 51.2 GiB of 40.0 GiB: ..." or "takes 31 s or more by its bound; place 10 takes 29.5 s"
   std::string reason;
   bool fits = false;  // or may fit: it lost by what the layouts are ranked by
   double bytes = 0;   // of the largest stage, or a lower bound

@@ -304,6 +304,14 @@ class DamagedCheckpoints(ProgramTest):
         (self.checkpoint / "trainer_state.json").write_text(twice)
         result = self.expect(1, "checkpoint", "inspect", "out/checkpoint-3", says="?[2J: the key is given twice")
         self.assertNotIn("\x1b", result.err)
+        (self.checkpoint / "trainer_state.json").write_bytes(self.newest["trainer_state.json"])
+        (self.checkpoint / f"model{escape}.safetensors").write_bytes(self.newest["model.safetensors"])
+        named = self.config("named.json", training=dict(self.TRAINING, resume_from_checkpoint="out/checkpoint-3"))
+        result = self.expect(1, "train", named, says="model?[2J.safetensors: was added to the checkpoint")
+        self.assertNotIn("\x1b", result.err)
+        result = self.train_once()
+        self.assertRegex(result.out, r"warning: out/checkpoint-3 is damaged and skipped: .*model\?\[2J.safetensors: was added")
+        self.assertNotIn("\x1b", result.out)
 
     def test_all_are_damaged(self):
         for step in (1, 2, 3):

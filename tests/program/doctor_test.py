@@ -126,7 +126,7 @@ class WhatToDoNow(DoctorTest):
         """The printed command does."""
         newest = f"out/checkpoint-{max(self.checkpoints())}"
         self.assertRegex(result.err, rf"\nthe newest checkpoint is {newest}; the steps after it are lost\nto continue:\n  "
-                                     rf"shardline train .* --set training\.resume_from_checkpoint={newest}\n$")
+                                     rf"{re.escape(PROGRAM)} train .* --set training\.resume_from_checkpoint={newest}\n$")
         steps = len(self.metrics())
         process = self.start(*shlex.split(result.last)[1:])
         self.addCleanup(process.kill)
@@ -143,6 +143,31 @@ class WhatToDoNow(DoctorTest):
         self.assertEqual(result.code, 1)
         self.assertRegex(result.errors[-1], "^error: rank 0 .* was killed by signal 9")
         self.assert_continues(result)
+
+    def test_command_can_be_pasted(self):
+        """The program is named as it was called, words are quoted, and one setting replaces another."""
+        (self.dir / "my programs").mkdir()
+        (self.dir / "my programs/shardline").symlink_to(PROGRAM)
+        config = self.config("my config.json", p=2, communicator="mpi", training={"max_steps": 1000000, "save_steps": 20})
+        words = ["my programs/shardline", "train", config, "--set", "training.resume_from_checkpoint=auto"]
+        process = subprocess.Popen(words, cwd=self.dir, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        self.addCleanup(process.kill)
+        self.wait_for_checkpoint()
+        self.kill_ranks(1)
+        result = self.end(process)
+        self.assertEqual(result.code, 1, str(result))
+        newest = f"out/checkpoint-{max(self.checkpoints())}"
+        self.assertEqual(result.last, "  'my programs/shardline' train 'my config.json' --set "
+                                      f"training.resume_from_checkpoint={newest}")
+        again = subprocess.Popen(["sh", "-c", f"exec {result.last}"], cwd=self.dir, env=self.env, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(again.kill)
+        self.wait_for_steps(len(self.metrics()) + 5)
+        again.terminate()
+        result = self.end(again)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertIn(f"continues {newest} after step", result.out)
 
     def end_by_second_signal(self, process):
         self.interrupt_twice(process)

@@ -270,6 +270,45 @@ class Hosts(HostsTest):
         self.expect(0, "train", self.config(**sections), says=says[1])
         self.assert_continued("out", whole)
 
+    def test_first_save_of_a_run_that_started_elsewhere(self):
+        """It ends after one host or all have published it, and before a rank reports that. The next attempt continues
+        from it if all hosts have it, and otherwise from where the run started."""
+        def sections(folder, **training):
+            return self.sections(folder, p=2, training={"lr_scheduler_type": "constant", "max_steps": LONG, **training},
+                                 mpi_options={"max_restarts": 1})
+
+        elsewhere = str(self.dir / "elsewhere")
+        self.train(**sections(elsewhere, max_steps=10, checkpoint_dir=elsewhere))
+        start = {"resume_from_checkpoint": f"{elsewhere}/checkpoint-10"}
+        self.train(**sections("whole", save_steps=50, **start))
+        whole = self.numbers("whole"), (self.dir / "whole/model.safetensors").read_bytes()
+        published = [self.dir / f"published-{host.name}" for host in self.hosts]
+        for number, host in enumerate(self.hosts):
+            (host.disk / f"checkpoints/checkpoint-50.part-{number + 1}-of-2").rename(published[number])
+        for count, from_where in ((1, f"{elsewhere}/checkpoint-10"), (2, "disk/checkpoints/checkpoint-50")):
+            with self.subTest(hosts_that_have_published=count):
+                shutil.rmtree(self.dir / "out", ignore_errors=True)
+                for host in self.hosts:
+                    host.empty_disk()
+                process = self.start("train", self.config(**sections("out", save_steps=LONG, **start)))
+                self.addCleanup(process.kill)
+                self.wait_for_steps(3)
+                process.send_signal(signal.SIGSTOP)  # so that it sees the disks only as they are after such an end
+                self.hosts[1].kill_all()
+                self.wait_for(lambda: all(rank is None for rank in self.processes().values()), "the end of the ranks")
+                for number, host in enumerate(self.hosts[:count], 1):
+                    shutil.copytree(published[number - 1], host.disk / f"checkpoints/checkpoint-50.part-{number}-of-2")
+                process.send_signal(signal.SIGCONT)
+                result = self.finish(process)
+                self.assertEqual(result.code, 0, str(result))
+                self.assertIn("attempt 2 of at most 2 continues from the newest intact checkpoint in disk/checkpoints, or "
+                              f"else from {elsewhere}/checkpoint-10\n", result.err)
+                self.assertEqual(result.out.count(f"continues {from_where} after step"), 3 - count, str(result))
+                self.assertEqual((self.dir / "out/model.safetensors").read_bytes(), whole[1])
+                if count == 1:
+                    self.assert_continued("out", whole)
+                    self.assertIn("checkpoint-50.part-1-of-2.superseded", self.checkpoints(self.hosts[0]))
+
     def test_kill_at_any_instant(self):
         """Whatever is killed and whenever, with one checkpoint kept: the hosts have all of one together."""
         luck = random.Random(SEED)

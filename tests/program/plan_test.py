@@ -128,6 +128,18 @@ class Forecasts(ProgramTest):
         self.assertAlmostEqual(sum(rank["snapshot_bytes"] for rank in everywhere["ranks"]), 2 * files, delta=4)
         self.expect(0, "plan", config, *on_two, says=" per rank for messages")
 
+    def test_sizes_have_units_that_fit(self):
+        """Also those of a model that takes next to nothing of a device."""
+        said = self.expect(0, "plan", self.config(p=2), "--cluster", P4D, "--search", "memory").out
+        self.assertRegex(said, r"fits +yes: stage 0 needs \d\S* [KM]iB of 40\.0 GiB: weights \d\S* [KM]iB, ")
+        self.assertRegex(said, r"\nplace  +layout .*\n-.*\n1  .* \d\S* [KM]iB +\S+ +the best\n")
+        self.assertNotRegex(said, r"(?<![\d.])0(\.0)? GiB")
+        cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
+        cluster["device"]["memory_gib"] = 0.00002
+        (self.dir / "small.json").write_text(json.dumps(cluster))
+        said = self.expect(0, "plan", self.config(p=2), "--cluster", "small.json", "--search", "memory").out
+        self.assertRegex(said, r"the closest: .*: needs \d\S* [KM]iB or more of 21\.0 KiB for states and activations")
+
     def test_optimizer_states_on_the_host_are_shown_next_to_the_devices(self):
         config = self.config(p=2, t=2, training={"use_cpu": False}, runtime={"device": "auto"})
         key = ("--set", "smp_options.offload_optimizer_states=true")
@@ -173,6 +185,17 @@ class Forecasts(ProgramTest):
         self.expect(2, "plan", "--from-run", "nowhere", says="nowhere")
         self.expect(2, "plan", "config.json", "--from-run", "out", says="either a config file or")
         self.expect(2, "plan", says="config")
+
+    def test_a_run_that_is_far_from_its_plan(self):
+        """A percentage with many digits would say less than a factor."""
+        self.train(p=2, communicator="threads", cluster="local")
+        lines = self.metrics()
+        for factor, tokens in ((1e6, "over 10 times"), (1e-6, "under 1/10")):
+            (self.dir / "out/metrics.jsonl").write_text("".join(json.dumps(
+                dict(line, tokens_per_second=line["tokens_per_second"] / factor)) + "\n" for line in lines))
+            said = self.expect(0, "plan", "--from-run", "out").out
+            self.assertRegex(said, r"\nmedian of 2 steps +predicted +measured +relative to measured\n")
+            self.assertRegex(said, rf"\ntokens/s +\S+ +\S+ +{tokens}\n")
 
     def test_wrong_clusters_are_refused(self):
         good = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())

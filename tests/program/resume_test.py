@@ -126,6 +126,25 @@ class Resume(ProgramTest):
                 result = self.finish(process)
                 self.assertEqual(result.code, 3, str(result))
 
+    def test_stop_file_before_the_first_step(self):
+        """A run that continues from a checkpoint still does so later; another one has nothing to continue from."""
+        for layout in ("one", "threads", "mpi"):
+            with self.subTest(layout):
+                folder = self.dir / layout
+                config = self.config(output_dir=layout, **self.sections(layout, training={
+                    "max_steps": 20, "save_steps": 10, "resume_from_checkpoint": "auto"}))
+                for code, says in ((1, "error: .*before the first step; there is nothing to save"),
+                                   (3, f"before the first step.*{layout}/checkpoint-10\nto continue:\n  .*"
+                                       f"--set training.resume_from_checkpoint={layout}/checkpoint-10$")):
+                    shutil.rmtree(folder / "flight", ignore_errors=True)
+                    folder.mkdir(exist_ok=True)
+                    (folder / "stop").symlink_to("flight/rank-0")  # which is there from the start of the ranks
+                    result = self.expect(code, "train", config)
+                    self.assertRegex(result.err.rstrip(), says)
+                    self.assertFalse((folder / "stop").is_symlink())
+                    self.expect(0, "train", config)
+                    shutil.rmtree(folder / "checkpoint-20")
+
     def test_time_limit(self):
         result = self.run_program("train", self.config(**self.sections(
             "mpi", training={"max_steps": 1000000, "max_run_seconds": 2, "save_strategy": "no"})))

@@ -290,7 +290,8 @@ std::vector<Key> saving_keys() {
           "resume_from_checkpoint", training_section, &Training::resume_from_checkpoint, or_null(json_any()),
           "Continue a run: the directory of a checkpoint, or its name in checkpoint_dir, such as `\"checkpoint-500\"`; "
           "`true`: the newest one in checkpoint_dir that is intact; "
-          "`\"auto\"`: the same, or start from scratch if checkpoint_dir has no checkpoints. The layout may "
+          "`\"auto\"`: the same, or start from scratch if checkpoint_dir has no checkpoints; "
+          "`[\"auto\", DIRECTORY]`: the same, but start from this checkpoint instead of from scratch. The layout may "
           "differ from that of the run that saved it. See [checkpoints](checkpoints.md)."),
       honoured("resume_with_changes", training_section, &Training::resume_with_changes, json_boolean(),
                "Ours: continue even if settings or data that affect the loss curve have changed since the checkpoint; "

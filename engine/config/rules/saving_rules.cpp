@@ -44,8 +44,11 @@ ResumeSource written_source(const TrainingOptions& training) {
     throw ConfigError(cat(value.dump(), " would name a directory; use true without quotes for the newest checkpoint"));
   if (value.is_string() && !value.get<std::string>().empty())
     return {ResumeSource::Kind::path, value.get<std::string>()};
+  if (value.is_array() && value.size() == 2 && value[0] == "auto" && value[1].is_string() && value[1] != "")
+    return {ResumeSource::Kind::newest_or_fresh, value[1].get<std::string>()};
   throw ConfigError(
-      "must be true, \"auto\" or the directory of a checkpoint; leave it out to start from the beginning");
+      "must be true, \"auto\", the directory of a checkpoint, or [\"auto\", DIRECTORY]; leave it out to start from the "
+      "beginning");
 }
 
 }  // namespace

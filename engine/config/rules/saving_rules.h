@@ -10,7 +10,8 @@
 namespace shardline {
 
 struct ResumeSource {
-  // newest: the newest checkpoint, which must exist; newest_or_fresh: the newest one, or from the start.
+  // newest: the newest checkpoint, which must exist; newest_or_fresh: the newest one, or as if there were no directory
+  // of checkpoints: from `path`, or if that is empty, from the start.
   enum class Kind { fresh, newest, newest_or_fresh, path } kind = Kind::fresh;
   std::string path;
 };

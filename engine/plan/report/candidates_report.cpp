@@ -75,7 +75,6 @@ json candidates_json(const Candidates& candidates) {
 
 std::string candidates_text(const Candidates& candidates, const Layout& own, const Forecast& forecast) {
   const auto& [best, reasons, losers, seconds] = candidates.found;
-  const auto gib = [](double bytes) { return tenths(bytes / 1073741824.0) + " GiB"; };
   const auto price = [&](const Layout& layout, const StepEstimate& step) {
     if (candidates.hourly_price == 0) return std::string("-");
     return tenths(1000 * dollars_per_step(candidates, step, forecast.cluster.nodes_of(layout.world())));
@@ -84,8 +83,8 @@ std::string candidates_text(const Candidates& candidates, const Layout& own, con
   const auto add = [&](const std::string& place, const Layout& layout, const StepEstimate& step, double bytes,
                        const std::string& why) {
     rows.push_back({place, to_string(layout), format_duration(step.seconds), tenths(step.samples_per_second),
-                    tenths(100 * step.utilization) + " %", tenths(100 * step.bubble_fraction) + " %", gib(bytes),
-                    price(layout, step), why});
+                    tenths(100 * step.utilization) + " %", tenths(100 * step.bubble_fraction) + " %",
+                    format_bytes(bytes), price(layout, step), why});
   };
   for (size_t place = 0; place < best.size(); ++place)
     add(std::to_string(place + 1), best[place].layout, best[place].step, best[place].fit.bytes,

@@ -31,6 +31,9 @@ TEST_CASE("Only regular files are read, and none that is too large", "[regular_f
   for (const std::string& other : {pipe, folder.string(), std::string("/dev/zero")})
     CHECK_THROWS_WITH(read_regular_file(other), other + ": cannot be read: it must be a regular file");
   CHECK_THROWS_WITH(read_regular_file(folder / "none"), Contains("none: cannot be read: No such file"));
+  CHECK(RegularFile(file).size() == 3);
+  CHECK(RegularFile(file).read(2) == std::string("a\0", 2));
+  CHECK(RegularFile(file).read(9) == std::string("a\0\n", 3));
   std::filesystem::remove_all(folder);
 }
 

@@ -1,5 +1,6 @@
 #include "core/flight/flight_ring.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -248,6 +249,9 @@ TEST_CASE("flight ring: a file that is none, or is cut, is refused by name") {
   std::filesystem::resize_file(file.path, 1000);
   CHECK_THROWS_WITH(read_flight_file(file.path), Catch::Contains("its header describes"));
   CHECK_THROWS_AS(FlightRing({.path = "/no/such/folder/ring"}), RunError);
+  std::filesystem::remove(file.path);
+  REQUIRE(::mkfifo(file.path.c_str(), 0600) == 0);  // from which reading might never end
+  CHECK_THROWS_WITH(read_flight_file(file.path), Catch::Contains("must be a regular file"));
 }
 
 // The header of a ring file of four ranks, changed, and the first two entries of its table of groups.

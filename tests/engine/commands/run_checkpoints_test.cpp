@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/checkpoint/checkpoint_directory.h"
+#include "engine/checkpoint/manifest.h"
 #include "engine/commands/run_checks.h"
 #include "tests/engine/commands/long_run.h"
 #include "tests/engine/data/temp_folder.h"
@@ -315,6 +316,45 @@ TEST_CASE("a run that continues a checkpoint from elsewhere takes nothing of ano
   for (const int step : {5, 10, 15, 20})
     CHECK(fs::exists(folder / cat("other/checkpoint-", step, ".superseded/manifest.json")));
   CHECK(metrics_of(folder / "other").front()["step"] == 14);
+}
+
+TEST_CASE("a run may start from a checkpoint elsewhere and then continue its own") {
+  const RunFolder folder("resume-auto-elsewhere");
+  train(long_run(folder, "base"));
+  json file = long_run(folder, "mine");
+  file["training"]["resume_from_checkpoint"] = {"auto", folder / "none/checkpoint-13"};
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }), Contains("none/checkpoint-13 does not exist"));
+  file["training"]["resume_from_checkpoint"] = {"auto", folder / "base/checkpoint-13"};
+  CHECK_THAT(train(file), Contains(cat(folder / "mine has no checkpoint, so the run starts from ",
+                                       folder / "base/checkpoint-13\n")) &&
+                              Contains(cat("continues ", folder / "base/checkpoint-13 after step 13")));
+  CHECK(metrics_of(folder / "mine").front()["step"] == 14);
+  CHECK(file_bytes(folder / "mine/model.safetensors") == file_bytes(folder / "base/model.safetensors"));
+  CHECK_THAT(train(file), Contains(cat("continues ", folder / "mine/checkpoint-20 after step 20")));
+  CHECK(metrics_of(folder / "mine").front()["step"] == 14);
+}
+
+TEST_CASE("what a run quotes of somebody's checkpoint commands no terminal") {
+  const RunFolder folder("resume-stranger");
+  json file = long_run(folder, "base");
+  train(file);
+  const fs::path checkpoint = folder / "base/checkpoint-13";
+  const auto error_with = [&](const std::string& state) {
+    Manifest manifest = read_manifest(checkpoint);
+    manifest.files["trainer_state.json"] = pieces_of(state);
+    std::ofstream(checkpoint / "trainer_state.json", std::ios::binary) << state;
+    std::ofstream(checkpoint / kManifestFile, std::ios::binary) << manifest_text(manifest);
+    try {
+      train(resumed(file, checkpoint, folder / "mine"));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  json state = json::parse(file_bytes(checkpoint / "trainer_state.json"));
+  state["stateful_callbacks"]["shardline"]["curve"]["/training/\x1b[2J"] = 1;
+  CHECK_THAT(error_with(state.dump()), Contains("/training/?[2J: 1 in the checkpoint") && !Contains("\x1b"));
+  CHECK_THAT(error_with(R"({"\u001b[2J": 1, "\u001b[2J": 2})"), Contains("?[2J") && !Contains("\x1b"));
 }
 
 TEST_CASE("a checkpoint that was set aside continues its run only under its own name") {

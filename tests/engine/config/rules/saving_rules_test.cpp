@@ -55,10 +55,19 @@ TEST_CASE("numbers of steps are whole, or shares below 1") {
   }
 }
 
+TEST_CASE("a list names the newest checkpoint and where to start if there is none") {
+  Config config;
+  config.training.resume_from_checkpoint = {"auto", "other/checkpoint-5"};
+  CHECK(resume_source(config).kind == ResumeSource::Kind::newest_or_fresh);
+  CHECK(resume_source(config).path == "other/checkpoint-5");
+  for (const json& value : {json{"auto"}, json{"auto", ""}, json{true, "a"}, json{"a", "b"}, json{"auto", "a", "b"}})
+    CHECK_THAT(mistake_in({{"resume_from_checkpoint", value}}), Contains("or [\"auto\", DIRECTORY]"));
+}
+
 TEST_CASE("true in quotes is not a checkpoint's name") {
   for (const char* text : {"true", "True"})
     CHECK_THAT(mistake_in({{"resume_from_checkpoint", text}}), Contains("use true without quotes"));
-  for (const json& value : {json(true), json("auto"), json("out/checkpoint-5")})
+  for (const json& value : {json(true), json("auto"), json("out/checkpoint-5"), json{"auto", "out/checkpoint-5"}})
     CHECK_THAT(mistake_in({{"resume_from_checkpoint", value}}), !Contains("resume_from_checkpoint"));
 }
 
