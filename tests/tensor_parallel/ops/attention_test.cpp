@@ -34,7 +34,8 @@ AttentionOptions options(int64_t heads) {
 at::Tensor by_definition(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
   const int64_t n = batch.length();
   const auto five = qkv.view({batch.segments(), n, 3, o.heads, kDim}).permute({2, 0, 3, 1, 4});
-  const auto hidden = at::ones({n, n}, at::kBool).triu(1);
+  auto hidden = at::ones({n, n}, at::kBool).triu(1);
+  if (o.window > 0) hidden = hidden.logical_or(at::ones({n, n}, at::kBool).tril(-o.window));
   const auto scores = (at::matmul(five[0], five[1].transpose(2, 3)) * o.scale)
                           .masked_fill(hidden, -std::numeric_limits<double>::infinity());
   return at::matmul(scores.softmax(-1), five[2]).transpose(1, 2).reshape({batch.tokens(), o.heads * kDim});
@@ -49,15 +50,17 @@ at::Tensor heads_of(const at::Tensor& qkv, int64_t heads, int64_t first, int64_t
 
 TEST_CASE("causal attention is its definition, forward and backward") {
   for (int64_t heads : {1, 3})
-    for (int64_t length : {1, 5, 33}) {
-      CAPTURE(heads, length);
+    for (const auto& [length, window] : {std::pair<int64_t, int64_t>{1, 0}, {5, 0}, {33, 0}, {33, 6}}) {
+      CAPTURE(heads, length, window);
+      AttentionOptions o = options(heads);
+      o.window = window;
       const Microbatch batch = batch_of(2, length);
       const auto qkv = at::randn({batch.tokens(), 3 * heads * kDim}, at::kDouble).requires_grad_(true);
       const auto same = qkv.detach().clone().requires_grad_(true);
       const auto dy = at::randn({batch.tokens(), heads * kDim}, at::kDouble);
       MicrobatchContext context{.batch = &batch};
-      const auto got = self_attention(qkv, context, options(heads));
-      const auto expected = by_definition(same, batch, options(heads));
+      const auto got = self_attention(qkv, context, o);
+      const auto expected = by_definition(same, batch, o);
       torch::autograd::backward({got}, {dy});
       torch::autograd::backward({expected}, {dy});
       CHECK(difference(got, expected) <= 1e-13);
