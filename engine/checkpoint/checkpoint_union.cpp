@@ -17,6 +17,7 @@
 #include "core/plain_text.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/contents.h"
+#include "engine/checkpoint/state_files.h"
 #include "models/files/hf_layout.h"
 
 namespace shardline {
@@ -419,12 +420,6 @@ bool lacks_parts(const std::vector<std::string>& names) {
     ++there[part->count];
   }
   return std::ranges::none_of(there, [](const auto& parts) { return parts.first == parts.second; });
-}
-
-bool has_states(const Manifest& manifest) {
-  return std::ranges::any_of(manifest.files, [](const auto& file) {
-    return file.first.starts_with(kOptimizerStem) && file.first.ends_with(".safetensors");
-  });
 }
 
 // Lines about what has only the name of a checkpoint in this store.

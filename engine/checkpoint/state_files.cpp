@@ -1,10 +1,18 @@
 #include "engine/checkpoint/state_files.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "engine/checkpoint/contents.h"
 #include "models/files/safetensors_files.h"
 
 namespace shardline {
+
+bool has_states(const Manifest& manifest) {
+  return std::ranges::any_of(manifest.files, [](const auto& file) {
+    return file.first.starts_with(kOptimizerStem) && file.first.ends_with(".safetensors");
+  });
+}
 
 StateFiles::StateFiles(const std::string& checkpoint)
     : checkpoint_(checkpoint), files_(open_safetensors(checkpoint, kOptimizerStem)) {

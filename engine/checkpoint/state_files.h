@@ -5,9 +5,13 @@
 #include <map>
 #include <string>
 
+#include "engine/checkpoint/manifest.h"
 #include "models/files/safetensors.h"
 
 namespace shardline {
+
+// Whether a checkpoint has any.
+bool has_states(const Manifest& manifest);
 
 class StateFiles {
  public:

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/state_files.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/config/rules/sizes.h"
@@ -134,7 +135,9 @@ class Attempts {
   bool continues() const {
     const auto source = resume_source(config_).kind;
     return has_saved_ || source == ResumeSource::Kind::newest ||
-           (source == ResumeSource::Kind::newest_or_fresh && !checkpoints_seen(checkpoint_directory(config_)).empty());
+           (source == ResumeSource::Kind::newest_or_fresh &&
+            std::ranges::any_of(checkpoints_seen(checkpoint_directory(config_)),
+                                [&](const auto& place) { return is_usable(place); }));
   }
 
   bool can_continue() const { return continues() || !resume_source(config_).path.empty(); }
@@ -274,18 +277,29 @@ class Attempts {
         cat(what, "; it continues from a checkpoint\nto continue:\n  ", resuming_command(source_to_continue())));
   }
 
+  // Whether a run can continue from the checkpoint if it is intact, which only a run finds out.
+  bool is_usable(const CheckpointPlace& place) const try {
+    return !has_optimizer_states(config_.training) || has_states(read_manifest(place.path));
+  } catch (const RunError&) {
+    return true;
+  }
+
   // After a failure: what is lost, and how to go on from the rest.
   std::string how_to_continue() const {
     if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // its model
-    const auto places = checkpoints_seen(checkpoint_directory(config_));
-    const std::string newest = continues() && !places.empty() ? places.front().path.string() : "";
-    if (newest.empty()) return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
-    if (config_.training.save_only_model && has_optimizer_states(config_.training))
-      return cat("the newest checkpoint is ", newest,
-                 "; no run can continue from it, because training.save_only_model leaves out the optimizer's state\n");
+    const auto places = continues() ? checkpoints_seen(checkpoint_directory(config_)) : std::vector<CheckpointPlace>();
+    if (places.empty()) return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
+    const std::string newest = cat("the newest checkpoint is ", places.front().path.string());
+    const auto usable = std::ranges::find_if(places, [&](const auto& place) { return is_usable(place); });
+    if (usable == places.end())
+      return newest +
+             "; no run can continue from it, because training.save_only_model leaves out the optimizer's state\n";
+    const std::string path = usable->path;
     // A host that has only a part of it does not know whether others have the rest.
-    return cat("the newest checkpoint is ", newest, "; the steps after it are lost\nto continue:\n  ",
-               resuming_command(checkpoint_of_part(newest) ? source_to_continue() : newest), '\n');
+    return cat(newest,
+               usable == places.begin() ? "" : cat(" without the optimizer's state; a run can continue from ", path),
+               "; the steps after it are lost\nto continue:\n  ",
+               resuming_command(checkpoint_of_part(path) ? source_to_continue() : path), '\n');
   }
 
   const TrainingJobs& jobs_;

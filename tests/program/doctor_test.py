@@ -144,6 +144,23 @@ class WhatToDoNow(DoctorTest):
         self.assertRegex(result.errors[-1], "^error: rank 0 .* was killed by signal 9")
         self.assert_continues(result)
 
+    def test_newest_checkpoint_is_a_model(self):
+        """The command continues from one with the optimizer's state, which stopped runs save."""
+        sections = {"t": 1, "training": {"save_steps": 20, "save_only_model": True, "resume_from_checkpoint": "auto"}}
+        process = self.start_training(**sections)
+        self.wait_for_checkpoint()
+        process.terminate()
+        self.assertEqual(self.end(process).code, 3)
+        full = max(self.checkpoints())
+        process = self.start_training(**sections)
+        self.wait_for(lambda: max(self.checkpoints()) > full, "a model")
+        self.kill_ranks(0)
+        result = self.end(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertIn(f"\nthe newest checkpoint is out/checkpoint-{max(self.checkpoints())} without the optimizer's state; a "
+                      f"run can continue from out/checkpoint-{full}; the steps after it are lost\n", result.err)
+        self.assertTrue(result.last.endswith(f" --set training.resume_from_checkpoint=out/checkpoint-{full}"), result.last)
+
     def test_command_can_be_pasted(self):
         """The program is named as it was called, words are quoted, and one setting replaces another."""
         (self.dir / "my programs").mkdir()
