@@ -4,7 +4,8 @@
 A step runs commands, and is passed, failed, timed out, skipped with a reason, or not run because the phase had no time
 left. Its commands are killed at the step's limit, and the phase continues. Results of the steps replace their earlier
 ones in the output file, which is valid JSON after every step. Exit code: 0 if every step passed or was skipped,
-otherwise 1; 2 if the command line is wrong, or the programs or LibTorch are missing.
+otherwise 1; 2 if the command line is wrong, the programs or LibTorch are missing, or the results file cannot be read or
+written; 128 + the number of a signal that stopped the phase.
 """
 import argparse
 import json
@@ -141,9 +142,13 @@ def table(files):
             lines.append(f"A large bf16 product: {ceiling['product_flops_per_second'] / 1e12:.0f} TFLOP/s; memory: "
                          f"{ceiling['memory_bytes_per_second'] / 1e12:.2f} TB/s; to the device and back: "
                          f"{link.get('to_device', 0) / 1e9:.1f} and {link.get('to_host', 0) / 1e9:.1f} GB/s\n")
+            if attention := ceiling.get("attention_seconds"):
+                lines.append(f"Attention of a GPT-2 124M block, 8 x 1024 tokens, forward and backward: "
+                             f"{attention['without_dropout'] * 1e3:.2f} ms without dropout, "
+                             f"{attention['with_dropout'] * 1e3:.2f} ms with it\n")
     if speed:
-        rows(("run", "samples x tokens", "s/step", "tokens/s", "of the ceiling", "beside transformers", "GiB",
-              "of the plan", "predicted s/step"),
+        rows(("run", "samples x tokens", "s/step", "tokens/s", "fraction of ceiling", "speedup over transformers", "GiB",
+              "memory / plan", "predicted s/step"),
              [speed_row(name, entry["result"], speed) for name, entry in speed.items()])
     rows(("phase", "step", "status", "s", "why"),
          [(phase, name, entry["status"], str(entry.get("seconds", "")), first_line(entry.get("why", "")))

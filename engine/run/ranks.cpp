@@ -125,7 +125,7 @@ HostChoices choices_here(const Config& config) {
   choices.tensors_why =
       nccl          ? "every rank has a GPU of its own"
       : !on_gpus    ? "the ranks compute on CPUs"
-      : !own        ? cat(ranks, " ranks share ", threads ? 1 : gpus, " of the GPUs, and NCCL needs one for each")
+      : !own        ? cat(ranks, " ranks share ", threads ? 1 : gpus, " GPU(s), and NCCL needs one for each rank")
       : !has_nccl() ? "this build has no NCCL"
       : asked != CommunicatorChoice::automatic ? cat("runtime.communicator is \"", word_of(asked), '"')
                                                : "one rank";

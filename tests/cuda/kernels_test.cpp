@@ -16,13 +16,13 @@ const KernelTable& table() {
 
 }  // namespace
 
-TEST_CASE("kernels of rows equal the loops of CPUs", "[kernels]") {
+TEST_CASE("row kernels equal the loops of CPUs", "[kernels]") {
   const c10::DeviceGuard on_device(accelerator(0));
   testing::check_row_kernels(table(), accelerator(0), 6, 20);
   testing::check_row_kernels(table(), accelerator(0), 513, 1600);
 }
 
-TEST_CASE("kernels of heads equal the loops of CPUs", "[kernels]") {
+TEST_CASE("head kernels equal the loops of CPUs", "[kernels]") {
   const c10::DeviceGuard on_device(accelerator(0));
   testing::check_head_kernels(table(), accelerator(0), 37, 16, 33);
   testing::check_head_kernels(table(), accelerator(0), 200, 64, 50257);

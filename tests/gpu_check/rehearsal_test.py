@@ -79,9 +79,11 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("works: 10 of 11 steps passed; skipped: NCCL\n", self.printed)
         self.assertGreater(entries["ceilings"]["result"]["product_flops_per_second"], 0)
         self.assertGreater(entries["ceilings"]["result"]["host_link_bytes_per_second"]["to_host"], 0)
+        for kind in ("with_dropout", "without_dropout"):
+            self.assertGreater(entries["ceilings"]["result"]["attention_seconds"][kind], 0)
         self.assertIn("All tests passed", entries["D x P x T"]["result"]["summary"])
         self.assertIn("D2 P2 T2", "".join(entries["D x P x T"]["result"]["comparisons"]))
-        self.assertIn("0 errors", entries["memcheck of a step"]["result"]["summary"])
+        self.assertIn("0 errors", entries["memcheck on one step"]["result"]["summary"])
 
     def without_packages(self):
         """A PATH whose python3 has no packages, as that of a machine with LibTorch alone."""
@@ -231,7 +233,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(entries["machine"]["why"], "no driver")
 
     def test_a_sanitizer_that_cannot_run_is_a_visible_skip(self):
-        step = "memcheck of a step"
+        step = "memcheck on one step"
         toolkit = self.dir / "toolkit"
         (toolkit / "bin").mkdir(parents=True)
         options = {"CUDA_HOME": str(toolkit), "PATH": "/usr/bin:/bin"}

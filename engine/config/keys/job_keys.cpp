@@ -138,8 +138,12 @@ std::vector<Key> runtime_keys() {
   return {
       honoured("device", runtime, &Runtime::device, json_choice(words_of<DeviceChoice>()),
                "`auto`: a GPU if there is one."),
-      honoured("communicator", runtime, &Runtime::communicator, json_choice(words_of<CommunicatorChoice>()),
-               "`threads`: all ranks are threads of one process; `local`: one rank."),
+      honoured(
+          "communicator", runtime, &Runtime::communicator, json_choice(words_of<CommunicatorChoice>()),
+          "`auto`: one rank runs in this process, several are processes that mpirun starts; NCCL carries tensors if "
+          "every rank has its own GPU, otherwise Open MPI does. `mpi`: always Open MPI. `nccl`: like `auto`, but an "
+          "error if ranks share a GPU or have none. `threads`: all ranks are threads of one process; `local`: one "
+          "rank."),
       honoured(
           "threads_per_rank", runtime, &Runtime::threads_per_rank, json_integer(0, 1024),
           "Compute threads per rank; 0: the environment variable OMP_NUM_THREADS if it is set, else usable cores / "
