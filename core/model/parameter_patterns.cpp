@@ -1,6 +1,7 @@
 #include "core/model/parameter_patterns.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -21,6 +22,19 @@ std::string owner_of(const LayerSpec& layer, const ParamSpec& param) {
   return param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
 }
 
+// Whether the patterns select a parameter: by its own name, or by the names of all its tensors in files.
+bool is_selected(const std::vector<std::string>& names, const std::function<bool(const std::string&)>& matches_one,
+                 const std::string& place) {
+  if (matches_one(names[0])) return true;
+  const std::vector<std::string> tensors(names.begin() + 1, names.end());
+  const auto matching = std::ranges::count_if(tensors, matches_one);
+  if (matching == 0 || matching == std::ssize(tensors)) return matching > 0;
+  std::string all;
+  for (const auto& tensor : tensors) all += (all.empty() ? "" : ", ") + tensor;
+  throw ConfigError(cat(place, ": selects ", matching, " of the ", tensors.size(), " tensors of ", names[0],
+                        ", which is one parameter here; select all of them: ", all));
+}
+
 // The owners of the selected parameters.
 std::set<std::string> selected(const std::vector<NamePattern>& patterns, const ModelSpec& spec,
                                const std::string& place) {
@@ -33,7 +47,7 @@ std::set<std::string> selected(const std::vector<NamePattern>& patterns, const M
     for (const auto& param : layer.params) {
       const auto names = names_of(layer, param);
       all.insert(all.end(), names.begin(), names.end());
-      if (std::ranges::any_of(names, matches_one)) owners.insert(owner_of(layer, param));
+      if (is_selected(names, matches_one, place)) owners.insert(owner_of(layer, param));
     }
   for (const auto& pattern : patterns) require_match(pattern, all, place, "parameter");
   return owners;

@@ -1,7 +1,7 @@
-// Patterns that say which of a model's parameters are trained, and which take weight decay. A pattern selects the
-// parameters whose full name, or the name of one of whose tensors in Hugging Face files, it matches; all uses of a tied
-// parameter count as one. `place` names the patterns in messages. All functions throw ConfigError for a pattern that
-// matches nothing.
+// Patterns that say which of a model's parameters are trained, and which take weight decay. They select a parameter if
+// one of them matches its full name, or if they match the names of all its tensors in Hugging Face files; all uses of a
+// tied parameter count as one. `place` names the patterns in messages. All functions throw ConfigError for a pattern
+// that matches nothing, and if only some of a parameter's tensors match.
 #pragma once
 #include <string>
 #include <vector>

@@ -11,6 +11,7 @@
 #include "engine/checkpoint/curve_settings.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/run_steps.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/run/launcher_news.h"
 #include "engine/run/memory_room.h"
@@ -142,6 +143,9 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   const Layout& layout = parts.job.plan.layout;
   try {
     check_evaluated_saves(training, parts.run.total);  // a share of the steps is known only now
+    if (training.load_best_model_at_end && !evaluates_after(training, parts.run.total, parts.run))
+      throw ConfigError(cat("true compares evaluations, but eval_delay ", training.eval_delay,
+                            " is longer than the run of ", parts.run.total, " steps; shorten eval_delay"));
   } catch (const ConfigError& error) {
     throw AllRanks<ConfigError>(cat("/training/load_best_model_at_end: ", error.what()));
   }

@@ -95,8 +95,8 @@ std::string traffic_text(const Config& config, const JobParts& parts, at::Device
   const auto add = [&](const char* what, const std::string& text) {
     if (!text.empty()) rows.push_back({what, text});
   };
-  add("gradients", reduction_text(config, parts.model.spec, parts.plan));
-  add("sharded values", gathering_text(parts.model.spec, parts.plan, parts.groups.host_of, device));
+  add("gradients", reduction_text(config, parts.plan));
+  add("sharded values", gathering_text(parts.plan, parts.groups.host_of, device));
   return rows.empty() ? "" : table({}, rows) + '\n';
 }
 
@@ -275,9 +275,9 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     if (step == 0 && !point)
       throw AllRanks<Interrupted>(cat("stopped by ", why, " before the first step; there is nothing to save"));
     if (step == 0)
-      return StoppedAfterSaving(cat("stopped by ", why,
-                                    " before the first step; there is nothing to save after that of ", point->path,
-                                    "\nto continue:\n  ", resuming_command(point->path)));
+      return StoppedAfterSaving(cat("stopped by ", why, " before the first step; no step has been trained since ",
+                                    point->path, " was saved\nto continue:\n  ",
+                                    resuming_command(point->is_own ? point->path : "")));
     const std::string stop = cat("stopped by ", why, " after step ", step, " of ", steps);
     const std::string path = saved_before_stop(checkpoints, stop);
     const auto gaps = records.gaps();

@@ -76,7 +76,7 @@ std::string activations_text(const Plan& plan) {
              offload.horizon, " instructions before their use");
 }
 
-// "590,592 of 124,439,808 parameters; layers before h.11 only run forward"
+// "590.6k of 124.4M parameters; layers before h.11 only run forward"
 std::string trained_text(const ModelSpec& spec) {
   const int64_t all = spec.parameter_count(), trained = spec.trained_count();
   if (trained == all) return "all parameters";

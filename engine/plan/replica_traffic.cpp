@@ -27,16 +27,16 @@ std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std:
   return groups;
 }
 
-bool has_shards(const ModelSpec& spec, const Plan& plan) {
+bool has_shards(const Plan& plan, std::vector<Segment> (*segments)(const PlacedLayers&, Coordinates)) {
   for (int stage = 0; stage < plan.layout.pipeline; ++stage)
-    for (const auto& segment : gradient_segments(placed_layers(plan), {0, stage, 0}))
+    for (const auto& segment : segments(placed_layers(plan), {0, stage, 0}))
       if (segment.shards > 1) return true;
   return false;
 }
 
 }  // namespace
 
-std::string reduction_text(const Config& config, const ModelSpec& spec, const Plan& plan) {
+std::string reduction_text(const Config& config, const Plan& plan) {
   const Mesh mesh = plan.layout.mesh();
   const int64_t element = width_of(number_types(config).exact);
   std::vector<double> bytes;
@@ -46,7 +46,8 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
         bytes.push_back(segment.length * element);
   if (bytes.empty()) return "";
   std::sort(bytes.begin(), bytes.end());
-  const bool by_microbatch = plan.layout.sharding.level >= Sharding::Level::gradients && has_shards(spec, plan);
+  const bool by_microbatch =
+      plan.layout.sharding.level >= Sharding::Level::gradients && has_shards(plan, gradient_segments);
   return cat(bytes.size(), " segments, ", format_bytes(bytes.front()), " to ", format_bytes(bytes.back()), ", median ",
              format_bytes(bytes[bytes.size() / 2]), ", ",
              format_bytes(std::accumulate(bytes.begin(), bytes.end(), 0.0)), " together; ",
@@ -54,11 +55,11 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
                            : "each overlaps with the backward pass of earlier layers");
 }
 
-std::string gathering_text(const ModelSpec& spec, const Plan& plan, const std::vector<int>& host_of,
-                           at::Device device) {
+std::string gathering_text(const Plan& plan, const std::vector<int>& host_of, at::Device device) {
   const Sharding& sharding = plan.layout.sharding;
   if (sharding.level == Sharding::Level::none || sharding.degree == 1) return "";
-  if (!has_shards(spec, plan)) return "none: every parameter is below sdp_param_persistence_threshold and stays whole";
+  if (!has_shards(plan, value_segments))
+    return "none: every parameter is below sdp_param_persistence_threshold and stays whole";
   if (is_accelerator(device)) return "in one step: NCCL knows the hosts and chooses the algorithm";
   const auto groups = hosts_of_shard_groups(plan, host_of);
   const auto spreads = [](const std::vector<int>& hosts) {

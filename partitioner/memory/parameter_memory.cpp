@@ -274,12 +274,18 @@ ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at)
   return elements;
 }
 
-std::vector<Segment> gradient_segments(const PlacedLayers& placed, Coordinates at) {
+std::vector<Segment> value_segments(const PlacedLayers& placed, Coordinates at) {
   const StageLayouts layouts(placed, at);
   std::vector<Segment> segments;
   for (const size_t number : layouts.uses())
     for (const auto& segment : layouts.at(number).segments)
-      if (segment.trainable && segment.length > 0) segments.push_back(segment);
+      if (segment.length > 0) segments.push_back(segment);
+  return segments;
+}
+
+std::vector<Segment> gradient_segments(const PlacedLayers& placed, Coordinates at) {
+  auto segments = value_segments(placed, at);
+  std::erase_if(segments, [](const Segment& segment) { return !segment.trainable; });
   return segments;
 }
 

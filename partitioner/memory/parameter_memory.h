@@ -18,7 +18,9 @@ struct ParameterElements {
 // trained_parts points into the workload's spec.
 ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at);
 
-// The ranges of the rank's gradients that are reduced in one piece; a tied parameter has a range for each use.
+// The ranges of the rank's parameters that are gathered or reduced in one piece; a tied parameter has a range for each
+// use. gradient_segments: those that are trained.
+std::vector<Segment> value_segments(const PlacedLayers& placed, Coordinates at);
 std::vector<Segment> gradient_segments(const PlacedLayers& placed, Coordinates at);
 
 }  // namespace shardline

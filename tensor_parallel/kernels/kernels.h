@@ -107,9 +107,8 @@ struct ScoreScale {
   double scale, divisor;
 };
 // Element (head, query, key) of a sample draws word (head * max_positions + query) * max_positions + key, where query
-// and key are places in the sample. Returns the
-// output and the log of the sum of exponentials [batch, heads, length], which is fp32 or wider; probabilities are never
-// kept.
+// and key are places in the sample. Returns the output and the log of the sum of exponentials [batch, heads,
+// length], which is fp32 or wider; probabilities are never kept.
 // A query gets NaN where one of its scores is NaN or +infinity, or where all are -infinity, as the definition of the
 // softmax says. Torch's own attention on CPUs gives 0 where all are -infinity or NaN.
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -36,8 +36,9 @@ struct Smoothing {
   at::Tensor expected(const at::Tensor& logits, const at::Tensor& target) const {
     if (share == 0) return target;
     const auto sums = at::empty_like(target);
-    for (int64_t row = 0, rows; row < logits.size(0); row += rows) {  // on CPUs, sums of half precision copy the rows
-      rows = std::min<int64_t>(16, logits.size(0) - row);
+    const int64_t most = is_accelerator(logits) ? logits.size(0) : 16;  // on CPUs, sums of half precision copy the rows
+    for (int64_t row = 0, rows; row < logits.size(0); row += rows) {
+      rows = std::min(most, logits.size(0) - row);
       sums.narrow(0, row, rows).copy_(logits.narrow(0, row, rows).sum(1, false, target.scalar_type()));
     }
     return target * (1 - share) + sums * (share / words);

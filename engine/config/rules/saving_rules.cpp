@@ -24,7 +24,8 @@ void check_best(const Config& config, const Complaint& complain) {
   if ((t.save_strategy == SaveStrategy::epoch) != (t.eval_strategy == EvalStrategy::epoch))
     return complain(key, "true needs an evaluation of each checkpoint, but save_strategy and eval_strategy differ",
                     "use the same for both");
-  if (t.eval_strategy == EvalStrategy::steps && t.max_steps > 0 && t.eval_delay > t.max_steps)
+  if (t.eval_strategy == EvalStrategy::steps && t.max_steps > 0 &&
+      !evaluates_after(t, t.max_steps, {.total = t.max_steps}))
     return complain(
         key, cat(what, " compares evaluations, but eval_delay ", t.eval_delay, " is more than max_steps ", t.max_steps),
         "shorten eval_delay");
@@ -58,7 +59,7 @@ void check_evaluated_saves(const TrainingOptions& t, int64_t total_steps) {
   const RunSteps run{.total = total_steps};
   const int64_t saves = save_steps(t, run), evaluations = eval_steps(t, run);
   if (saves % evaluations == 0) return;
-  const auto share = [&](double steps) { return steps < 1 ? cat(", ", steps, " of ", total_steps, ',') : ""; };
+  const auto share = [&](double steps) { return steps < 1 ? cat(" (", steps, " of ", total_steps, ")") : ""; };
   throw ConfigError(cat("true needs an evaluation of each checkpoint, but save_steps ", saves, share(t.save_steps),
                         " is not a multiple of eval_steps ", evaluations, share(t.eval_steps.value_or(t.logging_steps)),
                         "; use ", std::max<int64_t>(1, (saves + evaluations / 2) / evaluations) * evaluations));

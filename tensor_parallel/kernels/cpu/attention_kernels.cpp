@@ -1,6 +1,6 @@
 // A thread computes a block of queries of one head of a segment at a time, and the scores of this block [queries, keys]
-// are the only ones that it holds. The backward pass recomputes the scores and the dropout mask. For
-// half-precision tensors a thread also holds one head's rows in fp32.
+// are the only ones that it holds. The backward pass recomputes the scores and the dropout mask. For half-precision
+// tensors a thread also holds one head's rows in fp32.
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm.h>

@@ -65,6 +65,17 @@ TEST_CASE("a pattern that takes weight decay off nothing is refused with one tha
   CHECK_THROWS_WITH(decaying({"embedding.wqe.weight"}), Contains("did you mean \"embedding.wte.weight\"?"));
 }
 
+TEST_CASE("patterns must select all tensors of a parameter or none") {
+  ModelSpec spec = named_model();
+  spec.layers[0].params[0].sources = {{.tensor = "q.weight"}, {.tensor = "k.weight"}, {.tensor = "v.weight"}};
+  CHECK_THROWS_WITH(trained({"q.*"}, spec),
+                    "/training/trainable: selects 1 of the 3 tensors of embedding.wte.weight, which is one parameter "
+                    "here; select all of them: q.weight, k.weight, v.weight");
+  const auto all = trained({"embedding.wte.*"}, spec);
+  CHECK(trained({"?.weight"}, spec) == all);
+  CHECK(trained({"q.*", "k.*", "v.weight"}, spec) == all);
+}
+
 TEST_CASE("without patterns all parameters are trained, and with some only those that they select") {
   using Names = std::vector<std::string>;
   CHECK(trained({}) == Names{"wte.weight", "wpe.weight", "ln_f.weight", "lm_head.weight", "embedding"});

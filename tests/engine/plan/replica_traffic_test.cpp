@@ -29,8 +29,7 @@ struct Told {
 Told told(const nlohmann::json& smp, int replicas, const std::vector<int>& host_of) {
   const Config config = config_of(smp, replicas);
   const auto planned = plan_model(config, replicas);
-  return {reduction_text(config, planned.model.spec, planned.plan),
-          gathering_text(planned.model.spec, planned.plan, host_of, at::kCPU)};
+  return {reduction_text(config, planned.plan), gathering_text(planned.plan, host_of, at::kCPU)};
 }
 
 using Catch::Contains;
@@ -43,7 +42,7 @@ TEST_CASE("one replica reduces and gathers nothing") {
 TEST_CASE("the text about gradients has the number of segments, the smallest, the median and the largest") {
   const Config config = config_of({{"ddp", true}}, 2);
   const auto planned = plan_model(config, 2);
-  const auto text = reduction_text(config, planned.model.spec, planned.plan);
+  const auto text = reduction_text(config, planned.plan);
   CAPTURE(text);
   CHECK_THAT(text, Contains(" segments, ") && Contains(" to ") && Contains(", median ") &&
                        Contains("each overlaps with the backward pass of earlier layers"));
@@ -70,6 +69,12 @@ TEST_CASE("the text about gathering says whether it takes two steps, and why") {
   const nlohmann::json mics = {{"sharded_data_parallel_degree", 2}, {"sdp_param_persistence_threshold", 0}};
   CHECK_THAT(told(mics, 4, {0, 0, 2, 2}).gathered, Contains("one step") && Contains("on one host"));
   CHECK_THAT(told(mics, 8, {0, 1, 2, 3, 4, 5, 6, 7}).gathered, Contains("2 hosts, one on each"));
+}
+
+TEST_CASE("frozen parameters are gathered, too") {
+  Config config = config_of({{"sharded_data_parallel_degree", 2}, {"sdp_param_persistence_threshold", 1000}}, 2);
+  config.training.trainable = {"head.ln_f.*"};  // below the threshold
+  CHECK_THAT(gathering_text(plan_model(config, 2).plan, {0, 0}, at::kCPU), Contains("one step"));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST_CASE("each checkpoint has an evaluation if the best one is to be found") {
   // A share is checked as soon as the number of all steps is known.
   CHECK_THAT(mistake(0.2, 20), !Contains("load_best_model_at_end"));
   CHECK_THAT(mistake(0.25, 20),
-             Contains("save_steps 5, 0.25 of 20, is not a multiple of eval_steps 4; got true; use 4"));
+             Contains("save_steps 5 (0.25 of 20) is not a multiple of eval_steps 4; got true; use 4"));
   CHECK_THAT(mistake(0.25, -1), !Contains("load_best_model_at_end"));
   TrainingOptions training;
   training.load_best_model_at_end = true;
@@ -34,8 +34,9 @@ TEST_CASE("each checkpoint has an evaluation if the best one is to be found") {
 }
 
 TEST_CASE("a best model needs an evaluation before the end") {
-  const auto mistake = [](int delay) {
+  const auto mistake = [](int delay, bool at_end = false) {
     return mistake_in({{"load_best_model_at_end", true},
+                       {"do_eval", at_end},
                        {"eval_strategy", "steps"},
                        {"eval_steps", 4},
                        {"save_steps", 4},
@@ -44,6 +45,7 @@ TEST_CASE("a best model needs an evaluation before the end") {
   };
   CHECK_THAT(mistake(9), Contains("eval_delay 9 is more than max_steps 8"));
   CHECK_THAT(mistake(8), !Contains("eval_delay 8"));
+  CHECK_THAT(mistake(9, true), !Contains("eval_delay 9"));
 }
 
 TEST_CASE("numbers of steps are whole, or shares below 1") {
