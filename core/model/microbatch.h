@@ -32,6 +32,8 @@ struct Microbatch {
   int64_t segments() const { return std::ssize(ends); }
   int64_t length() const;  // rows of each segment, which must be as many in all of them; 0 if there are no segments
 };
+// The tensors of rows with causal_microbatch's labels and samples, whose places are the positions.
+inline constexpr int64_t kInputBytesPerRow = 4 * sizeof(int64_t);
 
 // Sequences of one length in which every row predicts the next one. ids: [batch, length]. labels: likewise, those of
 // the same positions, or undefined. samples: [batch], or undefined. first_position: that of column 0.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/model/microbatch.h"
 #include "partitioner/memory/device_bytes.h"
 #include "partitioner/memory/layer_bytes.h"
 #include "partitioner/memory/parameter_memory.h"
@@ -45,6 +46,13 @@ void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterEle
     bytes.optimizer = states + (half ? exact : 0) + frozen;
 }
 
+// Every rank holds the inputs of all microbatches of its replica.
+double input_bytes(const Workload& workload, const Layout& layout) {
+  if (!workload.software.own_ops) return 0;
+  const int64_t samples = int64_t{layout.microbatch_size} * layout.microbatches;
+  return static_cast<double>(samples * workload.sequence_length * kInputBytesPerRow);
+}
+
 MemoryBytes tensor_bytes(const PlacedLayers& placed, Coordinates at, const std::vector<LayerBytes>& layers,
                          const std::vector<int64_t>& held) {
   const auto& [types, software] = std::tie(placed.workload.types, placed.workload.software);
@@ -56,7 +64,7 @@ MemoryBytes tensor_bytes(const PlacedLayers& placed, Coordinates at, const std::
   bytes.gradients = software.gradient_bytes * (elements.gradients + elements.most_open);
   bytes.activations = peak.kept;
   bytes.communication = peak.total - peak.in_use;
-  bytes.workspace = peak.in_use - peak.kept;
+  bytes.workspace = peak.in_use - peak.kept + input_bytes(placed.workload, placed.layout);
   add_states(bytes, placed.workload, elements, placed.layout.states_on_host);
   if (placed.layout.on_accelerators) bytes.host += peak.offloaded;  // CPU ranks offload to files
   return bytes;

@@ -14,7 +14,7 @@ struct MemoryBytes {
   double weights = 0, gradients = 0, optimizer = 0;
   double activations = 0;    // kept between instructions, at their peak
   double communication = 0;  // messages between stages, and the communicators of an accelerator
-  double workspace = 0;      // additional bytes while layers run, at their peak, and the runtime of an accelerator
+  double workspace = 0;      // inputs of a step, additional bytes while layers run, and the runtime of an accelerator
   double host = 0;           // what an accelerator's rank has in host memory; not part of the total
   double total() const;
 };

@@ -134,7 +134,7 @@ class Resume(ProgramTest):
                 config = self.config(output_dir=layout, **self.sections(layout, training={
                     "max_steps": 20, "save_steps": 10, "resume_from_checkpoint": "auto"}))
                 for code, says in ((1, "error: .*before the first step; there is nothing to save"),
-                                   (3, f"before the first step.*{layout}/checkpoint-10\nto continue:\n  .*"
+                                   (3, f"before the first step.*{layout}/checkpoint-10 was saved\nto continue:\n  .*"
                                        f"--set training.resume_from_checkpoint={layout}/checkpoint-10$")):
                     shutil.rmtree(folder / "flight", ignore_errors=True)
                     folder.mkdir(exist_ok=True)
