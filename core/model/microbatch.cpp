@@ -2,8 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
 
+#include <map>
+
+#include "core/device/accelerator.h"
 #include "core/error.h"
 
 namespace shardline {
@@ -49,6 +53,29 @@ Microbatch causal_microbatch(const at::Tensor& ids, const at::Tensor& labels, co
   made.segment_samples = samples.contiguous();
   made.segment_places = at::full_like(made.segment_samples, first_position);
   return made;
+}
+
+Microbatch on_device(const Microbatch& host, at::Device device) {
+  if (host.ids.device() == device) return host;
+  Microbatch moved = host;
+  // Tensors that are the same, as positions and places may be, remain so.
+  std::map<const at::TensorImpl*, std::vector<at::Tensor*>> places_of;
+  std::vector<at::Tensor> flat;
+  for (at::Tensor* tensor : {&moved.ids, &moved.labels, &moved.positions, &moved.samples, &moved.places,
+                             &moved.segment_samples, &moved.segment_places}) {
+    if (!tensor->defined()) continue;
+    auto& places = places_of[tensor->unsafeGetTensorImpl()];
+    if (places.empty()) flat.push_back(*tensor);
+    places.push_back(tensor);
+  }
+  const at::Tensor all = on_device(at::cat(flat), device);
+  int64_t begin = 0;
+  for (const at::Tensor& tensor : flat) {
+    const at::Tensor part = all.narrow(0, begin, tensor.numel());
+    begin += tensor.numel();
+    for (at::Tensor* place : places_of.at(tensor.unsafeGetTensorImpl())) *place = part;
+  }
+  return moved;
 }
 
 Microbatch part_of(const Microbatch& whole, const Range& segments) {

@@ -94,14 +94,10 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
   const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.coordinates.d);
   const Batch batch = data.batch(step, {mine.begin, mine.length});
   check_vocabulary(batch, stage_.spec->vocab_size);
-  const at::Device device = stage_.activations.device();
-  const at::Tensor ids = on_device(batch.ids, device), labels = on_device(batch.labels, device);
-  const at::Tensor samples =
-      at::arange(batch.first_sample, batch.first_sample + mine.length, at::TensorOptions(at::kLong).device(device));
-  const Microbatch whole = causal_microbatch(ids, labels, samples);
+  const Microbatch whole = on_device(batch.rows, stage_.activations.device());
   for (int i = 0; i < count; ++i) microbatches.push_back(part_of(whole, split_range(mine.length, count, i)));
   return {.samples = batch.global_samples,
-          .tokens = batch.global_samples * batch.ids.size(1),
+          .tokens = batch.tokens,
           .weight = batch.weight,
           .epoch = batch.epoch};
 }

@@ -209,7 +209,7 @@ std::vector<Fault> faults() {
       {"evaluation takes samples of the training data",
        " loss bits",
        one,
-       {.batch = [](Batch& batch) { batch.ids.add_(evaluations).remainder_(1009); }}},
+       {.batch = [](Batch& batch) { batch.rows.ids.add_(evaluations).remainder_(1009); }}},
       {"evaluation consumes random numbers of the dropout masks", " loss bits", one,
        in_mode(Mode::train, "h.2", [](MicrobatchContext& context) { context.step += evaluations; })},
       {"training goes on in evaluation mode", " loss bits", p2,

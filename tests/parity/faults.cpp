@@ -256,7 +256,11 @@ std::vector<Fault> planted_faults() {
        layer("h.3", with_microbatch([](Microbatch& batch, int) { batch.places = batch.places + 1; }))},
       {"dropout masks are numbered within the replica",
        with_dropout(d2),
-       {.batch = [](Batch& batch) { batch.first_sample = 0; }}},
+       {.batch =
+            [](Batch& batch) {
+              for (const at::Tensor& samples : {batch.rows.samples, batch.rows.segment_samples})
+                samples.sub_(batch.first_sample);
+            }}},
       {"dropout masks are numbered within the stage",
        with_dropout(p2),
        {.spec =

@@ -1,5 +1,6 @@
 #include "engine/data/dataset/batch_source.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -8,8 +9,6 @@
 
 namespace shardline {
 namespace {
-
-constexpr int64_t kIgnoredLabel = -100;
 
 BatchSlice clipped(const BatchSlice& slice, int64_t samples) {
   SL_ASSERT(slice.first >= 0 && slice.count >= 0, "slice ", slice.first, " + ", slice.count);
@@ -20,24 +19,24 @@ BatchSlice clipped(const BatchSlice& slice, int64_t samples) {
 // The labels that some position predicts: all but the first of a row, without the ignored ones.
 int64_t counting_labels(const at::Tensor& labels) {
   if (labels.size(1) < 2) return 0;
-  return labels.slice(1, 1).ne(kIgnoredLabel).sum().item<int64_t>();
+  return labels.slice(1, 1).ne(kNoLabel).sum().item<int64_t>();
 }
 
-// `what`: "id" or "label".
-void check_range(const Batch& batch, const at::Tensor& tokens, const char* what, bool may_be_ignored,
-                 int64_t vocab_size) {
-  const at::Tensor dense = tokens.contiguous();
-  const auto* token = dense.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < dense.numel(); ++i) {
-    if ((token[i] >= 0 && token[i] < vocab_size) || (may_be_ignored && token[i] == kIgnoredLabel)) continue;
-    const int64_t row = i / dense.size(1);
-    const size_t index = row;
+// is_label: a label is that of the row after its own.
+void check_range(const Batch& batch, const at::Tensor& values, bool is_label, int64_t vocab_size) {
+  const at::Tensor dense = values.contiguous();
+  const auto* value = dense.const_data_ptr<int64_t>();
+  size_t sample = 0;
+  for (int64_t row = 0; row < dense.numel(); ++row) {
+    while (row >= batch.rows.ends[sample]) ++sample;
+    if ((value[row] >= 0 && value[row] < vocab_size) || (is_label && value[row] == kNoLabel)) continue;
     const std::string source =
-        index < batch.sample_index.size() ? cat(" (sample ", batch.sample_index[index], " of the data)") : "";
-    throw DataError(cat("the batch: sample ", batch.first_sample + row, source, ", token ", i % dense.size(1),
-                        " has the ", what, " ", token[i], ", but the model's vocabulary has ", vocab_size,
-                        " entries (0 to ", vocab_size - 1,
-                        may_be_ignored ? cat("; ", kIgnoredLabel, " is ignored") : "",
+        sample < batch.sample_index.size() ? cat(" (sample ", batch.sample_index[sample], " of the data)") : "";
+    throw DataError(cat("the batch: sample ", batch.first_sample + sample, source, ", token ",
+                        batch.rows.positions.data_ptr<int64_t>()[row] + is_label,
+                        is_label ? " has the label " : " has the id ", value[row],
+                        ", but the model's vocabulary has ", vocab_size, " entries (0 to ", vocab_size - 1,
+                        is_label ? cat("; ", kNoLabel, " is ignored") : "",
                         "); use the model's own tokenizer, or a larger model.config.vocab_size"));
   }
 }
@@ -49,9 +48,14 @@ SampleOrderOptions for_samples(SampleOrderOptions order, int64_t samples) {
 
 }  // namespace
 
+Microbatch rows_of_slice(const at::Tensor& ids, const at::Tensor& labels, int64_t first_sample) {
+  return causal_microbatch(ids, labels.defined() ? labels : ids,
+                           at::arange(first_sample, first_sample + ids.size(0), at::kLong));
+}
+
 void check_vocabulary(const Batch& batch, int64_t vocab_size) {
-  check_range(batch, batch.ids, "id", false, vocab_size);
-  if (!batch.labels.is_same(batch.ids)) check_range(batch, batch.labels, "label", true, vocab_size);
+  check_range(batch, batch.rows.ids, false, vocab_size);
+  check_range(batch, batch.rows.labels, true, vocab_size);
 }
 
 DatasetSource::DatasetSource(BlockDataset data, SampleOrderOptions order)
@@ -63,16 +67,17 @@ Batch DatasetSource::batch(int64_t step, const BatchSlice& slice) {
   const int64_t length = data_.sequence_length();
   Batch batch;
   batch.global_samples = samples.size();
+  batch.tokens = batch.global_samples * length;
   batch.weight = batch.global_samples * (length - 1);
   batch.epoch = order_.epochs_after(step);
 
   const BatchSlice rows = clipped(slice, batch.global_samples);
   batch.first_sample = rows.first;
   batch.sample_index.assign(samples.begin() + rows.first, samples.begin() + rows.first + rows.count);
-  batch.ids = at::empty({rows.count, length}, at::kLong);
-  auto* out = batch.ids.mutable_data_ptr<int64_t>();
+  const at::Tensor ids = at::empty({rows.count, length}, at::kLong);
+  auto* out = ids.mutable_data_ptr<int64_t>();
   for (int64_t row = 0; row < rows.count; ++row) data_.read(batch.sample_index[row], out + row * length);
-  batch.labels = batch.ids;
+  batch.rows = rows_of_slice(ids, {}, rows.first);
   return batch;
 }
 
@@ -110,12 +115,13 @@ Batch FedSource::batch(int64_t step, const BatchSlice& slice) {
   const Fed& fed = waiting_.front();
   Batch batch;
   batch.global_samples = fed.ids.size(0);
+  batch.tokens = fed.ids.numel();
   batch.weight = counting_labels(fed.labels);
   const BatchSlice rows = clipped(slice, batch.global_samples);
   batch.first_sample = rows.first;
   for (int64_t row = 0; row < rows.count; ++row) batch.sample_index.push_back(rows.first + row);
-  batch.ids = fed.ids.narrow(0, rows.first, rows.count);
-  batch.labels = fed.labels.narrow(0, rows.first, rows.count);
+  batch.rows = rows_of_slice(fed.ids.narrow(0, rows.first, rows.count), fed.labels.narrow(0, rows.first, rows.count),
+                             rows.first);
   return batch;
 }
 

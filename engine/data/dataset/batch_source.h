@@ -8,26 +8,32 @@
 #include <string>
 #include <vector>
 
+#include "core/model/microbatch.h"
 #include "engine/data/dataset/block_dataset.h"
 #include "engine/data/dataset/sample_order.h"
 
 namespace shardline {
 
-// Rows [first, first + count) of the global batch; rows beyond the end of a short batch are omitted.
+// Samples [first, first + count) of the global batch; those beyond the end of a short batch are omitted.
 struct BatchSlice {
   int64_t first = 0;
   int64_t count = 0;
 };
 
 struct Batch {
-  at::Tensor ids;                     // [n, s] int64; n: rows of the slice, 0 if a short batch has none
-  at::Tensor labels;                  // [n, s] int64; for causal LM the ids themselves, shifted inside the model
-  std::vector<int64_t> sample_index;  // [n] indexes in the data set
-  int64_t first_sample = 0;           // place of row 0 in the global batch (the key of its random numbers)
-  int64_t global_samples = 0;         // rows of the whole global batch
-  int64_t weight = 0;                 // label tokens that count in the whole global batch
-  double epoch = 0;                   // epochs completed after this step
+  Microbatch rows;                    // the tokens of the slice's samples, each a segment, in host memory
+  std::vector<int64_t> sample_index;  // [samples of the slice] indexes in the data set
+  int64_t first_sample = 0;           // place of the slice's first sample in the global batch
+  // Of the whole global batch:
+  int64_t global_samples = 0;
+  int64_t tokens = 0;
+  int64_t weight = 0;  // labels that count
+  double epoch = 0;    // epochs completed after this step
 };
+
+// The tokens of a slice whose samples have one length: ids [samples, length] int64, and the labels of the same
+// positions, which are the ids themselves if undefined.
+Microbatch rows_of_slice(const at::Tensor& ids, const at::Tensor& labels, int64_t first_sample);
 
 // Throws DataError unless every id is in the vocabulary and every label is in it or is -100, which does not count. The
 // model's operations rely on this: a rank whose part of the vocabulary lacks an id assumes that another rank has it.
@@ -38,7 +44,7 @@ class BatchSource {
   virtual ~BatchSource() = default;
   // Steps count from 0 over all epochs. Every rank of a replica passes the same slice and gets the same tensors.
   virtual Batch batch(int64_t step, const BatchSlice& slice) = 0;
-  // The rows of the global batch of this step, known before it is read.
+  // The samples of the global batch of this step, known before it is read.
   virtual int64_t samples_in_step(int64_t step) const = 0;
 };
 

@@ -13,10 +13,10 @@ RepeatedBatch::RepeatedBatch(int64_t samples, int64_t length, int64_t vocabulary
 
 Batch RepeatedBatch::batch(int64_t, const BatchSlice& slice) {
   const auto ids = ids_.narrow(0, slice.first, slice.count);
-  return {.ids = ids,
-          .labels = ids,
+  return {.rows = rows_of_slice(ids, {}, slice.first),
           .first_sample = slice.first,
           .global_samples = ids_.size(0),
+          .tokens = ids_.numel(),
           .weight = ids_.size(0) * (ids_.size(1) - 1)};
 }
 

@@ -12,10 +12,10 @@ class OnesSource : public BatchSource {
   int64_t samples_in_step(int64_t) const override { return samples_; }
   Batch batch(int64_t, const BatchSlice& slice) override {
     const auto ids = at::full({slice.count, length_}, 1, at::kLong);
-    return {.ids = ids,
-            .labels = ids,
+    return {.rows = rows_of_slice(ids, {}, slice.first),
             .first_sample = slice.first,
             .global_samples = samples_,
+            .tokens = samples_ * length_,
             .weight = samples_ * (length_ - 1)};
   }
 

@@ -133,14 +133,16 @@ TEST_CASE("dataset source: the slices of all replicas are the global batch") {
   DatasetSource source(BlockDataset(counting_tokens(folder, 40), 4), {.global_batch = 4, .shuffle = false});
   CHECK(source.steps_per_epoch() == 3);
   const Batch whole = source.batch(0, {0, 4});
-  CHECK(whole.ids.sizes() == at::IntArrayRef({4, 4}));
-  CHECK(at::equal(whole.ids, at::arange(1, 17, at::kLong).view({4, 4})));
-  CHECK(at::equal(whole.labels, whole.ids));
+  CHECK(at::equal(whole.rows.ids, at::arange(1, 17, at::kLong)));
+  CHECK(whole.rows.ends == Samples{4, 8, 12, 16});
+  CHECK(at::equal(whole.rows.labels.slice(0, 0, 4), at::tensor({2, 3, 4, -100}, at::kLong)));
+  CHECK(whole.tokens == 4 * 4);
   CHECK(whole.weight == 4 * 3);
   CHECK(whole.epoch == Approx(1.0 / 3));
 
   const Batch half = source.batch(0, {2, 2});
-  CHECK(at::equal(half.ids, whole.ids.slice(0, 2)));
+  CHECK(at::equal(half.rows.ids, whole.rows.ids.slice(0, 8)));
+  CHECK(at::equal(half.rows.segment_samples, at::tensor({2, 3}, at::kLong)));
   CHECK(half.sample_index == Samples{2, 3});
   CHECK(half.first_sample == 2);
   CHECK(half.global_samples == 4);
@@ -158,7 +160,8 @@ TEST_CASE("dataset source: a short batch has smaller and empty slices, and its o
   CHECK(second.weight == 2);
   CHECK(second.epoch == Approx(1.0));
   const Batch third = source.batch(5, {2, 2});
-  CHECK(third.ids.sizes() == at::IntArrayRef({0, 2}));
+  CHECK(third.rows.tokens() == 0);
+  CHECK(third.tokens == 4);
   CHECK(third.weight == 2);
   CHECK(third.epoch == Approx(2.0));
 }
@@ -169,8 +172,8 @@ TEST_CASE("dataset source: steps go on over epochs with another order") {
   const Batch first = source.batch(0, {0, 100});
   const Batch second = source.batch(1, {0, 100});
   CHECK(first.sample_index != second.sample_index);
-  CHECK(at::equal(source.batch(0, {0, 100}).ids, first.ids));  // back again, as after a resume
-  for (int64_t row = 0; row < 100; ++row) CHECK(first.ids[row][0].item<int64_t>() == 1 + 2 * first.sample_index[row]);
+  CHECK(at::equal(source.batch(0, {0, 100}).rows.ids, first.rows.ids));  // back again, as after a resume
+  for (int64_t row = 0; row < 100; ++row) CHECK(first.rows.ids[2 * row].item<int64_t>() == 1 + 2 * first.sample_index[row]);
 }
 
 TEST_CASE("fed source gives what was pushed, step by step") {
@@ -180,11 +183,12 @@ TEST_CASE("fed source gives what was pushed, step by step") {
   source.push(ids);
   source.push(ids.add(10), labels);
   CHECK(source.samples_in_step(0) == 2);
-  CHECK(at::equal(source.batch(0, {1, 1}).ids, ids.slice(0, 1)));
+  CHECK(at::equal(source.batch(0, {1, 1}).rows.ids, ids[1]));
   CHECK(source.batch(0, {0, 2}).weight == 4);
   const Batch second = source.batch(1, {0, 2});
-  CHECK(at::equal(second.ids, ids.add(10)));
-  CHECK(at::equal(second.labels, labels));
+  CHECK(at::equal(second.rows.ids, ids.add(10).view({-1})));
+  CHECK(at::equal(second.rows.labels, at::tensor({-100, 7, -100, -100, -100, -100}, at::kLong)));
+  CHECK(second.tokens == 6);
   CHECK(second.weight == 1);  // the first label of a row is predicted by nothing
   CHECK_THAT(message_of<RunError>([&] { source.batch(2, {0, 1}); }), Contains("step 2"));
   CHECK_THAT(message_of<RunError>([&] { source.batch(0, {0, 1}); }), Contains("step 0"));
