@@ -81,6 +81,7 @@ struct MicrobatchContext {
   double label_smoothing = 0;               // share of a label's probability that all words get in equal parts
   WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
   KvCache* cache = nullptr;                 // of this layer, in generation
+  bool predicts = false;                    // Mode::evaluate returns logits, see Layer
   bool recompute_attention = false;         // the attention core keeps only its input and is recomputed in backward
   LossTerm loss;                            // set by the last layer
 };
@@ -88,9 +89,11 @@ struct MicrobatchContext {
 class Layer {
  public:
   virtual ~Layer() = default;
-  // Runs on this rank's part. In Mode::train the last layer returns the scaled loss, a scalar to run backward from; in
-  // Mode::evaluate it returns nothing and leaves its loss in the context; in Mode::generate it returns the logits of
-  // the last position, [batch, vocabulary], on every T rank.
+  // Runs on this rank's part. In Mode::train the last layer returns the scaled loss, a scalar to run backward from. In
+  // Mode::evaluate it leaves its loss in the context if the microbatch has labels or targets, and returns nothing, or
+  // where context.predicts asks for them the logits of the segments or rows that predict, in their order: [segments,
+  // labels] or [rows, labels]. In Mode::generate it returns the logits of the last position, [batch, vocabulary].
+  // Logits are at least fp32 and whole on every T rank.
   virtual Border forward(const Border& input, MicrobatchContext& context) = 0;
 };
 

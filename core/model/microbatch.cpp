@@ -93,6 +93,8 @@ Microbatch part_of(const Microbatch& whole, const Range& segments) {
                   .places = of_rows(whole.places),
                   .segment_samples = of_segments(whole.segment_samples),
                   .segment_places = of_segments(whole.segment_places),
+                  .types = of_rows(whole.types),
+                  .targets = of_segments(whole.targets),
                   .is_rectangular = whole.is_rectangular,
                   .position_count = whole.position_count};
   for (int64_t i = segments.begin; i < segments.end(); ++i) part.ends.push_back(whole.ends[i] - begin);

@@ -24,10 +24,10 @@ void add_family(const std::string& model_type, Family family) {
   families()[model_type] = std::move(family);
 }
 
-HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides) {
+HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides, const HeadChoice& head) {
   std::string rule = "must name the model family; known:";
   for (const auto& [name, family] : families()) rule += (rule.ends_with(":") ? " " : ", ") + name;
-  HfModel model;
+  HfModel model{.head = head};
   HfConfigReader read(file, overrides);
   std::string type;
   read.text("model_type", type);
@@ -45,10 +45,11 @@ HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& override
 }
 
 ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel,
-                     const SplitChoices& choices, const std::function<void(ModelSpec&)>& adjust) {
+                     const SplitChoices& choices, const std::function<void(ModelSpec&)>& adjust,
+                     const HeadChoice& head) {
   if (!hf_config.is_object())
     throw ConfigError(cat(where, ": a model's config must be an object; got ", hf_config.dump()));
-  const HfModel model = read_hf_model(hf_config, nlohmann::json::object());
+  const HfModel model = read_hf_model(hf_config, nlohmann::json::object(), head);
   if (!model.mistakes.empty()) throw ConfigError(mistakes_text(model.mistakes, where + ": ", ""));
   ModelSpec spec = model.make_spec(sequence_parallel, choices);
   if (adjust) adjust(spec);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/model/model_spec.h"
+#include "models/families/head_choice.h"
 #include "models/files/hf_config_reader.h"
 
 namespace shardline {
@@ -16,6 +17,7 @@ struct HfModel {
   nlohmann::json config;             // contents of a saved model's config.json
   std::set<std::string> only_saved;  // the user's keys that change only that file
   int64_t max_positions = 0;
+  HeadChoice head;                                                                  // with nothing left open
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave the layers' costs unset
 };
 
@@ -40,12 +42,14 @@ void add_family(const std::string& model_type, Family family);
 
 // `file`: the config.json of a directory, or an empty object; `overrides`: a user's keys, which override those of the
 // file; only keys of the family are accepted. An unknown model_type and features that the family does not support are
-// mistakes.
-HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides);
+// mistakes. `head` is the task's choice: what it leaves open, config.json decides. A head that the family does not have
+// is a mistake at "task" (HfConfigMistake::of_task).
+HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides, const HeadChoice& head = {});
 
 // For a config alone; `where` names it in messages. `adjust` changes what costs depend on, before they are determined.
 // Throws ConfigError with all mistakes.
 ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel,
-                     const SplitChoices& choices = {}, const std::function<void(ModelSpec&)>& adjust = nullptr);
+                     const SplitChoices& choices = {}, const std::function<void(ModelSpec&)>& adjust = nullptr,
+                     const HeadChoice& head = {});
 
 }  // namespace shardline

@@ -57,8 +57,11 @@ std::string mistakes_text(const std::vector<HfConfigMistake>& mistakes, const st
   std::string text;
   for (const auto& mistake : mistakes)
     text += (text.empty() ? "" : "\n") +
-            json_mistake(cat(mistake.overridden ? overrides : file, "/", mistake.key), mistake.rule,
-                         mistake.value.is_discarded() ? nullptr : &mistake.value, mistake.advice);
+            json_mistake(cat(mistake.of_task      ? ""
+                             : mistake.overridden ? overrides
+                                                  : file,
+                             "/", mistake.key),
+                         mistake.rule, mistake.value.is_discarded() ? nullptr : &mistake.value, mistake.advice);
   return text;
 }
 

@@ -19,6 +19,7 @@ struct HfConfigMistake {
   std::string rule, advice;
   nlohmann::json value;
   bool overridden = false;  // true: in the user's keys; false: in config.json, or a default
+  bool of_task = false;     // instead: in the job's "task"
 };
 
 // One line for each mistake. `file` and `overrides` name the two objects ("gpt2/config.json: ").

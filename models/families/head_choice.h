@@ -1,0 +1,26 @@
+// Which head a model has. The task chooses it; a family says which ones it has.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+struct HeadChoice {
+  enum class Kind { causal_lm, masked_lm, sequence_classification, token_classification, question_answering };
+  // Of sequence classification: one class of several, each label for itself, or numbers.
+  enum class Problem { single_label, multi_label, regression };
+
+  Kind kind = Kind::causal_lm;
+  int64_t labels = 0;              // outputs of a classification; 0: as config.json says
+  std::optional<Problem> problem;  // unset: as config.json says, else regression for one label and one class for more
+  std::vector<std::string> names;  // of the labels, in order; empty: those of config.json
+  // The share of a masked_lm microbatch's rows that have a label, from which the costs of the head are counted.
+  double labelled_share = 0.15;
+};
+
+// The name of a kind as a config's "task" spells it: "sequence-classification".
+const char* task_name(HeadChoice::Kind kind);
+
+}  // namespace shardline
