@@ -39,9 +39,9 @@ ROOMS = {
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "families"],
-    "engine": ["data/text observe", "config/keys data/tokenizer observe/doctor", "config/rules data/source", "config data/cache", "checkpoint",
+    "engine": ["data/text observe", "config/keys data/tokenizer observe/doctor", "config/rules data/source", "config data/cache", "checkpoint data/examples",
                "run", "plan",
-               "data/dataset plan/report", "train", "generate profile", "commands launch"],
+               "data/dataset plan/report", "train tasks", "generate profile", "commands launch"],
 }
 MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once
 CPP = {".h", ".cpp", ".cu", ".cuh"}

@@ -25,6 +25,7 @@
 #include "engine/run/launcher_news.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/ranks.h"
+#include "engine/tasks/labels.h"
 #include "partitioner/layout/cluster.h"
 
 using namespace shardline;
@@ -43,20 +44,22 @@ struct CommandLine {
   std::string output_dir;
 };
 
-// Reads the config and replaces "auto" by numbers, which are added to the command line's overrides. on_ranks: this
-// process is a rank if mpirun has started it, and then the first rank chooses these numbers for all (completed_config).
+// Reads the config, adds the labels of the data where it leaves them open, and replaces "auto" by numbers, which are
+// added to the command line's overrides. on_ranks: this process is a rank if mpirun has started it, and then the first
+// rank finds labels and numbers for all (completed_config).
 Config load(CommandLine& line, bool on_ranks = false) {
   const auto read = [&] {
     return std::filesystem::is_directory(line.config) ? config_of_directory(line.config, line.overrides)
                                                       : read_config(line.config, line.overrides);
   };
-  const Config config = read();
-  if (on_ranks && is_started_rank(config)) return config;
+  const Config written = read();
+  if (on_ranks && is_started_rank(written)) return written;
+  const Config config = with_labels_of_data(written);
   const auto chosen = settings_between(config, with_chosen_degrees(config, line.plan.assumed));
   if (chosen.empty()) return config;
   line.plan.written = config;
   line.overrides.insert(line.overrides.end(), chosen.begin(), chosen.end());
-  return read();
+  return with_labels_of_data(read());
 }
 
 // The arguments, with the settings that `load` has added to the command line.

@@ -7,21 +7,19 @@
 #include "core/files/regular_file.h"
 
 namespace shardline {
-namespace {
 
-nlohmann::json checked(JsonDocument document) {
+nlohmann::json parse_data_value(std::string_view text, const std::string& file) try {
+  JsonDocument document = parse_json(std::string(text), file);
   if (!document.problems.empty()) throw DataError(document.problems.front());
-  if (!document.value.is_object())
-    throw DataError(cat(document.file, ": must hold a JSON object; got ", document.value.type_name()));
   return std::move(document.value);
-}
-
-}  // namespace
-
-nlohmann::json parse_data_json(std::string_view text, const std::string& file) try {
-  return checked(parse_json(std::string(text), file));
 } catch (const ConfigError& error) {
   throw DataError(error.what());
+}
+
+nlohmann::json parse_data_json(std::string_view text, const std::string& file) {
+  nlohmann::json value = parse_data_value(text, file);
+  if (!value.is_object()) throw DataError(cat(file, ": must hold a JSON object; got ", value.type_name()));
+  return value;
 }
 
 nlohmann::json read_data_json(const std::string& path) {

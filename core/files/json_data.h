@@ -15,6 +15,8 @@ namespace shardline {
 // DataError for anything but a JSON object, for duplicate keys, and for nesting deeper than any such file has; it
 // begins with `file` and the place.
 nlohmann::json parse_data_json(std::string_view text, const std::string& file);
+// Any JSON value; otherwise the same.
+nlohmann::json parse_data_value(std::string_view text, const std::string& file);
 nlohmann::json read_data_json(const std::string& path);
 
 // One value of a file and its place in it. The json must outlive it.

@@ -62,7 +62,7 @@ Microbatch on_device(const Microbatch& host, at::Device device) {
   std::map<const at::TensorImpl*, std::vector<at::Tensor*>> places_of;
   std::vector<at::Tensor> flat;
   for (at::Tensor* tensor : {&moved.ids, &moved.labels, &moved.positions, &moved.samples, &moved.places,
-                             &moved.segment_samples, &moved.segment_places}) {
+                             &moved.segment_samples, &moved.segment_places, &moved.types}) {
     if (!tensor->defined()) continue;
     auto& places = places_of[tensor->unsafeGetTensorImpl()];
     if (places.empty()) flat.push_back(*tensor);
@@ -75,6 +75,7 @@ Microbatch on_device(const Microbatch& host, at::Device device) {
     begin += tensor.numel();
     for (at::Tensor* place : places_of.at(tensor.unsafeGetTensorImpl())) *place = part;
   }
+  if (host.targets.defined()) moved.targets = on_device(host.targets, device);
   return moved;
 }
 

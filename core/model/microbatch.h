@@ -46,7 +46,7 @@ inline constexpr int64_t kInputBytesPerRow = 4 * sizeof(int64_t);
 Microbatch causal_microbatch(const at::Tensor& ids, const at::Tensor& labels = {}, const at::Tensor& samples = {},
                              int64_t first_position = 0);
 
-// The same in memory of this device, in one copy for all of its integers; itself if it is there.
+// The same in memory of this device, in one copy but for the targets; itself if it is there.
 Microbatch on_device(const Microbatch& host, at::Device device);
 
 // The segments of a range, with their rows.

@@ -13,6 +13,7 @@
 #include "engine/plan/layout_search.h"
 #include "engine/plan/tensor_splits.h"
 #include "engine/run/memory_room.h"
+#include "engine/tasks/labels.h"
 #include "pipeline/schedule/files/schedule_file.h"
 #include "pipeline/schedule/pictures/schedule_svg.h"
 
@@ -55,8 +56,8 @@ Config completed_config(const Config& written, Communicator& world) {
   require_equal(world, "config", resolved(written).dump());
   const bool first = world.rank() == 0;
   Config config = written;
-  if (leaves_degrees_open(written)) {
-    const std::string chosen = first ? resolved(with_chosen_degrees(written)).dump() : "";
+  if (leaves_degrees_open(written) || leaves_labels_open(written)) {
+    const std::string chosen = first ? resolved(with_chosen_degrees(with_labels_of_data(written))).dump() : "";
     config = parse_config(broadcast_string(world, chosen, 0), "the config of the first rank");
   }
   if (first) check_world(config, world);  // its host knows the allocation

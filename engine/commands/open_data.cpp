@@ -30,21 +30,29 @@ bool has_tokenizer(const std::string& directory) {
   return std::filesystem::exists(directory + "/tokenizer.json") || std::filesystem::exists(directory + "/vocab.json");
 }
 
+// Throws ConfigError if a tokenizer has ids that the model does not have.
+void check_ids_of(const Tokenizer& tokenizer, const Config& config, const ModelSpec& spec) {
+  if (tokenizer.vocab_size() > spec.vocab_size)
+    throw ConfigError(cat("/data/tokenizer: ", tokenizer_source(config), " has ids up to ", tokenizer.vocab_size() - 1,
+                          ", but the model's vocab_size is ", spec.vocab_size,
+                          "; set model.config.vocab_size to at least ", tokenizer.vocab_size()));
+}
+
+int tokenizing_threads() {
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
 // All options but the paths. Throws ConfigError if the tokenizer does not fit the model.
 TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec) {
-  const int threads = std::max(1u, std::thread::hardware_concurrency());
   TokenDataOptions options{.format = config.data.format,
                            .text_column = config.data.text_column,
                            .vocab_size = spec.vocab_size,
                            .cache_folder = cache_folder(config),
-                           .threads = threads};
+                           .threads = tokenizing_threads()};
   // Token ids need no tokenizer; if text has none, the data reader reports it.
   const auto tokenizer = tokenizer_source(config);
   if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = open_tokenizer(config);
-  if (options.tokenizer && options.tokenizer->vocab_size() > spec.vocab_size)
-    throw ConfigError(cat("/data/tokenizer: ", tokenizer_source(config), " has ids up to ",
-                          options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ", spec.vocab_size,
-                          "; set model.config.vocab_size to at least ", options.tokenizer->vocab_size()));
+  if (options.tokenizer) check_ids_of(*options.tokenizer, config, spec);
   return options;
 }
 
@@ -100,32 +108,46 @@ std::optional<int64_t> blocks_of(const Config& config, const TokenDataOptions& o
   }
 }
 
-// Creates the cache, and returns its path on this rank's host.
-std::filesystem::path prepare_on_each_host(TokenDataOptions options, RankContext& context, Progress& progress) {
+// Creates a cache with `prepare`, which reports its progress, and returns its path on this rank's host.
+using ReportBytes = std::function<void(int64_t done, int64_t total)>;
+std::filesystem::path prepare_on_each_host(const std::function<std::filesystem::path(const ReportBytes&)>& prepare,
+                                           RankContext& context, Progress& progress) {
   const size_t rank = context.world->rank();
   const size_t maker = context.host_of.empty() ? 0 : context.host_of[rank];
   LongWork work(*context.world, "token cache", [&](int64_t done, int64_t total) {
     if (context.out) progress.update(done, total, total > 0 ? "reading text" : "waiting for another job's token cache");
   });
   std::string path;
-  if (rank == maker) {
-    options.progress = [&](int64_t done, int64_t total) { work.report(done, total); };
-    path = prepare_token_cache(options).string();
-  }
+  if (rank == maker) path = prepare([&](int64_t done, int64_t total) { work.report(done, total); }).string();
   work.finish();
   return gather_strings(*context.world, path)[maker];
 }
 
-}  // namespace
+// The tokenizer of a task with labels. Throws ConfigError if there is none or if it does not fit the model.
+TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec) {
+  TokenizerPtr tokenizer = require_tokenizer(config);
+  check_ids_of(*tokenizer, config, spec);
+  return tokenizer;
+}
 
-void check_token_data(const Config& config, const PlannedModel& planned, bool must_be_there) {
+// Checks the first row of each of these files.
+void check_rows(const Config& config, const LabelledTask& task, const std::vector<std::string>& paths) {
+  for (const auto& path : paths) {
+    if (!is_data_file(path)) continue;
+    for (const DataFile& file : find_data_files({path}, config.data.format))
+      if (DataRow row; open_rows(file)->next(row)) task.encode(row);
+  }
+}
+
+void check_examples(const Config& config, const PlannedModel& planned) {
+  const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
+  check_rows(config, *task, config.data.train);
+  check_rows(config, *task, config.data.validation);
+}
+
+void check_blocks(const Config& config, const PlannedModel& planned, bool must_be_there) {
   const auto options = token_data_options(config, planned.model.spec);
   const DataOptions& data = config.data;
-  if (data.train.empty()) throw ConfigError("/data/train: no data to train on; name a file or a list of files");
-  if (must_be_there) {
-    require_files("train", data.train);
-    require_files("validation", data.validation);
-  }
   auto blocks = blocks_of(config, options, data.train, must_be_there);
   if (!data.validation.empty()) blocks_of(config, options, data.validation, must_be_there);
   if (blocks && data.validation.empty() && data.validation_split_percentage > 0)
@@ -137,11 +159,49 @@ void check_token_data(const Config& config, const PlannedModel& planned, bool mu
   count_steps(config, order.batches_per_epoch());
 }
 
+// A part of the data for training and one for validation.
+template <class Part>
+struct Parts {
+  std::optional<Part> train, validation;
+};
+
+// read: makes a part of files; split: {train, validation} of one; first: its first samples.
+template <class Part, class Read, class Split, class First>
+Parts<Part> read_parts(const DataOptions& data, bool with_train, const Read& read, const Split& split,
+                       const First& first) {
+  Parts<Part> parts;
+  const bool splits = data.validation.empty() && data.validation_split_percentage > 0;
+  if (with_train || splits) parts.train = read(data.train);
+  if (splits) std::tie(parts.train, parts.validation) = split(*parts.train, data.validation_split_percentage);
+  if (!data.validation.empty()) parts.validation = read(data.validation);
+  if (parts.train && data.max_train_samples) parts.train = first(*parts.train, *data.max_train_samples);
+  if (parts.validation && data.max_eval_samples) parts.validation = first(*parts.validation, *data.max_eval_samples);
+  if (!with_train) parts.train.reset();
+  return parts;
+}
+
+}  // namespace
+
+void check_data(const Config& config, const PlannedModel& planned, bool must_be_there) {
+  const DataOptions& data = config.data;
+  if (data.train.empty()) throw ConfigError("/data/train: no data to train on; name a file or a list of files");
+  if (must_be_there) {
+    require_files("train", data.train);
+    require_files("validation", data.validation);
+  }
+  if (config.task == Task::causal_lm)
+    check_blocks(config, planned, must_be_there);
+  else
+    check_examples(config, planned);
+}
+
 void check_validation_data(const Config& config, const PlannedModel& planned) {
-  const auto options = token_data_options(config, planned.model.spec);
   const bool own_files = !config.data.validation.empty();
-  require_files(own_files ? "validation" : "train", own_files ? config.data.validation : config.data.train);
-  const auto blocks = blocks_of(config, options, own_files ? config.data.validation : config.data.train, true);
+  const auto& paths = own_files ? config.data.validation : config.data.train;
+  require_files(own_files ? "validation" : "train", paths);
+  if (config.task != Task::causal_lm) return check_examples(config, planned);
+  const auto options = token_data_options(config, planned.model.spec);
+  const auto blocks = blocks_of(config, options, paths, true);
   if (blocks && !own_files) count_validation_blocks(*blocks, config.data.validation_split_percentage);
 }
 
@@ -158,40 +218,86 @@ int64_t count_steps(const Config& config, int64_t steps_per_epoch) {
   return steps;
 }
 
-TokenData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
+namespace {
+
+JobData open_blocks(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                     bool with_train) {
   TokenDataOptions options = token_data_options(config, model.spec);
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
-
   std::string digest;
-  const auto blocks = [&](const std::vector<std::string>& paths) {
-    options.paths = paths;
-    const auto cache = open_token_cache(prepare_on_each_host(options, context, progress));
-    digest += cache->digest();
-    try {
-      return BlockDataset(cache, config.data.sequence_length);
-    } catch (const DataError& error) {
-      throw about_files(paths, error);
-    }
-  };
-  const auto source = [&](const BlockDataset& data, bool train) {
-    return std::make_unique<DatasetSource>(data, sample_order(config, layout, data.size(), train));
-  };
-
-  std::optional<BlockDataset> train, validation;
-  const bool split = config.data.validation.empty() && config.data.validation_split_percentage > 0;
-  if (with_train || split) train = blocks(config.data.train);
-  if (split) std::tie(train, validation) = train->split_validation(config.data.validation_split_percentage);
-  if (!config.data.validation.empty()) validation = blocks(config.data.validation);
-  if (train && config.data.max_train_samples) train = train->first(*config.data.max_train_samples);
-  if (validation && config.data.max_eval_samples) validation = validation->first(*config.data.max_eval_samples);
+  const auto parts = read_parts<BlockDataset>(
+      config.data, with_train,
+      [&](const std::vector<std::string>& paths) {
+        options.paths = paths;
+        const auto prepare = [&](const ReportBytes& report) {
+          options.progress = report;
+          return prepare_token_cache(options);
+        };
+        const auto cache = open_token_cache(prepare_on_each_host(prepare, context, progress));
+        digest += cache->digest();
+        try {
+          return BlockDataset(cache, config.data.sequence_length);
+        } catch (const DataError& error) {
+          throw about_files(paths, error);
+        }
+      },
+      [](const BlockDataset& all, double percentage) { return all.split_validation(percentage); },
+      [](const BlockDataset& all, int64_t count) { return all.first(count); });
   progress.finish();
-
-  TokenData data;
-  if (train && with_train) data.train = source(*train, true);
-  if (validation) data.validation = source(*validation, false);
+  const auto source = [&](const std::optional<BlockDataset>& data, bool train) {
+    return data ? std::make_unique<DatasetSource>(*data, sample_order(config, layout, data->size(), train)) : nullptr;
+  };
+  JobData data{.train = source(parts.train, true), .validation = source(parts.validation, false)};
   require_equal(*context.world, "data", digest);
   return data;
+}
+
+JobData open_examples(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
+                      bool with_train) {
+  JobData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec))};
+  Progress progress(context.out ? *context.out : std::cerr, context.console, {});
+  std::string digest;
+  const auto parts = read_parts<ExampleRange>(
+      config.data, with_train,
+      [&](const std::vector<std::string>& paths) {
+        const auto prepare = [&](const ReportBytes& report) {
+          return prepare_examples({.paths = paths,
+                                   .format = config.data.format,
+                                   .shape = data.task->shape(),
+                                   .encode = [&](const DataRow& row) { return data.task->encode(row); },
+                                   .settings = data.task->settings(),
+                                   .cache_folder = cache_folder(config),
+                                   .threads = tokenizing_threads(),
+                                   .progress = report});
+        };
+        const auto set = std::make_shared<const ExampleSet>(prepare_on_each_host(prepare, context, progress));
+        digest += set->digest();
+        return ExampleRange{set, 0, set->size()};
+      },
+      [](const ExampleRange& all, double percentage) {
+        const int64_t held_out = count_validation_blocks(all.count, percentage);
+        return std::pair(ExampleRange{all.set, held_out, all.count - held_out}, ExampleRange{all.set, 0, held_out});
+      },
+      [](const ExampleRange& all, int64_t count) {
+        return ExampleRange{all.set, all.first, std::min(all.count, count)};
+      });
+  progress.finish();
+  const auto source = [&](const std::optional<ExampleRange>& range, bool train) {
+    return range ? std::make_unique<ExampleSource>(*range, sample_order(config, layout, range->count, train)) : nullptr;
+  };
+  data.train = source(parts.train, true);
+  data.validation = source(parts.validation, false);
+  data.validation_examples = parts.validation;
+  require_equal(*context.world, "data", digest);
+  return data;
+}
+
+}  // namespace
+
+JobData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
+                  bool with_train) {
+  return config.task == Task::causal_lm ? open_blocks(config, model, layout, context, with_train)
+                                        : open_examples(config, model, layout, context, with_train);
 }
 
 }  // namespace shardline

@@ -2,30 +2,35 @@
 // which the ranks of a host share.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/commands/job_parts.h"
 #include "engine/config/keys/options.h"
 #include "engine/data/dataset/batch_source.h"
 #include "engine/run/ranks.h"
+#include "engine/tasks/task.h"
 
 namespace shardline {
 
 // Checks the tokenizer, the data files and, if the files have token ids, the length of the run, without reading any
-// text. Throws ConfigError or DataError. must_be_there: a missing file is an error, too.
-void check_token_data(const Config& config, const PlannedModel& planned, bool must_be_there);
+// text but the first row of a table. Throws ConfigError or DataError. must_be_there: a missing file is an error, too.
+void check_data(const Config& config, const PlannedModel& planned, bool must_be_there);
 // The same for the validation data alone.
 void check_validation_data(const Config& config, const PlannedModel& planned);
 
 // Steps of the run. Throws ConfigError if the learning-rate schedule does not fit into them.
 int64_t count_steps(const Config& config, int64_t steps_per_epoch);
 
-struct TokenData {
-  std::unique_ptr<DatasetSource> train, validation;  // null if the job has no such data
+struct JobData {
+  std::unique_ptr<EpochSource> train, validation;  // null if the job has no such data
+  // Of tasks with labels: what the metrics of the validation data are computed from.
+  std::unique_ptr<LabelledTask> task;
+  std::optional<ExampleRange> validation_examples;
 };
-// Collective over the world: the first rank of each host creates the token caches, which may take long, and the others
-// open them.
-TokenData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
-                    bool with_train);
+// Collective over the world: the first rank of each host creates the caches, which may take long, and the others open
+// them.
+JobData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
+                  bool with_train);
 
 }  // namespace shardline

@@ -37,8 +37,8 @@ struct RunCheckpointsParts {
   RankContext& context;
   const Stores& stores;  // of the directory of checkpoints
   Trainer& trainer;
-  const DatasetSource& data;
-  const DatasetSource* validation;  // null: none
+  const EpochSource& data;
+  const EpochSource* validation;  // null: none
   RunSteps run;
   std::string resolved_config;  // text of config.resolved.json
 };

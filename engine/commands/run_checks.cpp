@@ -73,7 +73,7 @@ void check_run(const Config& config, const PlannedModel& planned, RunMoment mome
   }
   findings.check([&] { check_optimizer(machine); });
   findings.check([&] { check_memory_cap(config, planned.plan, has_accelerators(machine)); });
-  findings.check([&] { check_token_data(config, planned, starting); });
+  findings.check([&] { check_data(config, planned, starting); });
   findings.throw_all();
 }
 

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "core/plain_text.h"
+#include "engine/commands/evaluation.h"
 #include "engine/commands/job.h"
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
@@ -68,25 +69,18 @@ std::string device_row(const Config& config, const RankContext& context) {
 }
 
 // weights: where they come from.
-std::string settings_text(const Config& config, const ModelSource& model, const TokenData& data, int64_t steps,
+std::string settings_text(const Config& config, const ModelSource& model, const JobData& data, int64_t steps,
                           const std::string& weights, const RankContext& context) {
   const auto& t = config.training;
-  const auto size = [&](const BlockDataset& blocks) {
-    return cat(blocks.size(), " blocks of ", config.data.sequence_length, " tokens, ");
-  };
-  const auto left_over = [](const BlockDataset& blocks) { return cat(blocks.dropped_tokens(), " tokens left over"); };
   std::vector<TableRow> rows = {
       {"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ", weights)},
       {"device", device_row(config, context)},
-      {"data", cat(size(data.train->data()), data.train->steps_per_epoch(), " steps an epoch, ",
-                   left_over(data.train->data()))},
+      {"data", cat(data.train->describe(), ", ", data.train->steps_per_epoch(), " steps an epoch")},
       {"steps", cat(steps, ", ", word_of(t.optim), ", ", word_of(t.lr_scheduler_type), " from ", t.learning_rate,
                     ", weight decay ", t.weight_decay, ", clip ", t.max_grad_norm,
                     t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
       {"output", config.output_dir}};
-  if (data.validation)
-    rows.insert(rows.begin() + 3,
-                {"validation", cat(size(data.validation->data()), left_over(data.validation->data()))});
+  if (data.validation) rows.insert(rows.begin() + 3, {"validation", data.validation->describe()});
   return table({}, rows);
 }
 
@@ -136,11 +130,6 @@ void require_validation(const Config& config) {
 
 }  // namespace
 
-EvaluationMetrics evaluation_metrics(const LossTerm& loss, int64_t step, double epoch) {
-  const double mean = loss.sum / loss.weight;
-  return {.step = step, .epoch = epoch, .values = {{"eval_loss", mean}, {"eval_perplexity", std::exp(mean)}}};
-}
-
 void check_train(const Config& config) {
   const auto planned = plan_model(config, configured_world_size(config));
   check_resume(config);
@@ -188,7 +177,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   const auto resumed = point && point->is_own ? std::optional(point->state.step) : std::nullopt;
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context, parts.plan.layout.mesh());
-  TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
+  JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
 
   std::optional<Forecast> forecast;
@@ -243,9 +232,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
 
   const int64_t first = checkpoints.first_step();
   double epoch = point ? point->state.epoch : 0;
-  const auto evaluated = [&](int64_t step) {
-    return evaluation_metrics(trainer.evaluate(*data.validation, data.validation->steps_per_epoch()), step, epoch);
-  };
+  const auto evaluated = [&](int64_t step) { return evaluate(trainer, data, *context.world, step, epoch).metrics; };
   std::optional<EvaluationMetrics> at_start;
   if (data.validation && config.training.eval_on_start && first == 1) at_start = evaluated(0);
 
@@ -304,8 +291,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   }
   records.open(config);
   StepTimelines timelines(config, parts.plan, context, records);
-  const auto evaluate = [&](int64_t step) {
-    const auto metrics = evaluated(step);
+  const auto record_evaluation = [&](const EvaluationMetrics& metrics) {
     records.evaluation(metrics);
     checkpoints.observe(metrics);
   };
@@ -313,10 +299,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   const auto is_evaluated = [&](int64_t step) {
     return data.validation && evaluates_after(config.training, step, run);
   };
-  if (at_start) {
-    records.evaluation(*at_start);
-    checkpoints.observe(*at_start);
-  }
+  if (at_start) record_evaluation(*at_start);
   if (context.first()) tell_launcher(News::trains);
   for (int64_t step = first; step <= steps; ++step) {
     timelines.begin(step);
@@ -327,7 +310,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     records.step(metrics);
     checkpoints.observe(metrics);
     if (step == steps) break;
-    if (is_evaluated(step)) evaluate(step);
+    if (is_evaluated(step)) record_evaluation(evaluated(step));
     checkpoints.save_if_due(is_evaluated(step));
     if (auto stopped = end_if_asked(step)) return stopped;
   }
@@ -342,7 +325,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   std::string model = config.training.load_best_model_at_end ? "the model of the last step" : "the model";
   try {
     if (context.first()) remove_previous_model(config);
-    if (is_evaluated(steps) && first <= steps) evaluate(steps);
+    if (is_evaluated(steps) && first <= steps) record_evaluation(evaluated(steps));
     if (first <= steps) checkpoints.save_if_due(is_evaluated(steps));
     checkpoints.finish();
     if (config.training.load_best_model_at_end) {
@@ -401,18 +384,20 @@ void evaluate_job(const Config& written, RankContext& context) {
   require_validation(written);
   const Config config = completed_config(in_evaluation_precision(written), *context.world);
   JobParts parts = make_parts(config, context);
-  TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
-  LossTerm loss;
+  JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
+  Evaluation evaluation;
   explain_memory(parts, context, /*trains=*/false, [&] {
     Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
     load_parameters(config, parts, trainer.parameters());
-    loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
+    evaluation = evaluate(trainer, data, *context.world, 0, 0);
   });
   if (!context.out) return;
-  nlohmann::json result = {{"eval_samples", data.validation->data().size()},
-                           {"eval_tokens", loss.weight},
-                           {"eval_dropped_tokens", data.validation->data().dropped_tokens()}};
-  for (const auto& [name, value] : evaluation_metrics(loss, 0, 0).values) result[name] = value;
+  nlohmann::json result = {{"eval_samples", data.validation->samples()}};
+  if (!data.task) {
+    result["eval_tokens"] = evaluation.loss.weight;
+    result["eval_dropped_tokens"] = data.validation->dropped_tokens();
+  }
+  for (const auto& [name, value] : evaluation.metrics.values) result[name] = value;
   *context.out << result.dump() << '\n';
 }
 

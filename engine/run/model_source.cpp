@@ -7,6 +7,7 @@
 #include "core/model/parameter_init.h"
 #include "core/model/parameter_patterns.h"
 #include "engine/config/keys/tensor_rules.h"
+#include "engine/config/rules/model_rules.h"
 #include "models/families/families.h"
 
 namespace shardline {
@@ -27,7 +28,7 @@ std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
 
 // Why the files' weights do not match the model of the directory's config with `overrides`; empty if they do.
 std::string difference(const Config& config, const HfDirectory& directory, const nlohmann::json& overrides) {
-  const HfModel model = read_hf_model(directory.config(), overrides);
+  const HfModel model = read_hf_model(directory.config(), overrides, head_choice(config.task));
   if (!model.mistakes.empty()) return "";  // such a key needs others to be set with it
   try {
     directory.check_names(make_spec(config, model.config));
@@ -84,21 +85,23 @@ ModelSource open_model(const Config& config) {
   const ModelOptions& options = config.model;
   ModelSource source;
   if (!options.path.empty()) source.directory = open_directory(options.path);
-  const HfModel model =
-      read_hf_model(source.directory ? source.directory->config() : nlohmann::json::object(), options.config);
+  const HfModel model = read_hf_model(source.directory ? source.directory->config() : nlohmann::json::object(),
+                                      options.config, head_choice(config.task));
   if (!model.mistakes.empty())
     throw ConfigError(mistakes_text(model.mistakes, options.path + "/config.json: ", "/model/config"));
   source.hf_config = model.config;
+  source.head = model.head;
   source.spec = make_spec(config, source.hf_config);
   if (source.directory && options.pretrained()) check_weights(config, *source.directory, source.spec);
   return source;
 }
 
 ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits) {
-  return model_spec(hf_config, "the model", config.smp.sequence_parallel(), splits, [&](ModelSpec& spec) {
+  const auto adjust = [&](ModelSpec& spec) {
     exclude_from_decay(config.training.no_decay_patterns, spec, "/training/no_decay_patterns");
     freeze_others(config.training.trainable, spec, "/training/trainable");
-  });
+  };
+  return model_spec(hf_config, "the model", config.smp.sequence_parallel(), splits, adjust, head_choice(config.task));
 }
 
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,

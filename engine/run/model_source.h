@@ -7,6 +7,7 @@
 #include "core/comm/long_work.h"
 #include "core/model/model_spec.h"
 #include "engine/config/keys/options.h"
+#include "models/families/head_choice.h"
 #include "models/files/hf_directory.h"
 #include "optim/flat/stage_parameters.h"
 
@@ -14,6 +15,7 @@ namespace shardline {
 
 struct ModelSource {
   nlohmann::json hf_config;  // the contents of the saved config.json
+  HeadChoice head;           // with nothing left open
   ModelSpec spec;
   std::shared_ptr<const HfDirectory> directory;  // null: the model is made from a config alone
 };

@@ -1,7 +1,7 @@
 #include "engine/train/trainer.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
@@ -96,10 +96,7 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
   check_vocabulary(batch, stage_.spec->vocab_size);
   const Microbatch whole = on_device(batch.rows, stage_.activations.device());
   for (int i = 0; i < count; ++i) microbatches.push_back(part_of(whole, split_range(mine.length, count, i)));
-  return {.samples = batch.global_samples,
-          .tokens = batch.tokens,
-          .weight = batch.weight,
-          .epoch = batch.epoch};
+  return {.samples = batch.global_samples, .tokens = batch.tokens, .weight = batch.weight, .epoch = batch.epoch};
 }
 
 // The stage of the last chunk has the loss terms, equal on its T ranks. They are summed over microbatches and replicas,
@@ -226,21 +223,49 @@ std::vector<RankMemory> Trainer::gather_memory() {
   return memory;
 }
 
-LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
+LossTerm Trainer::evaluate(BatchSource& data, int64_t steps, const UseLogits& use) {
   LossTerm total;
   int64_t samples = 0;
   for (int64_t step = 0; step < steps; ++step) {
     std::vector<Microbatch> microbatches;
     samples += read_microbatches(data, step, plan_.forward.microbatches, microbatches).samples;
-    const double smoothing = config_.training.label_smoothing_factor;
-    const LossTerm loss =
-        total_loss(executor_.run(plan_.forward, microbatches, {.mode = Mode::evaluate, .label_smoothing = smoothing}));
+    const RunResult run = executor_.run(plan_.forward, microbatches,
+                                        {.mode = Mode::evaluate,
+                                         .label_smoothing = config_.training.label_smoothing_factor,
+                                         .predicts = use != nullptr});
+    const LossTerm loss = total_loss(run);
     total.sum += loss.sum;
     total.weight += loss.weight;
+    if (use) use(gather_logits(run));
   }
-  if (total.weight == 0)
+  if (total.weight == 0 && !use)
     throw DataError(cat("evaluation: the ", samples, " samples have no token to predict: all labels are ignored"));
   return total;
+}
+
+// The first T rank of each replica's last stage has the logits of the replica's samples, which follow those of the
+// replicas before it.
+at::Tensor Trainer::gather_logits(const RunResult& run) {
+  const int last = plan_.train.stage_of_chunk.back();
+  std::vector<at::Tensor> parts;
+  for (int d = 0; d < groups_.mesh.d(); ++d) {
+    const int root = groups_.mesh.rank({.d = d, .p = last, .t = 0});
+    at::Tensor mine, sizes = at::zeros({2}, at::kLong);
+    if (groups_.world->rank() == root) {
+      std::vector<at::Tensor> outputs;
+      for (const auto& output : run.outputs)
+        if (output.defined()) outputs.push_back(on_host(output, "logits of an evaluation").to(at::kDouble));
+      mine = outputs.empty() ? at::zeros({0, 0}, at::kDouble) : at::cat(outputs).contiguous();
+      sizes.copy_(at::tensor(mine.sizes(), at::kLong));
+    }
+    groups_.world->broadcast(sizes, root, {.what = "number of logits"})->wait();
+    const int64_t rows = sizes[0].item<int64_t>();
+    if (rows == 0) continue;
+    if (!mine.defined()) mine = at::empty({rows, sizes[1].item<int64_t>()}, at::kDouble);
+    groups_.world->broadcast(mine, root, {.what = "logits"})->wait();
+    parts.push_back(mine);
+  }
+  return parts.empty() ? at::zeros({0, 0}, at::kDouble) : at::cat(parts);
 }
 
 at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {

@@ -48,8 +48,10 @@ class Trainer {
   // The begin and end of the last train_step, the instructions of this rank in it, and the peak of its activations.
   StepRecords last_step();
   // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. Throws DataError if
-  // they have no token to predict.
-  LossTerm evaluate(BatchSource& data, int64_t steps);
+  // they have no label. `use`, if set, gets on every rank what the model predicts for each global batch: the logits of
+  // its samples or rows in their order, in host memory (see Layer); batches may then be without labels.
+  using UseLogits = std::function<void(const at::Tensor& logits)>;
+  LossTerm evaluate(BatchSource& data, int64_t steps, const UseLogits& use = {});
   // Logits of the last position of ids [batch, length] in host memory, whose first column is at `first_position`:
   // [batch, vocabulary] on every rank of the replica, on its device. `caches`: by layer of the model, or empty.
   // Collective over the replica.
@@ -67,6 +69,7 @@ class Trainer {
   BatchTotals read_microbatches(BatchSource& data, int64_t step, int count,
                                 std::vector<Microbatch>& microbatches) const;
   LossTerm total_loss(const RunResult& run);
+  at::Tensor gather_logits(const RunResult& run);
   double seconds_now() const;
   void take_records();
   RankMemory memory_of_rank() const;

@@ -15,7 +15,7 @@
 
 namespace shardline {
 
-enum class Task { causal_lm };
+enum class Task { causal_lm, sequence_classification };
 enum class ModelInit { pretrained, random };
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
 enum class Tracker { tensorboard, none };                                   // where metrics are written, too
@@ -40,7 +40,8 @@ template <class Choice>
 inline constexpr std::array<ChoiceWord<Choice>, 0> kWords = {};
 
 template <>
-inline constexpr auto kWords<Task> = std::to_array<ChoiceWord<Task>>({{Task::causal_lm, "causal-lm"}});
+inline constexpr auto kWords<Task> = std::to_array<ChoiceWord<Task>>(
+    {{Task::causal_lm, "causal-lm"}, {Task::sequence_classification, "sequence-classification"}});
 template <>
 inline constexpr auto kWords<ModelInit> = std::to_array<ChoiceWord<ModelInit>>({{ModelInit::pretrained, "pretrained"},
                                                                                 {ModelInit::random, "random"}});
@@ -48,6 +49,9 @@ template <>
 inline constexpr auto kWords<DataFormat> = std::to_array<ChoiceWord<DataFormat>>({{DataFormat::automatic, "auto"},
                                                                                   {DataFormat::text, "text"},
                                                                                   {DataFormat::jsonl, "jsonl"},
+                                                                                  {DataFormat::json, "json"},
+                                                                                  {DataFormat::csv, "csv"},
+                                                                                  {DataFormat::tsv, "tsv"},
                                                                                   {DataFormat::tokens, "tokens"}});
 template <>
 inline constexpr auto kWords<RateSchedule> =

@@ -40,10 +40,10 @@ std::vector<Key> top_level_keys() {
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
       top_level("task", &Config::task,
-                json_choice(words_of<Task>(
-                    {"masked-lm", "sequence-classification", "token-classification", "question-answering"},
-                    "only \"causal-lm\" is implemented")),
-                "What the model is trained for."),
+                json_choice(words_of<Task>({"masked-lm", "token-classification", "question-answering"},
+                                           "this task is not implemented yet")),
+                "What the model is trained for: `causal-lm` predicts the next token of blocks of text, "
+                "`sequence-classification` the label of a text or of a pair of texts."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
       not_yet("predict", nullptr, "Options of `shardline predict`.", command),
@@ -82,12 +82,18 @@ std::vector<Key> data_keys() {
       honoured("train", data, &Data::train, json_texts(), "Training files, relative to the current directory."),
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),
       no_effect("test", or_null(json_texts()), nullptr, "for `shardline predict`, which is not implemented yet"),
-      honoured("format", data, &Data::format,
-               json_choice(words_of<DataFormat>({"csv", "tsv"}, "tables are not supported yet: convert them to jsonl")),
-               "`auto` chooses by file extension; `tokens` are token ids and need no tokenizer."),
-      honoured("text_column", data, &Data::text_column, json_text(), "Key of the text in each line of a jsonl file."),
-      not_yet("label_column", nullptr, "Column of the label.",
-              "tasks with labels are not implemented yet: leave it out"),
+      honoured(
+          "format", data, &Data::format, json_choice(words_of<DataFormat>()),
+          "`auto` chooses by file extension. `text`: each file is one document. `jsonl`, `json`, `csv` and `tsv` have "
+          "rows with named columns: one JSON object per line, an array of objects, or a first line with names. "
+          "`tokens` are token ids and need no tokenizer."),
+      honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
+      honoured("text_pair_column", data, &Data::text_pair_column, or_null(json_text()),
+               "`sequence-classification`: column of the second text, for pairs of texts."),
+      honoured("label_column", data, &Data::label_column, json_text(),
+               "Column of the label in tasks with labels: a name or a number of a label, a number with a decimal point "
+               "for a regression, a list for several labels of one text. Labels are found in the training data unless "
+               "the model's config has `id2label`."),
       honoured(
           "tokenizer", data, &Data::tokenizer, json_text(),
           "Directory, tokenizer.json or `bytes` (each byte is a token); unset: the tokenizer in model.path. Token ids "

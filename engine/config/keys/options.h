@@ -30,7 +30,9 @@ struct DataOptions {
   std::vector<std::string> train;       // files, relative to the current directory
   std::vector<std::string> validation;  // files
   DataFormat format = DataFormat::automatic;
-  std::string text_column = "text";               // key of the text in a line of jsonl
+  std::string text_column = "text";               // of files with columns
+  std::optional<std::string> text_pair_column;    // of the second text of a pair; unset: samples have one text
+  std::string label_column = "label";             // of tasks with labels
   std::string tokenizer;                          // directory, tokenizer.json or "bytes"; empty: that of model.path
   int sequence_length = 1024;                     // tokens per sample
   bool shuffle = true;                            // false: samples in file order
@@ -82,7 +84,7 @@ struct TrainingOptions {
   bool resume_with_changes = false;           // continue although settings of the curve differ
   bool load_best_model_at_end = false;
   std::optional<std::string> metric_for_best_model;  // unset: the loss
-  std::optional<bool> greater_is_better;             // unset: false for the metrics that exist
+  std::optional<bool> greater_is_better;             // unset: see larger_is_better()
   std::optional<int> max_run_seconds;                // after which a run stops and saves; unset: none
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // unset: seed

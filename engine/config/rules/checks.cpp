@@ -75,10 +75,12 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
 }
 
 void check_model_config(const Config& config, const Complaint& complain) {
-  const auto model = described_model(config.model);
+  const auto model = described_model(config.model, head_choice(config.task));
   if (!model) return;
-  for (const auto& mistake : model->mistakes)  // those of config.json are in another file
+  for (const auto& mistake : model->mistakes) {  // those of config.json are in another file
+    if (mistake.of_task) complain(mistake.key, mistake.rule, mistake.advice);
     if (mistake.overridden) complain("model.config." + mistake.key, mistake.rule, mistake.advice);
+  }
   if (model->mistakes.empty() && config.data.sequence_length > model->max_positions)
     complain("data.sequence_length",
              cat("must be at most the model's n_positions (", model->max_positions, ')',

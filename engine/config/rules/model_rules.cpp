@@ -6,7 +6,18 @@
 
 namespace shardline {
 
-std::optional<HfModel> described_model(const ModelOptions& options) {
+HeadChoice head_choice(Task task) {
+  using Kind = HeadChoice::Kind;
+  switch (task) {
+    case Task::causal_lm:
+      return {.kind = Kind::causal_lm};
+    case Task::sequence_classification:
+      return {.kind = Kind::sequence_classification};
+  }
+  SL_ASSERT(false, "no such task");
+}
+
+std::optional<HfModel> described_model(const ModelOptions& options, const HeadChoice& head) {
   if (options.path.empty() && options.config.empty()) return {};
   nlohmann::json file = nlohmann::json::object();
   if (!options.path.empty()) {
@@ -17,7 +28,7 @@ std::optional<HfModel> described_model(const ModelOptions& options) {
     }
     if (!file.is_object()) return {};
   }
-  return read_hf_model(file, options.config);
+  return read_hf_model(file, options.config, head);
 }
 
 }  // namespace shardline

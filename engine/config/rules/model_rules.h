@@ -7,8 +7,11 @@
 
 namespace shardline {
 
+// The head that the task needs; its labels are those of the model's config.
+HeadChoice head_choice(Task task);
+
 // Reads model.config and the config.json of model.path. Unset if there is neither, or if that file cannot be read,
 // which is reported when the model is opened.
-std::optional<HfModel> described_model(const ModelOptions& options);
+std::optional<HfModel> described_model(const ModelOptions& options, const HeadChoice& head);
 
 }  // namespace shardline

@@ -47,8 +47,8 @@ bool evaluates(const Run& run) {
   return has_evaluation_data(run) && (t.eval_strategy != EvalStrategy::no || t.eval_on_start || t.do_eval);
 }
 
-bool may_read_jsonl(const DataOptions& data) {
-  if (data.format != DataFormat::automatic) return data.format == DataFormat::jsonl;
+bool may_read_columns(const DataOptions& data) {
+  if (data.format != DataFormat::automatic) return data.format != DataFormat::text && data.format != DataFormat::tokens;
   const auto is_other = [](const std::string& path) {
     const auto extension = std::filesystem::path(path).extension();
     return extension == ".txt" || extension == ".text" || extension == ".md" || extension == ".bin" ||
@@ -149,7 +149,7 @@ const std::vector<Need>& needs() {
        "set smp_options.ddp to true"},
 
       {"data.text_column",
-       [](const Run& run) { return when(!may_read_jsonl(run.data()), "without files of format jsonl"); }},
+       [](const Run& run) { return when(!may_read_columns(run.data()), "without files that have columns"); }},
       {"data.validation", without_evaluation},
       {"data.max_eval_samples", without_evaluation},
       {"training.eval_steps",

@@ -84,7 +84,19 @@ std::string best_metric(const TrainingOptions& training) {
 }
 
 bool larger_is_better(const TrainingOptions& training) {
-  return training.greater_is_better.value_or(false);
+  const std::string metric = best_metric(training);
+  const bool is_error = metric == "eval_loss" || metric == "eval_perplexity" || metric == "eval_mse";
+  return training.greater_is_better.value_or(!is_error);
+}
+
+std::vector<std::string> metric_names(Task task) {
+  switch (task) {
+    case Task::causal_lm:
+      return {"loss", "perplexity"};
+    case Task::sequence_classification:
+      return {"loss", "accuracy", "f1", "matthews_correlation", "mse", "pearson", "spearmanr"};
+  }
+  SL_ASSERT(false, "no such task");
 }
 
 bool looks_for_best(const TrainingOptions& training) {
@@ -104,10 +116,13 @@ void check_saving(const Config& config, const Complaint& complain) {
   check_steps("training.save_steps", t.save_steps);
   check_steps("training.logging_steps", t.logging_steps);
   if (t.eval_steps) check_steps("training.eval_steps", *t.eval_steps);
-  if (const auto metric = best_metric(t); metric != "eval_loss" && metric != "eval_perplexity")
+  const auto names = metric_names(config.task);
+  if (const auto metric = best_metric(t); std::ranges::find(names, metric.substr(5)) == names.end()) {
+    std::string known;
+    for (const auto& name : names) known += cat(known.empty() ? "\"" : ", \"", name, '"');
     complain("training.metric_for_best_model",
-             cat("must name a metric of the evaluation; there is none called \"", metric, '"'),
-             "use \"loss\" or \"perplexity\"");
+             cat("must name a metric of the evaluation; there is none called \"", metric, '"'), "use one of " + known);
+  }
   if (config.mpi.max_restarts > 0 && (t.save_strategy == SaveStrategy::no || t.save_only_model))
     complain("mpi_options.max_restarts", "needs checkpoints from which a run can continue",
              t.save_only_model ? "set training.save_only_model to false" : "set training.save_strategy to \"steps\"");

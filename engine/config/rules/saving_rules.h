@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/config/keys/options.h"
 #include "engine/config/rules/sizes.h"
@@ -27,7 +28,9 @@ void check_evaluated_saves(const TrainingOptions& training, int64_t total_steps)
 
 // The name of a value in metrics.jsonl by which evaluations are compared: "eval_loss".
 std::string best_metric(const TrainingOptions& training);
-bool larger_is_better(const TrainingOptions& training);
+bool larger_is_better(const TrainingOptions& training);  // unset: unless the metric is an error
+// The metrics that evaluations of a task may have, without "eval_".
+std::vector<std::string> metric_names(Task task);
 bool looks_for_best(const TrainingOptions& training);
 
 void check_saving(const Config& config, const Complaint& complain);

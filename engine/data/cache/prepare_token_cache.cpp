@@ -2,10 +2,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "core/comm/timeouts.h"
 #include "core/error.h"
-#include "core/hex.h"
-#include "engine/data/cache/file_lock.h"
+#include "engine/data/cache/file_digest.h"
+#include "engine/data/cache/make_once.h"
 #include "engine/data/cache/ordered_work.h"
 #include "engine/data/cache/partial_file.h"
 #include "engine/data/cache/token_cache.h"
@@ -17,11 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kHashedBytes = size_t{64} << 20;  // between two reports
-
-std::string text_of(XXH128_hash_t digest) {
-  return hex_digits(digest.high64) + hex_digits(digest.low64);
-}
+constexpr size_t kHashedBytes = size_t{64} << 20;  // read at a time
 
 std::string_view bytes_of(const TokenCacheHeader& header) {
   return {reinterpret_cast<const char*>(&header), sizeof header};
@@ -70,32 +65,6 @@ class Meter {
   fs::path marked_;
 };
 
-// Streams xxh3; strings are added with their length, so that neighbours cannot flow into each other.
-class Digest {
- public:
-  Digest() : state_(XXH3_createState(), XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
-  void add(std::string_view bytes) {
-    add_size(bytes.size());
-    XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
-  }
-  void add_file(const fs::path& path, Meter& meter) {
-    const MappedFile file(path);
-    add_size(file.size());
-    for (size_t offset = 0; offset < file.size(); offset += kHashedBytes) {
-      const std::string_view part = file.bytes().substr(offset, kHashedBytes);
-      XXH3_128bits_update(state_.get(), part.data(), part.size());
-      file.release(part);
-      meter.hashed(part.size());
-    }
-  }
-  XXH128_hash_t value() const { return XXH3_128bits_digest(state_.get()); }
-
- private:
-  void add_size(uint64_t size) { XXH3_128bits_update(state_.get(), &size, sizeof size); }
-
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
-};
-
 fs::path index_of(const DataFile& file) {
   const fs::path index = fs::path(file.path).replace_extension(".idx");
   return file.format == DataFormat::tokens && fs::exists(index) ? index : fs::path();
@@ -115,15 +84,16 @@ int64_t bytes_of(const std::vector<DataFile>& files) {
 }
 
 XXH128_hash_t digest_of(const std::vector<DataFile>& files, const TokenDataOptions& options, Meter& meter) {
-  Digest digest;
+  FileDigest digest;
+  const auto read = [&](int64_t bytes) { meter.hashed(bytes); };
   digest.add(cat("shardline tokens ", TokenCacheHeader::kVersion, " ", options.vocab_size));
   digest.add(options.text_column);
   digest.add(options.tokenizer ? options.tokenizer->digest() : "none");
   for (const DataFile& file : files) {
     digest.add(file.path.string());
     digest.add(cat(static_cast<int>(file.format)));
-    digest.add_file(file.path, meter);
-    if (const fs::path index = index_of(file); !index.empty()) digest.add_file(index, meter);
+    digest.add_file(file.path, read);
+    if (const fs::path index = index_of(file); !index.empty()) digest.add_file(index, read);
   }
   return digest.value();
 }
@@ -316,7 +286,7 @@ bool is_good_cache(const fs::path& path, XXH128_hash_t digest, Meter& meter) {
   if (!fs::exists(path)) return false;
   try {
     const TokenCache cache(path);
-    return cache.digest() == text_of(digest) &&
+    return cache.digest() == digest_text(digest) &&
            cache.is_intact([&](int64_t done, int64_t total) { meter.second_half(done, total); });
   } catch (const DataError&) {
     return false;  // truncated or damaged: it is made again
@@ -330,25 +300,16 @@ fs::path prepare_token_cache(const TokenDataOptions& options) {
   const std::vector<DataFile> files = find_data_files(options.paths, options.format);
   Meter meter(options, bytes_of(files));
   const XXH128_hash_t digest = digest_of(files, options, meter);
-  std::error_code error;
-  fs::create_directories(options.cache_folder, error);
-  if (error) throw RunError(cat(options.cache_folder.string(), ": cannot be created: ", error.message()));
-
-  const fs::path path = options.cache_folder / cat("tokens-", text_of(digest).substr(0, 16), ".bin");
-  if (!is_good_cache(path, digest, meter)) {
-    // The default is reached before other ranks, which wait for this one, give up: so this error is the one that
-    // counts.
-    const auto limit = options.lock_limit.count() > 0 ? options.lock_limit : timeouts().collective.time * 3 / 4;
-    const fs::path lock_file = path.string() + ".lock";
-    const FileLock lock(lock_file, limit, [&] {
-      const int64_t bytes = PartialFile::bytes_in_progress(path);
-      const int64_t progress = bytes + fs::last_write_time(lock_file, error).time_since_epoch().count();
-      meter.others(bytes, progress);
-      return progress;
-    });
-    meter.mark(lock_file);
-    if (!is_good_cache(path, digest, meter)) make_cache(files, options, digest, path, meter);
-  }
+  const fs::path path = options.cache_folder / cat("tokens-", digest_text(digest).substr(0, 16), ".bin");
+  make_once({.path = path,
+             .limit = options.lock_limit,
+             .is_good = [&] { return is_good_cache(path, digest, meter); },
+             .make =
+                 [&](const fs::path& lock_file) {
+                   meter.mark(lock_file);
+                   make_cache(files, options, digest, path, meter);
+                 },
+             .waiting = [&](int64_t bytes, int64_t progress) { meter.others(bytes, progress); }});
   meter.finish();
   return path;
 }

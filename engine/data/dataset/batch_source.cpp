@@ -10,12 +10,6 @@
 namespace shardline {
 namespace {
 
-BatchSlice clipped(const BatchSlice& slice, int64_t samples) {
-  SL_ASSERT(slice.first >= 0 && slice.count >= 0, "slice ", slice.first, " + ", slice.count);
-  const int64_t first = std::min(slice.first, samples);
-  return {first, std::min(slice.count, samples - first)};
-}
-
 // The labels that some position predicts: all but the first of a row, without the ignored ones.
 int64_t counting_labels(const at::Tensor& labels) {
   if (labels.size(1) < 2) return 0;
@@ -34,8 +28,8 @@ void check_range(const Batch& batch, const at::Tensor& values, bool is_label, in
         sample < batch.sample_index.size() ? cat(" (sample ", batch.sample_index[sample], " of the data)") : "";
     throw DataError(cat("the batch: sample ", batch.first_sample + sample, source, ", token ",
                         batch.rows.positions.data_ptr<int64_t>()[row] + is_label,
-                        is_label ? " has the label " : " has the id ", value[row],
-                        ", but the model's vocabulary has ", vocab_size, " entries (0 to ", vocab_size - 1,
+                        is_label ? " has the label " : " has the id ", value[row], ", but the model's vocabulary has ",
+                        vocab_size, " entries (0 to ", vocab_size - 1,
                         is_label ? cat("; ", kNoLabel, " is ignored") : "",
                         "); use the model's own tokenizer, or a larger model.config.vocab_size"));
   }
@@ -47,6 +41,12 @@ SampleOrderOptions for_samples(SampleOrderOptions order, int64_t samples) {
 }
 
 }  // namespace
+
+BatchSlice clipped(const BatchSlice& slice, int64_t samples) {
+  SL_ASSERT(slice.first >= 0 && slice.count >= 0, "slice ", slice.first, " + ", slice.count);
+  const int64_t first = std::min(slice.first, samples);
+  return {first, std::min(slice.count, samples - first)};
+}
 
 Microbatch rows_of_slice(const at::Tensor& ids, const at::Tensor& labels, int64_t first_sample) {
   return causal_microbatch(ids, labels.defined() ? labels : ids,
@@ -79,6 +79,11 @@ Batch DatasetSource::batch(int64_t step, const BatchSlice& slice) {
   for (int64_t row = 0; row < rows.count; ++row) data_.read(batch.sample_index[row], out + row * length);
   batch.rows = rows_of_slice(ids, {}, rows.first);
   return batch;
+}
+
+std::string DatasetSource::describe() const {
+  return cat(data_.size(), " blocks of ", data_.sequence_length(), " tokens, ", data_.dropped_tokens(),
+             " tokens left over");
 }
 
 std::string DatasetSource::digest() const {

@@ -1,4 +1,5 @@
-// The source of a step's batches: a data set that every rank reads, or a program that feeds them.
+// The source of a step's batches: a data set that every rank reads (examples: example_source.h), or a program that
+// feeds them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,6 +20,8 @@ struct BatchSlice {
   int64_t first = 0;
   int64_t count = 0;
 };
+// The part of a slice that a batch of so many samples has.
+BatchSlice clipped(const BatchSlice& slice, int64_t samples);
 
 struct Batch {
   Microbatch rows;                    // the tokens of the slice's samples, each a segment, in host memory
@@ -48,18 +51,31 @@ class BatchSource {
   virtual int64_t samples_in_step(int64_t step) const = 0;
 };
 
-// `dataset`: blocks in the order of `order`, for causal language models.
-class DatasetSource final : public BatchSource {
+// Batches of a data set, epoch after epoch.
+class EpochSource : public BatchSource {
+ public:
+  virtual int64_t steps_per_epoch() const = 0;
+  virtual int64_t samples() const = 0;                  // of an epoch
+  virtual int64_t dropped_tokens() const { return 0; }  // that are in no sample
+  virtual std::string describe() const = 0;             // "2490 blocks of 128 tokens, 7 tokens left over"
+  // The same for the same samples, wherever their files are.
+  virtual std::string digest() const = 0;
+};
+
+// Blocks in the order of `order`, for causal language models.
+class DatasetSource final : public EpochSource {
  public:
   // order.samples is set from the data set.
   DatasetSource(BlockDataset data, SampleOrderOptions order);
 
   Batch batch(int64_t step, const BatchSlice& slice) override;
   int64_t samples_in_step(int64_t step) const override { return order_.samples_in_batch(step % steps_per_epoch()); }
-  int64_t steps_per_epoch() const { return order_.batches_per_epoch(); }
+  int64_t steps_per_epoch() const override { return order_.batches_per_epoch(); }
+  int64_t samples() const override { return data_.size(); }
+  int64_t dropped_tokens() const override { return data_.dropped_tokens(); }
+  std::string describe() const override;
+  std::string digest() const override;
   const BlockDataset& data() const { return data_; }
-  // The same for the same samples, wherever their files are.
-  std::string digest() const;
 
  private:
   BlockDataset data_;

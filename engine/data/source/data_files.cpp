@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "engine/data/source/jsonl.h"
+#include "engine/data/source/row_file.h"
 #include "engine/data/source/token_file.h"
 
 namespace shardline {
@@ -17,14 +17,16 @@ constexpr size_t kCheckedBytes = 1 << 16;  // at the beginning of a text
 DataFormat format_of(const fs::path& path, DataFormat format) {
   static const std::map<std::string, DataFormat> extensions = {
       {".txt", DataFormat::text},    {".text", DataFormat::text},    {".md", DataFormat::text},
-      {".jsonl", DataFormat::jsonl}, {".ndjson", DataFormat::jsonl}, {".bin", DataFormat::tokens},
+      {".jsonl", DataFormat::jsonl}, {".ndjson", DataFormat::jsonl}, {".json", DataFormat::json},
+      {".csv", DataFormat::csv},     {".tsv", DataFormat::tsv},      {".bin", DataFormat::tokens},
       {".idx", DataFormat::tokens}};
   if (format != DataFormat::automatic) return format;
   const auto known = extensions.find(path.extension().string());
   if (known == extensions.end()) {
-    throw DataError(cat(path.string(), ": the extension '", path.extension().string(),
-                        "' does not determine its format (known: .txt .text .md .jsonl .ndjson .bin .idx); set "
-                        "data.format to text, jsonl or tokens, or move the file away"));
+    throw DataError(
+        cat(path.string(), ": the extension '", path.extension().string(),
+            "' does not determine its format (known: .txt .text .md .jsonl .ndjson .json .csv .tsv .bin .idx); set "
+            "data.format, or move the file away"));
   }
   return known->second;
 }
@@ -69,15 +71,12 @@ void check_format(const DataFile& file, const std::string& text_column) {
     const TokenFile opened(file.path);
     return;
   }
-  const MappedFile opened(file.path);
-  if (file.format == DataFormat::text) return check_is_text(opened, 0, std::min(opened.size(), kCheckedBytes));
-  std::string_view rest = opened.bytes();
-  for (int64_t line = 1; !rest.empty(); ++line) {
-    const std::string_view row = take_line(rest);
-    if (is_blank_line(row)) continue;
-    text_of_row(row, text_column, cat(file.path.string(), ":", line));
-    return;
+  if (file.format == DataFormat::text) {
+    const MappedFile opened(file.path);
+    return check_is_text(opened, 0, std::min(opened.size(), kCheckedBytes));
   }
+  DataRow row;
+  if (open_rows(file)->next(row)) text_of(row, text_column, "data.text_column");
 }
 
 }  // namespace

@@ -19,13 +19,13 @@ bool is_data_file(const std::string& name);
 
 // Returns files in the order given; a folder stands for all files below it, sorted by path (without names that begin
 // with a dot and without the .idx that belongs to a .bin). An automatic format depends on the extension (.txt .text
-// .md; .jsonl .ndjson; .bin .idx). A Megatron pair may be named by its common prefix. Throws DataError for a path that
-// does not exist, cannot be read, is empty, or has an unknown extension if the format is automatic; ConfigError for an
-// empty list.
+// .md; .jsonl .ndjson; .json; .csv; .tsv; .bin .idx). A Megatron pair may be named by its common prefix. Throws
+// DataError for a path that does not exist, cannot be read, is empty, or has an unknown extension if the format is
+// automatic; ConfigError for an empty list.
 std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, DataFormat format);
 
 // Throws DataError for mistakes in existing paths that `train` would refuse and that show without reading whole files:
-// unknown extensions, empty files and folders, a NUL byte near the beginning of a text, a first JSONL row without a
+// unknown extensions, empty files and folders, a NUL byte near the beginning of a text, a first row without a
 // string in `text_column`, and wrong headers, sizes and indexes of token files. Skips paths that do not exist, because
 // plans are also made where the data is not.
 void check_data_files(const std::vector<std::string>& paths, DataFormat format, const std::string& text_column);

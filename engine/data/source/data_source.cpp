@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/files/mapped_file.h"
 #include "engine/data/source/jsonl.h"
+#include "engine/data/source/row_file.h"
 #include "engine/data/source/token_file.h"
 #include "engine/data/text/utf8.h"
 
@@ -143,6 +144,43 @@ class JsonlSource final : public DataSource {
   int64_t documents_ = 0;
 };
 
+// Tables other than JSON Lines: all texts are in memory, because a row may have line ends anywhere.
+class TableSource final : public DataSource {
+ public:
+  TableSource(const DataFile& file, const DataSourceOptions& options) : tokenizer_(options.tokenizer) {
+    DataRow row;
+    for (const auto rows = open_rows(file); rows->next(row);) {
+      if (pieces_.empty() || std::cmp_greater_equal(pieces_.back().bytes, options.piece_bytes)) pieces_.push_back({});
+      Piece& piece = pieces_.back();
+      piece.bytes += piece.texts.emplace_back(text_of(row, options.text_column, "data.text_column")).size();
+      ++documents_;
+    }
+  }
+
+  int64_t documents() const override { return documents_; }
+  int64_t pieces() const override { return pieces_.size(); }
+  int64_t piece_bytes(int64_t piece) const override { return pieces_[piece].bytes; }
+  EncodedPart encode(int64_t piece) const override {
+    std::vector<int32_t> ids;
+    for (const std::string& text : pieces_[piece].texts) {
+      const std::vector<int32_t> more = tokenizer_->encode(text);
+      ids.insert(ids.end(), more.begin(), more.end());
+    }
+    return {.ids = std::move(ids)};
+  }
+  TokenIds join(int64_t, EncodedPart part, Seam&) const override { return std::move(part.ids); }
+
+ private:
+  struct Piece {
+    std::vector<std::string> texts;
+    size_t bytes = 0;
+  };
+
+  TokenizerPtr tokenizer_;
+  std::vector<Piece> pieces_;
+  int64_t documents_ = 0;
+};
+
 class TokenSource final : public DataSource {
  public:
   TokenSource(const DataFile& file, const DataSourceOptions& options)
@@ -177,7 +215,8 @@ std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSou
   if (file.format == DataFormat::tokens) return std::make_unique<TokenSource>(file, options);
   if (!options.tokenizer) throw missing_tokenizer(file);
   if (file.format == DataFormat::text) return std::make_unique<TextSource>(file, options);
-  return std::make_unique<JsonlSource>(file, options);
+  if (file.format == DataFormat::jsonl) return std::make_unique<JsonlSource>(file, options);
+  return std::make_unique<TableSource>(file, options);
 }
 
 }  // namespace shardline

@@ -173,7 +173,8 @@ TEST_CASE("dataset source: steps go on over epochs with another order") {
   const Batch second = source.batch(1, {0, 100});
   CHECK(first.sample_index != second.sample_index);
   CHECK(at::equal(source.batch(0, {0, 100}).rows.ids, first.rows.ids));  // back again, as after a resume
-  for (int64_t row = 0; row < 100; ++row) CHECK(first.rows.ids[2 * row].item<int64_t>() == 1 + 2 * first.sample_index[row]);
+  for (int64_t row = 0; row < 100; ++row)
+    CHECK(first.rows.ids[2 * row].item<int64_t>() == 1 + 2 * first.sample_index[row]);
 }
 
 TEST_CASE("fed source gives what was pushed, step by step") {

@@ -1,0 +1,26 @@
+// Files that one process of a host makes and the others find.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+
+namespace shardline {
+
+struct MakeOnce {
+  std::filesystem::path path;  // its folder is created
+  // How long another process that makes the file may make no progress; 0: three quarters of the limit of a collective.
+  std::chrono::milliseconds limit{0};
+  std::function<bool()> is_good;  // whether the file is there and complete
+  // Makes the file under its name; gives `lock_file` the current time while it makes progress that the size of the
+  // file's PartialFile does not show.
+  std::function<void(const std::filesystem::path& lock_file)> make;
+  // Called while another process makes the file, with the bytes that it has written and a number that changes while it
+  // advances.
+  std::function<void(int64_t bytes, int64_t progress)> waiting;
+};
+
+// Throws RunError if the folder cannot be created, or if the other process makes no progress.
+void make_once(const MakeOnce& options);
+
+}  // namespace shardline

@@ -1,0 +1,200 @@
+#include "engine/data/examples/example_set.h"
+
+#include <ATen/ops/empty.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "engine/data/cache/partial_file.h"
+
+namespace shardline {
+namespace {
+
+// The first bytes of the file. The arrays follow, each aligned to its elements: ends, rows (i64 per example), weights
+// (i32), targets (f32), ids, labels (i32 per token), types (u8 per token).
+struct Header {
+  static constexpr char kMagic[8] = {'S', 'L', 'E', 'X', 'A', 'M', 'P', 'L'};
+  static constexpr uint32_t kVersion = 1;
+
+  char magic[8] = {};
+  uint32_t version = 0;
+  uint32_t flags = 0;  // 1: types, 2: labels
+  uint32_t target_kind = 0, target_width = 0;
+  uint64_t examples = 0, tokens = 0, data_rows = 0, shortened = 0;
+  char digest[32] = {};
+  uint64_t content_checksum = 0;
+  uint64_t checksum = 0;  // of everything above
+
+  uint64_t expected_checksum() const { return XXH3_64bits(this, offsetof(Header, checksum)); }
+};
+static_assert(sizeof(Header) == 104);
+
+constexpr uint64_t kMostTokens = uint64_t{1} << 40;
+
+int32_t weight_of(const ExampleShape& shape, std::span<const int32_t> labels, std::span<const float> targets) {
+  if (shape.labels) return std::ranges::count_if(labels, [](int32_t label) { return label != kNoLabel; });
+  const auto known = [](float target) { return target != kNoLabel; };
+  return shape.targets != TargetKind::none && std::ranges::all_of(targets, known);
+}
+
+template <class T>
+std::string_view bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+// Takes the next array off the bytes.
+template <class T>
+std::span<const T> take(std::string_view& bytes, uint64_t count) {
+  const std::span<const T> values(reinterpret_cast<const T*>(bytes.data()), count);
+  bytes.remove_prefix(count * sizeof(T));
+  return values;
+}
+
+}  // namespace
+
+ExampleSet::ExampleSet(const std::filesystem::path& path) : file_(path) {
+  const auto refuse = [&](const char* why) {
+    throw DataError(cat(path.string(), ": is not a set of examples: ", why, "; remove it"));
+  };
+  Header header;
+  if (file_.size() < sizeof header) refuse("it is too short");
+  std::memcpy(&header, file_.bytes().data(), sizeof header);
+  if (std::memcmp(header.magic, Header::kMagic, sizeof header.magic) != 0) refuse("it begins with other bytes");
+  if (header.version != Header::kVersion) refuse("it has another version");
+  if (header.checksum != header.expected_checksum()) refuse("its header is damaged");
+  shape_ = {.types = (header.flags & 1) != 0,
+            .labels = (header.flags & 2) != 0,
+            .targets = static_cast<TargetKind>(header.target_kind),
+            .width = header.target_width};
+  const uint64_t per_example = 2 * sizeof(int64_t) + sizeof(int32_t) + header.target_width * sizeof(float);
+  const uint64_t per_token = sizeof(int32_t) * (1 + shape_.labels) + shape_.types;
+  if (header.examples > kMostTokens || header.tokens > kMostTokens ||
+      file_.size() != sizeof header + header.examples * per_example + header.tokens * per_token)
+    refuse("its size is not that of its examples");
+  digest_.assign(header.digest, sizeof header.digest);
+  checksum_ = header.content_checksum;
+  data_rows_ = header.data_rows;
+  shortened_ = header.shortened;
+  std::string_view rest = file_.bytes().substr(sizeof header);
+  ends_ = take<int64_t>(rest, header.examples);
+  row_of_ = take<int64_t>(rest, header.examples);
+  weights_ = take<int32_t>(rest, header.examples);
+  targets_ = take<float>(rest, header.examples * header.target_width);
+  ids_ = take<int32_t>(rest, header.tokens);
+  if (shape_.labels) labels_ = take<int32_t>(rest, header.tokens);
+  if (shape_.types) types_ = take<uint8_t>(rest, header.tokens);
+}
+
+bool ExampleSet::is_intact() const {
+  const std::string_view content = file_.bytes().substr(sizeof(Header));
+  return XXH3_64bits(content.data(), content.size()) == checksum_;
+}
+
+std::span<const int32_t> ExampleSet::ids(int64_t example) const {
+  return ids_.subspan(begin_of(example), tokens(example));
+}
+
+std::span<const int32_t> ExampleSet::labels(int64_t example) const {
+  return shape_.labels ? labels_.subspan(begin_of(example), tokens(example)) : labels_;
+}
+
+std::span<const float> ExampleSet::targets(int64_t example) const {
+  return targets_.subspan(example * shape_.width, shape_.width);
+}
+
+Microbatch ExampleSet::microbatch(std::span<const int64_t> examples, int64_t first_sample) const {
+  Microbatch made;
+  int64_t rows = 0;
+  for (const int64_t example : examples) {
+    made.ends.push_back(rows += tokens(example));
+    made.position_count = std::max(made.position_count, tokens(example));
+  }
+  const int64_t count = std::ssize(examples);
+  const auto integers = [](int64_t size) { return at::empty({size}, at::kLong); };
+  made.ids = integers(rows);
+  made.positions = made.places = integers(rows);
+  made.samples = integers(rows);
+  made.segment_samples = integers(count);
+  made.segment_places = integers(count).zero_();
+  if (shape_.types) made.types = integers(rows);
+  if (shape_.labels) made.labels = integers(rows);
+  const auto at_row = [](at::Tensor& tensor, int64_t row) { return tensor.mutable_data_ptr<int64_t>() + row; };
+  for (int64_t i = 0, row = 0; i < count; row = made.ends[i++]) {
+    const int64_t begin = begin_of(examples[i]), length = tokens(examples[i]);
+    std::copy_n(ids_.begin() + begin, length, at_row(made.ids, row));
+    if (shape_.types) std::copy_n(types_.begin() + begin, length, at_row(made.types, row));
+    if (shape_.labels) std::copy_n(labels_.begin() + begin, length, at_row(made.labels, row));
+    std::fill_n(at_row(made.samples, row), length, first_sample + i);
+    for (int64_t place = 0; place < length; ++place) at_row(made.positions, row)[place] = place;
+    at_row(made.segment_samples, 0)[i] = first_sample + i;
+  }
+  made.is_rectangular = std::ranges::all_of(examples, [&](int64_t e) { return tokens(e) == made.position_count; });
+  if (shape_.targets == TargetKind::none) return made;
+  const bool is_number = shape_.targets == TargetKind::numbers;
+  std::vector<int64_t> sizes = {count};
+  if (shape_.width != 1) sizes.push_back(shape_.width);
+  made.targets = at::empty(sizes, is_number ? at::kFloat : at::kLong);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto from = targets(examples[i]);
+    const int64_t to = i * shape_.width;
+    if (is_number)
+      std::ranges::copy(from, made.targets.mutable_data_ptr<float>() + to);
+    else
+      std::ranges::copy(from, at_row(made.targets, to));
+  }
+  return made;
+}
+
+void ExampleWriter::add(const Example& example) {
+  const size_t length = example.ids.size();
+  SL_ASSERT(length > 0 && std::cmp_equal(example.targets.size(), shape_.width), "an example of ", length, " tokens");
+  SL_ASSERT(example.labels.size() == (shape_.labels ? length : 0), example.labels.size(), " labels");
+  ids_.insert(ids_.end(), example.ids.begin(), example.ids.end());
+  labels_.insert(labels_.end(), example.labels.begin(), example.labels.end());
+  targets_.insert(targets_.end(), example.targets.begin(), example.targets.end());
+  if (shape_.types) {
+    types_.insert(types_.end(), example.types.begin(), example.types.end());
+    types_.resize(ids_.size());
+  }
+  ends_.push_back(std::ssize(ids_));
+  row_of_.push_back(example.row);
+  weights_.push_back(weight_of(shape_, example.labels, example.targets));
+}
+
+void ExampleWriter::write(const std::filesystem::path& path, const std::string& digest, int64_t rows,
+                          int64_t shortened) const {
+  Header header;
+  std::memcpy(header.magic, Header::kMagic, sizeof header.magic);
+  header.version = Header::kVersion;
+  header.flags = (shape_.types ? 1 : 0) | (shape_.labels ? 2 : 0);
+  header.target_kind = static_cast<uint32_t>(shape_.targets);
+  header.target_width = shape_.width;
+  header.examples = ends_.size();
+  header.tokens = ids_.size();
+  header.data_rows = rows;
+  header.shortened = shortened;
+  SL_ASSERT(digest.size() == sizeof header.digest, "a digest of ", digest.size(), " characters");
+  std::memcpy(header.digest, digest.data(), digest.size());
+  const std::string_view content[] = {bytes_of(ends_), bytes_of(row_of_), bytes_of(weights_), bytes_of(targets_),
+                                      bytes_of(ids_),  bytes_of(labels_), bytes_of(types_)};
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> checksum(XXH3_createState(), XXH3_freeState);
+  XXH3_64bits_reset(checksum.get());
+  for (const auto& part : content) XXH3_64bits_update(checksum.get(), part.data(), part.size());
+  header.content_checksum = XXH3_64bits_digest(checksum.get());
+  header.checksum = header.expected_checksum();
+
+  PartialFile file(path);
+  file.clear();
+  try {
+    file.append({reinterpret_cast<const char*>(&header), sizeof header});
+    for (const auto& part : content) file.append(part);
+    file.commit();
+  } catch (const RunError&) {  // above all a full disk, which must not stay full
+    file.discard();
+    throw;
+  }
+}
+
+}  // namespace shardline

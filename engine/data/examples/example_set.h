@@ -1,0 +1,91 @@
+// The samples of a task with labels, in one memory-mapped file that the ranks of a host share.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/files/mapped_file.h"
+#include "core/model/microbatch.h"
+
+namespace shardline {
+
+// What the targets of a microbatch are, see Microbatch::targets. numbers: several where they are not one.
+enum class TargetKind : uint32_t { none, classes, numbers, answers };
+
+// What is fed to the model for one sample, and what it predicts.
+struct Example {
+  std::vector<int32_t> ids;     // not empty
+  std::vector<uint8_t> types;   // of the tokens; empty: all 0
+  std::vector<int32_t> labels;  // what each token predicts, or kNoLabel; empty: tokens predict nothing
+  std::vector<float> targets;   // as many as the set's width; kNoLabel where nothing is known
+  int64_t row = 0;              // of the data, counted from 0; several examples may be of one row
+};
+
+// What all examples of a set have in common.
+struct ExampleShape {
+  bool types = false, labels = false;
+  TargetKind targets = TargetKind::none;
+  int64_t width = 0;  // targets of an example: 1 for classes, 2 for answers
+  bool operator==(const ExampleShape&) const = default;
+};
+
+class ExampleSet {
+ public:
+  // Throws DataError if the file is not a whole set: wrong magic, version, sizes or checksum of the header.
+  explicit ExampleSet(const std::filesystem::path& path);
+
+  const std::string& digest() const { return digest_; }  // of what it was made from
+  uint64_t checksum() const { return checksum_; }         // of the examples
+  // Whether the examples are those that were written; reads all of them.
+  bool is_intact() const;
+
+  const ExampleShape& shape() const { return shape_; }
+  int64_t size() const { return std::ssize(ends_); }
+  int64_t rows() const { return data_rows_; }  // of the data
+  int64_t shortened() const { return shortened_; }
+  int64_t tokens(int64_t example) const { return ends_[example] - begin_of(example); }
+  int64_t weight(int64_t example) const { return weights_[example]; }  // labels or targets that count
+  int64_t row(int64_t example) const { return row_of_[example]; }
+  std::span<const int32_t> ids(int64_t example) const;
+  std::span<const int32_t> labels(int64_t example) const;  // empty without labels
+  std::span<const float> targets(int64_t example) const;   // empty without targets
+
+  // The examples as segments, in this order. first_sample: place of the first one in the global batch.
+  Microbatch microbatch(std::span<const int64_t> examples, int64_t first_sample) const;
+
+ private:
+  int64_t begin_of(int64_t example) const { return example == 0 ? 0 : ends_[example - 1]; }
+
+  MappedFile file_;
+  std::string digest_;
+  uint64_t checksum_ = 0;
+  ExampleShape shape_;
+  int64_t data_rows_ = 0, shortened_ = 0;
+  // In the file.
+  std::span<const int64_t> ends_, row_of_;
+  std::span<const int32_t> weights_, ids_, labels_;
+  std::span<const float> targets_;
+  std::span<const uint8_t> types_;
+};
+
+// Collects the examples of a set and writes its file.
+class ExampleWriter {
+ public:
+  explicit ExampleWriter(const ExampleShape& shape) : shape_(shape) {}
+  void add(const Example& example);
+  // rows: of the data; shortened: of these, those that were longer than the model or the config allows. Throws RunError
+  // if the disk fails. The file appears when it is complete.
+  void write(const std::filesystem::path& path, const std::string& digest, int64_t rows, int64_t shortened) const;
+
+ private:
+  ExampleShape shape_;
+  std::vector<int64_t> ends_, row_of_;
+  std::vector<int32_t> weights_, ids_, labels_;
+  std::vector<float> targets_;
+  std::vector<uint8_t> types_;
+};
+
+}  // namespace shardline

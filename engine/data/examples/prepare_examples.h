@@ -1,0 +1,39 @@
+// Makes the examples of a task from its data files, once per host.
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/data/examples/example_set.h"
+#include "engine/data/source/row_file.h"
+
+namespace shardline {
+
+// The examples of one row of the data, in order. Called by several threads at the same time.
+struct RowExamples {
+  std::vector<Example> examples;
+  bool shortened = false;  // a part of the row is in none of them
+};
+using EncodeRow = std::function<RowExamples(const DataRow& row)>;
+
+struct ExampleOptions {
+  std::vector<std::string> paths;
+  DataFormat format = DataFormat::automatic;
+  ExampleShape shape;
+  EncodeRow encode;
+  std::string settings;  // everything else that the examples depend on: task, columns, labels, tokenizer, lengths
+  std::filesystem::path cache_folder;
+  int threads = 1;
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // as in TokenDataOptions; may be empty
+};
+
+// The path of the file, which is made if it is missing or damaged. Several processes may ask at the same time. Throws
+// DataError for the data, among others if there is no example, and RunError for the cache's disk.
+std::filesystem::path prepare_examples(const ExampleOptions& options);
+
+// Calls use(row, bytes) for all rows of the files, in order, on this thread; bytes: those of the files up to here.
+void for_each_row(const std::vector<DataFile>& files, const std::function<void(DataRow& row, int64_t bytes)>& use);
+
+}  // namespace shardline

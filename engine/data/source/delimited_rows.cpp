@@ -1,0 +1,101 @@
+#include "engine/data/source/delimited_rows.h"
+
+#include <set>
+#include <vector>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+constexpr size_t kMostColumns = 4096;
+
+class DelimitedRows final : public RowFile {
+ public:
+  explicit DelimitedRows(const DataFile& file)
+      : file_(file.path), rest_(file_.bytes()), is_csv_(file.format == DataFormat::csv) {
+    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // a mark of UTF-8
+    std::vector<std::string> names;
+    if (!take_row(names)) throw DataError(cat(file_.path().string(), ": has no rows; the first one names the columns"));
+    std::set<std::string> different;
+    for (const auto& name : names) {
+      if (name.empty()) throw DataError(cat(place(), ": names a column with an empty text"));
+      if (!different.insert(name).second) throw DataError(cat(place(), ": names the column '", name, "' twice"));
+    }
+    names_ = std::move(names);
+  }
+
+  bool next(DataRow& row) override {
+    std::vector<std::string> fields;
+    if (!take_row(fields)) return false;
+    row.where = place();
+    if (fields.size() != names_.size())
+      throw DataError(cat(row.where, ": has ", fields.size(), " fields, but the first row names ", names_.size(),
+                          " columns", is_csv_ ? "; fields that contain commas or line ends must be in quotes" : ""));
+    row.columns = nlohmann::json::object();
+    for (size_t i = 0; i < fields.size(); ++i) row.columns[names_[i]] = std::move(fields[i]);
+    return true;
+  }
+  size_t done() const override { return file_.size() - rest_.size(); }
+
+ private:
+  std::string place() const { return cat(file_.path().string(), ":", line_); }
+
+  // The fields of the next row that is not blank; false at the end.
+  bool take_row(std::vector<std::string>& fields) {
+    do {
+      if (rest_.empty()) return false;
+      fields.clear();
+      line_ += lines_of_row_;
+      lines_of_row_ = 1;
+      while (take_field(fields)) {
+        if (fields.size() >= kMostColumns) throw DataError(cat(place(), ": has more than ", kMostColumns, " fields"));
+      }
+    } while (fields.size() == 1 && fields[0].empty());
+    return true;
+  }
+
+  // Takes the next field with the character that ends it; whether another one of this row follows.
+  bool take_field(std::vector<std::string>& fields) {
+    const char delimiter = is_csv_ ? ',' : '\t';
+    std::string field;
+    if (is_csv_ && rest_.starts_with('"')) field = take_quoted();
+    const size_t end = std::min(rest_.find_first_of(is_csv_ ? ",\n" : "\t\n"), rest_.size());
+    std::string_view plain = rest_.substr(0, end);
+    const bool more = end < rest_.size() && rest_[end] == delimiter;
+    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    if (!more && plain.ends_with('\r')) plain.remove_suffix(1);
+    fields.push_back(field.append(plain));
+    return more;
+  }
+
+  std::string take_quoted() {
+    std::string text;
+    rest_.remove_prefix(1);
+    for (;;) {
+      const size_t end = rest_.find('"');
+      if (end == std::string_view::npos)
+        throw DataError(cat(place(), ": has a quote that is not closed before the end of the file"));
+      for (const char c : rest_.substr(0, end)) lines_of_row_ += c == '\n';
+      text.append(rest_.substr(0, end));
+      rest_.remove_prefix(end + 1);
+      if (!rest_.starts_with('"')) return text;
+      text += '"';
+      rest_.remove_prefix(1);
+    }
+  }
+
+  MappedFile file_;
+  std::string_view rest_;
+  bool is_csv_;
+  std::vector<std::string> names_;
+  int64_t line_ = 0, lines_of_row_ = 1;  // where the last row begins, and how many lines it has
+};
+
+}  // namespace
+
+std::unique_ptr<RowFile> open_delimited(const DataFile& file) {
+  return std::make_unique<DelimitedRows>(file);
+}
+
+}  // namespace shardline

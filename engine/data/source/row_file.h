@@ -1,0 +1,40 @@
+// Tables as people have them: JSON Lines, JSON, CSV and TSV files, read row by row.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "engine/data/source/data_files.h"
+
+namespace shardline {
+
+// A row's columns by name, an object; CSV and TSV files have texts only.
+struct DataRow {
+  nlohmann::json columns;
+  std::string where;  // "FILE:LINE", or "FILE, row N" in a JSON array
+};
+
+class RowFile {
+ public:
+  virtual ~RowFile() = default;
+  // The next row; false at the end of the file. Throws DataError for a row that cannot be read.
+  virtual bool next(DataRow& row) = 0;
+  // Bytes of the file that have been read.
+  virtual size_t done() const = 0;
+};
+
+// jsonl: each line that is not blank is an object. csv: fields as RFC 4180 has them, in quotes where they contain
+// commas, quotes (doubled) or line ends. tsv: fields between tabs; quotes are ordinary characters. The first row of both
+// names the columns. json: an array of objects, or an object whose "data" is one, as SQuAD has it (its paragraphs become
+// rows with id, title, context, question, answers); a file with one object per line is read as jsonl. Throws DataError,
+// also for text and tokens, which have no columns.
+std::unique_ptr<RowFile> open_rows(const DataFile& file);
+
+// The value in a column. Throws DataError, which shows the columns that there are and the key of the config that names
+// the column ("data.text_column").
+const nlohmann::json& column_of(const DataRow& row, const std::string& column, const std::string& key);
+// The same, which must be a text.
+const std::string& text_of(const DataRow& row, const std::string& column, const std::string& key);
+
+}  // namespace shardline

@@ -1,0 +1,141 @@
+#include "engine/tasks/labels.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "core/error.h"
+#include "engine/config/rules/model_rules.h"
+#include "engine/data/examples/prepare_examples.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMostLabels = 100000;
+constexpr size_t kShownLabels = 12;
+
+std::optional<int64_t> integer_in(const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
+
+// Whether a text, as CSV files have them, is a number that is no integer.
+bool is_fraction(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && !integer_in(text);
+}
+
+// The labels of a column.
+struct Found {
+  std::set<std::string> names;
+  bool lists = false, fractions = false;
+
+  void add(const DataRow& row, const std::string& column) {
+    const json& value = column_of(row, column, "data.label_column");
+    if (value.is_null())
+      throw DataError(cat(row.where, ": '", column, "' is null; remove rows without a label from the training data"));
+    lists = lists || value.is_array();
+    for (const json& label : value.is_array() ? value : json::array({value})) {
+      if (!label.is_primitive() || label.is_null())
+        throw DataError(cat(row.where, ": '", column, "' must be a label or a list of labels"));
+      fractions = fractions || label.is_number_float() || (label.is_string() && is_fraction(label.get<std::string>()));
+      names.insert(label_text(label));
+    }
+    if (!fractions && names.size() > kMostLabels)
+      throw DataError(cat(row.where, ": '", column, "' has more than ", kMostLabels, " different labels so far"));
+  }
+
+  std::vector<std::string> ordered() const {
+    std::vector<std::string> all(names.begin(), names.end());
+    if (std::ranges::all_of(all, [](const auto& name) { return integer_in(name).has_value(); }))
+      std::ranges::sort(all, {}, [](const auto& name) { return *integer_in(name); });
+    return all;
+  }
+};
+
+bool has_labels(Task task) {
+  return task == Task::sequence_classification;
+}
+
+Found labels_in(const Config& config) {
+  const DataOptions& data = config.data;
+  // The config of a command on a model's directory has that in place of training data.
+  const bool trains = !data.train.empty() && data.train != std::vector{config.model.path};
+  const auto& paths = trains ? data.train : data.validation;
+  for (const auto& path : paths)
+    if (!is_data_file(path))
+      throw ConfigError(cat("/data/", trains ? "train" : "validation", ": there is no data file or folder \"", path,
+                            "\", from which the labels of the task are read; name them in model.config.id2label, or "
+                            "set model.config.num_labels"));
+  Found found;
+  for_each_row(find_data_files(paths, data.format),
+               [&](DataRow& row, int64_t) { found.add(row, data.label_column); });
+  if (found.names.empty()) throw DataError(cat(paths.front(), ": the data has no rows"));
+  return found;
+}
+
+// The names that transformers gives to labels of which nothing is known.
+bool is_default_name(const std::string& name) {
+  return name.starts_with("LABEL_");
+}
+
+}  // namespace
+
+std::string label_text(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+bool leaves_labels_open(const Config& config) {
+  if (!has_labels(config.task)) return false;
+  const json& own = config.model.config;
+  if (own.contains("id2label") || own.contains("num_labels")) return false;
+  const auto model = described_model(config.model, head_choice(config.task));
+  return !model || std::ranges::all_of(model->head.names, is_default_name);
+}
+
+Config with_labels_of_data(const Config& config) {
+  if (!leaves_labels_open(config)) return config;
+  const Found found = labels_in(config);
+  Config labelled = config;
+  json& keys = labelled.model.config;
+  if (found.fractions && !found.lists) {
+    keys["num_labels"] = 1;
+    if (!keys.contains("problem_type")) keys["problem_type"] = "regression";
+    return labelled;
+  }
+  json id2label = json::object(), label2id = json::object();
+  for (const std::string& name : found.ordered()) {
+    const size_t id = id2label.size();
+    id2label[std::to_string(id)] = name;
+    label2id[name] = id;
+  }
+  keys["id2label"] = std::move(id2label);
+  keys["label2id"] = std::move(label2id);
+  if (found.lists && !keys.contains("problem_type")) keys["problem_type"] = "multi_label_classification";
+  return labelled;
+}
+
+LabelIds::LabelIds(const HeadChoice& head) : names_(head.names) {
+  for (size_t id = 0; id < names_.size(); ++id) ids_.emplace(names_[id], id);
+}
+
+int64_t LabelIds::find(const json& value) const {
+  if (!value.is_primitive() || value.is_null()) return -1;
+  const std::string text = label_text(value);
+  if (const auto found = ids_.find(text); found != ids_.end()) return found->second;
+  const auto id = integer_in(text);
+  return id && *id >= 0 && *id < std::ssize(names_) ? *id : -1;
+}
+
+std::string LabelIds::known() const {
+  std::string text;
+  for (size_t i = 0; i < std::min(names_.size(), kShownLabels); ++i) text += (i == 0 ? "" : ", ") + names_[i];
+  return names_.size() > kShownLabels ? text + ", ..." : text;
+}
+
+}  // namespace shardline

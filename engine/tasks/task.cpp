@@ -1,0 +1,18 @@
+#include "engine/tasks/task.h"
+
+#include "core/error.h"
+#include "engine/tasks/sequence_classification.h"
+
+namespace shardline {
+
+std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& head, const TokenizerPtr& tokenizer) {
+  switch (config.task) {
+    case Task::causal_lm:
+      return nullptr;
+    case Task::sequence_classification:
+      return sequence_classification(config, head, tokenizer);
+  }
+  SL_ASSERT(false, "no such task");
+}
+
+}  // namespace shardline

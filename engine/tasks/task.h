@@ -1,0 +1,38 @@
+// What a task with labels makes of rows of data, and of what a model predicts for them.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/config/keys/options.h"
+#include "engine/data/dataset/example_source.h"
+#include "engine/data/examples/prepare_examples.h"
+#include "engine/data/tokenizer/tokenizer.h"
+#include "models/families/head_choice.h"
+
+namespace shardline {
+
+// Names without "eval_", with their values.
+using MetricValues = std::vector<std::pair<std::string, double>>;
+
+class LabelledTask {
+ public:
+  virtual ~LabelledTask() = default;
+
+  virtual ExampleShape shape() const = 0;
+  // Throws DataError for a row without the columns or with a label that the model does not have. Called by several
+  // threads at the same time.
+  virtual RowExamples encode(const DataRow& row) const = 0;
+  // Everything besides the data that the examples depend on.
+  virtual std::string settings() const = 0;
+  // logits: what the model predicts for the examples of the range, in their order (see Layer).
+  virtual MetricValues metrics(const ExampleRange& data, const at::Tensor& logits) const = 0;
+};
+
+// Null for causal-lm, whose samples are blocks of tokens. head: of the model, nothing of which is left open.
+std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& head, const TokenizerPtr& tokenizer);
+
+}  // namespace shardline

@@ -1,0 +1,112 @@
+#include "engine/data/source/row_file.h"
+
+#include "core/error.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+namespace shardline::row_file_test {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+
+struct Rows {
+  std::vector<json> columns;
+  std::vector<std::string> where;
+  bool operator==(const Rows&) const = default;
+};
+
+Rows read(const TempFolder& folder, const std::string& name, const std::string& content, DataFormat format) {
+  const std::string path = folder.write(name, content);
+  Rows rows;
+  DataRow row;
+  for (const auto file = open_rows({path, format}); file->next(row);) {
+    CHECK(file->done() <= content.size());
+    rows.columns.push_back(row.columns);
+    rows.where.push_back(row.where.substr(row.where.find(name) + name.size()));
+  }
+  return rows;
+}
+
+std::string error_of(const std::string& content, DataFormat format) {
+  const TempFolder folder;
+  return message_of<DataError>([&] { read(folder, "rows", content, format); });
+}
+
+}  // namespace
+
+TEST_CASE("rows of CSV: quotes, line ends and delimiters in fields, marks, and Windows' line ends") {
+  const TempFolder folder;
+  const Rows rows = read(folder, "a.csv",
+                         "\xEF\xBB\xBFtext,label\r\n\"a, \"\"b\"\"\r\nc\",1\r\n\r\n plain \"x\" ,2\r\n\"\",\n\"q\"r,3",
+                         DataFormat::csv);
+  CHECK(rows.columns == std::vector<json>{{{"text", "a, \"b\"\r\nc"}, {"label", "1"}},
+                                          {{"text", " plain \"x\" "}, {"label", "2"}},
+                                          {{"text", ""}, {"label", ""}},
+                                          {{"text", "qr"}, {"label", "3"}}});
+  CHECK(rows.where == std::vector<std::string>{":2", ":5", ":6", ":7"});
+}
+
+TEST_CASE("rows of TSV: quotes are ordinary characters") {
+  const TempFolder folder;
+  const Rows rows = read(folder, "a.tsv", "s1\ts2\n\"a\tb,\"\n", DataFormat::tsv);
+  CHECK(rows.columns == std::vector<json>{{{"s1", "\"a"}, {"s2", "b,\""}}});
+}
+
+TEST_CASE("rows of tables that cannot be read are refused with their line") {
+  CHECK_THAT(error_of("", DataFormat::csv), Contains("has no rows"));
+  CHECK_THAT(error_of("a,a\n", DataFormat::csv), Contains(":1: names the column 'a' twice"));
+  CHECK_THAT(error_of("a,\n", DataFormat::csv), Contains("empty text"));
+  CHECK_THAT(error_of("a,b\n1,2\n1,2,3\n", DataFormat::csv), Contains(":3: has 3 fields") && Contains("2 columns"));
+  CHECK_THAT(error_of("a\n\"x\n\n", DataFormat::csv), Contains(":2: has a quote that is not closed"));
+  CHECK_THAT(error_of("{\"a\":1}\n[1]\n", DataFormat::jsonl), Contains(":2: must hold a JSON object"));
+  CHECK_THAT(error_of("[1]", DataFormat::json), Contains("row 1: must be an object"));
+  CHECK_THAT(error_of("3", DataFormat::json), Contains("must be an array of objects"));
+  CHECK_THAT(error_of("some text", DataFormat::text), Contains("has no columns"));
+}
+
+TEST_CASE("rows of JSON: an array, an object with data, or one object per line") {
+  const TempFolder folder;
+  const std::vector<json> expected = {{{"a", 1}}, {{"a", "x"}}};
+  for (const char* text : {"[{\"a\": 1},\n {\"a\": \"x\"}]", "{\"data\": [{\"a\": 1}, {\"a\": \"x\"}]}",
+                           "{\n\"data\": [{\"a\": 1}, {\"a\": \"x\"}]}", "\n{\"a\": 1}\n{\"a\": \"x\"}\n"}) {
+    CAPTURE(text);
+    CHECK(read(folder, "a.json", text, DataFormat::json).columns == expected);
+  }
+}
+
+TEST_CASE("rows of SQuAD: each question is one, with its paragraph's context") {
+  const TempFolder folder;
+  const json squad = {
+      {"version", "v2.0"},
+      {"data",
+       {{{"title", "T"},
+         {"paragraphs",
+          {{{"context", "A b c."},
+            {"qas",
+             {{{"id", "1"}, {"question", "b?"}, {"answers", {{{"text", "b"}, {"answer_start", 2}}}}},
+              {{"id", "2"},
+               {"question", "d?"},
+               {"is_impossible", true},
+               {"plausible_answers", {{{"text", "c"}, {"answer_start", 4}}}},
+               {"answers", json::array()}}}}}}}}}}};
+  const Rows rows = read(folder, "a.json", squad.dump(), DataFormat::json);
+  REQUIRE(rows.columns.size() == 2);
+  CHECK(rows.columns[0].at("context") == "A b c.");
+  CHECK(rows.columns[0].at("title") == "T");
+  CHECK(rows.columns[0].at("answers") == json{{"text", {"b"}}, {"answer_start", {2}}});
+  CHECK(rows.columns[1].at("answers") == json{{"text", json::array()}, {"answer_start", json::array()}});
+}
+
+TEST_CASE("a column that is not there is refused with the columns that are") {
+  const DataRow row{{{"text", "x"}, {"label", 3}}, "a.csv:4"};
+  CHECK(text_of(row, "text", "data.text_column") == "x");
+  CHECK(column_of(row, "label", "data.label_column") == 3);
+  CHECK_THAT(message_of<DataError>([&] { text_of(row, "sentence", "data.text_column"); }),
+             Contains("a.csv:4") && Contains("no 'sentence'") && Contains("{label, text}") &&
+                 Contains("data.text_column"));
+  CHECK_THAT(message_of<DataError>([&] { text_of(row, "label", "data.text_column"); }), Contains("must be a string"));
+}
+
+}  // namespace shardline::row_file_test
