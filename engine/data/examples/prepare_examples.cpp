@@ -18,7 +18,7 @@ constexpr int64_t kRowsOfThread = 256;  // that a thread encodes at a time
 // Collects rows, encodes them on several threads, and adds their examples in order.
 class RowEncoder {
  public:
-  RowEncoder(const ExampleOptions& options, ExampleWriter& writer) : options_(options), writer_(writer) {}
+  RowEncoder(const ExampleSetOptions& options, ExampleWriter& writer) : options_(options), writer_(writer) {}
 
   // Whether the rows so far have been encoded.
   bool take(DataRow row) {
@@ -55,13 +55,13 @@ class RowEncoder {
   int64_t shortened() const { return shortened_; }
 
  private:
-  const ExampleOptions& options_;
+  const ExampleSetOptions& options_;
   ExampleWriter& writer_;
   std::vector<DataRow> waiting_;
   int64_t rows_ = 0, examples_ = 0, shortened_ = 0;
 };
 
-void make_examples(const std::vector<DataFile>& files, const ExampleOptions& options, const std::string& digest,
+void make_examples(const std::vector<DataFile>& files, const ExampleSetOptions& options, const std::string& digest,
                    const fs::path& path, const std::function<void(int64_t bytes)>& progress) {
   ExampleWriter writer(options.shape);
   RowEncoder encoder(options, writer);
@@ -94,7 +94,7 @@ void for_each_row(const std::vector<DataFile>& files, const std::function<void(D
   }
 }
 
-fs::path prepare_examples(const ExampleOptions& options) {
+fs::path prepare_examples(const ExampleSetOptions& options) {
   const std::vector<DataFile> files = find_data_files(options.paths, options.format);
   FileDigest digest;
   digest.add(cat("shardline examples ", kVersion));

@@ -18,7 +18,7 @@ struct RowExamples {
 };
 using EncodeRow = std::function<RowExamples(const DataRow& row)>;
 
-struct ExampleOptions {
+struct ExampleSetOptions {
   std::vector<std::string> paths;
   DataFormat format = DataFormat::automatic;
   ExampleShape shape;
@@ -31,7 +31,7 @@ struct ExampleOptions {
 
 // The path of the file, which is made if it is missing or damaged. Several processes may ask at the same time. Throws
 // DataError for the data, among others if there is no example, and RunError for the cache's disk.
-std::filesystem::path prepare_examples(const ExampleOptions& options);
+std::filesystem::path prepare_examples(const ExampleSetOptions& options);
 
 // Calls use(row, bytes) for all rows of the files, in order, on this thread; bytes: those of the files up to here.
 void for_each_row(const std::vector<DataFile>& files, const std::function<void(DataRow& row, int64_t bytes)>& use);

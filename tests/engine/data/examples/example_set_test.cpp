@@ -121,7 +121,7 @@ TEST_CASE("examples are made once, in the order of the rows, whatever the thread
   for (int i = 0; i < kRows; ++i) csv += cat("t", i, ",", i % 3, "\n");
   const std::string path = folder.write("a.csv", csv);
   std::atomic<int> encoded = 0;
-  ExampleOptions options{.paths = {path},
+  ExampleSetOptions options{.paths = {path},
                          .shape = {.targets = TargetKind::classes, .width = 1},
                          .encode =
                              [&](const DataRow& row) {
