@@ -31,12 +31,14 @@ Range split_range(int64_t count, int parts, int index);
 // One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is viewed with the sizes
 // `view` (empty: those of the logical parameter), its dimensions are permuted by `permute` (empty: unchanged), and it
 // is at `offset` in the logical parameter (empty: at its start). `shape` is its sizes in the file (empty: as `view`).
+// `aliases` are other names that files have for it: those of a base model without a head, and older ones.
 struct ParamSource {
   std::string tensor;
   std::vector<int64_t> view;
   std::vector<int64_t> permute;
   std::vector<int64_t> offset;
   std::vector<int64_t> shape;
+  std::vector<std::string> aliases = {};
 };
 
 struct Init {
@@ -55,6 +57,7 @@ struct ParamSpec {
   bool decays = true;           // takes weight decay
   bool partial_over_t = false;  // whole on every T rank, but each has only a part of its gradient
   bool deferred = false;        // its gradient is a product that waits in the WeightGradQueue
+  bool may_be_missing = false;  // in files, then it is initialised: a part of a head that is trained first
   std::vector<ParamSource> sources;
 
   int64_t numel() const;                   // of the logical parameter
@@ -127,7 +130,7 @@ struct LayerSpec {
   std::vector<SplitUnit> units;
   std::vector<ParamSpec> params;
   std::vector<BorderTensor> output;          // passed to the next layer; empty for the last one
-  std::vector<std::string> ignored_tensors;  // buffers that older Hugging Face files contain
+  std::vector<std::string> ignored_tensors;  // buffers that older Hugging Face files contain; left out
   // What the layer does, where layers with equal parameters and borders may do different work; compared only.
   std::string code;
   // False if neither this layer nor an earlier one has a trained parameter: then only its forward pass runs.
@@ -155,6 +158,8 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;  // in execution order
   int64_t vocab_size = 0;
   int64_t max_positions = 0;
+  // Beginnings of names: files may have such tensors for heads that this model does not have. They are left out.
+  std::vector<std::string> surplus;
 
   int64_t parameter_count() const;  // tied parameters once
   int64_t trained_count() const;    // of these, the trained ones

@@ -99,8 +99,11 @@ void load_parameters(const Config& config, const JobParts& parts, StageParameter
 
 void load_checkpoint_parameters(const std::string& checkpoint, const JobParts& parts, StageParameters& parameters,
                                 const LongWork::Show& show) {
-  const HfDirectory directory(checkpoint, "");
-  directory.check_names(parts.model.spec);
+  const HfDirectory directory(checkpoint);
+  const NameReport names = directory.check_names(parts.model.spec);
+  if (!names.missing.empty())
+    throw DataError(cat(checkpoint, ": the checkpoint has no tensor ", names.missing.front(),
+                        "; use the task with which it was saved"));
   require_equal(*parts.groups.world, "checkpoint", read_parameters(directory, parameters, show));
 }
 

@@ -13,9 +13,6 @@
 namespace shardline {
 namespace {
 
-// Files of a base model without a head lack this prefix.
-constexpr const char* kBasePrefix = "transformer.";
-
 std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored))
@@ -23,7 +20,7 @@ std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
         cat("/model/path: \"", path, "\" is not a directory; name one with config.json and *.safetensors"));
   if (!std::filesystem::exists(path + "/config.json", ignored))
     throw ConfigError(cat("/model/path: ", path, " has no config.json; name a model directory"));
-  return std::make_shared<HfDirectory>(path, kBasePrefix);
+  return std::make_shared<HfDirectory>(path);
 }
 
 // Why the files' weights do not match the model of the directory's config with `overrides`; empty if they do.
@@ -40,8 +37,8 @@ std::string difference(const Config& config, const HfDirectory& directory, const
 
 // Checks that the files hold this model. Throws ConfigError if keys of model.config contradict them, otherwise
 // DataError.
-void check_weights(const Config& config, const HfDirectory& directory, const ModelSpec& spec) try {
-  directory.check_names(spec);
+NameReport check_weights(const Config& config, const HfDirectory& directory, const ModelSpec& spec) try {
+  return directory.check_names(spec);
 } catch (const DataError& error) {
   if (!holds_model(directory.path())) throw ConfigError(cat("/model/path: ", error.what()));
   const auto own = difference(config, directory, nlohmann::json::object());
@@ -92,7 +89,7 @@ ModelSource open_model(const Config& config) {
   source.hf_config = model.config;
   source.head = model.head;
   source.spec = make_spec(config, source.hf_config);
-  if (source.directory && options.pretrained()) check_weights(config, *source.directory, source.spec);
+  if (source.directory && options.pretrained()) source.names = check_weights(config, *source.directory, source.spec);
   return source;
 }
 
@@ -106,16 +103,21 @@ ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const
 
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters, const LongWork::Show& show) {
-  if (options.pretrained()) return read_parameters(*source.directory, parameters, show);
   std::map<std::string, int> numbers;
   for (const auto& layer : source.spec.layers)
     for (const auto& param : layer.params) numbers.emplace(layer.full_name(param), numbers.size());
+  const HfDirectory* files = options.pretrained() ? source.directory.get() : nullptr;
   const RankGroups& groups = parameters.groups();
+  const int t = groups.coordinates.t, t_degree = groups.mesh.t();
   fill_with_progress(parameters, show, [&](Parameter& parameter, const auto& filled) {
-    init_parameter(parameter, numbers.at(parameter.name), seed, groups.coordinates.t, groups.mesh.t());
+    if (files && files->holds(*parameter.spec)) {
+      files->read(*parameter.spec, parameter.name, t, t_degree, parameter.value, filled);
+      return;
+    }
+    init_parameter(parameter, numbers.at(parameter.name), seed, t, t_degree);
     filled(parameter.value.nbytes());
   });
-  return "random";
+  return files ? files->digest() : "random";
 }
 
 std::string read_parameters(const HfDirectory& directory, StageParameters& parameters, const LongWork::Show& show) {

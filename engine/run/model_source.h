@@ -18,6 +18,7 @@ struct ModelSource {
   HeadChoice head;           // with nothing left open
   ModelSpec spec;
   std::shared_ptr<const HfDirectory> directory;  // null: the model is made from a config alone
+  NameReport names;                              // of its files, if weights are read from them
 };
 
 // Where the weights come from: "models/gpt2", "random", or "random (config of models/gpt2)".
@@ -34,11 +35,12 @@ ModelSource open_model(const Config& config);
 ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits = {});
 
 // Collective over the world: fills each rank's parameters with its slices of the directory's files, or with random
-// numbers that do not depend on the layout. The time limit is renewed while any rank makes progress. `show` receives
-// the bytes of all ranks. Returns what identifies the source, for ranks to compare.
+// numbers that do not depend on the layout; with these also what the files lack (ModelSource::names). The time limit is
+// renewed while any rank makes progress. `show` receives the bytes of all ranks. Returns what identifies the source,
+// for ranks to compare.
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters, const LongWork::Show& show = {});
-// The same from the files of a directory, whose names have been checked.
+// The same from the files of a directory, whose names have been checked and which lack nothing.
 std::string read_parameters(const HfDirectory& directory, StageParameters& parameters, const LongWork::Show& show = {});
 
 }  // namespace shardline

@@ -1,13 +1,20 @@
 #include "models/families/causal_ends.h"
 
+#include <nlohmann/json.hpp>
+
 #include "core/comm/communicator.h"
+#include "core/error.h"
 #include "core/model/layer.h"
+#include "models/families/label_head.h"
+#include "models/files/hf_config_reader.h"
 #include "tensor_parallel/ops/cross_entropy.h"
 #include "tensor_parallel/ops/elementwise.h"
 #include "tensor_parallel/ops/embedding.h"
 
 namespace shardline {
 namespace {
+
+using nlohmann::json;
 
 int64_t first_unit(const LayerBuild& build, size_t param) {
   return build.spec->params[param].split(build.tp->rank(), build.tp->size()).begin;
@@ -23,29 +30,30 @@ class CausalEmbedding : public Layer {
  public:
   enum { kWte, kWpe };
 
-  CausalEmbedding(const CausalConfig& config, const LayerBuild& build)
+  CausalEmbedding(const TransformerConfig& config, const LayerBuild& build)
       : config_(config),
         tp_{build.tp, build.sequence_parallel},
         index_(build.index),
         words_(*build.params[kWte]),
-        positions_(optional_parameter(build, kWpe)),
         first_word_(first_unit(build, kWte)),
-        border_(build.half.border) {}
+        border_(build.half.border) {
+    if (config.position_table) added_ = {{.table = build.params[kWpe]}};
+  }
 
   Border forward(const Border&, MicrobatchContext& context) override {
-    const auto sum = embedding(tp_, *context.batch, words_, first_word_, positions_, border_);
+    const auto sum = embedding(tp_, *context.batch, words_, first_word_, added_, border_);
     const auto rows = dropout_rows(tp_, context, index_, 0, config_.embd_pdrop);
     if (rows.probability == 0) return {sum};
     return {bias_dropout_add(tp_, sum, context.batch->tokens(), nullptr, {}, rows)};
   }
 
  private:
-  CausalConfig config_;
+  TransformerConfig config_;
   TensorParallel tp_;
   int64_t index_;
   Parameter& words_;
-  Parameter* positions_;
   int64_t first_word_;
+  std::vector<AddedTable> added_;
   std::optional<at::ScalarType> border_;
 };
 
@@ -54,7 +62,7 @@ class CausalHead : public Layer {
  public:
   enum { kNorm, kNormBias, kWords, kWordsBias };
 
-  CausalHead(const CausalConfig& config, const LayerBuild& build)
+  CausalHead(const TransformerConfig& config, const LayerBuild& build)
       : config_(config),
         tp_{build.tp, build.sequence_parallel},
         norm_(*build.params[kNorm]),
@@ -72,15 +80,28 @@ class CausalHead : public Layer {
   }
 
  private:
-  CausalConfig config_;
+  TransformerConfig config_;
   TensorParallel tp_;
   Parameter &norm_, &norm_bias_, &words_, *words_bias_;
   int64_t first_word_;
 };
 
+LabelHead causal_label_head(const CausalConfig& c, HeadChoice::Kind kind) {
+  LabelHead head{.rows = rows_of_head(kind, LabelHead::Rows::last), .norm = "transformer.ln_f"};
+  if (kind == HeadChoice::Kind::sequence_classification) {
+    head.classifier = "score";
+    head.classifier_bias = false;
+  } else if (kind == HeadChoice::Kind::question_answering) {
+    head.classifier = "qa_outputs";
+  } else {
+    head.dropout = c.classifier_dropout;
+  }
+  return head;
+}
+
 }  // namespace
 
-LayerSpec causal_embedding(const CausalConfig& c, const SpecMaker& make) {
+LayerSpec causal_embedding(const TransformerConfig& c, const SpecMaker& make) {
   LayerSpec layer{.name = "embedding", .output = {{"hidden", {BorderTensor::kRows, c.n_embd}}}};
   make.add_unit(layer, "wte", "words", c.vocab_size);
   layer.params = {
@@ -93,7 +114,7 @@ LayerSpec causal_embedding(const CausalConfig& c, const SpecMaker& make) {
   return layer;
 }
 
-LayerSpec causal_head(const CausalConfig& c, const SpecMaker& make) {
+LayerSpec causal_head(const TransformerConfig& c, const SpecMaker& make) {
   LayerSpec layer{.name = "head", .output = {}};
   make.add_unit(layer, "lm_head", "words", c.vocab_size);
   const SplitUnit words = layer.units[0];
@@ -106,15 +127,30 @@ LayerSpec causal_head(const CausalConfig& c, const SpecMaker& make) {
   return layer;
 }
 
-ModelSpec causal_spec(const std::string& family, const CausalConfig& config, const SpecMaker& make,
+void read_causal_heads(HfConfigReader& read, CausalConfig& c) {
+  json dropout = nullptr;
+  for (const char* key : {"hidden_dropout", "classifier_dropout"}) {  // transformers prefers the second one
+    read.any(key, or_null(json_number(0, 0.999)), dropout);
+    if (!dropout.is_null()) c.classifier_dropout = dropout.get<double>();
+  }
+  // Of a head for multiple choice.
+  read.accept(
+      {"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"});
+}
+
+ModelSpec causal_spec(const std::string& family, const CausalConfig& c, const HeadChoice& head, const SpecMaker& make,
                       const std::function<LayerSpec(int64_t)>& block) {
+  const bool has_words = head.kind == HeadChoice::Kind::causal_lm;
   ModelSpec spec{.family = family,
-                 .variant = variant_of(config),
-                 .layers = {causal_embedding(config, make)},
-                 .vocab_size = config.vocab_size,
-                 .max_positions = config.n_positions};
-  for (int64_t i = 0; i < config.n_layer; ++i) spec.layers.push_back(block(i));
-  spec.layers.push_back(causal_head(config, make));
+                 .variant = variant_of(c) + (has_words ? "" : cat(", ", task_name(head.kind))),
+                 .layers = {causal_embedding(c, make)},
+                 .vocab_size = c.vocab_size,
+                 .max_positions = c.n_positions,
+                 .surplus = {"score.", "classifier.", "qa_outputs."}};
+  for (int64_t i = 0; i < c.n_layer; ++i) spec.layers.push_back(block(i));
+  spec.layers.push_back(has_words ? causal_head(c, make) : label_head(c, make, head, causal_label_head(c, head.kind)));
+  if (!has_words) spec.surplus.push_back("lm_head.");
+  add_aliases(spec, "transformer.");
   return spec;
 }
 

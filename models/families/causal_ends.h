@@ -1,18 +1,29 @@
 // What the decoder families share around their blocks. The first layer turns words (and positions) into hidden states,
-// the last one turns these into words. Units: "embedding.wte" and "head.lm_head".
+// the last one turns these into words, or into what a small head says about segments or rows. Units: "embedding.wte"
+// and "head.lm_head".
 #pragma once
 #include <functional>
 
-#include "models/families/causal_config.h"
+#include "models/families/head_choice.h"
 #include "models/families/spec_maker.h"
+#include "models/families/transformer_config.h"
 
 namespace shardline {
 
-LayerSpec causal_embedding(const CausalConfig& config, const SpecMaker& make);
-LayerSpec causal_head(const CausalConfig& config, const SpecMaker& make);
+class HfConfigReader;
+
+struct CausalConfig : TransformerConfig {
+  double classifier_dropout = 0.1;  // of token classification
+};
+
+// Reads the keys of the small heads.
+void read_causal_heads(HfConfigReader& read, CausalConfig& config);
+
+LayerSpec causal_embedding(const TransformerConfig& config, const SpecMaker& make);
+LayerSpec causal_head(const TransformerConfig& config, const SpecMaker& make);
 
 // A whole model; block(i) makes block i, counted from 0.
-ModelSpec causal_spec(const std::string& family, const CausalConfig& config, const SpecMaker& make,
-                      const std::function<LayerSpec(int64_t)>& block);
+ModelSpec causal_spec(const std::string& family, const CausalConfig& config, const HeadChoice& head,
+                      const SpecMaker& make, const std::function<LayerSpec(int64_t)>& block);
 
 }  // namespace shardline

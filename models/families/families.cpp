@@ -3,19 +3,36 @@
 #include <map>
 
 #include "core/error.h"
+#include "models/families/bert.h"
+#include "models/families/distilbert.h"
 #include "models/families/gpt2.h"
 #include "models/families/gpt_neo.h"
 #include "models/families/gptj.h"
+#include "models/families/roberta.h"
 #include "models/graph/dry_run.h"
 
 namespace shardline {
 namespace {
 
 std::map<std::string, Family>& families() {
-  static std::map<std::string, Family> all = {{"gpt2", family_of(gpt2_config, gpt2_spec)},
-                                              {"gpt_neo", family_of(gpt_neo_config, gpt_neo_spec)},
-                                              {"gptj", family_of(gptj_config, gptj_spec)}};
+  static std::map<std::string, Family> all = {
+      {"bert", family_of(bert_heads(), bert_config, bert_spec)},
+      {"distilbert", family_of(distilbert_heads(), distilbert_config, distilbert_spec)},
+      {"gpt2", family_of(gpt2_heads(), gpt2_config, gpt2_spec)},
+      {"gpt_neo", family_of(gpt_neo_heads(), gpt_neo_config, gpt_neo_spec)},
+      {"gptj", family_of(gptj_heads(), gptj_config, gptj_spec)},
+      {"roberta", family_of(roberta_heads(), roberta_config, roberta_spec)},
+      {"xlm-roberta", family_of(xlm_roberta_heads(), xlm_roberta_config, xlm_roberta_spec)}};
   return all;
+}
+
+// Whether the family has the head; if not, this is a mistake.
+bool has_head(const std::string& type, const Family& family, HeadChoice::Kind kind, HfModel& model) {
+  if (family.heads.contains(kind)) return true;
+  std::string rule = cat("must be a task for which ", type, " has a head:");
+  for (const auto& [known, name] : family.heads) rule += cat(rule.ends_with(":") ? " " : ", ", task_name(known));
+  model.mistakes.push_back({.key = "task", .rule = rule, .value = task_name(kind), .of_task = true});
+  return false;
 }
 
 }  // namespace
@@ -34,12 +51,17 @@ HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& override
   const auto family = families().find(type);
   if (family == families().end()) {
     read.complain({"model_type"}, rule);
-  } else {
-    family->second(read, model);
+  } else if (has_head(type, family->second, head.kind, model)) {
+    const std::string& head_class = family->second.heads.at(head.kind);
+    complete_head(read, model.head);
+    family->second.read(read, model);
+    if (!head_class.empty())
+      read.accept_only("architectures", {{head_class}}, cat("leave it out: the task is ", task_name(head.kind)));
     read.finish();
   }
-  model.mistakes = read.mistakes();
+  model.mistakes.insert(model.mistakes.end(), read.mistakes().begin(), read.mistakes().end());
   model.config = read.merged();
+  if (model.mistakes.empty()) put_head(model.config, model.head, family->second.heads.at(head.kind));
   model.only_saved = read.only_saved();
   return model;
 }

@@ -21,20 +21,26 @@ struct HfModel {
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave the layers' costs unset
 };
 
-// Reads a config and sets the model that it describes, or reports mistakes to the reader.
-using Family = std::function<void(HfConfigReader&, HfModel&)>;
+// A family by the heads that it has. `read` reads a config and sets the model that it describes, with model.head as its
+// head, or reports mistakes to the reader.
+struct Family {
+  HeadClasses heads;
+  std::function<void(HfConfigReader&, HfModel&)> read;
+};
 
 // A family whose config `read_config` reads and whose layers `make` describes; the layers need not state their costs.
 template <class FamilyConfig>
-Family family_of(FamilyConfig (*read_config)(HfConfigReader&),
-                 ModelSpec (*make)(const FamilyConfig&, bool sequence_parallel, const SplitChoices&)) {
-  return [read_config, make](HfConfigReader& read, HfModel& model) {
-    const FamilyConfig config = read_config(read);
+Family family_of(HeadClasses heads, FamilyConfig (*read_config)(HfConfigReader&),
+                 ModelSpec (*make)(const FamilyConfig&, const HeadChoice&, bool sequence_parallel,
+                                   const SplitChoices&)) {
+  const auto read = [read_config, make](HfConfigReader& reader, HfModel& model) {
+    const FamilyConfig config = read_config(reader);
     model.max_positions = config.n_positions;
-    model.make_spec = [config, make](bool sequence_parallel, const SplitChoices& choices) {
-      return make(config, sequence_parallel, choices);
+    model.make_spec = [config, make, head = model.head](bool sequence_parallel, const SplitChoices& choices) {
+      return make(config, head, sequence_parallel, choices);
     };
   };
+  return {std::move(heads), read};
 }
 
 // For programs with families of their own; call it before a config is read.

@@ -3,15 +3,15 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "models/families/causal_block.h"
 #include "models/families/causal_ends.h"
+#include "models/families/transformer_block.h"
 #include "models/files/hf_config_reader.h"
 
 namespace shardline {
 namespace {
 
 // x + attention(norm(x)), then + mlp(norm(.))
-class Gpt2Block : public CausalBlock {
+class Gpt2Block : public TransformerBlock {
  public:
   enum {
     kNorm1,
@@ -29,7 +29,7 @@ class Gpt2Block : public CausalBlock {
   };
 
   Gpt2Block(const Gpt2Config& config, BlockSplit split, int64_t block, const LayerBuild& build)
-      : CausalBlock(config, split, kQkv, block, scale(config, block), build) {}
+      : TransformerBlock(config, split, kQkv, block, scale(config, block), build) {}
 
   Border forward(const Border& input, MicrobatchContext& context) override {
     const auto& x = input[0];  // [rows, hidden]
@@ -95,23 +95,31 @@ LayerSpec gpt2_block(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
 
 }  // namespace
 
+HeadClasses gpt2_heads() {
+  return {{HeadChoice::Kind::causal_lm, "GPT2LMHeadModel"},
+          {HeadChoice::Kind::sequence_classification, "GPT2ForSequenceClassification"},
+          {HeadChoice::Kind::token_classification, "GPT2ForTokenClassification"},
+          {HeadChoice::Kind::question_answering, "GPT2ForQuestionAnswering"}};
+}
+
 Gpt2Config gpt2_config(HfConfigReader& read) {
   Gpt2Config c;
-  read_causal_config(read, c);
+  read_transformer_config(read, c);
+  read_causal_heads(read, c);
   read.flag("scale_attn_weights", c.scale_attn_weights);
   read.flag("scale_attn_by_inverse_layer_idx", c.scale_attn_by_inverse_layer_idx);
   bool cross_attention = false;
   read.flag("add_cross_attention", cross_attention);
   if (cross_attention) read.complain({"add_cross_attention"}, "must be false: this is a decoder without an encoder");
-  read.accept_only("architectures", {{"GPT2LMHeadModel"}}, "leave it out: the task is causal-lm");
   read.accept_only("n_ctx", {c.n_positions}, "set n_positions: this is its older name");
   read.accept_only("reorder_and_upcast_attn", {false}, "set training.attention_in_fp32");
   return c;
 }
 
-ModelSpec gpt2_spec(const Gpt2Config& config, bool sequence_parallel, const SplitChoices& choices) {
+ModelSpec gpt2_spec(const Gpt2Config& config, const HeadChoice& head, bool sequence_parallel,
+                    const SplitChoices& choices) {
   const SpecMaker make{config.n_embd, config.initializer_range, sequence_parallel, choices};
-  return causal_spec("gpt2", config, make, [&](int64_t i) { return gpt2_block(config, make, i); });
+  return causal_spec("gpt2", config, head, make, [&](int64_t i) { return gpt2_block(config, make, i); });
 }
 
 }  // namespace shardline

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "models/families/causal_block.h"
 #include "models/families/causal_ends.h"
+#include "models/families/transformer_block.h"
 #include "models/files/hf_config_reader.h"
 
 namespace shardline {
@@ -14,13 +14,13 @@ namespace {
 using nlohmann::json;
 
 // x + attention(norm(x)), then + mlp(norm(.))
-class GptNeoBlock : public CausalBlock {
+class GptNeoBlock : public TransformerBlock {
  public:
   enum { kNorm1, kNorm1Bias, kQkv, kOut, kOutBias, kNorm2, kNorm2Bias, kFc, kFcBias, kProj, kProjBias };
 
   GptNeoBlock(const GptNeoConfig& config, BlockSplit split, int64_t block, const LayerBuild& build)
-      : CausalBlock(config, split, kQkv, block, /*scale=*/1, build,
-                    config.local_blocks.contains(block) ? config.window_size : 0) {}
+      : TransformerBlock(config, split, kQkv, block, /*scale=*/1, build,
+                         config.local_blocks.contains(block) ? config.window_size : 0) {}
 
   Border forward(const Border& input, MicrobatchContext& context) override {
     const auto& x = input[0];  // [rows, hidden]
@@ -108,27 +108,34 @@ void read_attention_types(HfConfigReader& read, GptNeoConfig& c) {
 
 }  // namespace
 
+HeadClasses gpt_neo_heads() {
+  return {{HeadChoice::Kind::causal_lm, "GPTNeoForCausalLM"},
+          {HeadChoice::Kind::sequence_classification, "GPTNeoForSequenceClassification"},
+          {HeadChoice::Kind::token_classification, "GPTNeoForTokenClassification"},
+          {HeadChoice::Kind::question_answering, "GPTNeoForQuestionAnswering"}};
+}
+
 GptNeoConfig gpt_neo_config(HfConfigReader& read) {
   GptNeoConfig c;
-  read_causal_config(read, c,
-                     {.positions = {"max_position_embeddings", nullptr},
-                      .hidden = {"hidden_size", nullptr},
-                      .layers = {"num_layers", "num_hidden_layers"},
-                      .heads = {"num_heads", "num_attention_heads"},
-                      .inner = "intermediate_size",
-                      .residual_dropout = "resid_dropout",
-                      .embedding_dropout = "embed_dropout",
-                      .attention_dropout = "attention_dropout"});
+  read_transformer_config(read, c,
+                          {.positions = {"max_position_embeddings", nullptr},
+                           .hidden = {"hidden_size", nullptr},
+                           .layers = {"num_layers", "num_hidden_layers"},
+                           .heads = {"num_heads", "num_attention_heads"},
+                           .inner = "intermediate_size",
+                           .residual_dropout = "resid_dropout",
+                           .embedding_dropout = "embed_dropout",
+                           .attention_dropout = "attention_dropout"});
+  read_causal_heads(read, c);
   read.size("window_size", nullptr, c.window_size);
   read_attention_types(read, c);
-  read.accept({"classifier_dropout"});  // of a head for classification
-  read.accept_only("architectures", {{"GPTNeoForCausalLM"}}, "leave it out: the task is causal-lm");
   return c;
 }
 
-ModelSpec gpt_neo_spec(const GptNeoConfig& config, bool sequence_parallel, const SplitChoices& choices) {
+ModelSpec gpt_neo_spec(const GptNeoConfig& config, const HeadChoice& head, bool sequence_parallel,
+                       const SplitChoices& choices) {
   const SpecMaker make{config.n_embd, config.initializer_range, sequence_parallel, choices};
-  return causal_spec("gpt_neo", config, make, [&](int64_t i) { return gpt_neo_block(config, make, i); });
+  return causal_spec("gpt_neo", config, head, make, [&](int64_t i) { return gpt_neo_block(config, make, i); });
 }
 
 }  // namespace shardline

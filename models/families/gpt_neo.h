@@ -4,20 +4,20 @@
 #include <set>
 
 #include "core/model/model_spec.h"
-#include "models/families/causal_config.h"
+#include "models/families/causal_ends.h"
 
 namespace shardline {
 
 // The defaults are HF's.
 struct GptNeoConfig : CausalConfig {
   GptNeoConfig()
-      : CausalConfig{.vocab_size = 50257,
-                     .n_positions = 2048,
-                     .n_embd = 2048,
-                     .n_layer = 24,
-                     .n_head = 16,
-                     .tie_word_embeddings = true,
-                     .position_table = true} {}
+      : CausalConfig{{.vocab_size = 50257,
+                      .n_positions = 2048,
+                      .n_embd = 2048,
+                      .n_layer = 24,
+                      .n_head = 16,
+                      .tie_word_embeddings = true,
+                      .position_table = true}} {}
 
   int64_t window_size = 256;
   std::set<int64_t> local_blocks;  // that have the window; counted from 0
@@ -26,7 +26,9 @@ struct GptNeoConfig : CausalConfig {
 // Contradictions are mistakes that `read` keeps.
 GptNeoConfig gpt_neo_config(HfConfigReader& read);
 
+HeadClasses gpt_neo_heads();
 // As gpt2_spec.
-ModelSpec gpt_neo_spec(const GptNeoConfig& config, bool sequence_parallel, const SplitChoices& choices = {});
+ModelSpec gpt_neo_spec(const GptNeoConfig& config, const HeadChoice& head, bool sequence_parallel,
+                       const SplitChoices& choices = {});
 
 }  // namespace shardline

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "core/error.h"
-#include "models/families/causal_block.h"
 #include "models/families/causal_ends.h"
+#include "models/families/transformer_block.h"
 #include "models/files/hf_config_reader.h"
 #include "tensor_parallel/ops/rotary.h"
 
@@ -13,13 +13,14 @@ namespace shardline {
 namespace {
 
 // x + attention(n) + mlp(n), n = norm(x)
-class GptjBlock : public CausalBlock {
+class GptjBlock : public TransformerBlock {
  public:
   enum { kNorm, kNormBias, kQkv, kOut, kFc, kFcBias, kProj, kProjBias };
 
   GptjBlock(const GptjConfig& config, BlockSplit split, int64_t block, std::shared_ptr<const RotaryTable> table,
             const LayerBuild& build)
-      : CausalBlock(config, split, kQkv, block, 1 / std::sqrt(config.head_dim()), build), table_(std::move(table)) {}
+      : TransformerBlock(config, split, kQkv, block, 1 / std::sqrt(config.head_dim()), build),
+        table_(std::move(table)) {}
 
   Border forward(const Border& input, MicrobatchContext& context) override {
     const auto& x = input[0];  // [rows, hidden]
@@ -69,16 +70,22 @@ LayerSpec gptj_block(const GptjConfig& c, const SpecMaker& make, int64_t i,
 
 }  // namespace
 
+HeadClasses gptj_heads() {
+  return {{HeadChoice::Kind::causal_lm, "GPTJForCausalLM"},
+          {HeadChoice::Kind::sequence_classification, "GPTJForSequenceClassification"},
+          {HeadChoice::Kind::question_answering, "GPTJForQuestionAnswering"}};
+}
+
 GptjConfig gptj_config(HfConfigReader& read) {
   GptjConfig c;
-  read_causal_config(read, c);
+  read_transformer_config(read, c);
+  read_causal_heads(read, c);
   read.size("rotary_dim", nullptr, c.rotary_dim, /*null=*/c.head_dim());
   if (c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim())
     read.complain(
         {"rotary_dim", "n_embd", "n_head"},
         cat("rotary_dim (", c.rotary_dim, ") must be even, because features are turned in pairs, and at most the ",
             c.head_dim(), " features of a head (n_embd / n_head)"));
-  read.accept_only("architectures", {{"GPTJForCausalLM"}}, "leave it out: the task is causal-lm");
   read.accept_only("n_ctx", {c.n_positions}, "set n_positions: this is its older name");
   // In older files; transformers ignores them.
   read.accept_only("rotary", {true}, "leave it out: GPT-J has rotary positions");
@@ -86,10 +93,11 @@ GptjConfig gptj_config(HfConfigReader& read) {
   return c;
 }
 
-ModelSpec gptj_spec(const GptjConfig& config, bool sequence_parallel, const SplitChoices& choices) {
+ModelSpec gptj_spec(const GptjConfig& config, const HeadChoice& head, bool sequence_parallel,
+                    const SplitChoices& choices) {
   const SpecMaker make{config.n_embd, config.initializer_range, sequence_parallel, choices};
   const auto table = std::make_shared<const RotaryTable>(config.rotary_dim, config.n_positions);
-  return causal_spec("gptj", config, make, [&](int64_t i) { return gptj_block(config, make, i, table); });
+  return causal_spec("gptj", config, head, make, [&](int64_t i) { return gptj_block(config, make, i, table); });
 }
 
 }  // namespace shardline

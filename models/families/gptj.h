@@ -2,7 +2,7 @@
 // positions, rotary embedding in attention, and blocks whose attention and MLP read one norm.
 #pragma once
 #include "core/model/model_spec.h"
-#include "models/families/causal_config.h"
+#include "models/families/causal_ends.h"
 
 namespace shardline {
 
@@ -10,19 +10,21 @@ namespace shardline {
 // one head.
 struct GptjConfig : CausalConfig {
   GptjConfig()
-      : CausalConfig{.vocab_size = 50400,
-                     .n_positions = 2048,
-                     .n_embd = 4096,
-                     .n_layer = 28,
-                     .n_head = 16,
-                     .rotary_dim = 64,
-                     .head_bias = true} {}
+      : CausalConfig{{.vocab_size = 50400,
+                      .n_positions = 2048,
+                      .n_embd = 4096,
+                      .n_layer = 28,
+                      .n_head = 16,
+                      .rotary_dim = 64,
+                      .head_bias = true}} {}
 };
 
 // Contradictions are mistakes that `read` keeps.
 GptjConfig gptj_config(HfConfigReader& read);
 
+HeadClasses gptj_heads();
 // See gpt2_spec. The logits' bias belongs to the unit "head.lm_head".
-ModelSpec gptj_spec(const GptjConfig& config, bool sequence_parallel, const SplitChoices& choices = {});
+ModelSpec gptj_spec(const GptjConfig& config, const HeadChoice& head, bool sequence_parallel,
+                    const SplitChoices& choices = {});
 
 }  // namespace shardline

@@ -1,13 +1,108 @@
 #include "models/families/head_choice.h"
 
+#include <nlohmann/json.hpp>
+
 #include "core/enum_array.h"
+#include "core/error.h"
+#include "models/files/hf_config_reader.h"
 
 namespace shardline {
+namespace {
 
-const char* task_name(HeadChoice::Kind kind) {
-  static constexpr EnumArray<HeadChoice::Kind, const char*, 5> names = {
-      "causal-lm", "masked-lm", "sequence-classification", "token-classification", "question-answering"};
-  return names[kind];
+using nlohmann::json;
+using Kind = HeadChoice::Kind;
+using Problem = HeadChoice::Problem;
+
+constexpr EnumArray<Kind, const char*, 5> kTasks = {"causal-lm", "masked-lm", "sequence-classification",
+                                                    "token-classification", "question-answering"};
+constexpr EnumArray<Problem, const char*, 3> kProblems = {"single_label_classification", "multi_label_classification",
+                                                          "regression"};
+
+bool has_labels(const HeadChoice& head) {
+  return head.kind != Kind::causal_lm && head.kind != Kind::masked_lm;
+}
+
+// The names in id2label, {"0": name, ...}; empty if it does not name the labels 0, 1, ...
+std::vector<std::string> names_in(const json& id2label) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < id2label.size(); ++i) {
+    const auto name = id2label.find(std::to_string(i));
+    if (name == id2label.end() || !name->is_string()) return {};
+    names.push_back(name->get<std::string>());
+  }
+  return names;
+}
+
+std::vector<std::string> default_names(int64_t labels) {
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < labels; ++i) names.push_back(cat("LABEL_", i));
+  return names;
+}
+
+void read_labels(HfConfigReader& read, HeadChoice& head) {
+  constexpr int64_t kDefault = 2, kMost = 1 << 20;
+  json id2label = nullptr, label2id = nullptr, count = nullptr;
+  read.any("id2label", or_null(json_object()), id2label);
+  read.any("label2id", or_null(json_object()), label2id);
+  read.any("num_labels", or_null(json_integer(1, kMost)), count);
+  if (id2label.is_object() && id2label.size() > kMost) {
+    read.complain({"id2label"}, cat("must name at most ", kMost, " labels"));
+    return;
+  }
+  const auto own = names_in(id2label.is_null() ? json::object() : id2label);
+  if (id2label.is_object() && !id2label.empty() && own.empty())
+    read.complain({"id2label"}, "must name the labels \"0\", \"1\", ... with texts");
+  if (head.kind == Kind::question_answering) head.labels = 2;  // first and last row
+  if (head.labels == 0) head.labels = head.names.size();
+  if (head.labels == 0 && !count.is_null()) head.labels = count.get<int64_t>();
+  if (head.labels == 0) head.labels = own.empty() ? kDefault : own.size();
+  if (head.names.empty()) head.names = std::ssize(own) == head.labels ? own : default_names(head.labels);
+}
+
+void read_problem(HfConfigReader& read, HeadChoice& head) {
+  json problem = nullptr;
+  read.any(
+      "problem_type",
+      or_null(json_choice(
+          {{kProblems[Problem::single_label]}, {kProblems[Problem::multi_label]}, {kProblems[Problem::regression]}})),
+      problem);
+  if (head.problem) return;
+  head.problem = head.labels == 1 ? Problem::regression : Problem::single_label;
+  for (const Problem known : {Problem::single_label, Problem::multi_label, Problem::regression})
+    if (problem == kProblems[known]) head.problem = known;
+}
+
+}  // namespace
+
+const char* task_name(Kind kind) {
+  return kTasks[kind];
+}
+
+void complete_head(HfConfigReader& read, HeadChoice& head) {
+  if (has_labels(head)) {
+    read_labels(read, head);
+    SL_ASSERT(std::ssize(head.names) == head.labels, head.names.size(), " names of ", head.labels, " labels");
+  } else {
+    read.accept({"id2label", "label2id", "num_labels"});
+  }
+  if (head.kind == Kind::sequence_classification)
+    read_problem(read, head);
+  else
+    read.accept({"problem_type"});
+}
+
+void put_head(json& config, const HeadChoice& head, const std::string& head_class) {
+  if (!head_class.empty()) config["architectures"] = {head_class};
+  if (!has_labels(head)) return;
+  json id2label = json::object(), label2id = json::object();
+  for (int64_t i = 0; i < head.labels; ++i) {
+    id2label[std::to_string(i)] = head.names[i];
+    label2id[head.names[i]] = i;
+  }
+  config["id2label"] = id2label;
+  config["label2id"] = label2id;
+  config.erase("num_labels");  // follows from the names; a second, older number would contradict them
+  if (head.problem) config["problem_type"] = kProblems[*head.problem];
 }
 
 }  // namespace shardline

@@ -1,11 +1,15 @@
 // Which head a model has. The task chooses it; a family says which ones it has.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace shardline {
+
+class HfConfigReader;
 
 struct HeadChoice {
   enum class Kind { causal_lm, masked_lm, sequence_classification, token_classification, question_answering };
@@ -22,5 +26,15 @@ struct HeadChoice {
 
 // The name of a kind as a config's "task" spells it: "sequence-classification".
 const char* task_name(HeadChoice::Kind kind);
+
+// The heads of a family, with the classes that transformers has for them.
+using HeadClasses = std::map<HeadChoice::Kind, std::string>;
+
+// Fills in what the choice leaves open, from the config's num_labels, id2label and problem_type. Contradictions are
+// mistakes that `read` keeps.
+void complete_head(HfConfigReader& read, HeadChoice& head);
+
+// What transformers needs to open a saved model as this class with these labels.
+void put_head(nlohmann::json& config, const HeadChoice& head, const std::string& head_class);
 
 }  // namespace shardline

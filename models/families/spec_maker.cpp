@@ -22,6 +22,35 @@ std::vector<ParamSource> qkv_sources(const std::string& hf, int64_t heads, int64
   return sources;
 }
 
+namespace {
+
+// Empty if the name does not have this ending.
+std::string with_ending(const std::string& name, const std::string& ending, const std::string& other) {
+  return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) + other : "";
+}
+
+std::vector<std::string> aliases_of(const std::string& tensor, const std::string& base) {
+  std::vector<std::string> names = {tensor};
+  if (tensor.starts_with(base)) names.push_back(tensor.substr(base.size()));
+  for (size_t i = 0, count = names.size(); i < count; ++i)
+    for (const auto& older : {with_ending(names[i], "LayerNorm.weight", "LayerNorm.gamma"),
+                              with_ending(names[i], "LayerNorm.bias", "LayerNorm.beta")})
+      if (!older.empty()) names.push_back(older);
+  return {names.begin() + 1, names.end()};
+}
+
+}  // namespace
+
+void add_aliases(ModelSpec& spec, const std::string& base) {
+  for (auto& layer : spec.layers) {
+    for (auto& param : layer.params)
+      for (auto& source : param.sources) source.aliases = aliases_of(source.tensor, base);
+    const auto ignored = layer.ignored_tensors;
+    for (const auto& tensor : ignored)
+      for (const auto& alias : aliases_of(tensor, base)) layer.ignored_tensors.push_back(alias);
+  }
+}
+
 void SpecMaker::add_unit(LayerSpec& layer, const std::string& name, const std::string& parts, int64_t count) const {
   layer.units.push_back({name, parts, count});
   SplitUnit& unit = layer.units.back();

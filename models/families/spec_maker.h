@@ -12,6 +12,10 @@ ParamSource torch_linear(const std::string& hf, std::vector<int64_t> shape);
 // Those of "q_proj", "k_proj" and "v_proj" as one weight [3, heads, head_dim, heads * head_dim].
 std::vector<ParamSource> qkv_sources(const std::string& hf, int64_t heads, int64_t head_dim);
 
+// Lets files name tensors otherwise: without `base` ("bert."), as a base model's do, and with the older names "gamma"
+// and "beta" of the weight and bias of a module LayerNorm.
+void add_aliases(ModelSpec& spec, const std::string& base);
+
 struct SpecMaker {
   int64_t hidden;
   double initializer_range;

@@ -18,16 +18,12 @@ const std::vector<std::string> kCommonKeys = {"_name_or_path",
                                               "decoder_start_token_id",
                                               "eos_token_id",
                                               "finetuning_task",
-                                              "id2label",
                                               "is_decoder",
-                                              "label2id",
                                               "model_type",
-                                              "num_labels",
                                               "output_attentions",
                                               "output_hidden_states",
                                               "pad_token_id",
                                               "prefix",
-                                              "problem_type",
                                               "return_dict",
                                               "sep_token_id",
                                               "task_specific_params",
@@ -161,6 +157,7 @@ void HfConfigReader::finish() {
 
 const HfConfigReader::Place* HfConfigReader::find(const std::string& key, const char* alias) {
   known_.insert(key);
+  only_saved_.erase(key);
   if (alias) known_.insert(alias);
   Place place;
   for (const json* source : {&overrides_, &file_})

@@ -49,7 +49,7 @@ class Hash {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
 
-using Names = std::map<std::string, std::string>;  // without the base prefix -> as written
+using Names = std::map<std::string, std::string>;  // as compared with others -> as written
 
 // Lines of an error message, of which only the first are shown.
 class Listing {
@@ -118,8 +118,7 @@ std::vector<std::string> companion_files(const std::string& directory) {
   return found;
 }
 
-HfDirectory::HfDirectory(const std::string& path, std::string base_prefix)
-    : path_(path), base_prefix_(std::move(base_prefix)) {
+HfDirectory::HfDirectory(const std::string& path) : path_(path) {
   std::error_code ignored;
   if (!fs::is_directory(path_, ignored))
     throw DataError(cat(path_, ": is not a directory; a model is a directory with config.json and *.safetensors"));
@@ -139,22 +138,23 @@ void HfDirectory::require_weights() const {
 void HfDirectory::index_tensors() {
   for (const auto& [file_name, file] : files_) {
     for (const auto& [name, entry] : file.tensors()) {
-      const auto [known, is_new] = tensors_.emplace(base_name(name), Place{&file, name});
+      const auto [known, is_new] = tensors_.emplace(name, Place{&file, name});
       if (!is_new)
-        throw DataError(cat(file.path(), ": tensor ", name, ": is the same tensor as ", known->second.name, " in ",
-                            known->second.file->path(), "; remove one of them"));
+        throw DataError(
+            cat(file.path(), ": tensor ", name, ": is also in ", known->second.file->path(), "; remove one of them"));
     }
   }
 }
 
-std::string_view HfDirectory::base_name(std::string_view name) const {
-  if (name.starts_with(base_prefix_)) name.remove_prefix(base_prefix_.size());
-  return name;
+const HfDirectory::Place* HfDirectory::find(const ParamSource& source) const {
+  auto found = tensors_.find(source.tensor);
+  for (const auto& alias : source.aliases)
+    if (found == tensors_.end()) found = tensors_.find(alias);
+  return found == tensors_.end() ? nullptr : &found->second;
 }
 
-const HfDirectory::Place* HfDirectory::find(const std::string& tensor) const {
-  const auto found = tensors_.find(base_name(tensor));
-  return found == tensors_.end() ? nullptr : &found->second;
+bool HfDirectory::holds(const ParamSpec& param) const {
+  return std::ranges::all_of(param.sources, [this](const ParamSource& source) { return find(source) != nullptr; });
 }
 
 // What keeps a tensor from being this source; empty when nothing does.
@@ -170,29 +170,54 @@ std::string HfDirectory::mistake(const ParamSpec& param, const ParamSource& sour
   return "";
 }
 
-void HfDirectory::check_names(const ModelSpec& spec) const {
+NameReport HfDirectory::check_names(const ModelSpec& spec) const {
   require_weights();
+  NameReport report;
   Names missing, surplus;
   Listing mistakes("mismatch");
-  std::set<std::string_view> used;
+  std::set<std::string_view> used, ignored;
+  const auto use = [&](const ParamSource& source) {
+    const std::string* first = nullptr;
+    const auto see = [&](const std::string& name) {
+      used.insert(name);
+      if (!tensors_.contains(name)) return;
+      if (first) mistakes.add(cat(name, " is the same tensor as ", *first, "; remove one of them"));
+      first = &name;
+    };
+    see(source.tensor);
+    for (const auto& alias : source.aliases) see(alias);
+  };
   for (const auto& layer : spec.layers) {
-    for (const auto& tensor : layer.ignored_tensors) used.insert(base_name(tensor));
+    ignored.insert(layer.ignored_tensors.begin(), layer.ignored_tensors.end());
     for (const auto& param : layer.params) {
+      const bool may_be_missing = param.may_be_missing && std::ranges::none_of(param.sources, [&](const auto& source) {
+                                    return find(source) != nullptr;
+                                  });
       for (const auto& source : param.sources) {
-        used.insert(base_name(source.tensor));
+        use(source);
         if (!param.tied_to.empty()) continue;
-        const Place* place = find(source.tensor);
-        if (!place) {
-          missing.emplace(base_name(source.tensor), source.tensor);
+        const Place* place = find(source);
+        if (!place && may_be_missing) {
+          report.missing.push_back(source.tensor);
+        } else if (!place) {
+          missing.emplace(source.aliases.empty() ? source.tensor : source.aliases.front(), source.tensor);
         } else if (const auto wrong = mistake(param, source, *place); !wrong.empty()) {
           mistakes.add(wrong);
         }
       }
     }
   }
-  for (const auto& [name, place] : tensors_)
-    if (!used.contains(name)) surplus.emplace(name, place.name);
-  if (missing.empty() && surplus.empty() && mistakes.text().empty()) return;
+  const auto is_of_other_head = [&](const std::string& name) {
+    return std::ranges::any_of(spec.surplus, [&](const auto& beginning) { return name.starts_with(beginning); });
+  };
+  for (const auto& [name, place] : tensors_) {
+    if (used.contains(name)) continue;
+    if (ignored.contains(name) || is_of_other_head(name))
+      report.left_out.push_back(name);
+    else
+      surplus.emplace(name, name);
+  }
+  if (missing.empty() && surplus.empty() && mistakes.text().empty()) return report;
   throw DataError(cat(path_, ": the files do not contain the ", spec.family, " model that ", kConfigFile,
                       " describes:", mistakes.text(), listed("missing", missing, "in the files", surplus),
                       listed("surplus", surplus, "in the model", missing),
@@ -205,7 +230,7 @@ void HfDirectory::read(const ParamSpec& param, const std::string& full_name, int
   require_weights();
   const at::NoGradGuard values_only;
   for (const auto& source : param.sources) {
-    const Place* place = find(source.tensor);
+    const Place* place = find(source);
     if (!place)
       throw DataError(cat(path_, ": parameter ", full_name, ": the files have no tensor ", source.tensor,
                           "; use the config.json that belongs to these files"));

@@ -18,23 +18,30 @@ namespace shardline {
 // Paths of those among generation_config.json and the tokenizer's files that exist in `directory`.
 std::vector<std::string> companion_files(const std::string& directory);
 
+// What the files of a directory have otherwise than the model, by the names of tensors.
+struct NameReport {
+  std::vector<std::string> missing;   // of parameters that may be missing, which start with initial values
+  std::vector<std::string> left_out;  // that the model does not use: of other heads, and buffers
+};
+
 class HfDirectory {
  public:
   static constexpr size_t kPieceBytes = 16 << 20;
   using Copied = std::function<void(int64_t bytes)>;
 
-  // base_prefix ("transformer."): files of a base model lack it, files of a model with a head have it. Names that
-  // differ only in the prefix are the same tensor. Throws DataError for a broken directory, index or file; a directory
-  // with a config but without usable weights is an error only when its weights are needed.
-  explicit HfDirectory(const std::string& path, std::string base_prefix = "");
+  // Throws DataError for a broken directory, index or file; a directory with a config but without usable weights is an
+  // error only when its weights are needed.
+  explicit HfDirectory(const std::string& path);
 
   const std::string& path() const { return path_; }
   const nlohmann::json& config() const { return config_; }
 
-  // Checks that every tensor that the model needs exists with its shape, and that every tensor that exists is needed or
-  // ignored by the spec; otherwise throws one DataError with all names. Tied parameters need no tensor, but may have
-  // one.
-  void check_names(const ModelSpec& spec) const;
+  // Checks that every tensor that the model needs exists once, with its shape, and that every tensor that exists is
+  // needed or may be left out; otherwise throws one DataError with all names. Tied parameters need no tensor, but may
+  // have one.
+  NameReport check_names(const ModelSpec& spec) const;
+  // Whether the files have all tensors of a parameter. After check_names this is false only for those in its report.
+  bool holds(const ParamSpec& param) const;
 
   // Copies the slice of rank t of t_degree into `destination` [param.local_shape(t, t_degree)], in its dtype. The
   // parameter must not be tied: its values are those of the parameter that it is tied to. `copied` is called for each
@@ -55,14 +62,13 @@ class HfDirectory {
 
   void require_weights() const;
   void index_tensors();
-  std::string_view base_name(std::string_view name) const;
-  const Place* find(const std::string& tensor) const;
+  const Place* find(const ParamSource& source) const;  // null: under none of its names
   std::string mistake(const ParamSpec& param, const ParamSource& source, const Place& place) const;
 
-  std::string path_, base_prefix_;
+  std::string path_;
   nlohmann::json config_;
-  std::map<std::string, SafetensorsFile> files_;       // by file name
-  std::map<std::string, Place, std::less<>> tensors_;  // by name without the base prefix
+  std::map<std::string, SafetensorsFile> files_;  // by file name
+  std::map<std::string, Place> tensors_;          // by name
 };
 
 }  // namespace shardline

@@ -277,13 +277,14 @@ class DryRuns {
   std::map<WorkShape, LayerWork> work_;
 };
 
-// A third of the FLOPs of forward and backward, without the attention core; those of the forward pass, if the layer is
-// trained.
-double third_of_flops(const LayerWork& work) {
+// A third of the FLOPs of forward and backward for a token, without the attention core; those of the forward pass, if
+// the layer is trained. In a head for which only some rows count, all tokens of a sequence share these.
+double third_of_flops(DryRuns& runs) {
+  constexpr WorkShape kTypical{.length = 128};
   double sum = 0;
-  for (const auto& product : work.products)
+  for (const auto& product : runs.work(kTypical).products)
     if (!product.core) sum += product.flops();
-  return sum / 3;
+  return sum / 3 / kTypical.tokens();
 }
 
 }  // namespace
@@ -302,7 +303,7 @@ void add_costs_of_ops(ModelSpec& spec) {
     layer.work = [runs = runs](const WorkShape& shape) { return runs->work(shape); };
     layer.kept = [runs = runs](const KeptCase& at) { return runs->bytes(at).kept; };
     layer.passes = [runs = runs](const KeptCase& at) { return runs->bytes(at).passes; };
-    layer.flops_per_token = third_of_flops(runs->work({}));
+    layer.flops_per_token = third_of_flops(*runs);
   }
 }
 

@@ -117,7 +117,8 @@ MicrobatchContext Executor::context_of(const Pass& pass) const {
           .seed = settings_.seed,
           .step = settings_.step,
           .loss_scale = settings_.loss_scale,
-          .label_smoothing = settings_.label_smoothing};
+          .label_smoothing = settings_.label_smoothing,
+          .predicts = settings_.predicts};
 }
 
 void Executor::forward(const Pass& pass) {
@@ -150,7 +151,7 @@ void Executor::forward(const Pass& pass) {
     activations_[{pass.microbatch, pass.chunk + 1}] = detached(border, false);
   } else {
     result_.losses[pass.microbatch] = context.loss;
-    if (settings_.mode == Mode::generate) result_.outputs[pass.microbatch] = border.at(0);
+    if (settings_.mode == Mode::generate || settings_.predicts) result_.outputs[pass.microbatch] = border.at(0);
   }
 }
 

@@ -39,14 +39,16 @@ struct RunSettings {
   uint64_t seed = 0;
   int64_t step = 0;
   double loss_scale = 1, label_smoothing = 0;
+  bool predicts = false;  // MicrobatchContext::predicts
   // Generation: the cache of each layer of the model; empty otherwise.
   std::vector<KvCache*> caches;
 };
 
 struct RunResult {
   std::vector<LossTerm> losses;  // by microbatch; only on the last stage
-  std::vector<at::Tensor>
-      outputs;  // by microbatch: what the last layer returned in Mode::generate; only on the last stage
+  // By microbatch: the logits that the last layer returned in Mode::generate, or where predicts asked for them; only on
+  // the last stage.
+  std::vector<at::Tensor> outputs;
   int64_t peak_activation_bytes = 0;  // as peak_activation_bytes() predicts them
 };
 

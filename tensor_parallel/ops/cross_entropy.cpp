@@ -5,7 +5,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -15,12 +14,13 @@
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
-#include "core/model/backward.h"
 #include "core/model/work_notes.h"
 #include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/ops/elementwise.h"
+#include "tensor_parallel/ops/picked_rows.h"
+#include "tensor_parallel/ops/scaled_loss.h"
 #include "tensor_parallel/products/products.h"
 
 namespace shardline {
@@ -69,11 +69,11 @@ std::pair<at::Tensor, at::Tensor> whole_stats(const TensorParallel& tp, const at
 // The tokens that this rank computes, and with whom it shares the vocabulary: a rank with all words computes its own
 // border rows alone; otherwise each rank computes its words' part of all tokens.
 struct HeadPart {
-  HeadPart(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const MicrobatchContext& context)
+  HeadPart(const TensorParallel& tp, const at::Tensor& x, int64_t all_tokens, const Parameter& w)
       : split(w.spec->split_dim >= 0),
         words(split ? tp : TensorParallel{}),
-        input(gather_rows(words, x.detach(), context.batch->tokens())),
-        tokens(split ? input.size(0) : valid_border_rows(tp, context.batch->tokens())),
+        input(gather_rows(words, x.detach(), all_tokens)),
+        tokens(split ? input.size(0) : valid_border_rows(tp, all_tokens)),
         first_token(split || tokens == 0 || !tp.sequence_parallel ? 0 : tp.rank() * input.size(0)) {}
 
   bool split;
@@ -101,9 +101,10 @@ at::Tensor room_for_logits(const HeadPart& part, int64_t words) {
 
 // Block by block of tokens: the sums of losses and of weights [2], and in training the gradients of w, b and of the
 // input, dx.
-at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, const at::Tensor& dx, Parameter& w,
-                          Parameter* b, int64_t first_word, const MicrobatchContext& context) {
-  const auto label = context.batch->labels.narrow(0, part.first_token, part.tokens);
+at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& labels, const at::Tensor& all_logits,
+                          const at::Tensor& dx, Parameter& w, Parameter* b, int64_t first_word,
+                          const MicrobatchContext& context) {
+  const auto label = labels.narrow(0, part.first_token, part.tokens);
   const auto valid = label != kNoLabel;
   const auto local_label = at::where(valid, label - first_word, int64_t{-1});
   const auto sums = at::zeros({2}, valid.options().dtype(at::kDouble));
@@ -153,8 +154,9 @@ void note_blocks(const HeadPart& part, const at::Tensor& logits, const Parameter
 
 // The loss of all rows, and in training the gradient of x.
 std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, const at::Tensor& x, Parameter& w,
-                                                  Parameter* b, int64_t first_word, const MicrobatchContext& context) {
-  const HeadPart part(tp, x, w, context);
+                                                  Parameter* b, int64_t first_word, const MicrobatchContext& context,
+                                                  const at::Tensor& rows) {
+  const HeadPart part(tp, x, count_of_rows(*context.batch, rows), w);
   const bool train = context.mode == Mode::train;
   const auto dx = train ? at::empty(part.input.sizes(), part.input.options()) : at::Tensor();
   if (train) dx.narrow(0, part.tokens, dx.size(0) - part.tokens).zero_();
@@ -164,7 +166,8 @@ std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, cons
   if (x.is_meta()) {
     note_blocks(part, logits, w, b);
   } else {
-    const auto sums = loss_of_blocks(part, logits, dx, w, b, first_word, context);
+    const auto labels = values_of_rows(context.batch->labels, rows);
+    const auto sums = loss_of_blocks(part, labels, logits, dx, w, b, first_word, context);
     if (!part.split && tp.sequence_parallel && tp.size() > 1)  // each rank has the loss of its own rows
       tp.comm->all_reduce(sums, {.what = "loss of all rows"})->wait();
     const auto known = on_host(sums, "loss of a microbatch");
@@ -180,21 +183,13 @@ int64_t head_block_tokens(at::Device device, int64_t element_bytes) {
 }
 
 at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, Parameter* b,
-                              int64_t first_word, MicrobatchContext& context) {
+                              int64_t first_word, MicrobatchContext& context, const at::Tensor& rows) {
   at::NoGradGuard no_grad;
-  const auto [here, d_border] = loss_and_gradient(tp, x, w, b, first_word, context);
+  const auto [here, d_border] = loss_and_gradient(tp, x, w, b, first_word, context, rows);
   context.loss.sum += here.sum;
   context.loss.weight += here.weight;
   if (context.mode != Mode::train) return {};
-  // In host memory, for its value is there; of a dry run's tensors if x is one.
-  const auto loss = at::scalar_tensor(context.loss.sum * context.loss_scale,
-                                      at::TensorOptions(wide_type(x)).device(x.is_meta() ? at::kMeta : at::kCPU));
-  at::AutoGradMode grad(true);
-  return with_backward(loss, {x}, {d_border}, "HeadCrossEntropy",
-                       [](const at::Tensor& d_loss, const SavedTensors& saved) {
-                         const bool as_it_is = d_loss.is_meta() || d_loss.item<double>() == 1;
-                         return std::vector<at::Tensor>{as_it_is ? saved[0] : saved[0] * d_loss};
-                       });
+  return scaled_loss(x, d_border, context);
 }
 
 at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,

@@ -1,4 +1,4 @@
-// The head and the causal-LM loss in one op: logits exist only for a block of tokens at a time, and their gradient
+// The head over the words and its loss in one op: logits exist only for a block of tokens at a time, and their gradient
 // takes their place, so [tokens, vocabulary] is never whole. All three products run in the forward pass; the weight
 // gradient is therefore never deferred. With half-precision weights a block's logits and their gradient are half
 // precision; the softmax, the loss and the gradient of w are fp32.
@@ -16,13 +16,13 @@ int64_t head_block_tokens(at::Device device, int64_t element_bytes);
 
 // Labels are within the whole vocabulary, or -100; the maker of the batch checks this
 // (engine/data/dataset/batch_source.h). x: border rows [rows, hidden]; w [vocabulary of this rank, hidden], its entries
-// starting at first_word. Labels are the microbatch's own, shifted here: position i predicts label i + 1, and -100
-// means no label. Leaves (sum, weight) in the context. Mode::train: returns the loss sum times context.loss_scale, a
-// scalar of at least fp32 with a backward. Else: undefined. b [vocabulary of this rank], split as w is, or null. Where
-// the spec of w splits nothing, each rank computes its own border rows with all words, and the gradients of w and b are
-// those of its rows.
+// starting at first_word. Labels are the microbatch's own. `rows`: x has the border rows of these rows of the
+// microbatch alone (picked_rows.h). Leaves (sum, weight) in the context. Mode::train: returns the loss sum times
+// context.loss_scale, a scalar of at least fp32 with a backward. Else: undefined. b [vocabulary of this rank], split as
+// w is, or null. Where the spec of w splits nothing, each rank computes its own border rows with all words, and the
+// gradients of w and b are those of its rows.
 at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, Parameter* b,
-                              int64_t first_word, MicrobatchContext& context);
+                              int64_t first_word, MicrobatchContext& context, const at::Tensor& rows = {});
 
 // Logits of the last position of each sample, whole on every rank: [batch, vocabulary], at least fp32.
 at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,

@@ -66,6 +66,17 @@ at::Tensor words_of_rows(const TensorParallel& tp, const Microbatch& batch) {
   return batch.ids.narrow(0, mine.length == 0 ? 0 : mine.begin, mine.length);
 }
 
+// The entry of an added table for each border row that is a token.
+at::Tensor entries_of_rows(const TensorParallel& tp, const Microbatch& batch, const AddedTable& added) {
+  if (added.by == AddedTable::By::position) {
+    const auto positions = positions_of_rows(tp, batch);
+    return added.first == 0 || positions.is_meta() ? positions : positions + added.first;
+  }
+  const Range mine = tokens_of_rows(tp, batch.tokens());
+  if (!batch.types.defined()) return at::zeros({mine.length}, batch.ids.options());
+  return batch.types.narrow(0, mine.length == 0 ? 0 : mine.begin, mine.length);
+}
+
 // table[index[i]] += rows[i], in ascending i. index_add_ would add with atomics on GPUs, in any order; what puts with
 // accumulation sorts.
 void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows) {
@@ -89,7 +100,7 @@ void add_partial_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t
 }  // namespace
 
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
-                     Parameter* positions, std::optional<at::ScalarType> border) {
+                     const std::vector<AddedTable>& added, std::optional<at::ScalarType> border) {
   const int64_t tokens = batch.tokens(), hidden = words.value.size(1), valid = valid_border_rows(tp, tokens);
   const bool split = words.spec->split_dim >= 0;
   const int64_t looked_up = (split ? tokens : border_rows(tokens, tp.size(), tp.sequence_parallel)) * hidden;
@@ -105,15 +116,17 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
       y.narrow(0, 0, valid).copy_(rows_of(words.value, words_of_rows(tp, batch)));
     }
     y = y.to(border.value_or(words.value.scalar_type()));
-    if (positions) note_sweep(y.numel(), 2);
-    if (positions) y.narrow(0, 0, valid).add_(rows_of(positions->value, positions_of_rows(tp, batch)));
+    for (const AddedTable& one : added) {
+      note_sweep(y.numel(), 2);
+      y.narrow(0, 0, valid).add_(rows_of(one.table->value, entries_of_rows(tp, batch, one)));
+    }
   }
   // Everything follows from the batch again: nothing is kept.
   return with_backward(y, {}, {}, "Embedding", [=, &batch, &words](const at::Tensor& d_y, const SavedTensors&) {
     const auto dy = d_y.contiguous();
-    note_sweep(looked_up, 3, 0, positions ? 2 : 1);
-    if (positions && positions->grad.defined())
-      add_rows(positions->grad, positions_of_rows(tp, batch), dy.narrow(0, 0, valid));
+    note_sweep(looked_up, 3, 0, 1 + added.size());
+    for (const AddedTable& one : added)
+      if (one.table->grad.defined()) add_rows(one.table->grad, entries_of_rows(tp, batch, one), dy.narrow(0, 0, valid));
     const auto dy_all = split ? gather_rows(tp, dy, tokens) : dy.narrow(0, 0, valid);
     if (words.grad.defined() && split) {
       add_partial_rows(words.grad, batch.ids, first_word, dy_all);

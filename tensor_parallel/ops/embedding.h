@@ -1,22 +1,30 @@
-// Token embedding, and that of positions where a model has a table of them; the vocabulary is split over the T ranks,
-// or whole on each.
+// Token embedding, and those of positions and token types where a model has tables of them; the vocabulary is split
+// over the T ranks, or whole on each.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <vector>
 
 #include "core/model/layer.h"
 #include "tensor_parallel/ops/collectives.h"
 
 namespace shardline {
 
+// A table whose rows are added to the words: that of each row's position, counted from entry `first`, or of its type.
+struct AddedTable {
+  enum class By { position, type };
+  Parameter* table = nullptr;  // [entries, hidden]
+  By by = By::position;
+  int64_t first = 0;
+};
+
 // Ids are within the whole vocabulary; the maker of the batch checks this (engine/data/dataset/batch_source.h). words
-// [vocabulary of this rank, hidden] (its entries start at first_word), positions [max_positions, hidden] or null.
-// Returns border rows [rows, hidden] of type `border`: the words' own unless said otherwise (fp32 between
-// half-precision layers: fp32_residual_addition). Gradients are added in the order of the tokens. Where the words' spec
-// splits nothing, first_word is 0 and each rank looks its own rows' words up: the words' gradient is then that of these
-// rows.
+// [vocabulary of this rank, hidden] (its entries start at first_word). Returns border rows [rows, hidden] of type
+// `border`: the words' own unless said otherwise (fp32 between half-precision layers: fp32_residual_addition).
+// Gradients are added in the order of the tokens. Where the words' spec splits nothing, first_word is 0 and each rank
+// looks its own rows' words up: the words' gradient is then that of these rows.
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
-                     Parameter* positions, std::optional<at::ScalarType> border = {});
+                     const std::vector<AddedTable>& added, std::optional<at::ScalarType> border = {});
 
 }  // namespace shardline

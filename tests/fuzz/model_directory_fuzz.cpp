@@ -56,10 +56,10 @@ FUZZ_TARGET(model_directory) {
   constexpr fuzz::Allowance for_tensors{.fixed = 4 << 20};
   std::unique_ptr<const HfDirectory> directory;
   const std::string path = fuzz::folder().string();
-  FUZZ_REQUIRE(!fuzz::accepts(size, [&] { HfDirectory(fuzz::file_with("file", ""), ""); }), "a file is a directory");
+  FUZZ_REQUIRE(!fuzz::accepts(size, [&] { HfDirectory(fuzz::file_with("file", "")); }), "a file is a directory");
   FUZZ_REQUIRE(companion_files(path).size() == files.count("tokenizer.json"), "the files beside the weights");
   if (!fuzz::accepts(
-          size, [&] { directory = std::make_unique<HfDirectory>(path, "transformer."); }, for_tensors))
+          size, [&] { directory = std::make_unique<HfDirectory>(path); }, for_tensors))
     return false;
   FUZZ_REQUIRE(directory->config().is_object(), "config.json");
   if (!files.contains("model.safetensors")) check_index(files["model.safetensors.index.json"]);

@@ -62,7 +62,7 @@ struct Run {
   std::optional<OptimizerOptions> options() const { return optimizer_options(config.training); }
 
   void read(const std::string& checkpoint) {
-    const HfDirectory directory(checkpoint, "");
+    const HfDirectory directory(checkpoint);
     directory.check_names(model.spec);
     read_parameters(directory, trainer.parameters());
     read_optimizer_state(checkpoint, trainer.parameters(), trainer.optimizer(), *options(), model.spec);

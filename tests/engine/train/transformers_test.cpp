@@ -127,7 +127,7 @@ Differences run_rank(const std::string& name, const json& run, const Layout& lay
   FedSource data;
   for (const auto& step : steps) data.push(ids_of(step));
   trainer.accumulate_gradients(data, 1);
-  compare_gradients(trainer.parameters(), HfDirectory(golden(name) + "/gradients", "transformer."), d);
+  compare_gradients(trainer.parameters(), HfDirectory(golden(name) + "/gradients"), d);
   const json& recorded = run.at(layout.dtype);
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto metrics = trainer.train_step(data, static_cast<int64_t>(i) + 1);

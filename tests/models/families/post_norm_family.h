@@ -6,24 +6,24 @@
 #include <memory>
 
 #include "core/error.h"
-#include "models/families/causal_block.h"
 #include "models/families/causal_ends.h"
 #include "models/families/families.h"
+#include "models/families/transformer_block.h"
 
 namespace shardline {
 
-struct PostNormConfig : CausalConfig {
-  PostNormConfig() : CausalConfig{.position_table = true} {}
+struct PostNormConfig : TransformerConfig {
+  PostNormConfig() : TransformerConfig{.position_table = true} {}
   int64_t frozen_blocks = 0;
 };
 
 // y = norm(x + attention(x)), then norm(y + mlp(y))
-class PostNormBlock : public CausalBlock {
+class PostNormBlock : public TransformerBlock {
  public:
   enum { kQkv, kQkvBias, kOut, kOutBias, kNorm1, kNorm1Bias, kFc, kFcBias, kProj, kProjBias, kNorm2, kNorm2Bias };
 
   PostNormBlock(const PostNormConfig& config, BlockSplit split, int64_t block, const LayerBuild& build)
-      : CausalBlock(config, split, kQkv, block, 1 / std::sqrt(static_cast<double>(config.head_dim())), build) {}
+      : TransformerBlock(config, split, kQkv, block, 1 / std::sqrt(static_cast<double>(config.head_dim())), build) {}
 
   Border forward(const Border& input, MicrobatchContext& context) override {
     const auto& x = input[0];  // [rows, hidden]
@@ -66,12 +66,13 @@ inline LayerSpec post_norm_block(const PostNormConfig& c, const SpecMaker& make,
 
 inline PostNormConfig post_norm_config(HfConfigReader& read) {
   PostNormConfig c;
-  read_causal_config(read, c);
+  read_transformer_config(read, c);
   read.size("frozen_blocks", nullptr, c.frozen_blocks, /*null=*/0);
   return c;
 }
 
-inline ModelSpec post_norm_spec(const PostNormConfig& c, bool sequence_parallel, const SplitChoices& choices) {
+inline ModelSpec post_norm_spec(const PostNormConfig& c, const HeadChoice&, bool sequence_parallel,
+                                const SplitChoices& choices) {
   const SpecMaker make{c.n_embd, c.initializer_range, sequence_parallel, choices};
   ModelSpec spec{.family = "post_norm",
                  .variant = variant_of(c),
@@ -84,7 +85,7 @@ inline ModelSpec post_norm_spec(const PostNormConfig& c, bool sequence_parallel,
 }
 
 inline void register_post_norm_family() {
-  add_family("post_norm", family_of(post_norm_config, post_norm_spec));
+  add_family("post_norm", family_of({{HeadChoice::Kind::causal_lm, ""}}, post_norm_config, post_norm_spec));
 }
 
 }  // namespace shardline

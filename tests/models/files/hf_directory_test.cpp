@@ -40,6 +40,7 @@ ModelSpec toy() {
                    .split_dim = 0,
                    .tied_to = "embedding.wte",
                    .sources = {{.tensor = "lm_head.weight"}}}}}};
+  add_aliases(spec, "transformer.");
   return spec;
 }
 
@@ -48,7 +49,7 @@ at::Tensor counted(at::IntArrayRef shape) {
 }
 
 std::string open(const std::string& path) {
-  return message_of<DataError>([&] { HfDirectory directory(path, "transformer."); });
+  return message_of<DataError>([&] { HfDirectory directory(path); });
 }
 
 void copy_golden(const ScratchDirectory& scratch) {
@@ -121,7 +122,7 @@ TEST_CASE("a large tensor is read in pieces, each of which is progress", "[hf_di
 }
 
 TEST_CASE("every rank reads its slice, whatever the number of ranks", "[hf_directory]") {
-  const HfDirectory directory(golden("sharded"), "transformer.");
+  const HfDirectory directory(golden("sharded"));
   const auto spec = toy();
   directory.check_names(spec);
   CHECK(directory.config()["unknown"][1]["kept"].is_null());
@@ -173,10 +174,10 @@ TEST_CASE("several tensors make one parameter", "[hf_directory]") {
 }
 
 TEST_CASE("names that differ are reported in one error", "[hf_directory]") {
-  const HfDirectory directory(golden("sharded"), "transformer.");
+  const HfDirectory directory(golden("sharded"));
   auto spec = toy();
   spec.layers[1].ignored_tensors.clear();
-  spec.layers[0].params[0].sources[0].tensor = "transformer.wtf.weight";
+  spec.layers[0].params[0].sources[0] = {.tensor = "transformer.wtf.weight", .aliases = {"wtf.weight"}};
   spec.layers[1].params[0].sources[0].shape = {30, 4};
   spec.layers[2].params[0].shape = {5};
   const auto message = message_of<DataError>([&] { directory.check_names(spec); });
@@ -232,21 +233,57 @@ TEST_CASE("of many tensors with a wrong shape the first are named", "[hf_directo
   CHECK(std::count(message.begin(), message.end(), '\n') < 25);
 }
 
-TEST_CASE("the prefix may be in the file or in the model, but a tensor only once", "[hf_directory]") {
+TEST_CASE("a tensor may have any of its names in the files, but only one of them", "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
-  put(scratch / "model.safetensors", floats("transformer.x", 2));
-  const ParamSpec bare{.name = "x", .shape = {2}, .sources = {{.tensor = "x"}}};
-  auto local = at::full({2}, 1, at::kFloat);
-  HfDirectory(scratch.path(), "transformer.").read(bare, "x", 0, 1, local);
-  CHECK(at::equal(local, at::full({2}, 0, at::kFloat)));
-  CHECK_THROWS_AS(HfDirectory(scratch.path()).read(bare, "x", 0, 1, local), DataError);
+  ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}};
+  spec.layers[0].params = {
+      {.name = "w", .shape = {2}, .sources = {{.tensor = "bert.LayerNorm.weight"}}},
+      {.name = "b", .shape = {2}, .sources = {{.tensor = "bert.LayerNorm.bias"}}, .may_be_missing = true}};
+  spec.layers[0].ignored_tensors = {"bert.position_ids"};
+  add_aliases(spec, "bert.");
+  const ParamSpec &weight = spec.layers[0].params[0], &bias = spec.layers[0].params[1];
+  for (const char* name : {"bert.LayerNorm.weight", "LayerNorm.weight", "bert.LayerNorm.gamma", "LayerNorm.gamma"}) {
+    put(scratch / "model.safetensors", floats(name, 2));
+    const HfDirectory directory(scratch.path());
+    CHECK(directory.check_names(spec).missing == std::vector<std::string>{"bert.LayerNorm.bias"});
+    CHECK(directory.holds(weight));
+    CHECK_FALSE(directory.holds(bias));
+    auto local = at::full({2}, 1, at::kFloat);
+    directory.read(weight, "h.w", 0, 1, local);
+    CHECK(at::equal(local, at::full({2}, 0, at::kFloat)));
+  }
+  put(scratch / "model.safetensors", floats("LayerNorm.beta", 2));
+  CHECK(HfDirectory(scratch.path()).holds(bias));
+  CHECK_THAT(message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); }),
+             Contains("missing: bert.LayerNorm.weight"));
 
   put(scratch / "model.safetensors",
-      safetensors_bytes(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-                        R"("transformer.x":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+      safetensors_bytes(R"({"LayerNorm.gamma":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                        R"("bert.LayerNorm.gamma":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                         "ab"));
-  CHECK_THAT(open(scratch.path()), Contains("is the same tensor as"));
+  CHECK_THAT(message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); }),
+             Contains("is the same tensor as"));
+}
+
+TEST_CASE("tensors of other heads and buffers are left out and reported, all others are mistakes", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  put(scratch / "model.safetensors",
+      safetensors_bytes(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                        R"("position_ids":{"dtype":"I64","shape":[1],"data_offsets":[4,12]},)"
+                        R"("pooler.dense.bias":{"dtype":"U8","shape":[1],"data_offsets":[12,13]}})",
+                        std::string(13, '\0')));
+  ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}, .surplus = {"pooler."}};
+  spec.layers[0].params = {{.name = "w", .shape = {1}, .sources = {{.tensor = "bert.w"}}}};
+  spec.layers[0].ignored_tensors = {"bert.position_ids"};
+  add_aliases(spec, "bert.");
+  const NameReport report = HfDirectory(scratch.path()).check_names(spec);
+  CHECK(report.missing.empty());
+  CHECK(report.left_out == std::vector<std::string>{"pooler.dense.bias", "position_ids"});
+  spec.surplus.clear();
+  CHECK_THAT(message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); }),
+             Contains("surplus: pooler.dense.bias") && !Contains("position_ids"));
 }
 
 TEST_CASE("integers are not parameters", "[hf_directory]") {

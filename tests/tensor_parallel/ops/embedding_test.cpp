@@ -32,7 +32,7 @@ void check_embedding(int ranks, bool sequence_parallel, bool split, int64_t samp
   const double worst = worst_over_ranks(ranks, [&](Communicator& comm) {
     const TensorParallel tp{&comm, sequence_parallel};
     Parameter w = parameter_of(words, wte, tp.rank(), ranks), p = parameter_of(positions, wpe, tp.rank(), ranks);
-    const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, &p);
+    const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, {{.table = &p}});
     torch::autograd::backward({mine}, {slice_rows(tp, dy)});
     if (sequence_parallel) comm.all_reduce(p.grad)->wait();  // each rank has its rows' part
     if (sequence_parallel && !split) comm.all_reduce(w.grad)->wait();
@@ -69,7 +69,7 @@ TEST_CASE("without a table of positions words are all there is") {
       CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
               const TensorParallel tp{&comm, sequence_parallel};
               Parameter w = parameter_of(words, wte, tp.rank(), ranks);
-              const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, nullptr);
+              const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, {});
               torch::autograd::backward({mine}, {slice_rows(tp, dy)});
               return std::vector{difference(mine, slice_rows(tp, y.detach())),
                                  difference(w.grad, part_of(words, wte.grad(), tp.rank(), ranks))};
@@ -86,7 +86,7 @@ TEST_CASE("more ranks than words") {
   CHECK(worst_over_ranks(3, [&](Communicator& comm) {
           const TensorParallel tp{&comm, false};
           Parameter w = parameter_of(words, wte, tp.rank(), 3), p = parameter_of(positions, wpe, tp.rank(), 3);
-          return std::vector{difference(embedding(tp, batch, w, words.split(tp.rank(), 3).begin, &p), y)};
+          return std::vector{difference(embedding(tp, batch, w, words.split(tp.rank(), 3).begin, {{.table = &p}}), y)};
         }) == 0);
 }
 

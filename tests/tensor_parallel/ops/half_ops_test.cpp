@@ -112,7 +112,7 @@ void check_embedding(at::ScalarType type, std::optional<at::ScalarType> border, 
   CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
           const TensorParallel tp{&comm, sequence_parallel};
           Parameter w = half_parameter(words, wte, tp), p = half_parameter(positions, wpe, tp);
-          const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, &p, border);
+          const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, {{.table = &p}}, border);
           torch::autograd::backward({mine}, {slice_rows(tp, dy)});
           if (sequence_parallel) comm.all_reduce(p.grad)->wait();
           return std::vector{unless(mine.scalar_type() == border.value_or(type)),

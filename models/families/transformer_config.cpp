@@ -1,4 +1,4 @@
-#include "models/families/causal_config.h"
+#include "models/families/transformer_config.h"
 
 #include <nlohmann/json.hpp>
 
@@ -12,19 +12,22 @@ constexpr int64_t kMostLayers = 1 << 16;  // each has a description of some kilo
 constexpr double kMostParameters = 1e15;  // their bytes, states of the optimizer included, are a 64-bit integer
 }  // namespace
 
-void read_causal_config(HfConfigReader& read, CausalConfig& c, const CausalKeys& keys) {
-  const auto size = [&](const CausalKeys::Key& key, int64_t& value) { read.size(key.name, key.alias, value); };
+void read_transformer_config(HfConfigReader& read, TransformerConfig& c, const TransformerKeys& keys) {
+  const auto size = [&](const TransformerKeys::Key& key, int64_t& value) { read.size(key.name, key.alias, value); };
   read.size("vocab_size", nullptr, c.vocab_size);
   size(keys.positions, c.n_positions);
   size(keys.hidden, c.n_embd);
   size(keys.layers, c.n_layer);
   size(keys.heads, c.n_head);
   read.size(keys.inner, nullptr, c.n_inner, /*null=*/0);
-  read.activation("activation_function", c.activation_function);
+  read.activation(keys.activation, c.activation_function);
   read.number(keys.residual_dropout, 0, 0.999, c.resid_pdrop);
-  read.number(keys.embedding_dropout, 0, 0.999, c.embd_pdrop);
+  if (keys.embedding_dropout)
+    read.number(keys.embedding_dropout, 0, 0.999, c.embd_pdrop);
+  else
+    c.embd_pdrop = c.resid_pdrop;
   read.number(keys.attention_dropout, 0, 0.999, c.attn_pdrop);
-  read.number("layer_norm_epsilon", 0, 1, c.layer_norm_epsilon);
+  if (keys.epsilon) read.number(keys.epsilon, 0, 1, c.layer_norm_epsilon);
   read.number("initializer_range", 0, 10, c.initializer_range);
   read.flag("tie_word_embeddings", c.tie_word_embeddings);
   const char *hidden = keys.hidden.name, *heads = keys.heads.name, *layers = keys.layers.name;
@@ -35,12 +38,9 @@ void read_causal_config(HfConfigReader& read, CausalConfig& c, const CausalKeys&
   if (parameters > kMostParameters)
     read.complain({hidden, layers},
                   cat("the blocks would have ", parameters, " parameters, more than ", kMostParameters));
-  // Of a head for classification.
-  read.accept(
-      {"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"});
 }
 
-std::string variant_of(const CausalConfig& c) {
+std::string variant_of(const TransformerConfig& c) {
   static constexpr EnumArray<Activation, const char*, 5> activations = {"gelu", "gelu_tanh", "relu", "silu", "tanh"};
   std::string text = activations[c.activation_function];
   if (c.embd_pdrop > 0) text += ", embedding dropout";
@@ -48,6 +48,7 @@ std::string variant_of(const CausalConfig& c) {
   if (c.resid_pdrop > 0) text += ", residual dropout";
   if (c.rotary_dim > 0) text += cat(", ", c.rotary_dim, " rotary features");
   if (c.tie_word_embeddings) text += ", tied head";
+  if (!c.causal) text += ", bidirectional attention";
   return text;
 }
 

@@ -1,5 +1,5 @@
-// The common part of the decoder families' configs: an embedding, blocks of causal attention and an MLP, and a head
-// over the words. Keys have HF's names.
+// The common part of the families' configs: an embedding, blocks of attention and an MLP, and a head. Keys have GPT-2's
+// names.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@ namespace shardline {
 
 class HfConfigReader;
 
-struct CausalConfig {
+struct TransformerConfig {
   // The keys of config.json that change the maths; each family has its defaults.
   int64_t vocab_size = 0, n_positions = 0, n_embd = 0, n_layer = 0, n_head = 0;
   int64_t n_inner = 0;  // 0 (null in the file): 4 * n_embd
@@ -20,16 +20,18 @@ struct CausalConfig {
   bool tie_word_embeddings = false;
 
   // Properties of the family, whatever its files say.
+  bool causal = true;           // a token sees no later one
   bool position_table = false;  // learned positions are added to the words
   int64_t rotary_dim = 0;       // features of each head that are rotated by position
-  bool head_bias = false;       // on the logits
+  bool head_bias = false;       // on the logits of words
 
   int64_t inner() const { return n_inner ? n_inner : 4 * n_embd; }
   int64_t head_dim() const { return n_embd / n_head; }
 };
 
-// What the files of a family call the common keys; null: they have no other name.
-struct CausalKeys {
+// What the files of a family call the common keys. alias null: they have no other name. Optional keys, null: the family
+// has none.
+struct TransformerKeys {
   struct Key {
     const char *name, *alias;
   };
@@ -37,8 +39,10 @@ struct CausalKeys {
   Key hidden{"n_embd", "hidden_size"};
   Key layers{"n_layer", "num_hidden_layers"};
   Key heads{"n_head", "num_attention_heads"};
-  const char *inner = "n_inner", *residual_dropout = "resid_pdrop", *embedding_dropout = "embd_pdrop",
-             *attention_dropout = "attn_pdrop";
+  const char *inner = "n_inner", *activation = "activation_function";
+  const char *residual_dropout = "resid_pdrop", *attention_dropout = "attn_pdrop";
+  const char* embedding_dropout = "embd_pdrop";  // optional: then it is the residual one
+  const char* epsilon = "layer_norm_epsilon";    // optional
 };
 
 // Which units of a block are split over the T ranks; each rank has the whole of the others.
@@ -47,9 +51,9 @@ struct BlockSplit {
 };
 
 // ModelSpec::variant of these layers.
-std::string variant_of(const CausalConfig& config);
+std::string variant_of(const TransformerConfig& config);
 
 // Reads the common keys; contradictions are complaints.
-void read_causal_config(HfConfigReader& read, CausalConfig& config, const CausalKeys& keys = {});
+void read_transformer_config(HfConfigReader& read, TransformerConfig& config, const TransformerKeys& keys = {});
 
 }  // namespace shardline

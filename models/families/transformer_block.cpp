@@ -1,4 +1,4 @@
-#include "models/families/causal_block.h"
+#include "models/families/transformer_block.h"
 
 #include "core/comm/communicator.h"
 #include "models/families/spec_maker.h"
@@ -7,8 +7,8 @@
 
 namespace shardline {
 
-CausalBlock::CausalBlock(const CausalConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
-                         const LayerBuild& build, int64_t window)
+TransformerBlock::TransformerBlock(const TransformerConfig& config, BlockSplit split, size_t qkv, int64_t block,
+                                   double scale, const LayerBuild& build, int64_t window)
     : config_(config),
       tp_{build.tp, build.sequence_parallel},
       attention_tp_(split.attention ? tp_ : TensorParallel{}),
@@ -21,6 +21,7 @@ CausalBlock::CausalBlock(const CausalConfig& config, BlockSplit split, size_t qk
   attention_ = {.heads = heads.length,
                 .head_dim = config.head_dim(),
                 .scale = scale,
+                .causal = config.causal,
                 .window = window,
                 .dropout = config.attn_pdrop,
                 .first_head = heads.begin,
@@ -30,13 +31,13 @@ CausalBlock::CausalBlock(const CausalConfig& config, BlockSplit split, size_t qk
                 .score_divisor = build.half.query_key_layer_scaling ? block + 1.0 : 1.0};
 }
 
-at::Tensor CausalBlock::normed(const at::Tensor& x, const MicrobatchContext& context, Parameter& weight,
-                               Parameter& bias) const {
+at::Tensor TransformerBlock::normed(const at::Tensor& x, const MicrobatchContext& context, Parameter& weight,
+                                    Parameter& bias) const {
   return layer_norm(tp_, x, context.batch->tokens(), weight, bias, config_.layer_norm_epsilon);
 }
 
-at::Tensor CausalBlock::attention(const at::Tensor& x, MicrobatchContext& context, Parameter& qkv, Parameter* qkv_bias,
-                                  Parameter& out) const {
+at::Tensor TransformerBlock::attention(const at::Tensor& x, MicrobatchContext& context, Parameter& qkv,
+                                       Parameter* qkv_bias, Parameter& out) const {
   const int64_t tokens = context.batch->tokens();
   const auto of_all = gathered_for_all(
       core_tp_,
@@ -48,20 +49,20 @@ at::Tensor CausalBlock::attention(const at::Tensor& x, MicrobatchContext& contex
   });
 }
 
-at::Tensor CausalBlock::mlp(const at::Tensor& x, MicrobatchContext& context, Parameter& fc, Parameter& fc_bias,
-                            Parameter& proj) const {
+at::Tensor TransformerBlock::mlp(const at::Tensor& x, MicrobatchContext& context, Parameter& fc, Parameter& fc_bias,
+                                 Parameter& proj) const {
   const auto wide = column_linear(mlp_tp_, x, context.batch->tokens(), fc, nullptr, context.weight_grads);
   const auto active = bias_activation(wide, fc_bias, config_.activation_function);
   return row_linear(mlp_tp_, active, proj, context.weight_grads);
 }
 
-at::Tensor CausalBlock::added(const at::Tensor& branch, Parameter* bias, const at::Tensor& residual,
-                              const MicrobatchContext& context, int site) const {
+at::Tensor TransformerBlock::added(const at::Tensor& branch, Parameter* bias, const at::Tensor& residual,
+                                   const MicrobatchContext& context, int site) const {
   return bias_dropout_add(tp_, branch, context.batch->tokens(), bias, residual,
                           dropout_rows(tp_, context, index_, site, config_.resid_pdrop));
 }
 
-BlockSplit describe_block(LayerSpec& layer, const CausalConfig& c, const SpecMaker& make) {
+BlockSplit describe_block(LayerSpec& layer, const TransformerConfig& c, const SpecMaker& make) {
   layer.is_block = true;
   layer.output = {{"hidden", {BorderTensor::kRows, c.n_embd}}};
   make.add_unit(layer, "attn", kAttentionHeads, c.n_head);

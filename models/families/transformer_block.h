@@ -1,10 +1,10 @@
-// The parts of the decoder families' blocks: causal attention and an MLP after norms, each split over the T ranks or
-// whole on each of them. A family's own layer combines them.
+// The parts of the families' blocks: attention, an MLP and norms, the first two each split over the T ranks or whole on
+// each of them. A family's own layer combines them.
 #pragma once
 #include <vector>
 
 #include "core/model/layer.h"
-#include "models/families/causal_config.h"
+#include "models/families/transformer_config.h"
 #include "tensor_parallel/ops/attention.h"
 #include "tensor_parallel/ops/collectives.h"
 
@@ -12,12 +12,12 @@ namespace shardline {
 
 struct SpecMaker;
 
-class CausalBlock : public Layer {
+class TransformerBlock : public Layer {
  protected:
   // qkv: index of that parameter in the layer's spec; its dimension 1 are the heads. block: counted from 0. scale: of
   // the scores. window: see AttentionOptions.
-  CausalBlock(const CausalConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
-              const LayerBuild& build, int64_t window = 0);
+  TransformerBlock(const TransformerConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
+                   const LayerBuild& build, int64_t window = 0);
 
   Parameter& param(size_t i) const { return *params_[i]; }
 
@@ -36,7 +36,7 @@ class CausalBlock : public Layer {
     return qkv;
   }
 
-  CausalConfig config_;
+  TransformerConfig config_;
 
  private:
   TensorParallel tp_;
@@ -50,6 +50,6 @@ class CausalBlock : public Layer {
 
 // Fills in what a block's spec has besides its parameters: units "attn" and "mlp", and the border. Returns which of the
 // units are split.
-BlockSplit describe_block(LayerSpec& layer, const CausalConfig& config, const SpecMaker& make);
+BlockSplit describe_block(LayerSpec& layer, const TransformerConfig& config, const SpecMaker& make);
 
 }  // namespace shardline

@@ -1,0 +1,41 @@
+// BERT (Devlin et al. 2019, arXiv 1810.04805) with the names of Hugging Face's BertForMaskedLM and its siblings.
+#pragma once
+#include "core/model/model_spec.h"
+#include "models/families/encoder.h"
+
+namespace shardline {
+
+class HfConfigReader;
+
+// The defaults are HF's.
+struct BertConfig : EncoderConfig {
+  BertConfig() {
+    vocab_size = 30522;
+    n_positions = 512;
+    n_embd = 768;
+    n_layer = n_head = 12;
+    n_inner = 3072;
+    activation_function = Activation::gelu;
+    resid_pdrop = attn_pdrop = 0.1;
+    layer_norm_epsilon = 1e-12;
+    tie_word_embeddings = true;
+    type_vocab_size = 2;
+  }
+  double classifier_dropout = 0;
+};
+
+// Reads the keys of a BERT, which RoBERTa has too, into their defaults. Contradictions and unsupported features
+// (decoders, relative positions) are mistakes that `read` keeps.
+void read_bert_config(HfConfigReader& read, BertConfig& config);
+BertConfig bert_config(HfConfigReader& read);
+
+// The names that BERT and RoBERTa share, `base` before those of the encoder.
+EncoderNames bert_names(const std::string& base);
+
+HeadClasses bert_heads();
+// sequence_parallel: see gpt2_spec. Units: "embedding.words", "h.N.attn", "h.N.mlp", "head.decoder"; tied ones must have
+// equal choices.
+ModelSpec bert_spec(const BertConfig& config, const HeadChoice& head, bool sequence_parallel,
+                    const SplitChoices& choices = {});
+
+}  // namespace shardline

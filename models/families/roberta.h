@@ -1,0 +1,26 @@
+// RoBERTa (Liu et al. 2019, arXiv 1907.11692) and XLM-RoBERTa (Conneau et al. 2020, arXiv 1911.02116): BERT with
+// positions that are counted from pad_token_id + 1, and other heads. The two differ only in the names of their classes.
+#pragma once
+#include "models/families/bert.h"
+
+namespace shardline {
+
+struct RobertaConfig : BertConfig {
+  RobertaConfig() { vocab_size = 50265; }
+};
+struct XlmRobertaConfig : RobertaConfig {
+  XlmRobertaConfig() { vocab_size = 30522; }
+};
+
+RobertaConfig roberta_config(HfConfigReader& read);
+XlmRobertaConfig xlm_roberta_config(HfConfigReader& read);
+
+HeadClasses roberta_heads();
+HeadClasses xlm_roberta_heads();
+// See bert_spec.
+ModelSpec roberta_spec(const RobertaConfig& config, const HeadChoice& head, bool sequence_parallel,
+                       const SplitChoices& choices = {});
+ModelSpec xlm_roberta_spec(const XlmRobertaConfig& config, const HeadChoice& head, bool sequence_parallel,
+                           const SplitChoices& choices = {});
+
+}  // namespace shardline

@@ -1,0 +1,34 @@
+// The losses of small heads, whose logits are whole on the rank that has their row: logits are border rows [rows,
+// labels] of `count` rows in all. Each function leaves the sum and the weight of all rows in the context; in Mode::train
+// it returns the loss sum times context.loss_scale, a scalar of at least fp32 with a backward, otherwise an undefined
+// tensor. Everything is computed in at least fp32. Targets are those of all rows, or undefined in a dry run.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/model/layer.h"
+#include "tensor_parallel/ops/collectives.h"
+
+namespace shardline {
+
+// Softmax cross entropy with context.label_smoothing. classes [count] int64, in [0, labels) or kNoLabel. Weight: rows
+// with a class.
+at::Tensor class_loss(const TensorParallel& tp, const at::Tensor& logits, int64_t count, const at::Tensor& classes,
+                      MicrobatchContext& context);
+
+// The mean over labels of the squared error. numbers [count] or [count, labels], floating. Weight: rows.
+at::Tensor squared_loss(const TensorParallel& tp, const at::Tensor& logits, int64_t count, const at::Tensor& numbers,
+                        MicrobatchContext& context);
+
+// The mean over labels of the binary cross entropy of each. present [count, labels], floating, 0 or 1. Weight: rows.
+at::Tensor binary_loss(const TensorParallel& tp, const at::Tensor& logits, int64_t count, const at::Tensor& present,
+                       MicrobatchContext& context);
+
+// logits [rows, 2]: of each row of the microbatch as the first and as the last one of the answer. For each, the softmax
+// cross entropy over the rows of a segment; half of their sum. Targets and weight: the batch's segments whose answer is
+// inside of them.
+at::Tensor answer_loss(const TensorParallel& tp, const at::Tensor& logits, MicrobatchContext& context);
+
+// All of the logits on every rank, [count, labels] of at least fp32.
+at::Tensor whole_logits(const TensorParallel& tp, const at::Tensor& logits, int64_t count);
+
+}  // namespace shardline

@@ -1,0 +1,25 @@
+// Rows of a microbatch that a head uses without the others: an index, int64 [n] and ascending, on the device of the
+// batch (undefined: all rows). They remain distributed: where the microbatch's rows are border rows of the T ranks, so
+// are the picked ones, of n tokens.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/model/layer.h"
+#include "tensor_parallel/ops/collectives.h"
+
+namespace shardline {
+
+// Of each segment, which must have rows.
+at::Tensor first_rows(const Microbatch& batch);
+at::Tensor last_rows(const Microbatch& batch);
+// Those with a label. In a dry run, where labels are unknown, this share of all rows.
+at::Tensor labelled_rows(const Microbatch& batch, double share);
+
+int64_t count_of_rows(const Microbatch& batch, const at::Tensor& rows);
+// What a tensor of all rows or tokens [tokens, ...] has for these; unchanged in a dry run, and if it is undefined.
+at::Tensor values_of_rows(const at::Tensor& all, const at::Tensor& rows);
+
+// x: border rows of the microbatch [rows, hidden] -> border rows of the picked ones. Padding rows are zero.
+at::Tensor picked_rows(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, const at::Tensor& rows);
+
+}  // namespace shardline

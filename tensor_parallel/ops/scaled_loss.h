@@ -1,0 +1,13 @@
+// The end of a head: what the forward pass knows about the loss becomes a scalar to run backward from.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/model/layer.h"
+
+namespace shardline {
+
+// context.loss.sum times context.loss_scale, at least fp32 and in host memory (in a dry run, a meta tensor), whose
+// gradient by x is `gradient`.
+at::Tensor scaled_loss(const at::Tensor& x, const at::Tensor& gradient, const MicrobatchContext& context);
+
+}  // namespace shardline

@@ -1,0 +1,371 @@
+// Compares every family and head with transformers, whose numbers golden/make_families.py recorded, and split models
+// with whole ones.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "models/families/families.h"
+#include "models/files/hf_directory.h"
+#include "models/files/hf_layout.h"
+#include "tests/models/families/run_layers.h"
+#include "tests/models/golden.h"
+
+#include "tests/catch.h"
+
+namespace shardline::families_test {
+namespace {
+
+using nlohmann::json;
+using Kind = HeadChoice::Kind;
+
+const std::vector<std::string> kFamilies = {"bert", "roberta", "xlm-roberta", "distilbert", "gpt2", "gpt_neo", "gptj"};
+
+std::string directory_of(const std::string& family) {
+  return golden("families/" + family);
+}
+
+json recorded(const std::string& family) {
+  std::ifstream file(directory_of(family) + "/runs.json");
+  return json::parse(file);
+}
+
+HeadChoice head_of(const json& run) {
+  HeadChoice head{.labels = 3};
+  for (const Kind kind : {Kind::masked_lm, Kind::sequence_classification, Kind::token_classification,
+                          Kind::question_answering})
+    if (run["task"] == task_name(kind)) head.kind = kind;
+  using Problem = HeadChoice::Problem;
+  if (run["problem"] == "regression") head.problem = Problem::regression;
+  if (run["problem"] == "multi_label_classification") head.problem = Problem::multi_label;
+  if (run["problem"] == "single_label_classification") head.problem = Problem::single_label;
+  return head;
+}
+
+std::string name_of(const json& run) {
+  std::string name = run["task"];
+  if (run["problem"].is_string()) name += ", " + run["problem"].get<std::string>();
+  if (run["smoothing"] > 0) name += ", smoothed";
+  return name;
+}
+
+// The config of a recorded model, with dropout wherever the family has it if asked for.
+json config_of(const HfDirectory& directory, bool dropout) {
+  json config = directory.config();
+  if (dropout)
+    for (auto& [key, value] : config.items())
+      if (key.find("drop") != std::string::npos && value.is_number()) value = 0.2;
+  return config;
+}
+
+at::Tensor as_tensor(const json& values, at::ScalarType type) {
+  if (!values.is_array()) return type == at::kLong ? at::tensor(values.get<int64_t>(), type) : at::tensor(values.get<double>(), type);
+  std::vector<at::Tensor> parts;
+  for (const json& value : values) parts.push_back(as_tensor(value, type));
+  return at::stack(parts);
+}
+
+// [rows], of lists of each sample.
+at::Tensor of_rows(const json& samples) {
+  std::vector<at::Tensor> parts;
+  for (const json& sample : samples) parts.push_back(as_tensor(sample, at::kLong));
+  return at::cat(parts);
+}
+
+Microbatch microbatch_of(const json& batch, const json& labels, const HeadChoice& head) {
+  Microbatch made{.ids = of_rows(batch["ids"]), .types = of_rows(batch["types"])};
+  std::vector<at::Tensor> positions, samples;
+  int64_t sample = 4;  // of the global batch
+  std::vector<int64_t> first_places, numbers;
+  for (const json& ids : batch["ids"]) {
+    const int64_t length = ids.size();
+    positions.push_back(at::arange(length, at::kLong));
+    samples.push_back(at::arange(length, at::kLong) * 0 + sample);
+    numbers.push_back(sample++);
+    first_places.push_back(0);
+    made.ends.push_back((made.ends.empty() ? 0 : made.ends.back()) + length);
+    made.position_count = std::max(made.position_count, length);
+  }
+  made.positions = made.places = at::cat(positions);
+  made.samples = at::cat(samples);
+  made.segment_samples = at::tensor(numbers, at::kLong);
+  made.segment_places = at::tensor(first_places, at::kLong);
+  if (head.kind == Kind::masked_lm || head.kind == Kind::token_classification)
+    made.labels = of_rows(labels);
+  else
+    made.targets = as_tensor(labels, head.kind == Kind::question_answering || head.problem == HeadChoice::Problem::single_label
+                                         ? at::kLong
+                                         : at::kDouble);
+  return made;
+}
+
+double weight_of(const Microbatch& batch, const HeadChoice& head) {
+  if (batch.labels.defined()) return (batch.labels != kNoLabel).sum().item<double>();
+  if (head.kind == Kind::question_answering) return (batch.targets.select(1, 0) != kNoLabel).sum().item<double>();
+  return batch.segments();
+}
+
+// The values of all parameters; tied ones share a tensor.
+std::vector<at::Tensor> values_of(const ModelSpec& spec, const HfDirectory& directory) {
+  std::vector<at::Tensor> values;
+  std::map<std::string, at::Tensor> by_name;
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params) {
+      if (!param.tied_to.empty()) {
+        values.push_back(by_name.at(param.tied_to));
+        continue;
+      }
+      values.push_back(at::empty(param.shape, at::kDouble));
+      directory.read(param, param.name, 0, 1, values.back());
+      by_name[layer.full_name(param)] = values.back();
+    }
+  return values;
+}
+
+// By the names of tensors in the files, as they are there; uses of a tied parameter together.
+std::map<std::string, at::Tensor> gradients_of(const ModelSpec& spec, const std::vector<at::Tensor>& gradients) {
+  std::map<std::string, at::Tensor> whole, in_files;
+  size_t next = 0;
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params) {
+      const auto [sum, is_new] = whole.emplace(param.tied_to.empty() ? layer.full_name(param) : param.tied_to, gradients[next]);
+      if (!is_new) sum->second = sum->second + gradients[next];
+      ++next;
+    }
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params)
+      if (param.tied_to.empty())
+        for (const auto& source : param.sources)
+          in_files[source.tensor] = shared_part(param, source, 0, 1, whole.at(layer.full_name(param))).local.contiguous().view(-1);
+  return in_files;
+}
+
+std::vector<double> probes(const at::Tensor& flat) {
+  std::vector<double> all = {flat.norm().item<double>()};
+  const auto i = at::arange(flat.numel(), at::kDouble);
+  for (int k = 0; k < 4; ++k) all.push_back((flat * (i * (0.37 * (k + 1)) + k).cos()).sum().item<double>());
+  return all;
+}
+
+// torch.optim.AdamW with lr 1e-3 and weight decay 0.1, behind clipping to 1.
+class AdamW {
+ public:
+  AdamW(const ModelSpec& spec, std::vector<at::Tensor>& values) : spec_(spec), values_(values) {
+    for (const auto& value : values) {
+      first_.push_back(at::zeros_like(value));
+      second_.push_back(at::zeros_like(value));
+    }
+  }
+
+  void step(std::vector<at::Tensor> gradients) {
+    std::map<std::string, size_t> places;
+    std::vector<const ParamSpec*> params;
+    for (const auto& layer : spec_.layers)
+      for (const auto& param : layer.params) {
+        if (!param.tied_to.empty()) gradients[places.at(param.tied_to)] = gradients[places.at(param.tied_to)] + gradients[params.size()];
+        places[layer.full_name(param)] = params.size();
+        params.push_back(&param);
+      }
+    double squares = 0;
+    for (size_t i = 0; i < params.size(); ++i)
+      if (params[i]->tied_to.empty()) squares += (gradients[i] * gradients[i]).sum().item<double>();
+    const double clip = std::min(1.0, 1.0 / (std::sqrt(squares) + 1e-6));
+    ++steps_;
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (!params[i]->tied_to.empty()) continue;
+      const auto g = gradients[i].to(values_[i].scalar_type()) * clip;
+      first_[i].mul_(0.9).add_(g, 0.1);
+      second_[i].mul_(0.999).addcmul_(g, g, 0.001);
+      if (params[i]->decays) values_[i].mul_(1 - 1e-3 * 0.1);
+      const auto scale = (second_[i] / (1 - std::pow(0.999, steps_))).sqrt() + 1e-8;
+      values_[i].addcdiv_(first_[i], scale, -1e-3 / (1 - std::pow(0.9, steps_)));
+    }
+  }
+
+ private:
+  const ModelSpec& spec_;
+  std::vector<at::Tensor>& values_;
+  std::vector<at::Tensor> first_, second_;
+  int steps_ = 0;
+};
+
+// The gradients of step 1 in the order of the spec.
+std::vector<at::Tensor> compare_run(const std::string& family, const json& batches, const json& run, at::ScalarType type) {
+  const bool exact = type == at::kDouble;
+  const HfDirectory directory(directory_of(family));
+  const HeadChoice head = head_of(run);
+  const ModelSpec spec = model_spec(directory.config(), family, false, {}, nullptr, head);
+  CHECK(directory.check_names(spec).missing.empty());
+  auto values = values_of(spec, directory);
+  if (!exact)  // tied ones stay one tensor
+    for (auto& value : values) value.set_data(value.to(type));
+  const json& expected = run[exact ? "float64" : "float32"];
+  AdamW optimizer(spec, values);
+  std::vector<at::Tensor> first;
+  for (size_t step = 0; step < batches.size(); ++step) {
+    const Microbatch batch = microbatch_of(batches[step], run["steps"][step], head);
+    const double weight = weight_of(batch, head);
+    MicrobatchContext context{.batch = &batch, .loss_scale = 1 / weight, .label_smoothing = run["smoothing"]};
+    const LayersOutcome outcome = run_layers(spec, values, context, {.type = type});
+    CHECK(outcome.loss.weight == weight);
+    const double loss = expected["losses"][step];
+    CHECK(std::abs(outcome.loss.sum / weight - loss) <= (exact ? 1e-10 : 5e-6) * std::abs(loss));
+    if (step == 0) {
+      first = outcome.gradients;
+      context.mode = Mode::evaluate;
+      context.predicts = true;
+      const LayersOutcome predicted = run_layers(spec, values, context, {.type = type});
+      CHECK(predicted.loss.sum == Approx(outcome.loss.sum).epsilon(1e-12));
+      if (expected.contains("logits"))
+        CHECK(difference(predicted.logits, as_tensor(expected["logits"], at::kDouble)) <= (exact ? 1e-9 : 1e-4));
+    }
+    optimizer.step(outcome.gradients);
+  }
+  if (!exact) return first;
+  const auto gradients = gradients_of(spec, first);
+  std::set<std::string> names, expected_names;
+  double longest = 0;
+  for (const auto& [name, expected_probes] : expected["gradients"].items()) {
+    expected_names.insert(name);
+    longest = std::max(longest, expected_probes[0].get<double>());
+  }
+  for (const auto& [name, gradient] : gradients) {
+    names.insert(name);
+    if (!expected["gradients"].contains(name)) continue;
+    const auto got = probes(gradient);
+    const json& wanted = expected["gradients"][name];
+    const double scale = std::max(wanted[0].get<double>(), 1e-3 * longest);
+    for (size_t i = 0; i < got.size(); ++i) {
+      INFO(name << ", probe " << i);
+      CHECK(std::abs(got[i] - wanted[i].get<double>()) <= 1e-9 * scale);
+    }
+  }
+  CHECK(names == expected_names);
+  return first;
+}
+
+// Of a gradient, relative to its largest element or a hundredth of the largest of all.
+double worst_difference(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& exact) {
+  double largest = 0, worst = 0;
+  for (const auto& gradient : exact) largest = std::max(largest, gradient.abs().max().item<double>());
+  for (size_t i = 0; i < exact.size(); ++i)
+    worst = std::max(worst, difference(got[i], exact[i]) / std::max(exact[i].abs().max().item<double>(), 0.01 * largest));
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("every family and head has the logits, losses, gradients and steps of transformers") {
+  const std::string family = GENERATE(from_range(kFamilies));
+  const json all = recorded(family);
+  for (const json& run : all["runs"]) {
+    INFO(family << ", " << name_of(run));
+    const auto exact = compare_run(family, all["batches"], run, at::kDouble);
+    const auto single = compare_run(family, all["batches"], run, at::kFloat);
+    CHECK(worst_difference(single, exact) <= 1e-5);
+  }
+}
+
+TEST_CASE("a split model of any family and head is the whole one, with dropout") {
+  const std::string family = GENERATE(from_range(kFamilies));
+  const json all = recorded(family);
+  const HfDirectory directory(directory_of(family));
+  const json config = config_of(directory, true);
+  for (const json& run : all["runs"]) {
+    const HeadChoice head = head_of(run);
+    const Microbatch batch = microbatch_of(all["batches"][0], run["steps"][0], head);
+    MicrobatchContext context{.batch = &batch,
+                              .seed = 9,
+                              .step = 3,
+                              .loss_scale = 0.1,
+                              .label_smoothing = run["smoothing"]};
+    const ModelSpec one = model_spec(config, family, false, {}, nullptr, head);
+    const auto values = values_of(one, directory);
+    const LayersOutcome exact = run_layers(one, values, context, {});
+    MicrobatchContext evaluation = context;
+    evaluation.mode = Mode::evaluate;
+    evaluation.predicts = true;
+    const LayersOutcome predicted = run_layers(one, values, evaluation, {});
+    CHECK(exact.loss.sum != predicted.loss.sum);  // something was dropped
+    for (const int ranks : {2, 3})
+      for (const bool sequence_parallel : {false, true})
+        for (const bool whole_words : {false, true}) {
+          INFO(family << ", " << name_of(run) << ", T = " << ranks << (sequence_parallel ? ", memory" : ", speed")
+                      << (whole_words ? ", words whole" : ""));
+          SplitChoices choices;
+          if (whole_words)
+            for (const auto& layer : one.layers)
+              for (const auto& unit : layer.units)
+                if (unit.parts == "words" || layer.name == "h.1") choices[layer.full_name(unit)] = {.split = false};
+          const ModelSpec spec = model_spec(config, family, sequence_parallel, choices, nullptr, head);
+          const LayersRun on{.ranks = ranks, .sequence_parallel = sequence_parallel};
+          const LayersOutcome got = run_layers(spec, values, context, on);
+          CHECK(got.ranks_agree);
+          CHECK(std::abs(got.loss.sum - exact.loss.sum) <= 1e-12 * std::abs(exact.loss.sum));
+          CHECK(got.loss.weight == exact.loss.weight);
+          CHECK(worst_difference(got.gradients, exact.gradients) <= 1e-10);
+          const LayersOutcome logits = run_layers(spec, values, evaluation, on);
+          CHECK(logits.ranks_agree);
+          if (predicted.logits.defined()) CHECK(difference(logits.logits, predicted.logits) <= 1e-12);
+        }
+  }
+}
+
+TEST_CASE("a head that a family does not have is a mistake of the task") {
+  for (const auto& [family, kind] : {std::pair{"bert", Kind::causal_lm}, {"gptj", Kind::token_classification},
+                                     {"gpt2", Kind::masked_lm}}) {
+    const HfModel model = read_hf_model({{"model_type", family}}, json::object(), {.kind = kind});
+    REQUIRE(model.mistakes.size() == 1);
+    CHECK(model.mistakes[0].of_task);
+    const std::string text = mistakes_text(model.mistakes, "config.json: ", "/model/config");
+    CHECK_THAT(text, Catch::Contains("/task: must be a task for which " + std::string(family) + " has a head: ") &&
+                         Catch::Contains("sequence-classification") &&
+                         Catch::Contains(std::string("got \"") + task_name(kind)) && !Catch::Contains("config.json"));
+  }
+}
+
+TEST_CASE("labels are those of the data, else of config.json, and a saved config says so") {
+  const auto read = [](json file, HeadChoice head) {
+    file["model_type"] = "bert";
+    return read_hf_model(file, json::object(), head);
+  };
+  const json named = {{"id2label", {{"0", "no"}, {"1", "yes"}, {"2", "both"}}}, {"problem_type", nullptr}, {"mine", 7}};
+  HfModel model = read(named, {.kind = Kind::sequence_classification});
+  REQUIRE(model.mistakes.empty());
+  CHECK(model.head.labels == 3);
+  CHECK(model.head.problem == HeadChoice::Problem::single_label);
+  CHECK(model.config["architectures"] == json{"BertForSequenceClassification"});
+  CHECK(model.config["id2label"] == named["id2label"]);
+  CHECK(model.config["label2id"] == json{{"no", 0}, {"yes", 1}, {"both", 2}});
+  CHECK(model.config["problem_type"] == "single_label_classification");
+  CHECK(model.config["mine"] == 7);
+  CHECK(model.make_spec(false, {}).param("head.classifier.weight").shape == std::vector<int64_t>{3, 768});
+
+  model = read(named, {.kind = Kind::token_classification, .names = {"O", "B-PER"}});
+  CHECK(model.head.labels == 2);
+  CHECK(model.config["id2label"] == json{{"0", "O"}, {"1", "B-PER"}});
+  model = read(named, {.kind = Kind::question_answering});  // whatever it classified before
+  CHECK(model.config["id2label"] == json{{"0", "LABEL_0"}, {"1", "LABEL_1"}});
+  model = read({{"num_labels", 1}}, {.kind = Kind::sequence_classification});
+  CHECK(model.head.problem == HeadChoice::Problem::regression);
+  CHECK(model.config["problem_type"] == "regression");
+  CHECK_FALSE(model.config.contains("num_labels"));
+  CHECK(read(json::object(), {.kind = Kind::sequence_classification}).head.labels == 2);
+  model = read(named, {.kind = Kind::masked_lm});
+  CHECK(model.config["architectures"] == json{"BertForMaskedLM"});
+  CHECK(model.config["id2label"] == named["id2label"]);
+  for (const json& wrong : {json{{"id2label", {{"0", "a"}, {"2", "b"}}}}, json{{"id2label", {{"0", 3}}}},
+                            json{{"num_labels", 0}}, json{{"problem_type", "guess"}}})
+    CHECK(read(wrong, {.kind = Kind::sequence_classification}).mistakes.size() == 1);
+}
+
+}  // namespace shardline::families_test
