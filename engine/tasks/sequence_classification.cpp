@@ -57,9 +57,13 @@ class SequenceClassification final : public LabelledTask {
   RowExamples encode(const DataRow& row) const override {
     const std::string& text = text_of(row, text_, "data.text_column");
     const std::string* pair = pair_ ? &text_of(row, *pair_, "data.text_pair_column") : nullptr;
-    const Encoding encoding = tokenizer_->encode_example(text, pair, length_);
-    Example example{.ids = encoding.ids, .types = encoding.types, .targets = targets(row)};
-    return {.examples = {std::move(example)}, .shortened = encoding.shortened};
+    Encoding encoding = encode(text, pair, {});
+    const bool is_long = std::cmp_greater(encoding.size(), length_);
+    if (is_long) encoding = encode(text, pair, {.truncation = Truncation::longest_first, .max_length = length_});
+    if (encoding.size() == 0) throw DataError(cat(row.where, ": '", text_, "' has no tokens"));
+    Example example{.ids = std::move(encoding.ids), .targets = targets(row)};
+    example.types.assign(encoding.types.begin(), encoding.types.end());
+    return {.examples = {std::move(example)}, .shortened = is_long};
   }
 
   std::string settings() const override {
@@ -88,6 +92,12 @@ class SequenceClassification final : public LabelledTask {
   }
 
  private:
+  Encoding encode(std::string_view text, const std::string* pair, const ExampleOptions& options) const {
+    if (!pair) return tokenizer_->encode_example(text, nullptr, options).front();
+    const TextOrWords second = std::string_view(*pair);
+    return tokenizer_->encode_example(text, &second, options).front();
+  }
+
   int64_t label_id(const json& value, const DataRow& row) const {
     const int64_t id = labels_.find(value);
     if (id >= 0) return id;
