@@ -39,11 +39,7 @@ ROOMS = {
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "families"],
-<<<<<<< HEAD
-    "engine": ["data/text observe", "config/keys data/tokenizer observe/doctor", "config/rules data/source", "config data/cache", "checkpoint data/examples",
-=======
-    "engine": ["data/text metrics observe", "config/keys data/tokenizer observe/doctor", "config/rules data/source", "config data/cache", "checkpoint",
->>>>>>> metrics
+    "engine": ["data/text observe metrics", "config/keys data/tokenizer observe/doctor", "config/rules data/source", "config data/cache", "checkpoint data/examples",
                "run", "plan",
                "data/dataset plan/report", "train tasks", "generate profile", "commands launch"],
 }

@@ -1,0 +1,105 @@
+"""Fine-tuning on labels: texts and pairs from tables, on layouts, with metrics, and the saved model in use."""
+import csv
+import json
+import random
+
+from harness import ProgramTest, unittest
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a film is good bad fine dull this that very not and the plot cast".split()
+BERT = {"model_type": "bert", "vocab_size": len(WORDS), "hidden_size": 24, "num_hidden_layers": 3,
+        "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 40}
+PLAIN = [w for w in WORDS[5:] if w not in ("good", "bad")]
+
+
+def rows(count, seed):
+    """Texts of two labels: one word decides."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        label = draw.choice(["positive", "negative"])
+        words = [draw.choice(PLAIN) for _ in range(draw.randrange(1, 20))]
+        words[draw.randrange(len(words))] = "good" if label == "positive" else "bad"
+        yield {"sentence": " ".join(words), "label": label}
+
+
+class Classification(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        (self.dir / "tokenizer").mkdir()
+        (self.dir / "tokenizer/vocab.txt").write_text("\n".join(WORDS) + "\n")
+        self.write("train.csv", list(rows(160, 1)))
+        self.write("validation.jsonl", list(rows(37, 2)))
+
+    def write(self, name, table):
+        with open(self.dir / name, "w", newline="") as file:
+            if name.endswith(".jsonl"):
+                file.writelines(json.dumps(row) + "\n" for row in table)
+            else:
+                writer = csv.DictWriter(file, table[0].keys())
+                writer.writeheader()
+                writer.writerows(table)
+
+    def task(self, **sections):
+        data = {"train": "train.csv", "validation": "validation.jsonl", "tokenizer": "tokenizer",
+                "text_column": "sentence", "sequence_length": 16, **sections.pop("data", {})}
+        training = {"global_batch_size": 8, "max_steps": 60, "learning_rate": 3e-3, "do_eval": True,
+                    **sections.pop("training", {})}
+        return self.config(task="sequence-classification", model={"config": dict(BERT, **sections.pop("keys", {}))},
+                           data=data, training=training, **sections)
+
+    def test_layouts(self):
+        """The same losses and metrics on every layout; the labels of the data are those of the saved model."""
+        curves = {}
+        for name, sections in {"one": {}, "p": {"p": 2}, "t": {"t": 2}, "d": {"mpi_options": {"processes_per_host": 2}},
+                               "all": {"p": 2, "t": 2, "communicator": "threads"}}.items():
+            with self.subTest(name):
+                config = self.task(training={"overwrite_output_dir": True},
+                                   runtime={"dtype": "float64"}, **sections)
+                self.expect(0, "train", config)
+                lines = self.metrics()
+                curves[name] = [line.get("loss", line.get("eval_loss")) for line in lines]
+                evaluation = lines[-1]
+                self.assertGreaterEqual(evaluation["eval_accuracy"], 0.9)
+                for metric in ("eval_accuracy", "eval_f1", "eval_matthews_correlation"):
+                    self.assertAlmostEqual(evaluation[metric], first[metric] if name != "one" else evaluation[metric], 12)
+                if name == "one":
+                    first = evaluation
+                for got, expected in zip(curves[name], curves["one"], strict=True):
+                    self.assertAlmostEqual(got, expected, delta=1e-9 * abs(expected))
+        saved = json.loads((self.dir / "out/config.json").read_text())
+        self.assertEqual(saved["id2label"], {"0": "negative", "1": "positive"})
+        self.assertEqual(saved["architectures"], ["BertForSequenceClassification"])
+        # The saved model alone, with its own labels.
+        result = self.expect(0, "eval", "out", "--set", "task=sequence-classification", "--set",
+                             "data.validation=validation.jsonl", "--set", "data.text_column=sentence", "--set",
+                             "data.tokenizer=tokenizer", "--set", "data.sequence_length=16", "--set",
+                             "runtime.dtype=float64")
+        again = json.loads(result.out.splitlines()[-1])
+        self.assertEqual(again["eval_samples"], 37)
+        self.assertAlmostEqual(again["eval_loss"], first["eval_loss"], 6)
+        self.assertEqual(again["eval_accuracy"], first["eval_accuracy"])
+
+    def test_pairs_numbers_and_several_labels(self):
+        draw = random.Random(3)
+        table = [{"s1": " ".join(draw.choices(PLAIN, k=draw.randrange(1, 9))), "s2": draw.choice(PLAIN),
+                  "score": draw.random(), "labels": draw.sample(["x", "y", "z"], draw.randrange(3))} for _ in range(40)]
+        self.write("train.jsonl", table)
+        for column, metrics in {"score": {"eval_mse", "eval_pearson", "eval_spearmanr"},
+                                "labels": {"eval_accuracy", "eval_f1"}}.items():
+            with self.subTest(column):
+                self.expect(0, "train", self.task(
+                    data={"train": "train.jsonl", "validation": "train.jsonl", "text_column": "s1",
+                          "text_pair_column": "s2", "label_column": column},
+                    training={"overwrite_output_dir": True, "max_steps": 3}))
+                self.assertLessEqual(metrics, set(self.metrics()[-1]))
+
+    def test_mistakes_in_labels(self):
+        self.write("validation.jsonl", [{"sentence": "a film", "label": "neutral"}])
+        self.expect(2, "train", self.task(), says=["neutral", "negative, positive"])
+        self.expect(2, "plan", self.task(), says=["neutral", "negative, positive"])
+        self.expect(2, "train", self.task(data={"label_column": "target"}), says=["no 'target'", "data.label_column"])
+        self.expect(2, "plan", self.task(data={"train": "nowhere.csv"}), says=["nowhere.csv", "id2label"])
+        self.expect(2, "train", self.task(keys={"model_type": "gpt3"}), says=["model_type"])
+
+
+if __name__ == "__main__":
+    unittest.main()
