@@ -43,7 +43,7 @@ Evaluation evaluate(Trainer& trainer, const JobData& data, Communicator& world, 
   if (evaluation.loss.weight == 0) throw DataError("evaluation: the samples have no label");
   values = {{"eval_loss", evaluation.loss.sum / evaluation.loss.weight}};
   MetricValues metrics;
-  if (first) metrics = data.task->metrics(*data.validation_examples, at::cat(logits));
+  if (first) metrics = data.task->metrics({*data.validation_examples, at::cat(logits), data.validation_files});
   for (const auto& [name, value] : of_first_rank(world, metrics)) values.emplace_back("eval_" + name, value);
   return evaluation;
 }

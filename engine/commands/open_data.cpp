@@ -288,6 +288,10 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
   data.train = source(parts.train, true);
   data.validation = source(parts.validation, false);
   data.validation_examples = parts.validation;
+  if (parts.validation) {
+    const bool own_files = !config.data.validation.empty();
+    data.validation_files = find_data_files(own_files ? config.data.validation : config.data.train, config.data.format);
+  }
   require_equal(*context.world, "data", digest);
   return data;
 }

@@ -27,6 +27,7 @@ struct JobData {
   // Of tasks with labels: what the metrics of the validation data are computed from.
   std::unique_ptr<LabelledTask> task;
   std::optional<ExampleRange> validation_examples;
+  std::vector<DataFile> validation_files;
 };
 // Collective over the world: the first rank of each host creates the caches, which may take long, and the others open
 // them.

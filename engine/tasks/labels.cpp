@@ -59,7 +59,7 @@ struct Found {
 };
 
 bool has_labels(Task task) {
-  return task == Task::sequence_classification;
+  return task == Task::sequence_classification || task == Task::token_classification;
 }
 
 Found labels_in(const Config& config) {
@@ -103,7 +103,8 @@ Config with_labels_of_data(const Config& config) {
   const Found found = labels_in(config);
   Config labelled = config;
   json& keys = labelled.model.config;
-  if (found.fractions && !found.lists) {
+  const bool is_sequence = config.task == Task::sequence_classification;
+  if (is_sequence && found.fractions && !found.lists) {
     keys["num_labels"] = 1;
     if (!keys.contains("problem_type")) keys["problem_type"] = "regression";
     return labelled;
@@ -116,7 +117,7 @@ Config with_labels_of_data(const Config& config) {
   }
   keys["id2label"] = std::move(id2label);
   keys["label2id"] = std::move(label2id);
-  if (found.lists && !keys.contains("problem_type")) keys["problem_type"] = "multi_label_classification";
+  if (is_sequence && found.lists && !keys.contains("problem_type")) keys["problem_type"] = "multi_label_classification";
   return labelled;
 }
 

@@ -72,7 +72,8 @@ class SequenceClassification final : public LabelledTask {
                json(head_.names).dump());
   }
 
-  MetricValues metrics(const ExampleRange& data, const at::Tensor& logits) const override {
+  MetricValues metrics(const Predicted& predicted) const override {
+    const auto& [data, logits, files] = predicted;
     SL_ASSERT(logits.size(0) == data.count && logits.size(1) == head_.labels, "logits ", logits.sizes(), " of ",
               data.count, " examples");
     std::vector<double> targets;
@@ -86,9 +87,9 @@ class SequenceClassification final : public LabelledTask {
               {"spearmanr", spearman_correlation(outputs, targets)}};
     const std::vector<int64_t> expected(targets.begin(), targets.end());
     if (head_.problem == Problem::single_label) return class_metrics(largest_of_rows(rows), expected, head_.labels);
-    std::vector<int64_t> predicted;
-    for (const double output : outputs) predicted.push_back(output > 0);
-    return label_set_metrics(predicted, expected, head_.labels);
+    std::vector<int64_t> labelled;
+    for (const double output : outputs) labelled.push_back(output > 0);
+    return label_set_metrics(labelled, expected, head_.labels);
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "engine/tasks/sequence_classification.h"
+#include "engine/tasks/token_classification.h"
 
 namespace shardline {
 
@@ -11,6 +12,8 @@ std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& 
       return nullptr;
     case Task::sequence_classification:
       return sequence_classification(config, head, tokenizer);
+    case Task::token_classification:
+      return token_classification(config, head, tokenizer);
   }
   SL_ASSERT(false, "no such task");
 }

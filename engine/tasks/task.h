@@ -18,6 +18,13 @@ namespace shardline {
 // Names without "eval_", with their values.
 using MetricValues = std::vector<std::pair<std::string, double>>;
 
+// What a model predicts for a range of examples.
+struct Predicted {
+  const ExampleRange& data;
+  at::Tensor logits;  // double [examples or their tokens, outputs], in the order of the examples (see Layer)
+  std::vector<DataFile> files;  // that the examples are made of
+};
+
 class LabelledTask {
  public:
   virtual ~LabelledTask() = default;
@@ -28,8 +35,7 @@ class LabelledTask {
   virtual RowExamples encode(const DataRow& row) const = 0;
   // Everything besides the data that the examples depend on.
   virtual std::string settings() const = 0;
-  // logits: what the model predicts for the examples of the range, in their order (see Layer).
-  virtual MetricValues metrics(const ExampleRange& data, const at::Tensor& logits) const = 0;
+  virtual MetricValues metrics(const Predicted& predicted) const = 0;
 };
 
 // Null for causal-lm, whose samples are blocks of tokens. head: of the model, nothing of which is left open.

@@ -40,10 +40,11 @@ std::vector<Key> top_level_keys() {
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
       top_level("task", &Config::task,
-                json_choice(words_of<Task>({"masked-lm", "token-classification", "question-answering"},
+                json_choice(words_of<Task>({"masked-lm", "question-answering"},
                                            "this task is not implemented yet")),
                 "What the model is trained for: `causal-lm` predicts the next token of blocks of text, "
-                "`sequence-classification` the label of a text or of a pair of texts."),
+                "`sequence-classification` the label of a text or of a pair of texts, `token-classification` the tag of each "
+                "word."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
       not_yet("predict", nullptr, "Options of `shardline predict`.", command),
@@ -92,8 +93,10 @@ std::vector<Key> data_keys() {
                "`sequence-classification`: column of the second text, for pairs of texts."),
       honoured("label_column", data, &Data::label_column, json_text(),
                "Column of the label in tasks with labels: a name or a number of a label, a number with a decimal point "
-               "for a regression, a list for several labels of one text. Labels are found in the training data unless "
-               "the model's config has `id2label`."),
+               "for a regression, a list for several labels of one text or for the tags of words. Labels are found in the "
+               "training data unless the model's config has `id2label`."),
+      honoured("tokens_column", data, &Data::tokens_column, json_text(),
+               "`token-classification`: column of the words, a list of texts."),
       honoured(
           "tokenizer", data, &Data::tokenizer, json_text(),
           "Directory, tokenizer.json or `bytes` (each byte is a token); unset: the tokenizer in model.path. Token ids "

@@ -33,6 +33,7 @@ struct DataOptions {
   std::string text_column = "text";               // of files with columns
   std::optional<std::string> text_pair_column;    // of the second text of a pair; unset: samples have one text
   std::string label_column = "label";             // of tasks with labels
+  std::string tokens_column = "tokens";           // of words with tags
   std::string tokenizer;                          // directory, tokenizer.json or "bytes"; empty: that of model.path
   int sequence_length = 1024;                     // tokens per sample
   bool shuffle = true;                            // false: samples in file order

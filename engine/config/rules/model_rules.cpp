@@ -13,6 +13,8 @@ HeadChoice head_choice(Task task) {
       return {.kind = Kind::causal_lm};
     case Task::sequence_classification:
       return {.kind = Kind::sequence_classification};
+    case Task::token_classification:
+      return {.kind = Kind::token_classification};
   }
   SL_ASSERT(false, "no such task");
 }

@@ -95,6 +95,8 @@ std::vector<std::string> metric_names(Task task) {
       return {"loss", "perplexity"};
     case Task::sequence_classification:
       return {"loss", "accuracy", "f1", "matthews_correlation", "mse", "pearson", "spearmanr"};
+    case Task::token_classification:
+      return {"loss", "precision", "recall", "f1", "accuracy"};
   }
   SL_ASSERT(false, "no such task");
 }
