@@ -275,11 +275,13 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
         return ExampleRange{set, 0, set->size()};
       },
       [](const ExampleRange& all, double percentage) {
-        const int64_t held_out = count_validation_blocks(all.count, percentage);
-        return std::pair(ExampleRange{all.set, held_out, all.count - held_out}, ExampleRange{all.set, 0, held_out});
+        const int64_t rows = all.set->rows(), held_out = count_validation_blocks(rows, percentage);
+        return std::pair(examples_of_rows(all.set, held_out, rows - held_out), examples_of_rows(all.set, 0, held_out));
       },
       [](const ExampleRange& all, int64_t count) {
-        return ExampleRange{all.set, all.first, std::min(all.count, count)};
+        const int64_t first_row = all.set->row(all.first);
+        const ExampleRange part = examples_of_rows(all.set, first_row, count);
+        return ExampleRange{all.set, all.first, std::min(all.count, part.count)};
       });
   progress.finish();
   const auto source = [&](const std::optional<ExampleRange>& range, bool train) {

@@ -18,9 +18,10 @@ std::vector<int64_t> largest_of_rows(const at::Tensor& logits) {
   return {best.const_data_ptr<int64_t>(), best.const_data_ptr<int64_t>() + best.numel()};
 }
 
-MetricValues class_metrics(const std::vector<int64_t>& predictions, const std::vector<int64_t>& labels, int64_t classes) {
-  const auto scores = classes == 2 ? binary_scores(predictions, labels)
-                                   : average_scores(predictions, labels, Average::macro);
+MetricValues class_metrics(const std::vector<int64_t>& predictions, const std::vector<int64_t>& labels,
+                           int64_t classes) {
+  const auto scores =
+      classes == 2 ? binary_scores(predictions, labels) : average_scores(predictions, labels, Average::macro);
   return {{"accuracy", accuracy(predictions, labels)},
           {"f1", scores.f1},
           {"matthews_correlation", matthews_correlation(predictions, labels)}};
@@ -117,8 +118,8 @@ class SequenceClassification final : public LabelledTask {
     }
     const json numbers = value.is_array() ? value : json::array({value});
     if (std::cmp_not_equal(numbers.size(), head_.labels))
-      throw DataError(cat(row.where, ": '", label_, "' has ", numbers.size(), " numbers, but the model predicts ",
-                          head_.labels));
+      throw DataError(
+          cat(row.where, ": '", label_, "' has ", numbers.size(), " numbers, but the model predicts ", head_.labels));
     for (size_t i = 0; i < targets.size(); ++i) targets[i] = number(numbers[i], row);
     return targets;
   }

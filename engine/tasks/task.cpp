@@ -1,6 +1,7 @@
 #include "engine/tasks/task.h"
 
 #include "core/error.h"
+#include "engine/tasks/question_answering.h"
 #include "engine/tasks/sequence_classification.h"
 #include "engine/tasks/token_classification.h"
 
@@ -14,6 +15,8 @@ std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& 
       return sequence_classification(config, head, tokenizer);
     case Task::token_classification:
       return token_classification(config, head, tokenizer);
+    case Task::question_answering:
+      return question_answering(config, tokenizer);
   }
   SL_ASSERT(false, "no such task");
 }

@@ -21,7 +21,7 @@ using MetricValues = std::vector<std::pair<std::string, double>>;
 // What a model predicts for a range of examples.
 struct Predicted {
   const ExampleRange& data;
-  at::Tensor logits;  // double [examples or their tokens, outputs], in the order of the examples (see Layer)
+  at::Tensor logits;            // double [examples or their tokens, outputs], in the order of the examples (see Layer)
   std::vector<DataFile> files;  // that the examples are made of
 };
 

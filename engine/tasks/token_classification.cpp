@@ -29,9 +29,9 @@ class TokenClassification final : public LabelledTask {
     Encoding encoding = tokenizer_->encode_example(text, nullptr, {}).front();
     const bool is_long = std::cmp_greater(encoding.size(), length_);
     if (is_long)
-      encoding = tokenizer_
-                     ->encode_example(text, nullptr, {.truncation = Truncation::longest_first, .max_length = length_})
-                     .front();
+      encoding =
+          tokenizer_->encode_example(text, nullptr, {.truncation = Truncation::longest_first, .max_length = length_})
+              .front();
     if (encoding.size() == 0) return {.shortened = !words.empty()};
     Example example{.ids = encoding.ids};
     example.types.assign(encoding.types.begin(), encoding.types.end());
@@ -64,10 +64,8 @@ class TokenClassification final : public LabelledTask {
     }
     const TaggingMetrics metrics = tagging_metrics(given, expected);
     const PrecisionRecall& scores = metrics.overall.scores;
-    return {{"precision", scores.precision},
-            {"recall", scores.recall},
-            {"f1", scores.f1},
-            {"accuracy", metrics.accuracy}};
+    return {
+        {"precision", scores.precision}, {"recall", scores.recall}, {"f1", scores.f1}, {"accuracy", metrics.accuracy}};
   }
 
  private:

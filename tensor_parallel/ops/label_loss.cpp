@@ -90,8 +90,8 @@ LossTerm answers(const Microbatch& batch, const at::Tensor& logits, const at::Te
     const int64_t first = rows[0], last = rows[1];
     const auto is_inside = [&](int64_t row) { return row >= 0 && row < end - begin; };
     if (is_inside(first) && is_inside(last)) {
-      loss.sum += answer_of_segment(given, made, begin, end, first) +
-                  answer_of_segment(given + 1, made + 1, begin, end, last);
+      loss.sum +=
+          answer_of_segment(given, made, begin, end, first) + answer_of_segment(given + 1, made + 1, begin, end, last);
       loss.weight += 1;
     }
     begin = end;

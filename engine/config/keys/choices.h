@@ -15,7 +15,7 @@
 
 namespace shardline {
 
-enum class Task { causal_lm, sequence_classification, token_classification };
+enum class Task { causal_lm, sequence_classification, token_classification, question_answering };
 enum class ModelInit { pretrained, random };
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
 enum class Tracker { tensorboard, none };                                   // where metrics are written, too
@@ -40,10 +40,11 @@ template <class Choice>
 inline constexpr std::array<ChoiceWord<Choice>, 0> kWords = {};
 
 template <>
-inline constexpr auto kWords<Task> = std::to_array<ChoiceWord<Task>>(
-    {{Task::causal_lm, "causal-lm"},
-     {Task::sequence_classification, "sequence-classification"},
-     {Task::token_classification, "token-classification"}});
+inline constexpr auto kWords<Task> =
+    std::to_array<ChoiceWord<Task>>({{Task::causal_lm, "causal-lm"},
+                                     {Task::sequence_classification, "sequence-classification"},
+                                     {Task::token_classification, "token-classification"},
+                                     {Task::question_answering, "question-answering"}});
 template <>
 inline constexpr auto kWords<ModelInit> = std::to_array<ChoiceWord<ModelInit>>({{ModelInit::pretrained, "pretrained"},
                                                                                 {ModelInit::random, "random"}});

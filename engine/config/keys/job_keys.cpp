@@ -39,12 +39,11 @@ Key with_bytes(Key key) {
 std::vector<Key> top_level_keys() {
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
-      top_level("task", &Config::task,
-                json_choice(words_of<Task>({"masked-lm", "question-answering"},
-                                           "this task is not implemented yet")),
-                "What the model is trained for: `causal-lm` predicts the next token of blocks of text, "
-                "`sequence-classification` the label of a text or of a pair of texts, `token-classification` the tag of each "
-                "word."),
+      top_level(
+          "task", &Config::task, json_choice(words_of<Task>({"masked-lm"}, "this task is not implemented yet")),
+          "What the model is trained for: `causal-lm` predicts the next token of blocks of text, "
+          "`sequence-classification` the label of a text or of a pair of texts, `token-classification` the tag of each "
+          "word, `question-answering` which part of a context answers a question."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
       not_yet("predict", nullptr, "Options of `shardline predict`.", command),
@@ -91,12 +90,33 @@ std::vector<Key> data_keys() {
       honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
       honoured("text_pair_column", data, &Data::text_pair_column, or_null(json_text()),
                "`sequence-classification`: column of the second text, for pairs of texts."),
-      honoured("label_column", data, &Data::label_column, json_text(),
-               "Column of the label in tasks with labels: a name or a number of a label, a number with a decimal point "
-               "for a regression, a list for several labels of one text or for the tags of words. Labels are found in the "
-               "training data unless the model's config has `id2label`."),
+      honoured(
+          "label_column", data, &Data::label_column, json_text(),
+          "Column of the label in tasks with labels: a name or a number of a label, a number with a decimal point "
+          "for a regression, a list for several labels of one text or for the tags of words. Labels are found in the "
+          "training data unless the model's config has `id2label`."),
       honoured("tokens_column", data, &Data::tokens_column, json_text(),
                "`token-classification`: column of the words, a list of texts."),
+      honoured("question_column", data, &Data::question_column, json_text(),
+               "`question-answering`: column of the question."),
+      honoured("context_column", data, &Data::context_column, json_text(),
+               "`question-answering`: column of the text that contains the answer."),
+      honoured("answers_column", data, &Data::answers_column, json_text(),
+               "`question-answering`: column of the answers, an object with a list `text` and a list `answer_start` of "
+               "code points in the context; empty lists: there is no answer. Training uses the first one."),
+      honoured(
+          "doc_stride", data, &Data::doc_stride, json_integer(0, 1 << 24),
+          "`question-answering`: a context that is too long for a sample is cut into windows, which have this many "
+          "tokens in common with the one before."),
+      honoured("n_best_size", data, &Data::n_best_size, json_integer(1, 1 << 16),
+               "`question-answering`: how many places each window offers as begin and as end of an answer."),
+      honoured("max_answer_length", data, &Data::max_answer_length, json_integer(1, 1 << 16),
+               "`question-answering`: most tokens of an answer."),
+      honoured("version_2_with_negative", data, &Data::version_2_with_negative, json_boolean(),
+               "`question-answering`: true: some questions have no answer, as in SQuAD 2."),
+      honoured("null_score_diff_threshold", data, &Data::null_score_diff_threshold, json_number(-1e9, 1e9),
+               "`question-answering` with `version_2_with_negative`: there is no answer if the score of that exceeds "
+               "the score of the best text by more than this."),
       honoured(
           "tokenizer", data, &Data::tokenizer, json_text(),
           "Directory, tokenizer.json or `bytes` (each byte is a token); unset: the tokenizer in model.path. Token ids "

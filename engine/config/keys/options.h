@@ -30,13 +30,21 @@ struct DataOptions {
   std::vector<std::string> train;       // files, relative to the current directory
   std::vector<std::string> validation;  // files
   DataFormat format = DataFormat::automatic;
-  std::string text_column = "text";               // of files with columns
-  std::optional<std::string> text_pair_column;    // of the second text of a pair; unset: samples have one text
-  std::string label_column = "label";             // of tasks with labels
-  std::string tokens_column = "tokens";           // of words with tags
-  std::string tokenizer;                          // directory, tokenizer.json or "bytes"; empty: that of model.path
-  int sequence_length = 1024;                     // tokens per sample
-  bool shuffle = true;                            // false: samples in file order
+  std::string text_column = "text";             // of files with columns
+  std::optional<std::string> text_pair_column;  // of the second text of a pair; unset: samples have one text
+  std::string label_column = "label";           // of tasks with labels
+  std::string tokens_column = "tokens";         // of words with tags
+  // Of questions about contexts.
+  std::string question_column = "question", context_column = "context", answers_column = "answers";
+  int doc_stride = 128;                  // tokens that neighbouring windows of a context have in common
+  int n_best_size = 20;                  // answers that are considered
+  int max_answer_length = 30;            // tokens
+  bool version_2_with_negative = false;  // some questions have no answer
+  double null_score_diff_threshold =
+      0;                       // no answer if its score is larger than that of the best text by more than this
+  std::string tokenizer;       // directory, tokenizer.json or "bytes"; empty: that of model.path
+  int sequence_length = 1024;  // tokens per sample
+  bool shuffle = true;         // false: samples in file order
   std::optional<std::int64_t> max_train_samples;  // unset: all
   std::optional<std::int64_t> max_eval_samples;   // unset: all
   int validation_split_percentage = 0;            // percentage of the training samples, from the first one on; 0: none

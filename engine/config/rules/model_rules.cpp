@@ -15,6 +15,8 @@ HeadChoice head_choice(Task task) {
       return {.kind = Kind::sequence_classification};
     case Task::token_classification:
       return {.kind = Kind::token_classification};
+    case Task::question_answering:
+      return {.kind = Kind::question_answering};
   }
   SL_ASSERT(false, "no such task");
 }

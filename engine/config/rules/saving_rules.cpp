@@ -97,6 +97,8 @@ std::vector<std::string> metric_names(Task task) {
       return {"loss", "accuracy", "f1", "matthews_correlation", "mse", "pearson", "spearmanr"};
     case Task::token_classification:
       return {"loss", "precision", "recall", "f1", "accuracy"};
+    case Task::question_answering:
+      return {"loss", "exact_match", "exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"};
   }
   SL_ASSERT(false, "no such task");
 }

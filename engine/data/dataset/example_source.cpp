@@ -7,6 +7,11 @@
 
 namespace shardline {
 
+ExampleRange examples_of_rows(const std::shared_ptr<const ExampleSet>& set, int64_t first, int64_t count) {
+  const int64_t begin = set->first_of_row(first);
+  return {set, begin, set->first_of_row(first + std::min(count, set->rows())) - begin};
+}
+
 ExampleSource::ExampleSource(ExampleRange data, SampleOrderOptions order)
     : data_(std::move(data)), order_([&] {
         order.samples = data_.count;

@@ -8,11 +8,13 @@
 
 namespace shardline {
 
-// A run of examples of a set: the first ones, or those that a split leaves.
+// The examples of a set that are of neighbouring rows of the data.
 struct ExampleRange {
   std::shared_ptr<const ExampleSet> set;
   int64_t first = 0, count = 0;
 };
+// Of the rows [first, first + count), or fewer if the data ends.
+ExampleRange examples_of_rows(const std::shared_ptr<const ExampleSet>& set, int64_t first, int64_t count);
 
 class ExampleSource final : public EpochSource {
  public:

@@ -92,6 +92,10 @@ bool ExampleSet::is_intact() const {
   return XXH3_64bits(content.data(), content.size()) == checksum_;
 }
 
+int64_t ExampleSet::first_of_row(int64_t row) const {
+  return std::ranges::lower_bound(row_of_, row) - row_of_.begin();
+}
+
 std::span<const int32_t> ExampleSet::ids(int64_t example) const {
   return ids_.subspan(begin_of(example), tokens(example));
 }

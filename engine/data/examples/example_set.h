@@ -38,7 +38,7 @@ class ExampleSet {
   explicit ExampleSet(const std::filesystem::path& path);
 
   const std::string& digest() const { return digest_; }  // of what it was made from
-  uint64_t checksum() const { return checksum_; }         // of the examples
+  uint64_t checksum() const { return checksum_; }        // of the examples
   // Whether the examples are those that were written; reads all of them.
   bool is_intact() const;
 
@@ -49,6 +49,7 @@ class ExampleSet {
   int64_t tokens(int64_t example) const { return ends_[example] - begin_of(example); }
   int64_t weight(int64_t example) const { return weights_[example]; }  // labels or targets that count
   int64_t row(int64_t example) const { return row_of_[example]; }
+  int64_t first_of_row(int64_t row) const;  // the first example of this row or of a later one
   std::span<const int32_t> ids(int64_t example) const;
   std::span<const int32_t> labels(int64_t example) const;  // empty without labels
   std::span<const float> targets(int64_t example) const;   // empty without targets

@@ -99,8 +99,8 @@ std::unique_ptr<RowFile> open_json(const DataFile& file) {
   const json whole = parse_data_value(opened.bytes(), name);
   const json* rows = whole.is_object() && whole.contains("data") ? &whole.at("data") : &whole;
   if (!rows->is_array())
-    throw DataError(cat(name, ": must be an array of objects, or an object whose \"data\" is one, but is ",
-                        rows->type_name()));
+    throw DataError(
+        cat(name, ": must be an array of objects, or an object whose \"data\" is one, but is ", rows->type_name()));
   return std::make_unique<JsonRows>(file, opened.size(), *rows);
 }
 

@@ -122,20 +122,20 @@ TEST_CASE("examples are made once, in the order of the rows, whatever the thread
   const std::string path = folder.write("a.csv", csv);
   std::atomic<int> encoded = 0;
   ExampleSetOptions options{.paths = {path},
-                         .shape = {.targets = TargetKind::classes, .width = 1},
-                         .encode =
-                             [&](const DataRow& row) {
-                               ++encoded;
-                               const int number = std::stoi(row.columns.at("text").get<std::string>().substr(1));
-                               RowExamples made;
-                               for (int i = 0; i <= number % 2; ++i)  // every other row has two
-                                 made.examples.push_back({.ids = std::vector<int32_t>(1 + number % 5, number),
-                                                          .targets = {static_cast<float>(number % 3)}});
-                               made.shortened = number % 10 == 0;
-                               return made;
-                             },
-                         .settings = "a",
-                         .cache_folder = folder.path() / "cache"};
+                            .shape = {.targets = TargetKind::classes, .width = 1},
+                            .encode =
+                                [&](const DataRow& row) {
+                                  ++encoded;
+                                  const int number = std::stoi(row.columns.at("text").get<std::string>().substr(1));
+                                  RowExamples made;
+                                  for (int i = 0; i <= number % 2; ++i)  // every other row has two
+                                    made.examples.push_back({.ids = std::vector<int32_t>(1 + number % 5, number),
+                                                             .targets = {static_cast<float>(number % 3)}});
+                                  made.shortened = number % 10 == 0;
+                                  return made;
+                                },
+                            .settings = "a",
+                            .cache_folder = folder.path() / "cache"};
   for (const int threads : {1, 7}) {
     options.threads = threads;
     options.settings = cat("threads ", threads);

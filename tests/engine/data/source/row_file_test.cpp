@@ -78,19 +78,18 @@ TEST_CASE("rows of JSON: an array, an object with data, or one object per line")
 
 TEST_CASE("rows of SQuAD: each question is one, with its paragraph's context") {
   const TempFolder folder;
-  const json squad = {
-      {"version", "v2.0"},
-      {"data",
-       {{{"title", "T"},
-         {"paragraphs",
-          {{{"context", "A b c."},
-            {"qas",
-             {{{"id", "1"}, {"question", "b?"}, {"answers", {{{"text", "b"}, {"answer_start", 2}}}}},
-              {{"id", "2"},
-               {"question", "d?"},
-               {"is_impossible", true},
-               {"plausible_answers", {{{"text", "c"}, {"answer_start", 4}}}},
-               {"answers", json::array()}}}}}}}}}}};
+  const json squad = {{"version", "v2.0"},
+                      {"data",
+                       {{{"title", "T"},
+                         {"paragraphs",
+                          {{{"context", "A b c."},
+                            {"qas",
+                             {{{"id", "1"}, {"question", "b?"}, {"answers", {{{"text", "b"}, {"answer_start", 2}}}}},
+                              {{"id", "2"},
+                               {"question", "d?"},
+                               {"is_impossible", true},
+                               {"plausible_answers", {{{"text", "c"}, {"answer_start", 4}}}},
+                               {"answers", json::array()}}}}}}}}}}};
   const Rows rows = read(folder, "a.json", squad.dump(), DataFormat::json);
   REQUIRE(rows.columns.size() == 2);
   CHECK(rows.columns[0].at("context") == "A b c.");
@@ -103,9 +102,9 @@ TEST_CASE("a column that is not there is refused with the columns that are") {
   const DataRow row{{{"text", "x"}, {"label", 3}}, "a.csv:4"};
   CHECK(text_of(row, "text", "data.text_column") == "x");
   CHECK(column_of(row, "label", "data.label_column") == 3);
-  CHECK_THAT(message_of<DataError>([&] { text_of(row, "sentence", "data.text_column"); }),
-             Contains("a.csv:4") && Contains("no 'sentence'") && Contains("{label, text}") &&
-                 Contains("data.text_column"));
+  CHECK_THAT(
+      message_of<DataError>([&] { text_of(row, "sentence", "data.text_column"); }),
+      Contains("a.csv:4") && Contains("no 'sentence'") && Contains("{label, text}") && Contains("data.text_column"));
   CHECK_THAT(message_of<DataError>([&] { text_of(row, "label", "data.text_column"); }), Contains("must be a string"));
 }
 
