@@ -42,6 +42,7 @@ struct CommandLine {
   std::optional<int> nodes;
   GenerateOptions generate;
   std::string output_dir;
+  std::string predictions;
 };
 
 // Reads the config, adds the labels of the data where it leaves them open, and replaces "auto" by numbers, which are
@@ -198,6 +199,7 @@ int run(int argc, char** argv) {
   };
   auto* train = command("train", "Train; saves the model in output_dir");
   auto* eval = command("eval", "Compute loss and perplexity on the validation data", true);
+  auto* predict = command("predict", "Predict labels, tags or answers for the rows of a data file", true);
   auto* generate = command("generate", "Generate text that continues prompts", true);
   auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
   auto* plan = command("plan", "Show what would run where, without starting anything");
@@ -221,15 +223,16 @@ int run(int argc, char** argv) {
   merge->add_option("--output", checkpoint_path, "Directory of the complete checkpoint, which must not exist")
       ->required();
   add_generate_options(*generate, line);
+  predict->add_option("--output", line.predictions, "File to write; default: OUTPUT_DIR/predictions.jsonl");
   for (auto* sub : {generate, plan, info, doctor}) sub->add_flag("--json", line.json, "Print JSON");
   profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
   for (auto* sub : {plan, info}) sub->get_option("config")->required(false);
   add_plan_options(*plan, line);
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(
-        cat("\"", argv[1],
-            "\" is not a command; use train, eval, generate, profile, plan, checkpoint, info, flight or doctor"));
+    throw ConfigError(cat(
+        "\"", argv[1],
+        "\" is not a command; use train, eval, predict, generate, profile, plan, checkpoint, info, flight or doctor"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -245,6 +248,11 @@ int run(int argc, char** argv) {
     return on_ranks(line, arguments, check_evaluate, [](const Config& config, RankContext& context) {
       if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
       evaluate_job(config, context);
+    });
+  if (*predict)
+    return on_ranks(line, arguments, check_predict, [&](const Config& config, RankContext& context) {
+      if (context.first()) std::cerr << used_model_line(config) << std::endl;
+      predict_job(config, line.predictions, context);
     });
   if (*generate) {
     line.generate.json = line.json;

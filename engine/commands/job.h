@@ -19,6 +19,11 @@ void check_profile(const Config& config);
 void train_job(const Config& config, RankContext& context);
 void evaluate_job(const Config& config, RankContext& context);
 
+// `shardline predict`: writes what the model predicts for each row of data.test (or data.validation), in the order of
+// the data, one JSON object per line. path: of the file; empty: output_dir/predictions.jsonl.
+void check_predict(const Config& config);
+void predict_job(const Config& config, const std::string& path, RankContext& context);
+
 struct GenerateOptions {
   std::vector<std::string> prompts;
   std::string prompts_file;  // more of them, one per line; the first rank reads it

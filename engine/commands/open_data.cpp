@@ -131,18 +131,18 @@ TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec) {
 }
 
 // Checks the first row of each of these files.
-void check_rows(const Config& config, const LabelledTask& task, const std::vector<std::string>& paths) {
+void check_rows(const Config& config, const LabelledTask& task, const std::vector<std::string>& paths, bool labelled) {
   for (const auto& path : paths) {
     if (!is_data_file(path)) continue;
     for (const DataFile& file : find_data_files({path}, config.data.format))
-      if (DataRow row; open_rows(file)->next(row)) task.encode(row);
+      if (DataRow row; open_rows(file)->next(row)) task.encode(row, labelled);
   }
 }
 
 void check_examples(const Config& config, const PlannedModel& planned) {
   const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
-  check_rows(config, *task, config.data.train);
-  check_rows(config, *task, config.data.validation);
+  check_rows(config, *task, config.data.train, /*labelled=*/true);
+  check_rows(config, *task, config.data.validation, /*labelled=*/true);
 }
 
 void check_blocks(const Config& config, const PlannedModel& planned, bool must_be_there) {
@@ -252,6 +252,24 @@ JobData open_blocks(const Config& config, const ModelSource& model, const Layout
   return data;
 }
 
+// The examples of all rows of these files; their digest is added to `digest`.
+ExampleRange read_examples(const Config& config, const LabelledTask& task, const std::vector<std::string>& paths,
+                           bool labelled, RankContext& context, Progress& progress, std::string& digest) {
+  const auto prepare = [&](const ReportBytes& report) {
+    return prepare_examples({.paths = paths,
+                             .format = config.data.format,
+                             .shape = task.shape(),
+                             .encode = [&](const DataRow& row) { return task.encode(row, labelled); },
+                             .settings = cat(task.settings(), labelled ? "" : ", without labels"),
+                             .cache_folder = cache_folder(config),
+                             .threads = tokenizing_threads(),
+                             .progress = report});
+  };
+  const auto set = std::make_shared<const ExampleSet>(prepare_on_each_host(prepare, context, progress));
+  digest += set->digest();
+  return {set, 0, set->size()};
+}
+
 JobData open_examples(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                       bool with_train) {
   JobData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec))};
@@ -260,19 +278,7 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
   const auto parts = read_parts<ExampleRange>(
       config.data, with_train,
       [&](const std::vector<std::string>& paths) {
-        const auto prepare = [&](const ReportBytes& report) {
-          return prepare_examples({.paths = paths,
-                                   .format = config.data.format,
-                                   .shape = data.task->shape(),
-                                   .encode = [&](const DataRow& row) { return data.task->encode(row); },
-                                   .settings = data.task->settings(),
-                                   .cache_folder = cache_folder(config),
-                                   .threads = tokenizing_threads(),
-                                   .progress = report});
-        };
-        const auto set = std::make_shared<const ExampleSet>(prepare_on_each_host(prepare, context, progress));
-        digest += set->digest();
-        return ExampleRange{set, 0, set->size()};
+        return read_examples(config, *data.task, paths, /*labelled=*/true, context, progress, digest);
       },
       [](const ExampleRange& all, double percentage) {
         const int64_t rows = all.set->rows(), held_out = count_validation_blocks(rows, percentage);
@@ -304,6 +310,36 @@ JobData open_data(const Config& config, const ModelSource& model, const Layout& 
                   bool with_train) {
   return config.task == Task::causal_lm ? open_blocks(config, model, layout, context, with_train)
                                         : open_examples(config, model, layout, context, with_train);
+}
+
+const std::vector<std::string>& predicted_files(const Config& config) {
+  if (config.task == Task::causal_lm)
+    throw ConfigError("/task: predict needs a task with labels; causal language models generate text instead");
+  const auto& paths = config.data.test.empty() ? config.data.validation : config.data.test;
+  if (paths.empty()) throw ConfigError("/data/test: no data to predict for; name files, e.g. --set data.test=FILE");
+  return paths;
+}
+
+void check_predicted_data(const Config& config, const PlannedModel& planned) {
+  const auto& paths = predicted_files(config);
+  require_files(config.data.test.empty() ? "validation" : "test", paths);
+  const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
+  check_rows(config, *task, paths, /*labelled=*/false);
+}
+
+PredictedData open_predicted_data(const Config& config, const ModelSource& model, const Layout& layout,
+                                  RankContext& context) {
+  const auto& paths = predicted_files(config);
+  PredictedData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec)),
+                     .files = find_data_files(paths, config.data.format)};
+  Progress progress(context.out ? *context.out : std::cerr, context.console, {});
+  std::string digest;
+  data.examples = read_examples(config, *data.task, paths, /*labelled=*/false, context, progress, digest);
+  progress.finish();
+  data.source = std::make_unique<ExampleSource>(data.examples,
+                                                sample_order(config, layout, data.examples.count, /*train=*/false));
+  require_equal(*context.world, "data", digest);
+  return data;
 }
 
 }  // namespace shardline

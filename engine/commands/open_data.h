@@ -34,4 +34,18 @@ struct JobData {
 JobData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                   bool with_train);
 
+// The rows for which `predict` wants predictions.
+struct PredictedData {
+  std::unique_ptr<LabelledTask> task;
+  std::vector<DataFile> files;
+  ExampleRange examples;  // of all rows, without labels
+  std::unique_ptr<EpochSource> source;
+};
+// data.test, or else data.validation. Throws ConfigError if the config has neither, or a task without labels.
+const std::vector<std::string>& predicted_files(const Config& config);
+void check_predicted_data(const Config& config, const PlannedModel& planned);
+// Collective over the world.
+PredictedData open_predicted_data(const Config& config, const ModelSource& model, const Layout& layout,
+                                  RankContext& context);
+
 }  // namespace shardline

@@ -19,6 +19,11 @@ size_t byte_of_code_point(std::string_view text, int64_t count) {
   return byte;
 }
 
+// The code points of the first bytes of a text.
+int64_t code_points(std::string_view text, int64_t bytes) {
+  return std::ranges::count_if(text.substr(0, bytes), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
 struct Gold {
   std::vector<std::string> texts;
   std::vector<int64_t> starts;  // code points of the context
@@ -26,15 +31,16 @@ struct Gold {
 
 class QuestionAnswering final : public LabelledTask {
  public:
-  QuestionAnswering(const Config& config, TokenizerPtr tokenizer) : data_(config.data), tokenizer_(std::move(tokenizer)) {
+  QuestionAnswering(const Config& config, TokenizerPtr tokenizer)
+      : data_(config.data), tokenizer_(std::move(tokenizer)) {
     const auto cls = tokenizer_->special(SpecialToken::cls);
     none_ = cls ? cls : tokenizer_->special(SpecialToken::bos);
   }
 
   ExampleShape shape() const override { return {.types = true, .targets = TargetKind::answers, .width = 2}; }
 
-  RowExamples encode(const DataRow& row) const override {
-    const Gold gold = gold_of(row);
+  RowExamples encode(const DataRow& row, bool labelled) const override {
+    const Gold gold = labelled ? gold_of(row) : Gold{};
     const std::string& context = context_of(row);
     RowExamples made;
     for (const Encoding& window : windows_of(row)) {
@@ -47,8 +53,8 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   std::string settings() const override {
-    return cat("question-answering ", data_.question_column, '\n', data_.context_column, '\n', data_.answers_column, '\n',
-               data_.sequence_length, ' ', data_.doc_stride, ' ', tokenizer_->digest());
+    return cat("question-answering ", data_.question_column, '\n', data_.context_column, '\n', data_.answers_column,
+               '\n', data_.sequence_length, ' ', data_.doc_stride, ' ', tokenizer_->digest());
   }
 
   MetricValues metrics(const Predicted& predicted) const override {
@@ -73,6 +79,29 @@ class QuestionAnswering final : public LabelledTask {
     values.emplace_back("best_f1", metrics.best_f1.score);
     values.emplace_back("best_f1_thresh", metrics.best_f1.threshold);
     return values;
+  }
+
+  void predictions(const Predicted& predicted, const UsePrediction& use) const override {
+    for_each_answer(predicted, [&](const DataRow& row, const AnswerChoice& choice) {
+      const std::string& context = context_of(row);
+      json prediction = {{"answer", answer_text(choice, context)}};
+      if (const auto id = row.columns.find("id"); id != row.columns.end()) prediction["id"] = *id;
+      if (data_.version_2_with_negative) prediction["null_score_diff"] = choice.null_score_diff;
+      if (choice.chosen) {
+        const Answer& answer = choice.best[*choice.chosen];
+        prediction["score"] = answer.probability;
+        prediction["start"] = code_points(context, answer.span.begin);
+        prediction["end"] = code_points(context, answer.span.end);
+      }
+      json best = json::array();
+      for (const Answer& answer : choice.best)
+        best.push_back({{"text", answer_text(answer, context)},
+                        {"probability", answer.probability},
+                        {"start_logit", answer.start_logit},
+                        {"end_logit", answer.end_logit}});
+      prediction["n_best"] = std::move(best);
+      use(prediction);
+    });
   }
 
  private:
@@ -116,7 +145,8 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   // The first and the last token of the first answer; the token for none twice if the window lacks a part of it.
-  std::pair<int64_t, int64_t> answer_tokens_of(const Encoding& window, std::string_view context, const Gold& gold) const {
+  std::pair<int64_t, int64_t> answer_tokens_of(const Encoding& window, std::string_view context,
+                                               const Gold& gold) const {
     const std::pair none(none_of(window), none_of(window));
     if (gold.texts.empty()) return none;
     const size_t begin = byte_of_code_point(context, gold.starts[0]), end = begin + gold.texts[0].size();

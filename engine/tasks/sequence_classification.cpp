@@ -55,14 +55,15 @@ class SequenceClassification final : public LabelledTask {
             .width = is_class ? 1 : head_.labels};
   }
 
-  RowExamples encode(const DataRow& row) const override {
+  RowExamples encode(const DataRow& row, bool labelled) const override {
     const std::string& text = text_of(row, text_, "data.text_column");
     const std::string* pair = pair_ ? &text_of(row, *pair_, "data.text_pair_column") : nullptr;
     Encoding encoding = encode(text, pair, {});
     const bool is_long = std::cmp_greater(encoding.size(), length_);
     if (is_long) encoding = encode(text, pair, {.truncation = Truncation::longest_first, .max_length = length_});
     if (encoding.size() == 0) throw DataError(cat(row.where, ": '", text_, "' has no tokens"));
-    Example example{.ids = std::move(encoding.ids), .targets = targets(row)};
+    Example example{.ids = std::move(encoding.ids),
+                    .targets = labelled ? targets(row) : std::vector<float>(shape().width, kNoLabel)};
     example.types.assign(encoding.types.begin(), encoding.types.end());
     return {.examples = {std::move(example)}, .shortened = is_long};
   }
@@ -91,6 +92,30 @@ class SequenceClassification final : public LabelledTask {
     std::vector<int64_t> labelled;
     for (const double output : outputs) labelled.push_back(output > 0);
     return label_set_metrics(labelled, expected, head_.labels);
+  }
+
+  void predictions(const Predicted& predicted, const UsePrediction& use) const override {
+    const bool is_class = head_.problem == Problem::single_label;
+    const at::Tensor scores = is_class                                ? predicted.logits.softmax(1)
+                              : head_.problem == Problem::multi_label ? predicted.logits.sigmoid()
+                                                                      : predicted.logits;
+    const at::Tensor rows = scores.contiguous();
+    for (int64_t i = 0; i < rows.size(0); ++i) {
+      const std::span<const double> row(rows.const_data_ptr<double>() + i * head_.labels, head_.labels);
+      if (is_class) {
+        const auto best = std::ranges::max_element(row) - row.begin();
+        use({{"label", head_.names[best]}, {"score", row[best]}});
+      } else if (head_.problem == Problem::regression) {
+        use({{"score", head_.labels == 1 ? json(row[0]) : json(row)}});
+      } else {
+        json labels = json::array(), all = json::object();
+        for (int64_t label = 0; label < head_.labels; ++label) {
+          if (row[label] > 0.5) labels.push_back(head_.names[label]);
+          all[head_.names[label]] = row[label];
+        }
+        use({{"labels", labels}, {"scores", all}});
+      }
+    }
   }
 
  private:

@@ -2,7 +2,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,12 +32,15 @@ class LabelledTask {
   virtual ~LabelledTask() = default;
 
   virtual ExampleShape shape() const = 0;
-  // Throws DataError for a row without the columns or with a label that the model does not have. Called by several
-  // threads at the same time.
-  virtual RowExamples encode(const DataRow& row) const = 0;
+  // Throws DataError for a row without the columns or with a label that the model does not have. labelled: false if the
+  // labels are not read, because there may be none. Called by several threads at the same time.
+  virtual RowExamples encode(const DataRow& row, bool labelled) const = 0;
   // Everything besides the data that the examples depend on.
   virtual std::string settings() const = 0;
   virtual MetricValues metrics(const Predicted& predicted) const = 0;
+  // Calls use(object) for each row of the data, in order, with what the model predicts for it.
+  using UsePrediction = std::function<void(const nlohmann::json& prediction)>;
+  virtual void predictions(const Predicted& predicted, const UsePrediction& use) const = 0;
 };
 
 // Null for causal-lm, whose samples are blocks of tokens. head: of the model, nothing of which is left open.

@@ -22,9 +22,9 @@ class TokenClassification final : public LabelledTask {
 
   ExampleShape shape() const override { return {.types = true, .labels = true}; }
 
-  RowExamples encode(const DataRow& row) const override {
+  RowExamples encode(const DataRow& row, bool labelled) const override {
     const std::vector<std::string> words = words_of(row);
-    const std::vector<int32_t> tags = tags_of(row, words.size());
+    const auto tags = labelled ? tags_of(row, words.size()) : std::vector<int32_t>(words.size(), 0);
     const TextOrWords text = std::span<const std::string>(words);
     Encoding encoding = tokenizer_->encode_example(text, nullptr, {}).front();
     const bool is_long = std::cmp_greater(encoding.size(), length_);
@@ -66,6 +66,24 @@ class TokenClassification final : public LabelledTask {
     const PrecisionRecall& scores = metrics.overall.scores;
     return {
         {"precision", scores.precision}, {"recall", scores.recall}, {"f1", scores.f1}, {"accuracy", metrics.accuracy}};
+  }
+
+  void predictions(const Predicted& predicted, const UsePrediction& use) const override {
+    const auto [scores, tags] = predicted.logits.softmax(1).max(1);
+    const auto* score = scores.const_data_ptr<double>();
+    const auto* tag = tags.const_data_ptr<int64_t>();
+    for (int64_t i = predicted.data.first; i < predicted.data.first + predicted.data.count; ++i) {
+      json names = json::array(), certainties = json::array();
+      for (const int32_t label : predicted.data.set->labels(i)) {
+        if (label != kNoLabel) {
+          names.push_back(head_.names[*tag]);
+          certainties.push_back(*score);
+        }
+        ++tag;
+        ++score;
+      }
+      use({{"tags", names}, {"scores", certainties}});
+    }
   }
 
  private:

@@ -46,7 +46,7 @@ std::vector<Key> top_level_keys() {
           "word, `question-answering` which part of a context answers a question."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
-      not_yet("predict", nullptr, "Options of `shardline predict`.", command),
+      not_yet("predict", nullptr, "Options of `shardline predict`.", "give them on its command line"),
       not_yet("generate", nullptr, "Options of `shardline generate`.",
               "give them on its command line: `shardline generate --help` lists them"),
       not_yet("serve", nullptr, "Options of `shardline serve`.", command),
@@ -81,7 +81,8 @@ std::vector<Key> data_keys() {
   return {
       honoured("train", data, &Data::train, json_texts(), "Training files, relative to the current directory."),
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),
-      no_effect("test", or_null(json_texts()), nullptr, "for `shardline predict`, which is not implemented yet"),
+      honoured("test", data, &Data::test, json_texts(),
+               "Files for `shardline predict`; unset: those of `validation`. Their rows need no labels."),
       honoured(
           "format", data, &Data::format, json_choice(words_of<DataFormat>()),
           "`auto` chooses by file extension. `text`: each file is one document. `jsonl`, `json`, `csv` and `tsv` have "
