@@ -124,8 +124,8 @@ GptNeoConfig gpt_neo_config(HfConfigReader& read) {
                            .heads = {"num_heads", "num_attention_heads"},
                            .inner = "intermediate_size",
                            .residual_dropout = "resid_dropout",
-                           .embedding_dropout = "embed_dropout",
-                           .attention_dropout = "attention_dropout"});
+                           .attention_dropout = "attention_dropout",
+                           .embedding_dropout = "embed_dropout"});
   read_causal_heads(read, c);
   read.size("window_size", nullptr, c.window_size);
   read_attention_types(read, c);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "core/comm/clock.h"
+#include "models/families/spec_maker.h"
 #include "tests/models/files/files.h"
 #include "tests/models/golden.h"
 

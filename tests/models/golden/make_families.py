@@ -74,6 +74,7 @@ def value(name, shape):
 
 def make_model(config, task, dtype, problem=None):
     config.problem_type = problem
+    config.num_labels = 2 if task == "question-answering" else LABELS
     model = MODELS[task].from_config(config).to(dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -104,6 +105,7 @@ def save_directory(family, config):
         model = make_model(config, task, torch.float32)
         tensors |= {n: p.detach().clone() for n, p in model.named_parameters()}
     config.problem_type = None
+    config.num_labels = LABELS
     config.architectures = None
     config.save_pretrained(directory)
     save_file(in_old_ways(family, tensors), directory / "model.safetensors", metadata={"format": "pt"})
