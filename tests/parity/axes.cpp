@@ -147,6 +147,16 @@ std::vector<Axis> matrix_axes() {
   };
 }
 
+std::vector<Axis> task_axes() {
+  std::vector<Axis> axes = matrix_axes();
+  axes[index_of(axes, "model")] =
+      axis<std::string>("model", &Point::model, {"bert", "roberta", "distilbert", "gpt2", "gptj", "gpt_neo"});
+  axes.push_back(axis<std::string>("task", &Point::task,
+                                   {"sequence-classification", "several labels", "regression", "token-classification",
+                                    "question-answering", "masked-lm"}));
+  return restricted(axes, "label smoothing", {"0"});
+}
+
 std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values) {
   Axis& cut = axes[index_of(axes, name)];
   SL_ASSERT(!values.empty(), "axis ", name, " is left without values");

@@ -17,6 +17,8 @@ struct Axis {
 
 // All axes of a float64 point.
 std::vector<Axis> matrix_axes();
+// Those of a point whose task has labels, with the families and the tasks.
+std::vector<Axis> task_axes();
 // `axes` with axis `name` cut down to some of its values.
 std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values);
 

@@ -91,9 +91,22 @@ std::vector<Point> optimizer_points() {
   return points;
 }
 
+const std::vector<Point>& task_points() {
+  static const auto points = covering_array(task_axes(), kSeed);
+  return points;
+}
+
+std::vector<Point> head_points() {
+  std::vector<Point> points;
+  for (const char* axis : {"T", "P", "sharding"})
+    for (const Point& point : combinations(task_axes(), {"model", "task", axis}, kSeed)) points.push_back(point);
+  return points;
+}
+
 std::vector<Point> matrix_points() {
   std::vector<Point> points = pair_points();
-  for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points(), optimizer_points()})
+  for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points(), optimizer_points(),
+                           task_points(), head_points()})
     points.insert(points.end(), more.begin(), more.end());
   return points;
 }

@@ -12,6 +12,8 @@ const std::vector<Point>& deep_points();  // float64: P, T, D >= 2, dropout and 
 std::vector<Point> grid_points();         // float64: every D x P x T
 std::vector<Point> choice_points();       // float64: every schedule with every choice of memory
 std::vector<Point> optimizer_points();    // float64: P, T, D >= 2 with the optimizers that are not AdamW
+const std::vector<Point>& task_points();  // float64: tasks with labels: every pair of axis values
+std::vector<Point> head_points();         // float64: every head on every T, with every P and every sharding
 std::vector<Point> matrix_points();       // all of these
 std::vector<Point> fp32_points();         // a sample of them in fp32
 std::vector<Point> with_world(const std::vector<Point>& points, int world);  // those for `world` ranks

@@ -118,6 +118,8 @@ std::vector<Checked> check_faults() {
 
 TEST_CASE("the points cover every pair of axis values", "[parity]") {
   CHECK(missing_pairs(matrix_axes(), pair_points()).empty());
+  CHECK(missing_pairs(task_axes(), task_points()).empty());
+  CHECK(task_points().size() + head_points().size() >= 250);
   CHECK(matrix_points().size() + fp32_points().size() >= 300);
   CHECK(choice_points().size() >= 80);
   CHECK(fp32_points().size() >= 12);
@@ -146,6 +148,9 @@ TEST_CASE("every number of real ranks that is tested has points", "[parity]") {
 
 TEST_CASE("every pair of axis values gives the run of one process, float64", "[parity]") {
   check_points(pair_points());
+}
+TEST_CASE("tasks with labels give the run of one process on every pair of axis values, float64", "[parity][tasks]") {
+  check_points(task_points());
 }
 TEST_CASE("SGD, Adam and Adafactor give the run of one process, float64", "[parity][optim]") {
   check_points(optimizer_points());
@@ -214,6 +219,9 @@ TEST_CASE("every axis value alone gives the run of one process, float64", "[.][m
 TEST_CASE("sizes that nothing divides on ranks of every kind give the run of one process, float64",
           "[.][matrix][deep]") {
   check_points(deep_points());
+}
+TEST_CASE("every head gives the run of one process, float64", "[.][matrix][tasks]") {
+  check_points(head_points());
 }
 TEST_CASE("every grid of ranks gives the run of one process, float64", "[.][matrix][grid]") {
   check_points(grid_points());

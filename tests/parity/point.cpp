@@ -43,8 +43,8 @@ std::string Point::name() const {
              short_batch ? " short" : "", ignored ? " ignored" : "", smoothing ? " smoothed" : "",
              checkpointing == "none" ? "" : " " + checkpointing, offload == "off" ? "" : cat(" offload ", offload),
              states_on_host ? " states on the host" : "", sharding == "none" ? "" : " " + sharding,
-             units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ", shape,
-             trained == "all" ? "" : cat(", trained: ", trained),
+             units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ",
+             task == "causal-lm" ? "" : task + " ", shape, trained == "all" ? "" : cat(", trained: ", trained),
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
                                   : " " + dtype,
@@ -61,8 +61,8 @@ int Point::chunks_per_stage() const {
 }
 
 std::string Point::reference_key() const {
-  return cat(dtype, " ", model, " ", shape, " ", trained, " ", global_batch, dropout, tied, short_batch, ignored,
-             smoothing, " ", optim, " ", steps);
+  return cat(dtype, " ", model, " ", task, " ", shape, " ", trained, " ", global_batch, dropout, tied, short_batch,
+             ignored, smoothing, " ", optim, " ", steps);
 }
 
 Point Point::reference() const {
@@ -73,6 +73,7 @@ Point Point::reference() const {
           .ignored = ignored,
           .smoothing = smoothing,
           .model = model,
+          .task = task,
           .shape = shape,
           .trained = trained,
           .optim = optim,
@@ -93,6 +94,15 @@ nlohmann::json split_rules(const Point& point) {
   return rules;
 }
 
+bool has_head(const Point& point) {
+  const bool is_decoder = point.model.starts_with("gpt");
+  if (point.task == "causal-lm") return is_decoder;
+  if (point.task == "masked-lm") return !is_decoder;
+  const bool is_sequence = point.task != "token-classification" && point.task != "question-answering";
+  if (point.model == "gptj") return is_sequence || point.task == "question-answering";
+  return true;
+}
+
 nlohmann::json trained_patterns(const Point& point) {
   return kTrained.at(point.trained);
 }
@@ -101,7 +111,7 @@ bool feasible(const Point& point) {
   if (point.chunks_per_stage() > 1 && (point.p == 1 || point.p * point.chunks_per_stage() > kLayers)) return false;
   if (point.sharding != "none" && point.d == 1) return false;
   if (point.sharding == "MiCS 2" && point.d % 2 != 0) return false;
-  return point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
+  return has_head(point) && point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
 }
 
 Point with_batch(Point point) {

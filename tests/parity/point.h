@@ -31,7 +31,11 @@ struct Point {
   // parameters whole.
   std::string sharding = "none";
   std::string units = "split";  // over T: all of them, or those that split_rules() leaves
-  std::string model = "gpt2";   // or "gptj", "gpt_neo"
+  // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta" or "distilbert".
+  std::string model = "gpt2";
+  // Other tasks have samples of any length up to the sequence. Also "regression" and "several labels", which are
+  // sequence classification.
+  std::string task = "causal-lm";
   std::string shape = "6 heads";
   std::string trained = "all";              // or what trained_patterns() selects; the rest is frozen
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum
@@ -55,6 +59,9 @@ Shape shape_of(const Point& point);
 
 // smp_options.tensor_parallel_layers of the point.
 nlohmann::json split_rules(const Point& point);
+
+// Whether transformers has a head for the task of the point in its model.
+bool has_head(const Point& point);
 
 // training.trainable of the point.
 nlohmann::json trained_patterns(const Point& point);

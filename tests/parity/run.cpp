@@ -11,6 +11,7 @@
 #include <cmath>
 #include <filesystem>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -21,6 +22,7 @@
 #include "engine/config/config.h"
 #include "engine/train/trainer.h"
 #include "tests/optim/flat/whole_gradients.h"
+#include "tests/parity/random_examples.h"
 #include "tests/parity/random_source.h"
 
 namespace shardline::parity {
@@ -29,30 +31,77 @@ namespace {
 using nlohmann::json;
 using Tensors = std::map<std::string, at::Tensor>;
 
-// The training data of a point.
-class PointSource : public RandomSource {
- public:
-  PointSource(const Point& point, const Tampering& tampering)
-      : RandomSource(
-            {.seed = 99,
-             .vocab = shape_of(point).vocab,
-             .length = shape_of(point).sequence,
-             .ignored = point.ignored,
-             .samples_in_step = [batch = point.global_batch, is_short = point.short_batch](
-                                    int64_t step) { return is_short && step % 2 == 0 ? batch / 2 - 1 : batch; }}),
-        tampering_(tampering) {}
+int64_t samples_of_step(const Point& point, int64_t step) {
+  return point.short_batch && step % 2 == 0 ? point.global_batch / 2 - 1 : point.global_batch;
+}
 
+std::unique_ptr<BatchSource> random_source(const Point& point) {
+  const auto samples = [point](int64_t step) { return samples_of_step(point, step); };
+  const Shape shape = shape_of(point);
+  if (point.task != "causal-lm")
+    return std::make_unique<RandomExamples>(RandomTask{.seed = 99,
+                                                       .task = point.task,
+                                                       .vocab = shape.vocab,
+                                                       .length = shape.sequence,
+                                                       .types = point.model == "bert" ? 2 : 1,
+                                                       .ignored = point.ignored,
+                                                       .samples_in_step = samples});
+  return std::make_unique<RandomSource>(RandomTokens{.seed = 99,
+                                                     .vocab = shape.vocab,
+                                                     .length = shape.sequence,
+                                                     .ignored = point.ignored,
+                                                     .samples_in_step = samples});
+}
+
+// The training data of a point.
+class PointSource : public BatchSource {
+ public:
+  PointSource(const Point& point, const Tampering& tampering) : source_(random_source(point)), tampering_(tampering) {}
+
+  int64_t samples_in_step(int64_t step) const override { return source_->samples_in_step(step); }
   Batch batch(int64_t step, const BatchSlice& slice) override {
-    Batch batch = RandomSource::batch(step, slice);
+    Batch batch = source_->batch(step, slice);
     if (tampering_.batch) tampering_.batch(batch);
     return batch;
   }
 
  private:
+  std::unique_ptr<BatchSource> source_;
   const Tampering& tampering_;
 };
 
-json hf_config(const Point& point) {
+json encoder_config(const Point& point) {
+  const double p = point.dropout ? 0.1 : 0.0;
+  const Shape shape = shape_of(point);
+  if (point.model == "distilbert")
+    return {{"model_type", "distilbert"},
+            {"n_layers", 5},
+            {"n_heads", shape.heads},
+            {"dim", 24},
+            {"hidden_dim", shape.inner},
+            {"vocab_size", shape.vocab},
+            {"max_position_embeddings", 40},
+            {"dropout", p},
+            {"attention_dropout", p},
+            {"seq_classif_dropout", p},
+            {"qa_dropout", p},
+            {"tie_word_embeddings", point.tied},
+            {"initializer_range", 0.2}};
+  return {{"model_type", point.model},
+          {"num_hidden_layers", 5},
+          {"num_attention_heads", shape.heads},
+          {"hidden_size", 24},
+          {"intermediate_size", shape.inner},
+          {"vocab_size", shape.vocab},
+          {"max_position_embeddings", 42},
+          {"hidden_dropout_prob", p},
+          {"attention_probs_dropout_prob", p},
+          {"tie_word_embeddings", point.tied},
+          {"initializer_range", 0.2}};
+}
+
+json model_config(const Point& point) {
+  if (!point.model.starts_with("gpt")) return encoder_config(point);
   const double p = point.dropout ? 0.1 : 0.0;
   const Shape shape = shape_of(point);
   if (point.model == "gpt_neo")  // windows shorter than most sequences
@@ -86,8 +135,18 @@ json hf_config(const Point& point) {
   return config;
 }
 
+json hf_config(const Point& point) {
+  json config = model_config(point);
+  if (point.task == "regression") config["num_labels"] = 1;
+  if (point.task == "several labels") config["problem_type"] = "multi_label_classification";
+  if (point.task.ends_with("classification") || point.task == "several labels") config["num_labels"] = kLabels;
+  return config;
+}
+
 Config run_config(const Point& point) {
+  const bool is_sequence = point.task == "regression" || point.task == "several labels";
   json file = {{"model", {{"config", hf_config(point)}}},
+               {"task", is_sequence ? "sequence-classification" : point.task},
                {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", shape_of(point).sequence}}},
                {"training",
                 {{"global_batch_size", point.global_batch},

@@ -1,0 +1,96 @@
+#include "tests/parity/random_examples.h"
+
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "core/numbers/philox.h"
+
+namespace shardline::parity {
+namespace {
+
+struct RandomExample {
+  std::vector<int64_t> ids, types, labels;
+  std::vector<double> targets;
+  int64_t weight = 0;
+};
+
+RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
+  uint64_t drawn = 0;
+  const auto draw = [&](int64_t values) {
+    return int64_t{random_word({.seed = task.seed, .op = 9, .step = uint32_t(step), .sample = uint32_t(sample)},
+                               drawn++) %
+                   uint32_t(values)};
+  };
+  RandomExample example;
+  const int64_t length = 1 + draw(task.length);
+  const bool of_rows = task.task == "token-classification" || task.task == "masked-lm";
+  const int64_t classes = task.task == "masked-lm" ? task.vocab : kLabels;
+  for (int64_t row = 0; row < length; ++row) {
+    example.ids.push_back(draw(task.vocab));
+    example.types.push_back(draw(task.types));
+    if (!of_rows) continue;
+    const bool counts = task.task == "masked-lm" ? draw(4) == 0 : !task.ignored || draw(3) != 0;
+    example.labels.push_back(counts ? draw(classes) : kNoLabel);
+    example.weight += counts;
+  }
+  if (of_rows) return example;
+  example.weight = 1;
+  if (task.task == "regression") {
+    example.targets = {draw(1000) / 300.0 - 1};
+  } else if (task.task == "several labels") {
+    for (int64_t label = 0; label < kLabels; ++label) example.targets.push_back(draw(2));
+  } else if (task.ignored && draw(3) == 0) {
+    example.weight = 0;
+    example.targets.assign(task.task == "question-answering" ? 2 : 1, kNoLabel);
+  } else if (task.task == "question-answering") {
+    const double first = draw(length);
+    example.targets = {first, first + draw(length - int64_t(first))};
+  } else {
+    example.targets = {double(draw(kLabels))};
+  }
+  return example;
+}
+
+}  // namespace
+
+Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
+  Batch batch{.first_sample = slice.first, .global_samples = samples_in_step(step)};
+  std::vector<int64_t> ids, types, labels, positions, samples, first_places, segments;
+  std::vector<double> targets;
+  Microbatch& rows = batch.rows;
+  for (int64_t sample = 0; sample < batch.global_samples; ++sample) {
+    const RandomExample example = example_of(task_, step, sample);
+    const auto length = std::ssize(example.ids);
+    batch.weight += example.weight;
+    batch.tokens += length;
+    if (sample < slice.first || sample >= slice.first + slice.count) continue;
+    ids.insert(ids.end(), example.ids.begin(), example.ids.end());
+    types.insert(types.end(), example.types.begin(), example.types.end());
+    labels.insert(labels.end(), example.labels.begin(), example.labels.end());
+    targets.insert(targets.end(), example.targets.begin(), example.targets.end());
+    for (int64_t place = 0; place < length; ++place) positions.push_back(place);
+    samples.resize(ids.size(), sample);
+    segments.push_back(sample);
+    rows.ends.push_back(std::ssize(ids));
+  }
+  const auto integers = [](const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); };
+  rows.ids = integers(ids);
+  rows.positions = rows.places = integers(positions);
+  rows.samples = integers(samples);
+  rows.segment_samples = integers(segments);
+  rows.segment_places = at::zeros_like(rows.segment_samples);
+  rows.position_count = task_.length;
+  if (task_.types > 1) rows.types = integers(types);
+  const bool of_rows = task_.task == "token-classification" || task_.task == "masked-lm";
+  if (of_rows) {
+    rows.labels = integers(labels);
+    return batch;
+  }
+  const bool is_number = task_.task == "regression" || task_.task == "several labels";
+  const int64_t width = task_.task == "several labels" ? kLabels : task_.task == "question-answering" ? 2 : 1;
+  rows.targets = at::tensor(targets, at::kDouble).to(is_number ? at::kFloat : at::kLong);
+  if (width > 1) rows.targets = rows.targets.view({-1, width});
+  return batch;
+}
+
+}  // namespace shardline::parity
