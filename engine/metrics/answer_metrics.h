@@ -44,8 +44,8 @@ struct AnswerMetrics {
   BestAnswers best_f1;
 };
 
-// Questions whose no_answer_probability (not NaN) is above `threshold` count as predicted to have no answer. Among equal
-// probabilities, the best thresholds depend on the order of the questions.
+// Questions whose no_answer_probability (not NaN) is above `threshold` count as predicted to have no answer. Among
+// equal probabilities, the best thresholds depend on the order of the questions.
 AnswerMetrics answer_metrics(std::span<const AnsweredQuestion> questions, double threshold = 1);
 
 }  // namespace shardline

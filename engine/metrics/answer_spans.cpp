@@ -43,9 +43,8 @@ std::vector<size_t> largest(std::span<const float> logits, int64_t count) {
   std::vector<size_t> order(logits.size());
   std::iota(order.begin(), order.end(), size_t(0));
   const auto end = order.begin() + std::min<int64_t>(count, order.size());
-  std::partial_sort(order.begin(), end, order.end(), [&](size_t a, size_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a > b;
-  });
+  std::partial_sort(order.begin(), end, order.end(),
+                    [&](size_t a, size_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a > b; });
   order.erase(end, order.end());
   return order;
 }
@@ -57,7 +56,8 @@ void append_answers(const AnswerWindow& window, const AnswerOptions& options, st
     if (!window.most_context.empty() && !window.most_context[start]) continue;
     for (const size_t end : ends) {
       if (!window.offsets[end] || end < start || int64_t(end - start) >= options.max_tokens) continue;
-      answers.push_back({{window.offsets[start]->begin, window.offsets[end]->end}, window.start_logits[start],
+      answers.push_back({{window.offsets[start]->begin, window.offsets[end]->end},
+                         window.start_logits[start],
                          window.end_logits[end]});
     }
   }

@@ -37,7 +37,7 @@ struct Answer {
   TextSpan span;  // empty: there is no answer
   float start_logit = 0;
   float end_logit = 0;
-  double probability = 0;     // among the answers of the list
+  double probability = 0;    // among the answers of the list
   bool placeholder = false;  // comes first in a list without any text; its own is "empty", as in transformers
 };
 

@@ -26,8 +26,8 @@ struct TaggingMetrics {
 
 // An entity is right if its type, first and last word are. IOB1, IOB2, IOE and IOBES are read alike: B and S begin an
 // entity, E and S end one, and so does a change of the type; what does not fit begins an entity, too. The type is what
-// follows the tag's first letter and hyphen, "_" if nothing does. Both spans have the same number of sentences, and each
-// sentence the same number of words. Throws DataError for an empty tag.
+// follows the tag's first letter and hyphen, "_" if nothing does. Both spans have the same number of sentences, and
+// each sentence the same number of words. Throws DataError for an empty tag.
 TaggingMetrics tagging_metrics(std::span<const Tags> predictions, std::span<const Tags> labels);
 
 }  // namespace shardline

@@ -123,7 +123,8 @@ TEST_CASE("logits that are not finite are an error that names their place") {
   const Window good = letters({0, 1}, {0, 1});
   Window bad = good;
   bad.end[1] = std::numeric_limits<float>::quiet_NaN();
-  CHECK_THROWS_WITH(choose({good, bad}), Catch::Contains("the end logit of token 1 in window 1") && Catch::Contains("nan"));
+  CHECK_THROWS_WITH(choose({good, bad}),
+                    Catch::Contains("the end logit of token 1 in window 1") && Catch::Contains("nan"));
   bad = good;
   bad.start[0] = std::numeric_limits<float>::infinity();
   CHECK_THROWS_AS(choose({bad}), RunError);

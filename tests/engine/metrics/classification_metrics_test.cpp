@@ -35,7 +35,8 @@ TEST_CASE("scores of classes are those of scikit-learn") {
 TEST_CASE("scores of examples with several labels are those of scikit-learn") {
   for (const auto& c : golden_cases("multi_label")) {
     INFO(c.dump());
-    CHECK(is_near(multi_label_scores(c.at("predictions").get<Classes>(), c.at("labels").get<Classes>()), c.at("micro")));
+    CHECK(
+        is_near(multi_label_scores(c.at("predictions").get<Classes>(), c.at("labels").get<Classes>()), c.at("micro")));
   }
 }
 

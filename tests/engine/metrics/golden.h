@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/metrics/precision_recall.h"
+
 #include "tests/catch.h"
 
 namespace shardline {

@@ -54,9 +54,9 @@ TEST_CASE("an entity is right if all its words are") {
 
 TEST_CASE("all schemes give the same entities") {
   const Sentences labels = {{"B-X", "I-X", "B-X", "O", "B-Y", "B-X"}};
-  for (const Sentences& same : {Sentences{{"I-X", "I-X", "B-X", "O", "I-Y", "I-X"}},
-                                Sentences{{"I-X", "E-X", "E-X", "O", "E-Y", "E-X"}},
-                                Sentences{{"B-X", "E-X", "S-X", "O", "S-Y", "S-X"}}}) {
+  for (const Sentences& same :
+       {Sentences{{"I-X", "I-X", "B-X", "O", "I-Y", "I-X"}}, Sentences{{"I-X", "E-X", "E-X", "O", "E-Y", "E-X"}},
+        Sentences{{"B-X", "E-X", "S-X", "O", "S-Y", "S-X"}}}) {
     CHECK(metrics_of(same, labels).overall.scores.f1 == 1);
   }
 }
