@@ -51,7 +51,7 @@ bool begins_between(const Tag& before, const Tag& after) {
   return !is_one_of(after.letter, "O.") && before.type != after.type;
 }
 
-// seqeval reads all sentences as one with an O behind each, and starts with an O of another type. Letters that no
+// seqeval reads all sentences as one with an O after each, and starts with an O of another type. Letters that no
 // scheme has follow its rules, too: an end without a beginning reaches back to the last beginning.
 class EntityReader {
  public:
