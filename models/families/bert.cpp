@@ -24,9 +24,9 @@ LabelHead bert_label_head(const BertConfig& c, HeadChoice::Kind kind) {
 
 HeadClasses bert_heads() {
   return {{HeadChoice::Kind::masked_lm, "BertForMaskedLM"},
-                                {HeadChoice::Kind::sequence_classification, "BertForSequenceClassification"},
-                                {HeadChoice::Kind::token_classification, "BertForTokenClassification"},
-                                {HeadChoice::Kind::question_answering, "BertForQuestionAnswering"}};
+          {HeadChoice::Kind::sequence_classification, "BertForSequenceClassification"},
+          {HeadChoice::Kind::token_classification, "BertForTokenClassification"},
+          {HeadChoice::Kind::question_answering, "BertForQuestionAnswering"}};
 }
 
 void read_bert_config(HfConfigReader& read, BertConfig& c) {

@@ -33,8 +33,8 @@ BertConfig bert_config(HfConfigReader& read);
 EncoderNames bert_names(const std::string& base);
 
 HeadClasses bert_heads();
-// sequence_parallel: see gpt2_spec. Units: "embedding.words", "h.N.attn", "h.N.mlp", "head.decoder"; tied ones must have
-// equal choices.
+// sequence_parallel: see gpt2_spec. Units: "embedding.words", "h.N.attn", "h.N.mlp", "head.decoder"; tied ones must
+// have equal choices.
 ModelSpec bert_spec(const BertConfig& config, const HeadChoice& head, bool sequence_parallel,
                     const SplitChoices& choices = {});
 

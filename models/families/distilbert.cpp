@@ -24,9 +24,9 @@ LabelHead distilbert_label_head(const DistilBertConfig& c, Kind kind) {
 
 HeadClasses distilbert_heads() {
   return {{Kind::masked_lm, "DistilBertForMaskedLM"},
-                                      {Kind::sequence_classification, "DistilBertForSequenceClassification"},
-                                      {Kind::token_classification, "DistilBertForTokenClassification"},
-                                      {Kind::question_answering, "DistilBertForQuestionAnswering"}};
+          {Kind::sequence_classification, "DistilBertForSequenceClassification"},
+          {Kind::token_classification, "DistilBertForTokenClassification"},
+          {Kind::question_answering, "DistilBertForQuestionAnswering"}};
 }
 
 DistilBertConfig distilbert_config(HfConfigReader& read) {
@@ -72,8 +72,8 @@ ModelSpec distilbert_spec(const DistilBertConfig& c, const HeadChoice& head, boo
                               .decoder = "vocab_projector",
                               .decoder_bias = "vocab_projector.bias"};
   ModelSpec spec = encoder_spec("distilbert", c, names, make, head, distilbert_label_head(c, head.kind));
-  spec.surplus = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "pre_classifier.", "classifier.",
-                  "qa_outputs."};
+  spec.surplus = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.",
+                  "pre_classifier.",  "classifier.",       "qa_outputs."};
   return spec;
 }
 

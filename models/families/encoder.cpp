@@ -45,8 +45,7 @@ class EncoderEmbedding : public Layer {
     const auto sum = embedding(tp_, *context.batch, words_, first_word_, added_, type_.wide);
     const auto normed = layer_norm(tp_, sum, tokens, norm_, norm_bias_, config_.layer_norm_epsilon);
     const auto rows = dropout_rows(tp_, context, index_, 0, config_.embd_pdrop);
-    return {
-        type_.border(rows.probability == 0 ? normed : bias_dropout_add(tp_, normed, tokens, nullptr, {}, rows))};
+    return {type_.border(rows.probability == 0 ? normed : bias_dropout_add(tp_, normed, tokens, nullptr, {}, rows))};
   }
 
  private:

@@ -19,9 +19,9 @@ struct EncoderConfig : TransformerConfig {
 
 // The names of modules in the family's files; those of an encoder without a head follow `base`.
 struct EncoderNames {
-  std::string base;                                // "bert."
-  std::string words, positions, types, norm;       // of the embedding
-  std::string block;                               // "encoder.layer."; what follows is within a block
+  std::string base;                           // "bert."
+  std::string words, positions, types, norm;  // of the embedding
+  std::string block;                          // "encoder.layer."; what follows is within a block
   std::string query, key, value, out, norm1, fc, proj, norm2;
   std::string masked_dense, masked_norm, decoder;  // of the head for masked words
   std::string decoder_bias;                        // the tensor, if the decoder is tied

@@ -64,15 +64,15 @@ ModelSpec spec_of(const std::string& family, const RobertaConfig& c, const HeadC
 
 HeadClasses roberta_heads() {
   return {{Kind::masked_lm, "RobertaForMaskedLM"},
-                                   {Kind::sequence_classification, "RobertaForSequenceClassification"},
-                                   {Kind::token_classification, "RobertaForTokenClassification"},
-                                   {Kind::question_answering, "RobertaForQuestionAnswering"}};
+          {Kind::sequence_classification, "RobertaForSequenceClassification"},
+          {Kind::token_classification, "RobertaForTokenClassification"},
+          {Kind::question_answering, "RobertaForQuestionAnswering"}};
 }
 HeadClasses xlm_roberta_heads() {
   return {{Kind::masked_lm, "XLMRobertaForMaskedLM"},
-                                      {Kind::sequence_classification, "XLMRobertaForSequenceClassification"},
-                                      {Kind::token_classification, "XLMRobertaForTokenClassification"},
-                                      {Kind::question_answering, "XLMRobertaForQuestionAnswering"}};
+          {Kind::sequence_classification, "XLMRobertaForSequenceClassification"},
+          {Kind::token_classification, "XLMRobertaForTokenClassification"},
+          {Kind::question_answering, "XLMRobertaForQuestionAnswering"}};
 }
 
 RobertaConfig roberta_config(HfConfigReader& read) {

@@ -90,8 +90,8 @@ LossTerm answers(const Microbatch& batch, const at::Tensor& logits, const at::Te
     const int64_t first = rows[0], last = rows[1];
     const auto is_inside = [&](int64_t row) { return row >= 0 && row < end - begin; };
     if (is_inside(first) && is_inside(last)) {
-      loss.sum += answer_of_segment(given, made, begin, end, first) +
-                  answer_of_segment(given + 1, made + 1, begin, end, last);
+      loss.sum +=
+          answer_of_segment(given, made, begin, end, first) + answer_of_segment(given + 1, made + 1, begin, end, last);
       loss.weight += 1;
     }
     begin = end;
@@ -130,7 +130,8 @@ at::Tensor binary_loss(const TensorParallel& tp, const at::Tensor& logits, int64
                        MicrobatchContext& context) {
   return loss_of_rows(tp, logits, count, context, [&](const at::Tensor& z, const Range& mine) -> RowLosses {
     const auto is = with_columns(own_part(present, logits, mine, z.scalar_type()));
-    const auto losses = (z.clamp_min(0) - z * is + z.abs().neg().exp().log1p()).mean(1);
+    const auto positive = z.clamp_min(0);
+    const auto losses = (positive - z * is + (z - positive * 2).exp().log1p()).mean(1);
     return {losses, at::ones_like(losses), (z.sigmoid() - is) / z.size(1)};
   });
 }

@@ -1,7 +1,7 @@
 // The losses of small heads, whose logits are whole on the rank that has their row: logits are border rows [rows,
-// labels] of `count` rows in all. Each function leaves the sum and the weight of all rows in the context; in Mode::train
-// it returns the loss sum times context.loss_scale, a scalar of at least fp32 with a backward, otherwise an undefined
-// tensor. Everything is computed in at least fp32. Targets are those of all rows, or undefined in a dry run.
+// labels] of `count` rows in all. Each function leaves the sum and the weight of all rows in the context; in
+// Mode::train it returns the loss sum times context.loss_scale, a scalar of at least fp32 with a backward, otherwise an
+// undefined tensor. Everything is computed in at least fp32. Targets are those of all rows, or undefined in a dry run.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,9 +1,12 @@
 // Compares every family and head with transformers, whose numbers golden/make_families.py recorded, and split models
 // with whole ones.
+#include "models/families/families.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
@@ -14,7 +17,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "models/families/families.h"
 #include "models/files/hf_directory.h"
 #include "models/files/hf_layout.h"
 #include "tests/models/families/run_layers.h"
@@ -41,8 +43,8 @@ json recorded(const std::string& family) {
 
 HeadChoice head_of(const json& run) {
   HeadChoice head{.labels = 3};
-  for (const Kind kind : {Kind::masked_lm, Kind::sequence_classification, Kind::token_classification,
-                          Kind::question_answering})
+  for (const Kind kind :
+       {Kind::masked_lm, Kind::sequence_classification, Kind::token_classification, Kind::question_answering})
     if (run["task"] == task_name(kind)) head.kind = kind;
   using Problem = HeadChoice::Problem;
   if (run["problem"] == "regression") head.problem = Problem::regression;
@@ -68,7 +70,7 @@ json config_of(const HfDirectory& directory, bool dropout) {
 }
 
 at::Tensor as_tensor(const json& values, at::ScalarType type) {
-  if (!values.is_array()) return type == at::kLong ? at::tensor(values.get<int64_t>(), type) : at::tensor(values.get<double>(), type);
+  if (!values.is_array()) return at::scalar_tensor(values.get<double>(), type);
   std::vector<at::Tensor> parts;
   for (const json& value : values) parts.push_back(as_tensor(value, type));
   return at::stack(parts);
@@ -102,9 +104,10 @@ Microbatch microbatch_of(const json& batch, const json& labels, const HeadChoice
   if (head.kind == Kind::masked_lm || head.kind == Kind::token_classification)
     made.labels = of_rows(labels);
   else
-    made.targets = as_tensor(labels, head.kind == Kind::question_answering || head.problem == HeadChoice::Problem::single_label
-                                         ? at::kLong
-                                         : at::kDouble);
+    made.targets =
+        as_tensor(labels, head.kind == Kind::question_answering || head.problem == HeadChoice::Problem::single_label
+                              ? at::kLong
+                              : at::kDouble);
   return made;
 }
 
@@ -137,7 +140,8 @@ std::map<std::string, at::Tensor> gradients_of(const ModelSpec& spec, const std:
   size_t next = 0;
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params) {
-      const auto [sum, is_new] = whole.emplace(param.tied_to.empty() ? layer.full_name(param) : param.tied_to, gradients[next]);
+      const auto [sum, is_new] =
+          whole.emplace(param.tied_to.empty() ? layer.full_name(param) : param.tied_to, gradients[next]);
       if (!is_new) sum->second = sum->second + gradients[next];
       ++next;
     }
@@ -145,7 +149,8 @@ std::map<std::string, at::Tensor> gradients_of(const ModelSpec& spec, const std:
     for (const auto& param : layer.params)
       if (param.tied_to.empty())
         for (const auto& source : param.sources)
-          in_files[source.tensor] = shared_part(param, source, 0, 1, whole.at(layer.full_name(param))).local.contiguous().view(-1);
+          in_files[source.tensor] =
+              shared_part(param, source, 0, 1, whole.at(layer.full_name(param))).local.contiguous().view(-1);
   return in_files;
 }
 
@@ -171,7 +176,8 @@ class AdamW {
     std::vector<const ParamSpec*> params;
     for (const auto& layer : spec_.layers)
       for (const auto& param : layer.params) {
-        if (!param.tied_to.empty()) gradients[places.at(param.tied_to)] = gradients[places.at(param.tied_to)] + gradients[params.size()];
+        if (!param.tied_to.empty())
+          gradients[places.at(param.tied_to)] = gradients[places.at(param.tied_to)] + gradients[params.size()];
         places[layer.full_name(param)] = params.size();
         params.push_back(&param);
       }
@@ -199,7 +205,8 @@ class AdamW {
 };
 
 // The gradients of step 1 in the order of the spec.
-std::vector<at::Tensor> compare_run(const std::string& family, const json& batches, const json& run, at::ScalarType type) {
+std::vector<at::Tensor> compare_run(const std::string& family, const json& batches, const json& run,
+                                    at::ScalarType type) {
   const bool exact = type == at::kDouble;
   const HfDirectory directory(directory_of(family));
   const HeadChoice head = head_of(run);
@@ -258,7 +265,8 @@ double worst_difference(const std::vector<at::Tensor>& got, const std::vector<at
   double largest = 0, worst = 0;
   for (const auto& gradient : exact) largest = std::max(largest, gradient.abs().max().item<double>());
   for (size_t i = 0; i < exact.size(); ++i)
-    worst = std::max(worst, difference(got[i], exact[i]) / std::max(exact[i].abs().max().item<double>(), 0.01 * largest));
+    worst =
+        std::max(worst, difference(got[i], exact[i]) / std::max(exact[i].abs().max().item<double>(), 0.01 * largest));
   return worst;
 }
 
@@ -283,11 +291,8 @@ TEST_CASE("a split model of any family and head is the whole one, with dropout")
   for (const json& run : all["runs"]) {
     const HeadChoice head = head_of(run);
     const Microbatch batch = microbatch_of(all["batches"][0], run["steps"][0], head);
-    MicrobatchContext context{.batch = &batch,
-                              .seed = 9,
-                              .step = 3,
-                              .loss_scale = 0.1,
-                              .label_smoothing = run["smoothing"]};
+    MicrobatchContext context{
+        .batch = &batch, .seed = 9, .step = 3, .loss_scale = 0.1, .label_smoothing = run["smoothing"]};
     const ModelSpec one = model_spec(config, family, false, {}, nullptr, head);
     const auto values = values_of(one, directory);
     const LayersOutcome exact = run_layers(one, values, context, {});
@@ -321,8 +326,8 @@ TEST_CASE("a split model of any family and head is the whole one, with dropout")
 }
 
 TEST_CASE("a head that a family does not have is a mistake of the task") {
-  for (const auto& [family, kind] : {std::pair{"bert", Kind::causal_lm}, {"gptj", Kind::token_classification},
-                                     {"gpt2", Kind::masked_lm}}) {
+  for (const auto& [family, kind] :
+       {std::pair{"bert", Kind::causal_lm}, {"gptj", Kind::token_classification}, {"gpt2", Kind::masked_lm}}) {
     const HfModel model = read_hf_model({{"model_type", family}}, json::object(), {.kind = kind});
     REQUIRE(model.mistakes.size() == 1);
     CHECK(model.mistakes[0].of_task);
@@ -363,9 +368,11 @@ TEST_CASE("labels are those of the data, else of config.json, and a saved config
   model = read(named, {.kind = Kind::masked_lm});
   CHECK(model.config["architectures"] == json{"BertForMaskedLM"});
   CHECK(model.config["id2label"] == named["id2label"]);
-  for (const json& wrong : {json{{"id2label", {{"0", "a"}, {"2", "b"}}}}, json{{"id2label", {{"0", 3}}}},
-                            json{{"num_labels", 0}}, json{{"problem_type", "guess"}}})
-    CHECK(read(wrong, {.kind = Kind::sequence_classification}).mistakes.size() == 1);
+  for (const char* wrong : {R"({"id2label": {"0": "a", "2": "b"}})", R"({"id2label": {"0": 3}})",
+                            R"({"num_labels": 0})", R"({"problem_type": "guess"})"}) {
+    INFO(wrong);
+    CHECK(read(json::parse(wrong), {.kind = Kind::sequence_classification}).mistakes.size() == 1);
+  }
 }
 
 }  // namespace shardline::families_test
