@@ -1,6 +1,7 @@
 #include "models/families/head_choice.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/enum_array.h"
 #include "core/error.h"
@@ -60,16 +61,17 @@ void read_labels(HfConfigReader& read, HeadChoice& head) {
 }
 
 void read_problem(HfConfigReader& read, HeadChoice& head) {
-  json problem = nullptr;
-  read.any(
-      "problem_type",
-      or_null(json_choice(
-          {{kProblems[Problem::single_label]}, {kProblems[Problem::multi_label]}, {kProblems[Problem::regression]}})),
-      problem);
-  if (head.problem) return;
-  head.problem = head.labels == 1 ? Problem::regression : Problem::single_label;
-  for (const Problem known : {Problem::single_label, Problem::multi_label, Problem::regression})
-    if (problem == kProblems[known]) head.problem = known;
+  json given = nullptr;
+  read.any("problem_type", or_null(json_text()), given);
+  std::optional<Problem> known;
+  std::string words;
+  for (const Problem problem : {Problem::single_label, Problem::multi_label, Problem::regression}) {
+    if (given == kProblems[problem]) known = problem;
+    words += cat(words.empty() ? "\"" : ", \"", kProblems[problem], '"');
+  }
+  if (!given.is_null() && !known) read.complain({"problem_type"}, cat("must be null or one of ", words));
+  if (!head.problem) head.problem = known;
+  if (!head.problem) head.problem = head.labels == 1 ? Problem::regression : Problem::single_label;
 }
 
 }  // namespace

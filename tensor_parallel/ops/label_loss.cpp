@@ -130,7 +130,8 @@ at::Tensor binary_loss(const TensorParallel& tp, const at::Tensor& logits, int64
                        MicrobatchContext& context) {
   return loss_of_rows(tp, logits, count, context, [&](const at::Tensor& z, const Range& mine) -> RowLosses {
     const auto is = with_columns(own_part(present, logits, mine, z.scalar_type()));
-    const auto losses = (z.clamp_min(0) - z * is + z.abs().neg().exp().log1p()).mean(1);
+    const auto positive = z.clamp_min(0);
+    const auto losses = (positive - z * is + (z - positive * 2).exp().log1p()).mean(1);
     return {losses, at::ones_like(losses), (z.sigmoid() - is) / z.size(1)};
   });
 }

@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
@@ -69,8 +70,7 @@ json config_of(const HfDirectory& directory, bool dropout) {
 }
 
 at::Tensor as_tensor(const json& values, at::ScalarType type) {
-  if (!values.is_array())
-    return type == at::kLong ? at::tensor(values.get<int64_t>(), type) : at::tensor(values.get<double>(), type);
+  if (!values.is_array()) return at::scalar_tensor(values.get<double>(), type);
   std::vector<at::Tensor> parts;
   for (const json& value : values) parts.push_back(as_tensor(value, type));
   return at::stack(parts);
@@ -368,9 +368,11 @@ TEST_CASE("labels are those of the data, else of config.json, and a saved config
   model = read(named, {.kind = Kind::masked_lm});
   CHECK(model.config["architectures"] == json{"BertForMaskedLM"});
   CHECK(model.config["id2label"] == named["id2label"]);
-  for (const json& wrong : {json{{"id2label", {{"0", "a"}, {"2", "b"}}}}, json{{"id2label", {{"0", 3}}}},
-                            json{{"num_labels", 0}}, json{{"problem_type", "guess"}}})
-    CHECK(read(wrong, {.kind = Kind::sequence_classification}).mistakes.size() == 1);
+  for (const char* wrong : {R"({"id2label": {"0": "a", "2": "b"}})", R"({"id2label": {"0": 3}})",
+                            R"({"num_labels": 0})", R"({"problem_type": "guess"})"}) {
+    INFO(wrong);
+    CHECK(read(json::parse(wrong), {.kind = Kind::sequence_classification}).mistakes.size() == 1);
+  }
 }
 
 }  // namespace shardline::families_test

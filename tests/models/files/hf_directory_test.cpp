@@ -81,7 +81,7 @@ TEST_CASE("what was read of a file leaves the process's memory", "[hf_directory]
   const ScratchDirectory scratch;
   put(scratch / "config.json", R"({"model_type": "toy"})");
   put(scratch / "model.safetensors", floats("large", count));
-  const HfDirectory directory(scratch.path(), "");
+  const HfDirectory directory(scratch.path());
   const ParamSpec param{.name = "large", .shape = {count}, .split_dim = 0, .sources = {{.tensor = "large"}}};
   auto half = at::full({count / 2}, 1, at::kFloat);
   const int64_t before = file_bytes();
@@ -240,7 +240,7 @@ TEST_CASE("a tensor may have any of its names in the files, but only one of them
   ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}};
   spec.layers[0].params = {
       {.name = "w", .shape = {2}, .sources = {{.tensor = "bert.LayerNorm.weight"}}},
-      {.name = "b", .shape = {2}, .sources = {{.tensor = "bert.LayerNorm.bias"}}, .may_be_missing = true}};
+      {.name = "b", .shape = {2}, .may_be_missing = true, .sources = {{.tensor = "bert.LayerNorm.bias"}}}};
   spec.layers[0].ignored_tensors = {"bert.position_ids"};
   add_aliases(spec, "bert.");
   const ParamSpec &weight = spec.layers[0].params[0], &bias = spec.layers[0].params[1];

@@ -90,9 +90,8 @@ def in_old_ways(family, tensors):
                for n, t in tensors.items()}
         return old | {"bert.embeddings.position_ids": torch.arange(16).view(1, -1),
                       "cls.seq_relationship.weight": torch.zeros(2, 24), "cls.seq_relationship.bias": torch.zeros(2)}
-    if family in ("distilbert", "gpt_neo"):
-        return {n.removeprefix("distilbert.").removeprefix("transformer."): t for n, t in tensors.items()}
-    return tensors
+    base = {"distilbert": "distilbert.", "gpt_neo": "transformer."}.get(family, "")
+    return {n.removeprefix(base): t for n, t in tensors.items()}
 
 
 def save_directory(family, config):

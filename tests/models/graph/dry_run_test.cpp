@@ -12,7 +12,7 @@ namespace {
 ModelSpec small_gpt2(bool sequence_parallel = false) {
   Gpt2Config c;
   c.vocab_size = 1000, c.n_positions = 64, c.n_embd = 32, c.n_layer = 3, c.n_head = 4;
-  return gpt2_spec(c, sequence_parallel);
+  return gpt2_spec(c, {}, sequence_parallel);
 }
 
 int products(const LayerWork& work, Phase phase) {

@@ -15,7 +15,7 @@ inline ModelSpec published_gpt(int64_t heads, int64_t hidden, int64_t layers, bo
   config.n_embd = hidden;
   config.n_layer = layers;
   config.n_head = heads;
-  ModelSpec spec = gpt2_spec(config, sequence_parallel);
+  ModelSpec spec = gpt2_spec(config, {}, sequence_parallel);
   add_costs_of_ops(spec);
   return spec;
 }
