@@ -39,7 +39,7 @@ ROOMS = {
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "families"],
-    "engine": ["data/text observe", "config/keys data/tokenizer observe/doctor", "config/rules data/source", "config data/cache", "checkpoint",
+    "engine": ["data/text observe", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer", "config/rules data/tokenizer/files data/source", "config data/cache", "checkpoint",
                "run", "plan",
                "data/dataset plan/report", "train", "generate profile", "commands launch"],
 }
