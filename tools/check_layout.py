@@ -39,7 +39,8 @@ ROOMS = {
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "families"],
-    "engine": ["data/text observe metrics", "config/keys data/tokenizer observe/doctor", "config/rules data/source", "config data/cache", "checkpoint data/examples",
+    "engine": ["data/text observe metrics", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
+               "config/rules data/tokenizer/files data/source", "config data/cache", "checkpoint data/examples",
                "run", "plan",
                "data/dataset plan/report", "train tasks", "generate profile", "commands launch"],
 }

@@ -1,9 +1,12 @@
 #include "engine/profile/layer_times.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -23,6 +26,37 @@ namespace {
 
 constexpr int kMicrobatches = 2, kWarmup = 1;
 constexpr int64_t kDataSeed = 1234;
+
+// Random tokens, with something to predict for the model's head.
+RepeatedBatch repeated_batch(int64_t samples, int64_t length, const ModelSource& model) {
+  const RepeatedBatch tokens(samples, length, model.spec.vocab_size, kDataSeed);
+  Microbatch rows = tokens.whole();
+  const auto zeros = [](std::vector<int64_t> sizes, at::ScalarType type = at::kLong) { return at::zeros(sizes, type); };
+  const HeadChoice& head = model.head;
+  switch (head.kind) {
+    case HeadChoice::Kind::causal_lm:
+      return tokens;
+    case HeadChoice::Kind::masked_lm: {
+      const int64_t labelled = std::max<int64_t>(1, std::llround(head.labelled_share * rows.tokens()));
+      rows.labels = at::full({rows.tokens()}, kNoLabel, at::kLong);
+      rows.labels.narrow(0, 0, labelled).zero_();
+      return {rows, labelled};
+    }
+    case HeadChoice::Kind::token_classification:
+      rows.labels = zeros({rows.tokens()});
+      return {rows, rows.tokens()};
+    case HeadChoice::Kind::question_answering:
+      rows.targets = zeros({samples, 2});
+      break;
+    case HeadChoice::Kind::sequence_classification:
+      if (head.problem == HeadChoice::Problem::single_label)
+        rows.targets = zeros({samples});
+      else
+        rows.targets = head.labels == 1 ? zeros({samples}, at::kFloat) : zeros({samples, head.labels}, at::kFloat);
+  }
+  rows.labels = {};
+  return {rows, samples};
+}
 
 // A schedule of one stage whose chunks are single layers, so that every instruction runs one layer.
 Schedule layer_by_layer(int layers, bool split) {
@@ -89,7 +123,7 @@ class Measurement {
       : config_(measuring_config(config)),
         plan_(std::move(plan)),
         trainer_({config_, plan_, distinct, groups, device, true}, kWarmup + steps + 1),
-        data_(plan_.layout.global_batch(), config.data.sequence_length, distinct.spec.vocab_size, kDataSeed),
+        data_(repeated_batch(plan_.layout.global_batch(), config.data.sequence_length, distinct)),
         world_(world),
         steps_(steps) {
     ModelOptions random = config.model;
@@ -211,7 +245,8 @@ ModelSpec distinct_layers(const ModelSpec& spec) {
 
 void measure_layers(const Config& config, const Plan& plan, const ModelSource& model, const RankContext& context,
                     Profile& profile, const std::function<void(int64_t, int64_t)>& progress) {
-  const ModelSource distinct{model.hf_config, distinct_layers(model.spec), nullptr};
+  const ModelSource distinct{
+      .hf_config = model.hf_config, .head = model.head, .spec = distinct_layers(model.spec), .directory = nullptr};
   const int group = plan.layout.mesh().members(Group::tp, context.world->rank()).front();
   const auto host = context.world->split(group, "tp to be measured");
   const auto device =

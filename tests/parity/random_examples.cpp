@@ -17,9 +17,9 @@ struct RandomExample {
 RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
   uint64_t drawn = 0;
   const auto draw = [&](int64_t values) {
-    return int64_t{random_word({.seed = task.seed, .op = 9, .step = uint32_t(step), .sample = uint32_t(sample)},
-                               drawn++) %
-                   uint32_t(values)};
+    return int64_t{
+        random_word({.seed = task.seed, .op = 9, .step = uint32_t(step), .sample = uint32_t(sample)}, drawn++) %
+        uint32_t(values)};
   };
   RandomExample example;
   const int64_t length = 1 + draw(task.length);

@@ -5,19 +5,28 @@
 #include "core/numbers/philox.h"
 
 namespace shardline {
+namespace {
 
-RepeatedBatch::RepeatedBatch(int64_t samples, int64_t length, int64_t vocabulary, uint64_t seed)
-    : ids_(at::empty({samples, length}, at::kLong)) {
-  for (int64_t i = 0; i < ids_.numel(); ++i) ids_.data_ptr<int64_t>()[i] = random_word({.seed = seed}, i) % vocabulary;
+at::Tensor random_ids(int64_t samples, int64_t length, int64_t vocabulary, uint64_t seed) {
+  const at::Tensor ids = at::empty({samples, length}, at::kLong);
+  for (int64_t i = 0; i < ids.numel(); ++i) ids.data_ptr<int64_t>()[i] = random_word({.seed = seed}, i) % vocabulary;
+  return ids;
 }
 
+}  // namespace
+
+RepeatedBatch::RepeatedBatch(const at::Tensor& ids)
+    : RepeatedBatch(rows_of_slice(ids, {}, 0), ids.size(0) * (ids.size(1) - 1)) {}
+
+RepeatedBatch::RepeatedBatch(int64_t samples, int64_t length, int64_t vocabulary, uint64_t seed)
+    : RepeatedBatch(random_ids(samples, length, vocabulary, seed)) {}
+
 Batch RepeatedBatch::batch(int64_t, const BatchSlice& slice) {
-  const auto ids = ids_.narrow(0, slice.first, slice.count);
-  return {.rows = rows_of_slice(ids, {}, slice.first),
+  return {.rows = part_of(whole_, {slice.first, slice.count}),
           .first_sample = slice.first,
-          .global_samples = ids_.size(0),
-          .tokens = ids_.numel(),
-          .weight = ids_.size(0) * (ids_.size(1) - 1)};
+          .global_samples = whole_.segments(),
+          .tokens = whole_.tokens(),
+          .weight = weight_};
 }
 
 }  // namespace shardline

@@ -6,14 +6,18 @@ namespace shardline {
 
 class RepeatedBatch final : public BatchSource {
  public:
-  explicit RepeatedBatch(at::Tensor ids) : ids_(std::move(ids)) {}                    // [samples, length] int64
+  // weight: labels of the whole that count.
+  RepeatedBatch(Microbatch whole, int64_t weight) : whole_(std::move(whole)), weight_(weight) {}
+  explicit RepeatedBatch(const at::Tensor& ids);  // [samples, length] int64, for causal language models
   RepeatedBatch(int64_t samples, int64_t length, int64_t vocabulary, uint64_t seed);  // random ids
 
-  int64_t samples_in_step(int64_t) const override { return ids_.size(0); }
+  int64_t samples_in_step(int64_t) const override { return whole_.segments(); }
   Batch batch(int64_t, const BatchSlice& slice) override;
+  const Microbatch& whole() const { return whole_; }
 
  private:
-  at::Tensor ids_;
+  Microbatch whole_;
+  int64_t weight_;
 };
 
 }  // namespace shardline

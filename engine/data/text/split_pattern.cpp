@@ -60,6 +60,9 @@ SplitPattern::SplitPattern(const std::string& pattern, Keep keep) : pattern_(pat
   // Without machine code the interpreter does the same, slower.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   bytes_behind_ = lookbehind_bytes(code, pattern);
+  uint32_t may_be_empty = 0;
+  pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &may_be_empty);
+  may_be_empty_ = may_be_empty != 0;
 }
 
 void SplitPattern::split(std::string_view text, size_t start, bool ends, const Use& use) const {

@@ -31,12 +31,15 @@ class SplitPattern {
 
   // The number of bytes before `start` that a lookbehind can see; 0 without lookbehinds.
   size_t bytes_behind() const { return bytes_behind_; }
+  // Whether there may be matches without characters, which only separate.
+  bool may_be_empty() const { return may_be_empty_; }
 
  private:
   std::shared_ptr<void> code_;
   std::string pattern_;
   Keep keep_;
   size_t bytes_behind_ = 0;
+  bool may_be_empty_ = false;
 };
 
 }  // namespace shardline

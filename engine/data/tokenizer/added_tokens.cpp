@@ -1,40 +1,18 @@
 #include "engine/data/tokenizer/added_tokens.h"
 
-#include <unicode/uchar.h>
-
 #include <algorithm>
 
-#include "engine/data/text/unicode_additions.h"
+#include "engine/data/text/characters.h"
 #include "engine/data/text/utf8.h"
 
 namespace shardline {
 namespace {
 
-// Whether this is a word character that is newer than ICU's tables.
-bool is_new_word(char32_t c) {
-  for (const UnicodeRange& range : unicode_additions()) {
-    const std::string_view category = range.category;
-    const bool word =
-        category[0] == 'L' || category[0] == 'M' || category == "Nd" || category == "Nl" || category == "Pc";
-    if (word && range.first <= c && c <= range.last) return true;
-  }
-  return false;
-}
-
-// What \w matches: alphabetic, marks, decimal digits, connectors, join controls.
-bool is_word(char32_t c) {
-  const UChar32 code_point = c;
-  const auto categories = U_MASK(u_charType(code_point));
-  return (categories & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
-         u_hasBinaryProperty(code_point, UCHAR_ALPHABETIC) || u_hasBinaryProperty(code_point, UCHAR_JOIN_CONTROL) ||
-         is_new_word(c);
-}
-
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
   size_t before = begin;
-  if (begin > 0 && is_word(previous_code_point(text, before))) return false;
+  if (begin > 0 && is_word_character(previous_code_point(text, before))) return false;
   size_t after = end;
-  return end == text.size() || !is_word(next_code_point(text, after));
+  return end == text.size() || !is_word_character(next_code_point(text, after));
 }
 
 // The start of the white space that ends at `end`.

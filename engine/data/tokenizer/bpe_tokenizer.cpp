@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <future>
 
-#include "core/error.h"
-#include "engine/data/text/byte_level.h"
 #include "engine/data/text/utf8.h"
 
 namespace shardline {
@@ -14,19 +12,13 @@ constexpr size_t kSeamDistance = 1 << 10;  // bytes in which a seam is expected
 
 }  // namespace
 
-BpeTokenizer::BpeTokenizer(const BpeTokenizerSpec& spec)
-    : model_(spec.vocabulary),
-      splitter_(spec.words, [this](char left, char right) { return model_.never_joined(left, right); }),
-      digest_(spec.digest) {
-  const auto learn = [&](const std::string& token, int32_t id) {
-    bytes_of_id_[id] = bytes_of_byte_level(token).value_or(token);
-    vocab_size_ = std::max<int64_t>(vocab_size_, int64_t{id} + 1);
-    if (spec.eos && token == *spec.eos) eos_ = id;
-  };
-  for (const auto& [token, id] : spec.vocabulary.ids) learn(token, id);
-  for (const AddedToken& token : spec.words.added) learn(token.content, token.id);
-  if (spec.eos && !eos_) throw DataError(cat("the vocabulary has no token '", *spec.eos, "', which is the eos_token"));
-}
+BpeTokenizer::BpeTokenizer(const TextPipelineSpec& pipeline, const WordRules& words, const SpecialTokens& special,
+                           std::string digest)
+    : pipeline_(pipeline),
+      model_(std::dynamic_pointer_cast<const BpeModel>(pipeline.model)),
+      splitter_(words, [model = model_.get()](char left, char right) { return model->never_joined(left, right); }),
+      special_(special),
+      digest_(std::move(digest)) {}
 
 std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
   return encode_part(text, {}, {}).ids;
@@ -87,18 +79,9 @@ void BpeTokenizer::append_ids(std::span<const Word> words, int threads, std::vec
     if (added != AddedTokenMatcher::kNone) {
       ids.push_back(added);
     } else {
-      model_.encode(bytes, whole, ids);
+      model_->encode(bytes, whole, ids);
     }
   }
-}
-
-std::string BpeTokenizer::decode(std::span<const int32_t> ids) const {
-  std::string bytes;
-  for (const int32_t id : ids) {
-    const auto found = bytes_of_id_.find(id);
-    if (found != bytes_of_id_.end()) bytes += found->second;
-  }
-  return replace_invalid_utf8(bytes);
 }
 
 }  // namespace shardline

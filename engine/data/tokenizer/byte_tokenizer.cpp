@@ -5,8 +5,34 @@
 
 #include "engine/data/text/byte_level.h"
 #include "engine/data/text/utf8.h"
+#include "engine/data/tokenizer/steps/post_processor.h"
 
 namespace shardline {
+namespace {
+
+Encoding bytes_of(const TextOrWords& source) {
+  Encoding out;
+  const auto append = [&](std::string_view text, int32_t word) {
+    for (uint32_t i = 0; i < text.size(); ++i) {
+      const unsigned char byte = text[i];
+      out.ids.push_back(byte);
+      out.types.push_back(0);
+      out.offsets.push_back({i, i + 1});
+      out.sequences.push_back(0);
+      out.words.push_back(word == Encoding::kNone ? i : word);
+    }
+  };
+  if (const auto* text = std::get_if<std::string_view>(&source)) {
+    append(*text, Encoding::kNone);
+    return out;
+  }
+  int32_t word = 0;
+  for (const std::string& text : std::get<std::span<const std::string>>(source)) append(text, word++);
+  return out;
+}
+
+}  // namespace
+
 std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
   std::vector<int32_t> ids(text.size());
   std::transform(text.begin(), text.end(), ids.begin(), [](unsigned char byte) { return byte; });
@@ -22,6 +48,13 @@ EncodedPart ByteTokenizer::encode_part(std::string_view text, const Seam& from, 
     part.listed.push_back({{.offset = offset}, offset - from.offset});
   }
   return part;
+}
+
+std::vector<Encoding> ByteTokenizer::encode_example(const TextOrWords& first, const TextOrWords* second,
+                                                    const ExampleOptions& options) const {
+  ExampleTexts texts{.first = {first, bytes_of(first)}, .second = {}};
+  if (second) texts.second = {*second, bytes_of(*second)};
+  return finish_example(std::move(texts), {}, options, [](int32_t, std::string_view) { return TokenSpace(); });
 }
 
 std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {

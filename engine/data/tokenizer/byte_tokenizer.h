@@ -11,9 +11,12 @@ class ByteTokenizer final : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text) const override;
   EncodedPart encode_part(std::string_view text, const Seam& from, const PartOptions& options) const override;
+  // Each byte is a word.
+  std::vector<Encoding> encode_example(const TextOrWords& first, const TextOrWords* second,
+                                       const ExampleOptions& options) const override;
   std::string decode(std::span<const int32_t> ids) const override;
   int64_t vocab_size() const override { return 256; }
-  std::optional<int32_t> eos() const override { return std::nullopt; }
+  std::optional<int32_t> special(SpecialToken) const override { return std::nullopt; }
   const std::string& digest() const override;
 };
 

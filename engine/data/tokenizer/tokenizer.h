@@ -1,5 +1,6 @@
-// Converts text to token ids and back. Implementations: byte-level BPE (bpe_tokenizer.h) and `bytes` (ids 0..255, no
-// file).
+// Converts text to token ids and back: streams of text for language models, and examples of one or two texts with
+// special tokens and places in the text. Implementations: byte-level BPE (bpe_tokenizer.h), all other tokenizers of
+// files (pipeline_tokenizer.h), and `bytes` (ids 0..255, no file).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,9 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/data/tokenizer/special_tokens.h"
+#include "engine/data/tokenizer/steps/encoding.h"
 
 namespace shardline {
 
@@ -46,24 +50,32 @@ class Tokenizer {
   // Returns the ids of `text` from a seam on, in memory that does not grow with the text (but contains whole matches of
   // a split pattern). Consecutive parts, each from where the previous one ended, have together the ids of the whole
   // text. Equal seams are followed by equal ids, however they were reached. So the work of a thread that begins
-  // anywhere is proven right from the first seam on that it has in common with the previous part.
+  // anywhere is proven right from the first seam on that it has in common with the previous part. Tokenizers other than
+  // byte-level BPE have seams between lines if white space separates their words; otherwise they take a text as a
+  // whole, and throw DataError if it has more than AlignedText::kLongest bytes.
   virtual EncodedPart encode_part(std::string_view text, const Seam& from, const PartOptions& options) const = 0;
+  // Returns what a model reads for one text or a pair: tokens, with special tokens around them and in between, cut to
+  // options.max_length. One encoding, or with options.windows as many as it takes to have all of the text. Equal to the
+  // reference library's, with offsets in bytes. Throws DataError if a text cannot be cut as asked for.
+  virtual std::vector<Encoding> encode_example(const TextOrWords& first, const TextOrWords* second,
+                                               const ExampleOptions& options) const = 0;
   // Returns valid UTF-8: bytes that are not valid become U+FFFD. Special tokens are written out; ids without a token
   // give nothing.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   // One more than the largest id.
   virtual int64_t vocab_size() const = 0;
-  virtual std::optional<int32_t> eos() const = 0;
+  // The id of the token with this role, if there is one.
+  virtual std::optional<int32_t> special(SpecialToken role) const = 0;
+  std::optional<int32_t> eos() const { return special(SpecialToken::eos); }
   // Changes when the files that define the ids change.
   virtual const std::string& digest() const = 0;
 };
 using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 
-// `source` is "bytes", a tokenizer.json, or a folder with tokenizer.json or with vocab.json and merges.txt. The token
-// that ends a text is read from tokenizer_config.json or special_tokens_map.json next to it; otherwise it is
-// <|endoftext|> if the vocabulary has that. Padding, truncation and post-processors that add tokens around a text are
-// ignored, because blocks of a token stream have none. Throws DataError for anything that would give other ids than the
-// reference library.
+// `source` is "bytes", a tokenizer.json, or a folder with tokenizer.json, with vocab.json and merges.txt, or with
+// vocab.txt. Tokens with a role are those that tokenizer_config.json or special_tokens_map.json next to it names,
+// otherwise those with usual names. Padding and truncation that a file asks for are ignored: batches and ExampleOptions
+// decide. Throws DataError for anything that would give other ids than the reference library.
 TokenizerPtr load_tokenizer(const std::string& source);
 
 }  // namespace shardline

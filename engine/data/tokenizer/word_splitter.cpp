@@ -6,6 +6,7 @@
 #include "engine/data/text/nfc.h"
 #include "engine/data/text/regex_dialect.h"
 #include "engine/data/text/utf8.h"
+#include "engine/data/tokenizer/steps/pre_tokenizer.h"
 
 namespace shardline {
 namespace {
@@ -50,8 +51,6 @@ bool within(const AddedTokenMatcher::Intervals& intervals, size_t offset) {
 }
 
 }  // namespace
-
-const char* const kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // One call of WordSplitter::split. A piece of text passes through the levels (WordSplitter::look_back_); each cuts it
 // into pieces for the next one. A seam is a place where every level can start again: its state says how far back the

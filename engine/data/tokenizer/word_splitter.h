@@ -21,9 +21,6 @@ struct SplitStep {
   SplitPattern::Keep keep = SplitPattern::Keep::all;
 };
 
-// The pattern of GPT-2, which a ByteLevel pre-tokenizer with use_regex implies.
-extern const char* const kGpt2Pattern;
-
 struct WordRules {
   std::vector<AddedToken> added;
   bool nfc = false;

@@ -56,7 +56,11 @@ class CountingTokenizer final : public Tokenizer {
   }
   std::string decode(std::span<const int32_t> ids) const override { return tokenizer_->decode(ids); }
   int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
-  std::optional<int32_t> eos() const override { return tokenizer_->eos(); }
+  std::vector<Encoding> encode_example(const TextOrWords& first, const TextOrWords* second,
+                                       const ExampleOptions& options) const override {
+    return tokenizer_->encode_example(first, second, options);
+  }
+  std::optional<int32_t> special(SpecialToken role) const override { return tokenizer_->special(role); }
   const std::string& digest() const override { return tokenizer_->digest(); }
 
   mutable std::atomic<int64_t> bytes{0};

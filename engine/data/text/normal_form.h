@@ -1,0 +1,11 @@
+// Unicode's normalization forms of aligned text, with the places that the reference library gives: it knows Unicode 9.
+#pragma once
+#include "engine/data/text/aligned_text.h"
+
+namespace shardline {
+
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+
+void normalize(AlignedText& text, NormalForm form);
+
+}  // namespace shardline

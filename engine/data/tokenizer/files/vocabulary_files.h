@@ -1,0 +1,18 @@
+// Readers of vocabularies without a tokenizer.json. The rules are those of the class of transformers that reads the
+// folder.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "engine/data/tokenizer/tokenizer_spec.h"
+
+namespace shardline {
+
+// vocab.json and merges.txt of GPT2Tokenizer (also if nothing names a class) or RobertaTokenizer.
+TokenizerSpec read_vocab_and_merges(const std::filesystem::path& folder, const std::string& tokenizer_class);
+
+// vocab.txt, one token a line, of BertTokenizer (also if nothing names a class) or DistilBertTokenizer;
+// tokenizer_config.json may have do_lower_case, strip_accents and tokenize_chinese_chars.
+TokenizerSpec read_vocab_txt(const std::filesystem::path& folder, const std::string& tokenizer_class);
+
+}  // namespace shardline

@@ -1,0 +1,21 @@
+// Tokens with a role in a model's input.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+
+namespace shardline {
+
+enum class SpecialToken { pad, cls, sep, mask, unk, bos, eos };
+
+// The ids by role; nothing where a tokenizer has no such token.
+class SpecialTokens {
+ public:
+  std::optional<int32_t> operator[](SpecialToken role) const { return ids_[static_cast<size_t>(role)]; }
+  void set(SpecialToken role, int32_t id) { ids_[static_cast<size_t>(role)] = id; }
+
+ private:
+  std::array<std::optional<int32_t>, 7> ids_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,24 @@
+// Decoders of tokenizer.json: how tokens become text again.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+class JsonValue;
+
+using Decoder = std::function<std::string(std::vector<std::string> tokens)>;
+
+// Without a decoder, spaces are put between tokens.
+Decoder plain_decoder();
+Decoder byte_level_decoder();
+Decoder word_piece_decoder(const std::string& prefix);
+Decoder metaspace_decoder(char32_t replacement, bool prepended);
+// Spaces, bytes, and one space at the beginning removed if it was prepended: of SentencePiece's BPE.
+Decoder byte_fallback_decoder(bool prepended);
+
+// Reads a component of a tokenizer.json. Throws a DataError that names what is not supported.
+Decoder read_decoder(const JsonValue& component);
+
+}  // namespace shardline

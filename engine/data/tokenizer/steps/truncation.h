@@ -1,0 +1,19 @@
+// Cuts the tokens of one or two texts to a maximum number, as the reference library does.
+#pragma once
+#include <vector>
+
+#include "engine/data/tokenizer/steps/encoding.h"
+
+namespace shardline {
+
+// The windows of each text; those after the first are what does not fit.
+struct TruncatedTexts {
+  std::vector<Encoding> first;
+  std::vector<Encoding> second;  // empty without a second text
+};
+
+// `special` is the number of tokens that are added around the texts. Throws DataError if the texts cannot be cut to
+// options.max_length in the way that is asked for, with the numbers.
+TruncatedTexts truncated(Encoding first, const Encoding* second, int64_t special, const ExampleOptions& options);
+
+}  // namespace shardline

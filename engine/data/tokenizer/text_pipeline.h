@@ -1,0 +1,64 @@
+// The components of a tokenizer one after the other: added tokens, normalizer, pre-tokenizer, model, post-processor,
+// decoder. It keeps the place of each token in the text.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/data/tokenizer/added_tokens.h"
+#include "engine/data/tokenizer/steps/decoder.h"
+#include "engine/data/tokenizer/steps/encoding.h"
+#include "engine/data/tokenizer/steps/normalizer.h"
+#include "engine/data/tokenizer/steps/post_processor.h"
+#include "engine/data/tokenizer/steps/pre_tokenizer.h"
+#include "engine/data/tokenizer/steps/token_model.h"
+
+namespace shardline {
+
+struct TextPipelineSpec {
+  std::unordered_map<std::string, int32_t> ids;  // of the vocabulary
+  std::vector<AddedToken> added;
+  Normalizer normalizer;  // may be empty
+  PreTokenizer pre_tokenizer;
+  std::shared_ptr<const TokenModel> model;
+  PostProcessor post_processor;
+  Decoder decoder;
+};
+
+class TextPipeline {
+ public:
+  // Throws DataError for special tokens of the post-processor that the vocabulary lacks.
+  explicit TextPipeline(const TextPipelineSpec& spec);
+
+  std::vector<Encoding> encode_example(const TextOrWords& first, const TextOrWords* second,
+                                       const ExampleOptions& options) const;
+  // The ids of a text without special tokens around it.
+  std::vector<int32_t> ids_of(std::string_view text) const;
+  std::string decode(std::span<const int32_t> ids) const;
+  int64_t vocab_size() const { return vocab_size_; }
+
+ private:
+  Encoding tokens_of(const TextOrWords& source) const;
+  // `word` is that of all tokens; kNone: words are counted.
+  void append_tokens(std::string_view text, int32_t word, Encoding& out) const;
+
+  AddedTokenMatcher raw_added_;
+  AddedTokenMatcher normalized_added_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  std::shared_ptr<const TokenModel> model_;
+  PostProcessor post_processor_;
+  Decoder decoder_;
+  std::unordered_map<int32_t, std::string> tokens_;
+  std::unordered_set<int32_t> added_;
+  int64_t vocab_size_ = 0;
+};
+
+// The added tokens that are searched for in the normalized text, in their normalized form, or the others.
+AddedTokenMatcher added_token_matcher(const std::vector<AddedToken>& tokens, bool in_normalized_text,
+                                      const Normalizer& normalizer);
+
+}  // namespace shardline

@@ -1,0 +1,51 @@
+#include "engine/data/tokenizer/tokenizer_spec.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "engine/data/tokenizer/bpe_tokenizer.h"
+#include "engine/data/tokenizer/pipeline_tokenizer.h"
+
+namespace shardline {
+namespace {
+
+std::shared_ptr<const TokenModel> make_model(const TokenizerSpec& spec) {
+  if (const auto* options = std::get_if<WordPieceOptions>(&spec.model))
+    return std::make_shared<WordPieceModel>(spec.ids, *options);
+  if (const auto* vocabulary = std::get_if<UnigramVocabulary>(&spec.model))
+    return std::make_shared<UnigramModel>(*vocabulary);
+  return std::make_shared<BpeModel>(spec.ids, std::get<BpeVocabulary>(spec.model));
+}
+
+// Whether each line of a text has the tokens that it has alone.
+bool lines_are_apart(const TokenizerSpec& spec) {
+  const auto has_newline = [](const AddedToken& token) { return token.content.find('\n') != std::string::npos; };
+  return spec.normalizes_lines_apart && spec.pre_tokenizer.removes_white_space &&
+         std::none_of(spec.added.begin(), spec.added.end(), has_newline);
+}
+
+}  // namespace
+
+std::optional<int32_t> find_token(const TokenizerSpec& spec, const std::string& token) {
+  const auto known = spec.ids.find(token);
+  if (known != spec.ids.end()) return known->second;
+  const auto is_it = [&](const AddedToken& added) { return added.content == token; };
+  const auto added = std::find_if(spec.added.begin(), spec.added.end(), is_it);
+  return added == spec.added.end() ? std::nullopt : std::optional(added->id);
+}
+
+TokenizerPtr make_tokenizer(TokenizerSpec spec, const SpecialTokens& special, const std::string& digest) {
+  const bool lines_apart = lines_are_apart(spec);
+  const TextPipelineSpec pipeline{.ids = spec.ids,
+                                  .added = spec.added,
+                                  .normalizer = spec.normalizer,
+                                  .pre_tokenizer = spec.pre_tokenizer,
+                                  .model = make_model(spec),
+                                  .post_processor = spec.post_processor,
+                                  .decoder = spec.decoder};
+  if (!spec.window_rules) return std::make_shared<PipelineTokenizer>(pipeline, lines_apart, special, digest);
+  spec.window_rules->added = spec.added;
+  return std::make_shared<BpeTokenizer>(pipeline, *spec.window_rules, special, digest);
+}
+
+}  // namespace shardline

@@ -1,0 +1,220 @@
+// Examples of one or two texts: equal to the reference library's, by digests that compare_examples.py --write makes.
+#include <xxhash.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/hex.h"
+#include "engine/data/tokenizer/tokenizer.h"
+#include "tests/engine/data/example_cases.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+namespace shardline::example_test {
+
+using nlohmann::json;
+
+namespace {
+
+const std::string kGolden = std::string(SHARDLINE_DATA_TESTS) + "/golden/";
+constexpr size_t kPerDigest = 500;
+
+ExampleTextMaker text_maker() {
+  return ExampleTextMaker(json::parse(read_file(kGolden + "snippets.json")));
+}
+
+class Digest {
+ public:
+  Digest() : state_(XXH3_createState(), XXH3_freeState) { XXH3_64bits_reset(state_.get()); }
+  void add(const std::vector<int32_t>& values) {
+    const int32_t count = values.size();
+    XXH3_64bits_update(state_.get(), &count, sizeof count);
+    XXH3_64bits_update(state_.get(), values.data(), values.size() * sizeof values[0]);
+  }
+  void add(const Encoding& encoding) {
+    std::vector<int32_t> begins;
+    std::vector<int32_t> ends;
+    for (const TextSpan& span : encoding.offsets) {
+      begins.push_back(span.begin);
+      ends.push_back(span.end);
+    }
+    for (const auto& values : {encoding.ids, encoding.types, begins, ends, encoding.sequences, encoding.words})
+      add(values);
+  }
+  std::string value() const { return hex_digits(XXH3_64bits_digest(state_.get())); }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
+
+void check_digests(const std::string& name, const std::vector<std::string>& expected) {
+  const TokenizerPtr tokenizer = load_tokenizer(kGolden + "examples/" + name);
+  const ExampleTextMaker texts = text_maker();
+  ExampleRandom random(1);
+  for (size_t part = 0; part < expected.size(); ++part) {
+    Digest digest;
+    for (size_t i = 0; i < kPerDigest; ++i) {
+      const RandomExample example(random, texts);
+      try {
+        for (const Encoding& encoding : example.encode(*tokenizer)) digest.add(encoding);
+      } catch (const DataError&) {
+        digest.add({-2});  // the library refuses it, too
+      }
+    }
+    INFO(name << ", examples from " << part * kPerDigest << " on; compare_examples.py finds the first that differs");
+    CHECK(digest.value() == expected[part]);
+  }
+}
+
+TokenizerPtr bert() {
+  return load_tokenizer(kGolden + "examples/bert");
+}
+
+std::string text_at(const std::string& text, const TextSpan& span) {
+  return text.substr(span.begin, span.end - span.begin);
+}
+
+}  // namespace
+
+TEST_CASE("examples of each kind of tokenizer equal the reference library's") {
+  const json cases = json::parse(read_file(kGolden + "examples.json"));
+  REQUIRE(cases.size() >= 4);
+  for (const json& item : cases) {
+    REQUIRE(item["digests"].size() == 20);
+    check_digests(item["name"], item["digests"]);
+  }
+}
+
+TEST_CASE("an example has special tokens, types, and the places of its tokens") {
+  const TokenizerPtr tokenizer = bert();
+  const std::string question = "The Fox's tail?";
+  const std::string context = "caf\u00e9 \xff fox";
+  const TextOrWords first = std::string_view(question);
+  const TextOrWords second = std::string_view(context);
+  const std::vector<Encoding> all = tokenizer->encode_example(first, &second, {});
+  REQUIRE(all.size() == 1);
+  const Encoding& example = all[0];
+  const int32_t cls = tokenizer->special(SpecialToken::cls).value();
+  const int32_t sep = tokenizer->special(SpecialToken::sep).value();
+  CHECK(example.ids.front() == cls);
+  CHECK(example.ids.back() == sep);
+  CHECK(std::count(example.ids.begin(), example.ids.end(), sep) == 2);
+  CHECK(example.is_special(0));
+  CHECK(example.words.front() == Encoding::kNone);
+  std::string seen;
+  for (size_t i = 0; i < example.size(); ++i) {
+    if (example.is_special(i)) continue;
+    CHECK(example.types[i] == example.sequences[i]);
+    seen += text_at(example.sequences[i] == 0 ? question : context, example.offsets[i]) + "|";
+  }
+  // The damaged byte is U+FFFD, which the normalizer removes.
+  std::erase(seen, '|');
+  CHECK(seen == "TheFox'stail?caf\u00e9fox");
+}
+
+TEST_CASE("roles have the ids that the folder names, or usual names") {
+  const TokenizerPtr tokenizer = bert();
+  CHECK(tokenizer->special(SpecialToken::pad) == 0);
+  CHECK(tokenizer->special(SpecialToken::unk) == 1);
+  CHECK(tokenizer->special(SpecialToken::mask) == 4);
+  CHECK_FALSE(tokenizer->special(SpecialToken::bos));
+  const TokenizerPtr roberta = load_tokenizer(kGolden + "examples/roberta");
+  CHECK(roberta->special(SpecialToken::cls) == 0);
+  CHECK(roberta->special(SpecialToken::eos) == roberta->special(SpecialToken::sep));
+}
+
+TEST_CASE("windows overlap by the stride and have all of the text") {
+  const TokenizerPtr tokenizer = bert();
+  const std::string text = "one two three four five six seven eight nine ten eleven twelve";
+  const TextOrWords first = std::string_view("what");
+  const TextOrWords second = std::string_view(text);
+  const Encoding whole = tokenizer->encode_example(second, nullptr, {.add_special_tokens = false})[0];
+  const ExampleOptions options{.truncation = Truncation::only_second, .max_length = 16, .windows = true, .stride = 3};
+  const std::vector<Encoding> windows = tokenizer->encode_example(first, &second, options);
+  REQUIRE(windows.size() > 2);
+  std::vector<int32_t> ids;
+  for (const Encoding& window : windows) {
+    CHECK(window.size() <= 16);
+    std::vector<int32_t> mine;
+    for (size_t i = 0; i < window.size(); ++i) {
+      if (window.sequences[i] == 1) mine.push_back(window.ids[i]);
+    }
+    REQUIRE(mine.size() > 3);
+    const size_t common = ids.empty() ? 0 : 3;
+    CHECK(std::equal(mine.begin(), mine.begin() + common, ids.end() - common));
+    ids.insert(ids.end(), mine.begin() + common, mine.end());
+  }
+  CHECK(ids == whole.ids);
+  const ExampleOptions first_only{.truncation = Truncation::only_second, .max_length = 16};
+  CHECK(tokenizer->encode_example(first, &second, first_only).size() == 1);
+}
+
+TEST_CASE("words that are given keep their numbers and their own offsets") {
+  const std::vector<std::string> words = {"Unbelievable", "", "fox", "it's"};
+  const TextOrWords source = std::span<const std::string>(words);
+  const Encoding example = bert()->encode_example(source, nullptr, {})[0];
+  for (size_t i = 1; i + 1 < example.size(); ++i) {
+    const std::string& word = words.at(example.words[i]);
+    CHECK(example.offsets[i].end <= word.size());
+    CHECK(example.offsets[i].begin < example.offsets[i].end);
+  }
+  CHECK(std::count(example.words.begin(), example.words.end(), 1) == 0);
+  CHECK(std::count(example.words.begin(), example.words.end(), 3) == 3);
+}
+
+TEST_CASE("what cannot be cut is refused with the numbers") {
+  const TokenizerPtr tokenizer = bert();
+  const TextOrWords text = std::string_view("one two three four five six seven");
+  const TextOrWords none = std::string_view("");
+  const auto refusal = [&](const TextOrWords& first, const TextOrWords* second, const ExampleOptions& options) {
+    return message_of<DataError>([&] { tokenizer->encode_example(first, second, options); });
+  };
+  using Catch::Contains;
+  CHECK_THAT(refusal(text, nullptr, {.truncation = Truncation::longest_first, .max_length = 1}),
+             Contains("1 tokens") && Contains("2 special"));
+  CHECK_THAT(refusal(text, nullptr, {.truncation = Truncation::only_second, .max_length = 4}), Contains("only_second"));
+  CHECK_THAT(refusal(text, &none, {.truncation = Truncation::only_second, .max_length = 6}), Contains("0 tokens"));
+  CHECK_THAT(refusal(text, &text, {.truncation = Truncation::longest_first, .max_length = 6, .windows = true}),
+             Contains("only_first or only_second"));
+  CHECK_THAT(
+      refusal(text, nullptr, {.truncation = Truncation::only_first, .max_length = 6, .windows = true, .stride = 4}),
+      Contains("4 tokens") && Contains("stride of 4"));
+}
+
+TEST_CASE("a stream of lines has seams between them where white space separates words") {
+  const TokenizerPtr tokenizer = bert();
+  const std::string text = "The fox\nand the [MASK] dog\n\nend";
+  const EncodedPart all = tokenizer->encode_part(text, {}, {.listed_until = text.size() + 1});
+  CHECK(all.ids == tokenizer->encode(text));
+  CHECK(all.listed.size() == 5);
+  const EncodedPart part = tokenizer->encode_part(text, {}, {.until = 3});
+  CHECK(part.end.offset == 8);
+  const TokenizerPtr llama = load_tokenizer(kGolden + "examples/llama");
+  CHECK(llama->encode_part(text, {}, {.until = 3}).end.offset == text.size());
+  CHECK(llama->encode_part(text, {.offset = 9}, {.until = 20}).ids.empty());
+}
+
+TEST_CASE("bytes: each byte is a token of an example") {
+  const TokenizerPtr tokenizer = load_tokenizer("bytes");
+  const std::vector<std::string> words = {"ab", "c"};
+  const TextOrWords source = std::span<const std::string>(words);
+  const Encoding example = tokenizer->encode_example(source, nullptr, {})[0];
+  CHECK(example.ids == std::vector<int32_t>{'a', 'b', 'c'});
+  CHECK(example.words == std::vector<int32_t>{0, 0, 1});
+  CHECK(example.offsets[1] == TextSpan{1, 2});
+}
+
+TEST_CASE("tokens become the text that the reference library makes of them") {
+  const auto round = [](const char* name, const std::string& text) {
+    const TokenizerPtr tokenizer = load_tokenizer(kGolden + "examples/" + name);
+    return tokenizer->decode(tokenizer->encode(text));
+  };
+  CHECK(round("bert", "The Fox's tail, isn't it?") == "the fox ' s tail, isn ' t it?");
+  CHECK(round("roberta", " The  fox \xe2\x82\xac") == " The  fox \u20ac");
+  CHECK(round("unigram", "The fox") == "The fox");
+  CHECK(round("llama", "The  fox \xf0\x9f\x98\x80") == "The  fox \U0001F600");
+}
+
+}  // namespace shardline::example_test
