@@ -54,7 +54,7 @@ RepeatedBatch repeated_batch(int64_t samples, int64_t length, const ModelSource&
       else
         rows.targets = head.labels == 1 ? zeros({samples}, at::kFloat) : zeros({samples, head.labels}, at::kFloat);
   }
-  rows.labels = {};
+  rows.labels = at::Tensor();
   return {rows, samples};
 }
 

@@ -1,6 +1,7 @@
 #include "engine/data/tokenizer/steps/truncation.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
