@@ -93,7 +93,7 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
                                                 std::vector<Microbatch>& microbatches) const {
   const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.coordinates.d);
   const Batch batch = data.batch(step, {mine.begin, mine.length});
-  check_vocabulary(batch, stage_.spec->vocab_size);
+  check_batch(batch, *stage_.spec);
   const Microbatch whole = on_device(batch.rows, stage_.activations.device());
   for (int i = 0; i < count; ++i) microbatches.push_back(part_of(whole, split_range(mine.length, count, i)));
   return {.samples = batch.global_samples, .tokens = batch.tokens, .weight = batch.weight, .epoch = batch.epoch};

@@ -216,6 +216,7 @@ ModelSpec encoder_spec(const std::string& family, const EncoderConfig& c, const 
                  .variant = cat(variant_of(c), ", ", task_name(choice.kind)),
                  .layers = {encoder_embedding(c, names, make)},
                  .vocab_size = c.vocab_size,
+                 .type_count = c.type_vocab_size,
                  .max_positions = c.n_positions};
   for (int64_t i = 0; i < c.n_layer; ++i) spec.layers.push_back(encoder_block(c, names, make, i));
   spec.layers.push_back(choice.kind == HeadChoice::Kind::masked_lm ? masked_head(c, names, make, choice)

@@ -74,6 +74,8 @@ ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, 
   const HfModel model = read_hf_model(hf_config, nlohmann::json::object(), head);
   if (!model.mistakes.empty()) throw ConfigError(mistakes_text(model.mistakes, where + ": ", ""));
   ModelSpec spec = model.make_spec(sequence_parallel, choices);
+  spec.predicts_next = head.kind == HeadChoice::Kind::causal_lm;
+  if (head.kind == HeadChoice::Kind::token_classification) spec.row_labels = model.head.labels;
   if (adjust) adjust(spec);
   add_costs_of_ops(spec);
   return spec;

@@ -16,22 +16,21 @@ int64_t counting_labels(const at::Tensor& labels) {
   return labels.slice(1, 1).ne(kNoLabel).sum().item<int64_t>();
 }
 
-// is_label: a label is that of the row after its own.
-void check_range(const Batch& batch, const at::Tensor& values, bool is_label, int64_t vocab_size) {
+// Throws unless the values of all rows, which `what` names ("id"), are below `count`; is_label: or kNoLabel. ahead: of
+// how many tokens after its own a row's value is.
+void check_range(const Batch& batch, const at::Tensor& values, const char* what, int64_t count, bool is_label,
+                 int64_t ahead, const std::string& rule) {
   const at::Tensor dense = values.contiguous();
   const auto* value = dense.const_data_ptr<int64_t>();
   size_t sample = 0;
   for (int64_t row = 0; row < dense.numel(); ++row) {
     while (row >= batch.rows.ends[sample]) ++sample;
-    if ((value[row] >= 0 && value[row] < vocab_size) || (is_label && value[row] == kNoLabel)) continue;
+    if ((value[row] >= 0 && value[row] < count) || (is_label && value[row] == kNoLabel)) continue;
     const std::string source =
         sample < batch.sample_index.size() ? cat(" (sample ", batch.sample_index[sample], " of the data)") : "";
     throw DataError(cat("the batch: sample ", batch.first_sample + sample, source, ", token ",
-                        batch.rows.positions.data_ptr<int64_t>()[row] + is_label,
-                        is_label ? " has the label " : " has the id ", value[row], ", but the model's vocabulary has ",
-                        vocab_size, " entries (0 to ", vocab_size - 1,
-                        is_label ? cat("; ", kNoLabel, " is ignored") : "",
-                        "); use the model's own tokenizer, or a larger model.config.vocab_size"));
+                        batch.rows.positions.const_data_ptr<int64_t>()[row] + ahead, " has the ", what, " ", value[row],
+                        rule));
   }
 }
 
@@ -53,9 +52,23 @@ Microbatch rows_of_slice(const at::Tensor& ids, const at::Tensor& labels, int64_
                            at::arange(first_sample, first_sample + ids.size(0), at::kLong));
 }
 
-void check_vocabulary(const Batch& batch, int64_t vocab_size) {
-  check_range(batch, batch.rows.ids, false, vocab_size);
-  check_range(batch, batch.rows.labels, true, vocab_size);
+void check_batch(const Batch& batch, const ModelSpec& spec) {
+  const Microbatch& rows = batch.rows;
+  const auto vocabulary = [&](bool is_label) {
+    return cat(", but the model's vocabulary has ", spec.vocab_size, " entries (0 to ", spec.vocab_size - 1,
+               is_label ? cat("; ", kNoLabel, " is ignored") : "",
+               "); use the model's own tokenizer, or a larger model.config.vocab_size");
+  };
+  check_range(batch, rows.ids, "id", spec.vocab_size, /*is_label=*/false, 0, vocabulary(false));
+  if (rows.types.defined() && spec.type_count > 0)
+    check_range(batch, rows.types, "token type", spec.type_count, /*is_label=*/false, 0,
+                cat(", but the model has ", spec.type_count, "; use the model's own tokenizer"));
+  if (!rows.labels.defined()) return;
+  if (spec.row_labels > 0)
+    check_range(batch, rows.labels, "label", spec.row_labels, /*is_label=*/true, 0,
+                cat(", but the model has ", spec.row_labels, " labels"));
+  else
+    check_range(batch, rows.labels, "label", spec.vocab_size, /*is_label=*/true, spec.predicts_next, vocabulary(true));
 }
 
 DatasetSource::DatasetSource(BlockDataset data, SampleOrderOptions order)

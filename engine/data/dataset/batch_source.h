@@ -38,9 +38,10 @@ struct Batch {
 // positions, which are the ids themselves if undefined.
 Microbatch rows_of_slice(const at::Tensor& ids, const at::Tensor& labels, int64_t first_sample);
 
-// Throws DataError unless every id is in the vocabulary and every label is in it or is -100, which does not count. The
-// model's operations rely on this: a rank whose part of the vocabulary lacks an id assumes that another rank has it.
-void check_vocabulary(const Batch& batch, int64_t vocab_size);
+// Throws DataError unless every id is in the model's vocabulary, every token type in its table, and every label of a
+// row a word or a class that the model has, or -100, which does not count. The model's operations rely on this: a rank
+// whose part of the vocabulary lacks an id assumes that another rank has it.
+void check_batch(const Batch& batch, const ModelSpec& spec);
 
 class BatchSource {
  public:
