@@ -70,6 +70,18 @@ TEST_CASE("microbatch: what is not given stays undefined, and no samples have no
   CHECK(empty.ends.empty());
 }
 
+TEST_CASE("microbatch: a part has the types of its rows and the targets of its segments") {
+  const Microbatch whole{.ids = at::arange(6, at::kLong),
+                         .types = at::arange(10, 16, at::kLong),
+                         .targets = at::arange(6, at::kLong).view({3, 2}),
+                         .ends = {1, 4, 6}};
+  const Microbatch part = part_of(whole, {1, 2});
+  CHECK(at::equal(part.types, at::arange(11, 16, at::kLong)));
+  CHECK(at::equal(part.targets, at::arange(2, 6, at::kLong).view({2, 2})));
+  CHECK(part.ends == std::vector<int64_t>{3, 5});
+  CHECK(part_of(whole, {0, 0}).targets.size(0) == 0);
+}
+
 TEST_CASE("microbatch: segments of several lengths have no length") {
   Microbatch batch;
   batch.ends = {2, 5};

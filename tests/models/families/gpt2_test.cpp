@@ -157,8 +157,9 @@ TEST_CASE("a small config does not describe millions of layers") {
 
 TEST_CASE("a family that is not known is an error that lists those that are") {
   for (const json& config : {json{{"model_type", "bloom"}}, json::object()})
-    CHECK_THROWS_WITH(model_spec(config, "config.json", false),
-                      Contains("known: gpt2, gpt_neo, gptj") && Contains("/model_type"));
+    CHECK_THROWS_WITH(
+        model_spec(config, "config.json", false),
+        Contains("known: bert, distilbert, gpt2, gpt_neo, gptj, roberta, xlm-roberta") && Contains("/model_type"));
   CHECK_THROWS_WITH(model_spec({{"model_type", 7}}, "config.json", false),
                     Contains("/model_type: must be a string; got 7"));
   CHECK_THROWS_WITH(model_spec(json::array(), "config.json", false), Contains("config.json: a model's config must be"));

@@ -125,7 +125,7 @@ def make_batches(config):
 
 def make_labels(task, problem, batches, vocabulary):
     """What each step's samples or rows predict; -100: nothing."""
-    draw = random.Random(7)
+    draw = random.Random(9)
     steps = []
     for batch in batches:
         lengths = [len(ids) for ids in batch["ids"]]
@@ -230,7 +230,11 @@ def make_family(family):
         runs.append({"task": task, "problem": problem, "smoothing": smoothing, "steps": labels})
         for name, dtype in (("float64", torch.float64), ("float32", torch.float32)):
             runs[-1][name] = train(family, config, task, problem, smoothing, batches, labels, dtype)
-        print(family, task, problem, smoothing, runs[-1]["float64"]["losses"][::9])
+        pairs = zip(runs[-1]["float32"]["losses"], runs[-1]["float64"]["losses"])
+        worst = max(abs(single - exact) / exact for single, exact in pairs)
+        # AdamW makes full steps of gradients that are nothing but rounding: other labels then serve better.
+        assert worst < 2e-6, (family, task, problem, worst)
+        print(family, task, problem, smoothing, runs[-1]["float64"]["losses"][::9], worst)
     (directory / "runs.json").write_text(json.dumps({"batches": batches, "runs": runs}) + "\n")
 
 

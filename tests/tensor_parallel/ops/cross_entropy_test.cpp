@@ -1,14 +1,17 @@
 #include "tensor_parallel/ops/cross_entropy.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "core/comm/local_communicator.h"
+#include "tensor_parallel/ops/picked_rows.h"
 #include "tests/tensor_parallel/ranks.h"
 
 #include "tests/catch.h"
@@ -115,6 +118,43 @@ TEST_CASE("labels of -100 count nowhere") {
     p.labels[3].narrow(0, 0, 5).fill_(-100);
     for (int ranks : {1, 3}) check(p, ranks, true);
   }
+}
+
+TEST_CASE("the head of picked rows is that of all rows, of which the others have no label") {
+  constexpr int64_t kTokens = 300;
+  const auto rows = at::tensor({0, 3, 4, 150, 151, 152, 299}, at::kLong);
+  Problem p = with_bias(problem(1, kTokens, 13));
+  const auto all = at::full({kTokens}, kNoLabel, at::kLong);
+  all.index_copy_(0, rows, at::randint(13, {rows.numel()}, at::kLong));
+  const Microbatch batch{.ids = all, .labels = all};
+  for (int ranks : {1, 2, 3})
+    for (bool sequence_parallel : {false, true})
+      for (bool split : {true, false}) {
+        CAPTURE(ranks, sequence_parallel, split);
+        p.words.split_dim = p.bias.split_dim = split ? 0 : -1;
+        const double worst = worst_over_ranks(ranks, [&](Communicator& comm) {
+          const TensorParallel tp{&comm, sequence_parallel};
+          std::vector<at::Tensor> found;
+          for (const bool picks : {false, true}) {
+            Parameter w = parameter_of(p.words, p.w, tp.rank(), ranks), b = parameter_of(p.bias, p.b, tp.rank(), ranks);
+            const auto x = slice_rows(tp, p.x).detach().requires_grad_(true);
+            MicrobatchContext context{.batch = &batch, .loss_scale = 0.5};
+            const at::Tensor chosen = picks ? rows : at::Tensor();
+            const auto loss = head_cross_entropy(tp, picked_rows(tp, x, kTokens, chosen), w, &b,
+                                                 p.words.split(tp.rank(), ranks).begin, context, chosen);
+            torch::autograd::backward({loss});
+            if (sequence_parallel && !split)
+              for (const auto* part : {&w, &b}) comm.all_reduce(part->grad)->wait();
+            const auto sums = at::tensor({context.loss.sum, context.loss.weight}, at::kDouble);
+            for (const at::Tensor& result : {loss.detach(), sums, x.grad(), w.grad, b.grad}) found.push_back(result);
+          }
+          std::vector<double> apart;
+          for (size_t i = 0; i < found.size() / 2; ++i)
+            apart.push_back(difference(found[i], found[i + found.size() / 2]));
+          return apart;
+        });
+        CHECK(worst <= 1e-12);
+      }
 }
 
 TEST_CASE("smoothed labels are those of at::cross_entropy") {

@@ -1,9 +1,11 @@
 #include "tensor_parallel/ops/embedding.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/tensor_parallel/ranks.h"
@@ -74,6 +76,44 @@ TEST_CASE("without a table of positions words are all there is") {
               return std::vector{difference(mine, slice_rows(tp, y.detach())),
                                  difference(w.grad, part_of(words, wte.grad(), tp.rank(), ranks))};
             }) <= 1e-14);
+}
+
+TEST_CASE("types are added, and positions may be counted from a later entry") {
+  constexpr int64_t kFirst = 2, kTypes = 3, kTokens = 7;
+  Microbatch batch{.ids = at::randint(kWords, {kTokens}, at::kLong), .ends = {4, kTokens}};
+  batch.positions = at::cat({at::arange(4, at::kLong), at::arange(3, at::kLong)});
+  const ParamSpec words{.name = "words", .shape = {kWords, kHidden}, .split_dim = 0};
+  const ParamSpec positions{.name = "positions", .shape = {kPositions, kHidden}};
+  const ParamSpec types{.name = "types", .shape = {kTypes, kHidden}};
+  const auto w = at::randn(words.shape, at::kDouble).requires_grad_(true);
+  const auto p = at::randn(positions.shape, at::kDouble).requires_grad_(true);
+  const auto t = at::randn(types.shape, at::kDouble).requires_grad_(true);
+  const auto dy = at::randn({kTokens, kHidden}, at::kDouble);
+  for (const bool has_types : {true, false}) {
+    if (has_types) batch.types = at::randint(kTypes, {kTokens}, at::kLong);
+    const auto of_rows = has_types ? batch.types : at::zeros({kTokens}, at::kLong);
+    for (const auto& table : {w, p, t}) table.mutable_grad() = at::Tensor();
+    const auto y = at::embedding(w, batch.ids) + at::embedding(p, batch.positions + kFirst) + at::embedding(t, of_rows);
+    torch::autograd::backward({y}, {dy});
+    for (int ranks : {1, 2, 4})
+      for (bool sequence_parallel : {false, true}) {
+        CAPTURE(has_types, ranks, sequence_parallel);
+        CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
+                const TensorParallel tp{&comm, sequence_parallel};
+                Parameter mine = parameter_of(words, w, tp.rank(), ranks), place = parameter_of(positions, p, 0, 1),
+                          type = parameter_of(types, t, 0, 1);
+                const auto sum = embedding(tp, batch, mine, words.split(tp.rank(), ranks).begin,
+                                           {{&place, AddedTable::By::position, kFirst}, {&type, AddedTable::By::type}});
+                torch::autograd::backward({sum}, {slice_rows(tp, dy)});
+                if (sequence_parallel)
+                  for (const auto* table : {&place, &type}) comm.all_reduce(table->grad)->wait();
+                return std::vector{difference(sum, slice_rows(tp, y.detach())),
+                                   difference(mine.grad, part_of(words, w.grad(), tp.rank(), ranks)),
+                                   difference(place.grad, p.grad()), difference(type.grad, t.grad())};
+              }) <= 1e-14);
+      }
+    batch.types = at::Tensor();
+  }
 }
 
 TEST_CASE("more ranks than words") {
