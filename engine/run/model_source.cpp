@@ -8,6 +8,8 @@
 #include "core/model/parameter_patterns.h"
 #include "engine/config/keys/tensor_rules.h"
 #include "models/families/families.h"
+#include "models/files/hf_layout.h"
+#include "models/files/tensor_files.h"
 
 namespace shardline {
 namespace {
@@ -18,8 +20,8 @@ constexpr const char* kBasePrefix = "transformer.";
 std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored))
-    throw ConfigError(
-        cat("/model/path: \"", path, "\" is not a directory; name one with config.json and *.safetensors"));
+    throw ConfigError(cat("/model/path: \"", path,
+                          "\" is not a directory; name one with config.json and *.safetensors or ", kTorchFile));
   if (!std::filesystem::exists(path + "/config.json", ignored))
     throw ConfigError(cat("/model/path: ", path, " has no config.json; name a model directory"));
   return std::make_shared<HfDirectory>(path, kBasePrefix);
@@ -68,11 +70,8 @@ void fill_with_progress(StageParameters& parameters, const LongWork::Show& show,
 }  // namespace
 
 bool holds_model(const std::string& directory) {
-  const std::filesystem::path path = directory;
   std::error_code ignored;
-  return std::filesystem::exists(path / "config.json", ignored) &&
-         (std::filesystem::exists(path / "model.safetensors", ignored) ||
-          std::filesystem::exists(path / "model.safetensors.index.json", ignored));
+  return std::filesystem::exists(file_in(directory, kConfigFile), ignored) && has_weights(directory);
 }
 
 std::string weights_text(const ModelOptions& options) {

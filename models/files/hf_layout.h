@@ -33,5 +33,7 @@ std::string file_in(const std::string& directory, const std::string& file);
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kSingleFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+inline constexpr const char* kTorchFile = "pytorch_model.bin";
+inline constexpr const char* kTorchIndexFile = "pytorch_model.bin.index.json";
 
 }  // namespace shardline
