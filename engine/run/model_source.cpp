@@ -70,8 +70,7 @@ void fill_with_progress(StageParameters& parameters, const LongWork::Show& show,
 }  // namespace
 
 bool holds_model(const std::string& directory) {
-  std::error_code ignored;
-  return std::filesystem::exists(file_in(directory, kConfigFile), ignored) && has_weights(directory);
+  return has_file(directory, kConfigFile) && has_weights(directory);
 }
 
 std::string weights_text(const ModelOptions& options) {

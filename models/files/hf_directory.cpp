@@ -23,11 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 class Hash {
  public:
   Hash() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_64bits_reset(state_.get()); }
@@ -115,7 +110,7 @@ std::vector<std::string> companion_files(const std::string& directory) {
   for (const char* name :
        {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
         "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja"})
-    if (is_there(file_in(directory, name))) found.push_back(file_in(directory, name));
+    if (has_file(directory, name)) found.push_back(file_in(directory, name));
   return found;
 }
 

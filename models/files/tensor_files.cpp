@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -24,11 +23,6 @@ struct Format {
 constexpr Format kSafetensors{".safetensors",
                               [](const std::string& path) -> TensorFile { return SafetensorsFile(path); }};
 constexpr Format kTorch{".bin", [](const std::string& path) -> TensorFile { return TorchFile(path); }};
-
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
 
 // {"weight_map": {tensor: file}} -> file -> its tensors. Files are names within the directory, never paths.
 std::map<std::string, std::set<std::string>> read_index(const std::string& path, const char* extension) {
@@ -61,10 +55,10 @@ void check_shard(const TensorFile& file, const std::set<std::string>& promised, 
 TensorFiles open_files(const std::string& directory, const std::string& single, const std::string& index_name,
                        const Format& format) {
   TensorFiles files;
-  const std::string index = file_in(directory, index_name);
-  if (is_there(file_in(directory, single))) {
+  if (has_file(directory, single)) {
     files.emplace(single, format.open(file_in(directory, single)));
-  } else if (is_there(index)) {
+  } else if (has_file(directory, index_name)) {
+    const std::string index = file_in(directory, index_name);
     for (const auto& [name, promised] : read_index(index, format.extension)) {
       const auto& file = files.emplace(name, format.open(file_in(directory, name))).first->second;
       check_shard(file, promised, index);
@@ -86,7 +80,7 @@ TensorFiles open_weights(const std::string& directory) {
 
 bool has_weights(const std::string& directory) {
   return std::ranges::any_of(std::array{kSingleFile, kIndexFile, kTorchFile, kTorchIndexFile},
-                             [&](const char* name) { return is_there(file_in(directory, name)); });
+                             [&](const char* name) { return has_file(directory, name); });
 }
 
 }  // namespace shardline

@@ -41,7 +41,8 @@ void TorchFile::fail(const std::string& what) const {
 void TorchFile::read_archive() {
   const ZipEntries entries = zip_entries(bytes_, path_);
   const auto is_pickle = [](const auto& entry) {
-    return entry.first.ends_with(kPickleEntry) && entry.first.find('/') == entry.first.size() - kPickleEntry.size() - 1;
+    const size_t slash = entry.first.find('/');
+    return slash != std::string::npos && entry.first.substr(slash + 1) == kPickleEntry;
   };
   const auto pickle = std::ranges::find_if(entries, is_pickle);
   if (pickle == entries.end() || std::ranges::count_if(entries, is_pickle) != 1)

@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-constexpr size_t kMostDimensions = 8;
+constexpr size_t kMostTorchDimensions = 8;
 
 // The first two are functions that make tensors and parameters, the others types of storages.
 constexpr std::array<PickleGlobal, 12> kKnown{{{"torch._utils", "_rebuild_tensor_v2"},
@@ -90,7 +90,7 @@ class TensorReader {
 
   std::vector<int64_t> counts(const PickleValue& value, const char* what) const {
     const auto& items = as<const PickleTuple*>(value, what)->items;
-    check_count(what, items.size(), 0, kMostDimensions);
+    check_count(what, items.size(), 0, kMostTorchDimensions);
     std::vector<int64_t> numbers;
     for (const auto& item : items) numbers.push_back(count(item, what));
     return numbers;

@@ -56,7 +56,7 @@ void check_damage(const std::string& name, int least_refused) {
   std::mt19937 random(11);
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
   int refused = 0;
-  for (int round = 0; round < 3'000; ++round) {
+  for (int round = 0; round < 2'000; ++round) {
     auto damaged = whole;
     for (size_t change = 0; change <= below(3); ++change) {
       const size_t at = below(damaged.size());
@@ -158,7 +158,7 @@ TEST_CASE("where the older format does not align a tensor, its view is of bytes"
 
 TEST_CASE("a file of torch.save that is cut anywhere is an error", "[torch_file]") {
   const ScratchDirectory scratch;
-  const std::string name = GENERATE("archive_2.bin", "archive_4.bin", "older_2.bin", "older_4.bin");
+  const std::string name = GENERATE("archive_2.bin", "older_4.bin");
   const auto whole = contents(golden("torch/" + name));
   REQUIRE(open_and_read(scratch / "whole", whole).empty());
   for (size_t length = 0; length < whole.size(); ++length) {
@@ -169,8 +169,8 @@ TEST_CASE("a file of torch.save that is cut anywhere is an error", "[torch_file]
 }
 
 TEST_CASE("random damage of a file of torch.save is an error or a value, never more", "[torch_file]") {
-  check_damage("archive_2.bin", 1'000);
-  check_damage("older_4.bin", 1'500);
+  check_damage("archive_2.bin", 700);
+  check_damage("older_4.bin", 1'000);
 }
 
 TEST_CASE("what is not a file of torch.save is refused", "[torch_file]") {
