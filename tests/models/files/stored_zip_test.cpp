@@ -1,8 +1,5 @@
 #include "models/files/stored_zip.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "core/error.h"
 #include "core/files/mapped_file.h"
 #include "tests/models/files/files.h"
@@ -50,28 +47,27 @@ TEST_CASE("a comment may follow an archive", "[stored_zip]") {
 }
 
 TEST_CASE("an archive beyond 4 GiB is read by its zip64 fields", "[stored_zip]") {
-  // The first entry is a hole in the file, which takes no room on the disk.
+  // The first entry is a hole in the file, which takes no room on the disk. As torch.save does, the fields hold only
+  // numbers that do not fit 32 bits.
   constexpr uint64_t hole = (uint64_t{1} << 32) + 100;
-  const ScratchDirectory scratch;
-  std::string local = zip({{"hole", ""}}).substr(0, 34), rest = zip({{"last", "data"}}, true);
-  const uint64_t last = local.size() + hole, begin = last + 38;
-  const std::string mark = "PK\1\2";
-  const size_t central = rest.find(mark);
-  const auto fields = [](uint64_t size, uint64_t offset) {
-    return number_bytes(size, 8) + number_bytes(size, 8) + number_bytes(offset, 8);
+  const auto header = [](const std::string& name, uint64_t size, uint64_t offset, const std::string& numbers) {
+    return "PK\1\2" + number_bytes(0, 16) + number_bytes(size, 4) + number_bytes(size, 4) +
+           number_bytes(name.size(), 2) + number_bytes(numbers.size() + 4, 2) + number_bytes(0, 10) +
+           number_bytes(offset, 4) + name + number_bytes(1, 2) + number_bytes(numbers.size(), 2) + numbers;
   };
-  std::string of_hole = rest.substr(central, 46 + 4 + 28);
-  of_hole.replace(46, 4, "hole");
-  of_hole.replace(54, 24, fields(hole, 0));
-  rest.replace(central + 54, 24, fields(4, last));
-  rest.insert(central, of_hole);
-  const size_t end = rest.find(kZip64End);
-  rest.replace(end + 24, 32,
-               number_bytes(2, 8) + number_bytes(2, 8) + number_bytes(2 * of_hole.size(), 8) + number_bytes(begin, 8));
-  rest.replace(rest.find(kZip64Locator) + 8, 8, number_bytes(last + end, 8));
-  put(scratch / "large", local);
+  const std::string first = zip({{"hole", ""}}).substr(0, 34), second = zip({{"last", "data"}}).substr(0, 38);
+  const uint64_t last = first.size() + hole, begin = last + second.size(), most = 0xffffffff;
+  const std::string directory = header("hole", most, 0, number_bytes(hole, 8) + number_bytes(hole, 8)) +
+                                header("last", 4, most, number_bytes(last, 8));
+  const ScratchDirectory scratch;
+  put(scratch / "large", first);
   std::filesystem::resize_file(scratch / "large", last);
-  std::ofstream(scratch / "large", std::ios::binary | std::ios::app) << rest;
+  std::ofstream(scratch / "large", std::ios::binary | std::ios::app)
+      << second << directory << kZip64End << number_bytes(44, 8) << number_bytes(0, 12) << number_bytes(2, 8)
+      << number_bytes(2, 8) << number_bytes(directory.size(), 8) << number_bytes(begin, 8) << kZip64Locator
+      << number_bytes(0, 4) << number_bytes(begin + directory.size(), 8) << number_bytes(1, 4) << kEnd
+      << number_bytes(0, 4) << number_bytes(2, 2) << number_bytes(2, 2) << number_bytes(directory.size(), 4)
+      << number_bytes(most, 4) << number_bytes(0, 2);
 
   const MappedFile file(scratch / "large");
   const auto entries = zip_entries(file.bytes(), "large");

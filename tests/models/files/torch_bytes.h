@@ -7,9 +7,10 @@
 
 namespace shardline::torch_bytes {
 
+// The lowest bytes of a number.
 inline std::string number_bytes(uint64_t value, int bytes) {
-  std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xff);
+  std::string text(bytes, '\0');
+  for (int i = 0; i < bytes && i < 8; ++i) text[i] = static_cast<char>(value >> (8 * i) & 0xff);
   return text;
 }
 
