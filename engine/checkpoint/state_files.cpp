@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "engine/checkpoint/contents.h"
-#include "models/files/safetensors_files.h"
+#include "models/files/safetensors.h"
 
 namespace shardline {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/checkpoint/manifest.h"
-#include "models/files/safetensors.h"
+#include "models/files/tensor_files.h"
 
 namespace shardline {
 
@@ -24,8 +24,8 @@ class StateFiles {
 
  private:
   std::string checkpoint_;
-  std::map<std::string, SafetensorsFile> files_;
-  std::map<std::string, const SafetensorsFile*> file_of_;
+  TensorFiles files_;
+  std::map<std::string, const TensorFile*> file_of_;
 };
 
 }  // namespace shardline

@@ -12,7 +12,7 @@
 #include "engine/commands/job.h"
 #include "engine/observe/format.h"
 #include "models/files/hf_layout.h"
-#include "models/files/safetensors_files.h"
+#include "models/files/tensor_files.h"
 
 namespace shardline {
 namespace {

@@ -9,6 +9,8 @@
 #include "engine/config/keys/tensor_rules.h"
 #include "engine/config/rules/model_rules.h"
 #include "models/families/families.h"
+#include "models/files/hf_layout.h"
+#include "models/files/tensor_files.h"
 
 namespace shardline {
 namespace {
@@ -16,8 +18,8 @@ namespace {
 std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored))
-    throw ConfigError(
-        cat("/model/path: \"", path, "\" is not a directory; name one with config.json and *.safetensors"));
+    throw ConfigError(cat("/model/path: \"", path,
+                          "\" is not a directory; name one with config.json and *.safetensors or ", kTorchFile));
   if (!std::filesystem::exists(path + "/config.json", ignored))
     throw ConfigError(cat("/model/path: ", path, " has no config.json; name a model directory"));
   return std::make_shared<HfDirectory>(path);
@@ -66,11 +68,7 @@ void fill_with_progress(StageParameters& parameters, const LongWork::Show& show,
 }  // namespace
 
 bool holds_model(const std::string& directory) {
-  const std::filesystem::path path = directory;
-  std::error_code ignored;
-  return std::filesystem::exists(path / "config.json", ignored) &&
-         (std::filesystem::exists(path / "model.safetensors", ignored) ||
-          std::filesystem::exists(path / "model.safetensors.index.json", ignored));
+  return has_file(directory, kConfigFile) && has_weights(directory);
 }
 
 std::string weights_text(const ModelOptions& options) {

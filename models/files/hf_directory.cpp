@@ -15,24 +15,13 @@
 #include "core/hex.h"
 #include "core/memory/transposing_copy.h"
 #include "models/files/hf_layout.h"
-#include "models/files/safetensors_files.h"
+#include "models/files/safetensors.h"
 
 namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-std::string how_to_convert(const std::string& path) {
-  return cat(path, ": holds pytorch_model.bin only, which is not read because unpickling runs the file's own code; ",
-             "convert a model that you trust: python -c \"from transformers import AutoModelForCausalLM as M; ",
-             "M.from_pretrained('", path, "').save_pretrained('", path, "', safe_serialization=True)\"");
-}
 
 class Hash {
  public:
@@ -93,18 +82,25 @@ std::string listed(const char* what, const Names& names, const char* where, cons
   return listing.text();
 }
 
-// In the file's order, at most a piece at a time.
-void copy_in_pieces(const at::Tensor& from, const at::Tensor& to, const HfDirectory::Copied& copied) {
+// In the file's order, at most a piece at a time. from: (a part of) the view of a tensor of this type in a file.
+void copy_in_pieces(const at::Tensor& from, at::ScalarType dtype, const at::Tensor& to,
+                    const HfDirectory::Copied& copied) {
   if (to.nbytes() <= HfDirectory::kPieceBytes) {
-    copy_transposing(to, from);
+    copy_transposing(to, elements_of(from, dtype));
     if (copied && to.numel() > 0) copied(to.nbytes());
     return;
   }
   int64_t dim = 0;
   while (to.size(dim) == 1) ++dim;
   const int64_t half = to.size(dim) / 2, rest = to.size(dim) - half;
-  copy_in_pieces(from.narrow(dim, 0, half), to.narrow(dim, 0, half), copied);
-  copy_in_pieces(from.narrow(dim, half, rest), to.narrow(dim, half, rest), copied);
+  copy_in_pieces(from.narrow(dim, 0, half), dtype, to.narrow(dim, 0, half), copied);
+  copy_in_pieces(from.narrow(dim, half, rest), dtype, to.narrow(dim, half, rest), copied);
+}
+
+// The view of a tensor of this type, in other sizes.
+at::Tensor in_sizes(const at::Tensor& view, at::ScalarType dtype, std::vector<int64_t> sizes) {
+  if (view.scalar_type() != dtype) sizes.push_back(c10::elementSize(dtype));
+  return view.reshape(sizes);
 }
 
 }  // namespace
@@ -114,25 +110,24 @@ std::vector<std::string> companion_files(const std::string& directory) {
   for (const char* name :
        {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
         "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja"})
-    if (is_there(file_in(directory, name))) found.push_back(file_in(directory, name));
+    if (has_file(directory, name)) found.push_back(file_in(directory, name));
   return found;
 }
 
 HfDirectory::HfDirectory(const std::string& path) : path_(path) {
   std::error_code ignored;
   if (!fs::is_directory(path_, ignored))
-    throw DataError(cat(path_, ": is not a directory; a model is a directory with config.json and *.safetensors"));
+    throw DataError(
+        cat(path_, ": is not a directory; a model is a directory with config.json and *.safetensors or ", kTorchFile));
   config_ = read_data_json(file_in(path_, kConfigFile));
-  files_ = open_safetensors(path_, "model");
+  files_ = open_weights(path_);
   index_tensors();
 }
 
 void HfDirectory::require_weights() const {
   if (!files_.empty()) return;
-  if (is_there(file_in(path_, "pytorch_model.bin")) || is_there(file_in(path_, "pytorch_model.bin.index.json")))
-    throw DataError(how_to_convert(path_));
-  throw DataError(cat(path_, ": holds neither ", kSingleFile, " nor ", kIndexFile,
-                      "; give a model directory, or \"init\": \"random\" to start without weights"));
+  throw DataError(cat(path_, ": holds neither ", kSingleFile, " nor ", kIndexFile, ", neither ", kTorchFile, " nor ",
+                      kTorchIndexFile, "; give a model directory, or \"init\": \"random\" to start without weights"));
 }
 
 void HfDirectory::index_tensors() {
@@ -237,8 +232,9 @@ void HfDirectory::read(const ParamSpec& param, const std::string& full_name, int
     if (const auto wrong = mistake(param, source, *place); !wrong.empty())
       throw DataError(cat("parameter ", full_name, ": ", wrong, "; use the config.json that belongs to these files"));
     auto part = shared_part(param, source, t, t_degree, destination);
-    const auto in_file = place->file->tensor(place->name).view(file_view(param, source));
-    copy_in_pieces(in_file.narrow(part.dim, part.range.begin, part.range.length), part.local, copied);
+    const auto dtype = place->file->tensors().at(place->name).dtype;
+    const auto in_file = in_sizes(place->file->view(place->name), dtype, file_view(param, source));
+    copy_in_pieces(in_file.narrow(part.dim, part.range.begin, part.range.length), dtype, part.local, copied);
     place->file->release(place->name);
   }
 }

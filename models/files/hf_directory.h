@@ -1,5 +1,6 @@
 // Reads a Hugging Face model directory: config.json and model.safetensors, or model.safetensors.index.json and its
-// shards. A rank copies only its own slices; only their pages are loaded.
+// shards, or without these pytorch_model.bin, also in shards. A rank copies only its own slices; only their pages are
+// loaded.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "core/model/model_spec.h"
-#include "models/files/safetensors.h"
+#include "models/files/tensor_files.h"
 
 namespace shardline {
 
@@ -56,7 +57,7 @@ class HfDirectory {
 
  private:
   struct Place {
-    const SafetensorsFile* file;
+    const TensorFile* file;
     std::string name;  // as spelled in the file
   };
 
@@ -67,8 +68,8 @@ class HfDirectory {
 
   std::string path_;
   nlohmann::json config_;
-  std::map<std::string, SafetensorsFile> files_;  // by file name
-  std::map<std::string, Place> tensors_;          // by name
+  TensorFiles files_;
+  std::map<std::string, Place> tensors_;  // by name
 };
 
 }  // namespace shardline

@@ -72,4 +72,9 @@ std::string file_in(const std::string& directory, const std::string& file) {
   return (std::filesystem::path(directory) / file).string();
 }
 
+bool has_file(const std::string& directory, const std::string& file) {
+  std::error_code ignored;
+  return std::filesystem::exists(file_in(directory, file), ignored);
+}
+
 }  // namespace shardline

@@ -28,10 +28,13 @@ struct SharedPart {
 // `local` is the part [param.local_shape(t, t_degree)] of rank t; the result is a view of it.
 SharedPart shared_part(const ParamSpec& param, const ParamSource& source, int t, int t_degree, const at::Tensor& local);
 
-// File names of a model directory, and the path of one in it.
+// File names of a model directory, the path of one in it, and whether there is one.
 std::string file_in(const std::string& directory, const std::string& file);
+bool has_file(const std::string& directory, const std::string& file);
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kSingleFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+inline constexpr const char* kTorchFile = "pytorch_model.bin";
+inline constexpr const char* kTorchIndexFile = "pytorch_model.bin.index.json";
 
 }  // namespace shardline

@@ -1,20 +1,14 @@
 #include "models/files/safetensors.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/alignment.h"
 #include "core/error.h"
 #include "core/files/json_data.h"
-#include "core/files/mapped_file.h"
+#include "models/files/little_endian.h"
 
 namespace shardline {
 namespace {
@@ -22,9 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr size_t kLongestName = 1024;  // bytes; keeps hostile names away from the pattern matcher
 constexpr size_t kMostDimensions = 64;
-constexpr const char* kAdvice = "; the file is damaged or incomplete: download or write it again";
 
 constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes{{{"F64", at::kDouble},
                                                                           {"F32", at::kFloat},
@@ -37,10 +29,10 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes{{{"F64"
                                                                           {"U8", at::kByte},
                                                                           {"BOOL", at::kBool}}};
 
-uint64_t little_endian(std::string_view bytes) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) value |= uint64_t{uint8_t(bytes[i])} << (8 * i);
-  return value;
+std::vector<int64_t> row_major_strides(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<int64_t>(shape[d], 1);
+  return strides;
 }
 
 // Reads one entry of the header, "name": {"dtype": ..., "shape": [...], "data_offsets": [begin, end]}.
@@ -49,13 +41,14 @@ class EntryReader {
   EntryReader(const std::string& file, const std::string& name, const json& value, uint64_t data_bytes)
       : file_(file), name_(name), value_(value), data_bytes_(data_bytes) {}
 
-  SafetensorsFile::Entry read() const {
-    if (name_.size() > kLongestName) fail(cat("a name has at most ", kLongestName, " bytes; got ", name_.size()));
+  TensorFile::Entry read() const {
+    if (name_.size() > kLongestTensorName)
+      fail(cat("a name has at most ", kLongestTensorName, " bytes; got ", name_.size()));
     if (!value_.is_object()) fail("must be an object with dtype, shape and data_offsets");
     for (const auto& [key, unused] : value_.items())
       if (key != "dtype" && key != "shape" && key != "data_offsets") fail(cat("unknown key \"", key, "\""));
 
-    SafetensorsFile::Entry entry{dtype(), {}, 0, 0};
+    TensorFile::Entry entry{dtype(), {}, {}, 0, 0};
     for (const auto& size : list("shape")) entry.shape.push_back(count("shape", size));
     if (entry.shape.size() > kMostDimensions)
       fail(cat("at most ", kMostDimensions, " dimensions can be read; got ", entry.shape.size()));
@@ -64,12 +57,13 @@ class EntryReader {
     entry.begin = count("data_offsets", offsets[0]);
     entry.end = count("data_offsets", offsets[1]);
     check_extent(entry);
+    entry.strides = row_major_strides(entry.shape);
     return entry;
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(cat(file_, ": tensor ", name_.substr(0, kLongestName), ": ", what, kAdvice));
+    throw DataError(cat(file_, ": tensor ", name_.substr(0, kLongestTensorName), ": ", what, kDamagedFile));
   }
 
   const json& member(const char* key) const {
@@ -104,21 +98,15 @@ class EntryReader {
                         "; convert the model to one of these"));
   }
 
-  void check_extent(const SafetensorsFile::Entry& entry) const {
-    uint64_t bytes = c10::elementSize(entry.dtype);
-    bool overflow = false, empty = false;
-    for (const auto size : entry.shape) {
-      empty |= size == 0;
-      overflow |= __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes);
-    }
-    if (overflow || std::cmp_greater(bytes, std::numeric_limits<int64_t>::max()))
-      fail(cat("the sizes of ", at::IntArrayRef(entry.shape), " overflow 64 bits"));
+  void check_extent(const TensorFile::Entry& entry) const {
+    const auto bytes = bytes_of_shape(entry.shape, entry.dtype);
+    if (!bytes) fail(cat("the sizes of ", at::IntArrayRef(entry.shape), " overflow 64 bits"));
     if (entry.begin > entry.end || entry.end > data_bytes_)
       fail(cat("data_offsets [", entry.begin, ", ", entry.end, "] must lie in the data, which has ", data_bytes_,
                " bytes"));
-    if (entry.end - entry.begin != (empty ? 0 : bytes))
+    if (entry.end - entry.begin != *bytes)
       fail(cat("data_offsets [", entry.begin, ", ", entry.end, "] span ", entry.end - entry.begin, " bytes, but shape ",
-               at::IntArrayRef(entry.shape), " of ", safetensors_dtype(entry.dtype), " has ", empty ? 0 : bytes));
+               at::IntArrayRef(entry.shape), " of ", safetensors_dtype(entry.dtype), " has ", *bytes));
   }
 
   const std::string& file_;
@@ -128,30 +116,29 @@ class EntryReader {
 };
 
 void check_metadata(const std::string& file, const json& metadata) {
-  if (!metadata.is_object()) throw DataError(cat(file, ": __metadata__ must be an object", kAdvice));
+  if (!metadata.is_object()) throw DataError(cat(file, ": __metadata__ must be an object", kDamagedFile));
   for (const auto& [key, value] : metadata.items())
     if (!value.is_string())
-      throw DataError(cat(file, ": __metadata__ may hold texts only; \"", key, "\" is ", value.type_name(), kAdvice));
+      throw DataError(
+          cat(file, ": __metadata__ may hold texts only; \"", key, "\" is ", value.type_name(), kDamagedFile));
 }
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
-  map_ = std::make_shared<const MappedFile>(path);
-  bytes_ = map_->bytes();
+SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path) {
   read_header();
   check_data_is_indexed();
 }
 
 void SafetensorsFile::read_header() {
   if (bytes_.size() < kLengthBytes)
-    throw DataError(cat(path_, ": a safetensors file has at least 8 bytes; got ", bytes_.size(), kAdvice));
-  const uint64_t length = little_endian(bytes_), room = bytes_.size() - kLengthBytes;
+    throw DataError(cat(path_, ": a safetensors file has at least 8 bytes; got ", bytes_.size(), kDamagedFile));
+  const uint64_t length = little_endian(bytes_.substr(0, kLengthBytes)), room = bytes_.size() - kLengthBytes;
   if (length > kLongestSafetensorsHeader)
     throw DataError(cat(path_, ": the header may have ", kLongestSafetensorsHeader, " bytes; the file says ", length,
                         "; this is not a safetensors file, or it is damaged"));
   if (length > room)
-    throw DataError(cat(path_, ": the header has ", length, " bytes, but only ", room, " follow", kAdvice));
+    throw DataError(cat(path_, ": the header has ", length, " bytes, but only ", room, " follow", kDamagedFile));
   header_ = bytes_.substr(kLengthBytes, length);
   data_ = bytes_.substr(kLengthBytes + length);
   // The JSON reader takes a zero byte for the end of its text.
@@ -182,39 +169,11 @@ void SafetensorsFile::check_data_is_indexed() const {
       throw DataError(cat(path_, ": tensor ", *name, ": data_offsets [", entry->begin, ", ", entry->end, "] ",
                           entry->begin < end ? "overlap the tensor before, which ends at "
                                              : "leave a hole after the tensor before, which ends at ",
-                          end, kAdvice));
+                          end, kDamagedFile));
     end = entry->end;
   }
   if (end != data_.size())
-    throw DataError(cat(path_, ": the data has ", data_.size(), " bytes, but its tensors end at ", end, kAdvice));
-}
-
-const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  SL_ASSERT(found != tensors_.end(), path_, " has no tensor ", name);
-  return found->second;
-}
-
-std::string_view SafetensorsFile::bytes_of(const std::string& name) const {
-  const auto& found = entry(name);
-  return data_.substr(found.begin, found.end - found.begin);
-}
-
-at::Tensor SafetensorsFile::tensor(const std::string& name) const {
-  const auto& found = entry(name);
-  const auto bytes = bytes_of(name);
-  if (bytes.empty()) return at::empty(found.shape, found.dtype);
-  if (!is_aligned(bytes.data(), c10::elementSize(found.dtype))) {
-    auto copy = at::empty(found.shape, found.dtype);
-    std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
-    return copy;
-  }
-  return at::from_blob(
-      const_cast<char*>(bytes.data()), found.shape, [map = map_](void*) {}, found.dtype);
-}
-
-void SafetensorsFile::release(const std::string& name) const {
-  map_->release(bytes_of(name));
+    throw DataError(cat(path_, ": the data has ", data_.size(), " bytes, but its tensors end at ", end, kDamagedFile));
 }
 
 std::string safetensors_dtype(at::ScalarType dtype) {

@@ -39,8 +39,9 @@ PARSERS = {
     "flight": ["core/flight/flight_file.cpp", "engine/observe/doctor/*.cpp"],
     "run_records": ["engine/train/measured_run.cpp"],
     "partition_file": ["engine/plan/partition_file.cpp"],
-    "safetensors": ["models/files/safetensors.cpp"],
-    "model_directory": ["models/files/hf_directory.cpp", "models/files/safetensors_files.cpp"],
+    "safetensors": ["models/files/safetensors.cpp", "models/files/tensor_file.cpp"],
+    "torch_file": ["models/files/torch_*.cpp", "models/files/pickle_reader.cpp", "models/files/stored_zip.cpp"],
+    "model_directory": ["models/files/hf_directory.cpp", "models/files/tensor_files.cpp"],
     "optimizer_state": ["engine/checkpoint/state_files.cpp"],
     "manifest": ["engine/checkpoint/manifest.cpp", "engine/checkpoint/piece_files.cpp"],
     "config": ["engine/config/config.cpp", "engine/config/keys/forms.cpp", "engine/config/keys/spellings.cpp",
@@ -49,8 +50,8 @@ PARSERS = {
                "engine/config/rules/learning_rate_rules.cpp", "engine/config/rules/shell_words.cpp",
                "engine/config/rules/sizes.cpp", "models/files/hf_config_reader.cpp"],
 }
-WITH_TORCH = {"safetensors": "fuzz_tensors", "model_directory": "fuzz_tensors", "optimizer_state": "fuzz_tensors",
-              "manifest": "fuzz_tensors", "config": "fuzz_config"}
+WITH_TORCH = {"safetensors": "fuzz_tensors", "torch_file": "fuzz_tensors", "model_directory": "fuzz_tensors",
+              "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "config": "fuzz_config"}
 WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]
 LEAST_COVERED = 90  # percent of a file's lines
 SHORT_RUNS = 2000  # of each target

@@ -73,6 +73,79 @@ def safetensors_files():
     yield "refused/zero_byte", struct.pack("<Q", 3) + b"{}\0"
 
 
+def zip_of(entries, lengthened=0):
+    """A zip archive of stored entries (name, bytes); the last one claims to be longer."""
+    archive, directory = b"", b""
+    for number, (name, content) in enumerate(entries):
+        size = len(content) + (lengthened if number == len(entries) - 1 else 0)
+        common = struct.pack("<2H8x2IH", 0, 0, size, size, len(name))
+        directory += b"PK\1\2" + bytes(2) + struct.pack("<H", 45) + common + bytes(12) + struct.pack("<I", len(archive)) + name
+        archive += b"PK\3\4" + struct.pack("<H", 45) + common + bytes(2) + name + content
+    end = struct.pack("<2H2IH", len(entries), len(entries), len(directory), len(archive), 0)
+    return archive + directory + b"PK\5\6" + bytes(4) + end
+
+
+def pickled(*tensors, parameter=False, location=b"cpu"):
+    """The pickle of a dict of tensors (name, type, key, elements, offset, sizes, strides)."""
+    def text(value):
+        return b"X" + struct.pack("<I", len(value)) + value
+
+    def numbers(values):
+        return b"(" + b"".join(b"\x8a\x08" + struct.pack("<q", value) for value in values) + b"t"
+
+    opcodes = b"\x80\2}("
+    for name, kind, key, elements, offset, sizes, strides in tensors:
+        storage = b"(" + text(b"storage") + b"ctorch\n" + kind + b"\n" + text(key) + text(location)
+        storage += b"K" + bytes([elements]) + b"tQ"
+        tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K" + bytes([offset]) + numbers(sizes)
+        tensor += numbers(strides) + b"\x89ccollections\nOrderedDict\n)RtR"
+        if parameter:
+            tensor = b"ctorch._utils\n_rebuild_parameter\n(" + tensor + b"\x88}tR"
+        opcodes += text(name) + tensor
+    return opcodes + b"u."
+
+
+def older(pickle, *storages):
+    """A file of torch.save before PyTorch 1.6, with storages (key, elements, bytes)."""
+    magic = b"\x80\2\x8a\x0a" + bytes.fromhex("6cfc9c46f9206aa85019") + b".\x80\2M\xe9\3.\x80\2}."
+    keys = b"\x80\2](" + b"".join(b"\x8c" + bytes([len(key)]) + key for key, _, _ in storages) + b"e."
+    return magic + pickle + keys + b"".join(struct.pack("<Q", elements) + content for _, elements, content in storages)
+
+
+def torch_files():
+    two = (b"w", b"FloatStorage", b"0", 2, 0, [2], [1])
+    eight = struct.pack("<2f", 1, 2)
+    yield "accepted/archive", zip_of([(b"m/data.pkl", pickled(two)), (b"m/byteorder", b"little"), (b"m/data/0", eight)])
+    yield "refused/archive_without_storage", zip_of([(b"m/data.pkl", pickled(two))])
+    yield "refused/archive_with_overlap", zip_of([(b"m/data/0", eight), (b"m/data.pkl", pickled(two))]).replace(
+        struct.pack("<2I", 8, 8), struct.pack("<2I", 60, 60))
+    hidden = zip_of([(b"m/data/0", eight)]).split(b"PK\1\2")[0]  # an entry inside of the pickle
+    nested = bytearray(zip_of([(b"m/data.pkl", pickled(two, location=hidden)), (b"m/data/0", eight)]))
+    nested[(at := nested.rindex(b"PK\1\2") + 42):at + 4] = struct.pack("<I", nested.index(hidden))
+    yield "refused/archive_nested", bytes(nested)
+    yield "refused/archive_past_the_end", zip_of([(b"m/data.pkl", pickled(two)), (b"m/data/0", eight)], lengthened=999)
+    yield "refused/archive_climbs", zip_of([(b"m/data.pkl", b"}."), (b"../x", b"")])
+    yield "refused/archive_short_storage", zip_of([(b"m/data.pkl", pickled(two)), (b"m/data/0", eight[1:])])
+    yield "refused/archive_big_endian", zip_of([(b"m/data.pkl", pickled(two)), (b"m/byteorder", b"big"), (b"m/data/0", eight)])
+    yield "accepted/older", older(pickled(two), (b"0", 2, eight))
+    yield "accepted/older_unaligned", older(pickled((b"wo", *two[1:])), (b"0", 2, eight))
+    yield "refused/older_huge", older(pickled(two), (b"0", 1 << 62, eight))
+    yield "refused/older_short", older(pickled(two), (b"0", 2, eight[1:]))
+    yield "accepted/shared", pickled((b"a", b"HalfStorage", b"0", 32, 1, [2, 3], [3, 1]),
+                                     (b"b", b"HalfStorage", b"0", 32, 0, [5, 2], [0, 4]))
+    yield "accepted/parameter", pickled((b"a", b"DoubleStorage", b"1", 8, 7, [], []), parameter=True)
+    yield "accepted/stride_of_one", pickled((b"a", b"ShortStorage", b"1", 8, 1, [1, 2], [2**62, 5]))
+    yield "accepted/empty", pickled((b"a", b"LongStorage", b"1", 0, 99, [0, 7], [1, 1]))
+    yield "accepted/attributes", b"\x80\4\x95" + bytes(8) + (
+        b"\x8c\x0bcollections\x8c\x0bOrderedDict\x93)R\x94}\x8c\x09_metadata\x94}\x8c\0}\x8c\7versionK\1sssb.")
+    yield "refused/past_the_storage", pickled((b"a", b"FloatStorage", b"0", 16, 1, [4, 4], [4, 1]))
+    yield "refused/sizes_overflow", pickled((b"a", b"FloatStorage", b"0", 16, 0, [2**40] * 3, [0, 0, 0]))
+    yield "refused/runs", b"cos\nsystem\n(X\2\0\0\0idtR."
+    yield "refused/builds", b"\x80\2}}b."
+    yield "refused/number", b"\x80\2}X\1\0\0\0w\x8a\x09" + bytes(9) + b"s."
+    yield "refused/circle", b"\x80\2]q\1h\1a."
+
+
 def manifests():
     weights = safetensors({"wte": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}, bytes(16))
     none = "0" * 16
@@ -105,13 +178,15 @@ def run_records():
     yield "accepted/no_step", files(("events", struct.pack("<QI", 0, 0) + bytes(4) + event(1)))
 
 
-BINARY = {"run_records": run_records, "tokens": tokens, "safetensors": safetensors_files, "manifest": manifests}
+BINARY = {"run_records": run_records, "tokens": tokens, "safetensors": safetensors_files, "torch_file": torch_files,
+          "manifest": manifests}
 
 # Files of the project, which are accepted.
 SHARED = {
     "config": ["configs/*.json"],
     "cluster": ["configs/clusters/*.json"],
     "safetensors": ["tests/models/golden/*.safetensors", "tests/models/golden/sharded/*.safetensors"],
+    "torch_file": ["tests/models/golden/torch/*_[24].bin", "tests/models/golden/torch/sharded/*.bin"],
     "tokenizer": ["tests/engine/data/golden/llama3/tokenizer.json"],
 }
 

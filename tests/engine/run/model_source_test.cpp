@@ -221,6 +221,19 @@ TEST_CASE("keys that name layers, and degrees, are reported together where the m
                                                Contains("/smp_options/sharded_data_parallel_degree: 2 must divide"));
 }
 
+TEST_CASE("a directory with a config and weights in any format holds a model", "[spec]") {
+  const RunFolder folder("holds-model");
+  for (const char* weights :
+       {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    const std::string name = cat(weights, "-directory");
+    std::filesystem::create_directory(folder / name);
+    folder.write(name + "/" + weights, "");
+    CHECK_FALSE(holds_model(folder / name));
+    folder.write(name + "/config.json", "{}");
+    CHECK(holds_model(folder / name));
+  }
+}
+
 TEST_CASE("a directory is evaluated with samples that its positions allow", "[spec]") {
   const RunFolder folder("directory");
   json keys = kSmall;

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/train/trainer.h"
+#include "models/files/safetensors.h"
 
 #include "tests/catch.h"
 

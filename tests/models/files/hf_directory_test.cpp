@@ -10,7 +10,9 @@
 
 #include "core/comm/clock.h"
 #include "models/families/spec_maker.h"
+#include "models/files/tensor_files.h"
 #include "tests/models/files/files.h"
+#include "tests/models/files/torch_bytes.h"
 #include "tests/models/golden.h"
 
 #include "tests/catch.h"
@@ -123,7 +125,7 @@ TEST_CASE("a large tensor is read in pieces, each of which is progress", "[hf_di
 }
 
 TEST_CASE("every rank reads its slice, whatever the number of ranks", "[hf_directory]") {
-  const HfDirectory directory(golden("sharded"));
+  const HfDirectory directory(golden(GENERATE("sharded", "torch/sharded")));
   const auto spec = toy();
   directory.check_names(spec);
   CHECK(directory.config()["unknown"][1]["kept"].is_null());
@@ -311,9 +313,89 @@ TEST_CASE("an error about a directory without a model says what to do", "[hf_dir
   // A config alone is enough to begin with random numbers.
   CHECK(HfDirectory(scratch.path()).config().empty());
   const auto check = [&] { return message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(toy()); }); };
-  CHECK_THAT(check(), Contains("neither model.safetensors nor model.safetensors.index.json"));
+  CHECK_THAT(check(), Contains("neither model.safetensors nor model.safetensors.index.json, neither pytorch_model.bin "
+                               "nor pytorch_model.bin.index.json"));
+  CHECK_FALSE(has_weights(scratch.path()));
   put(scratch / "pytorch_model.bin", "");
-  CHECK_THAT(check(), Contains("python -c") && Contains("safe_serialization=True"));
+  CHECK(has_weights(scratch.path()));
+  CHECK_THAT(open(scratch.path()), Contains("pytorch_model.bin: is not a file of torch.save"));
+}
+
+TEST_CASE("safetensors are read where the same weights are also there as pytorch_model.bin", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  const std::string index = R"({"weight_map":{"x":"pytorch_model-1.bin"}})";
+  const ParamSpec param{.name = "x", .shape = {2}, .sources = {{.tensor = "x"}}};
+  const auto value = [&] {
+    auto local = at::empty({2}, at::kFloat);
+    HfDirectory(scratch.path()).read(param, "x", 0, 1, local);
+    return local[0].item<float>();
+  };
+  const auto numbers = [](float number) {
+    const float two[] = {number, number};
+    return std::string(reinterpret_cast<const char*>(two), sizeof two);
+  };
+  const auto file = [&](float number) {
+    const auto storage = torch_bytes::storage("FloatStorage", "0", 2);
+    return torch_bytes::archive(torch_bytes::state_dict("x", torch_bytes::tensor(storage, 0, {2}, {1})),
+                                {numbers(number)});
+  };
+  // In the reverse order of precedence.
+  put(scratch / "pytorch_model.bin.index.json", index);
+  put(scratch / "pytorch_model-1.bin", file(4));
+  CHECK(has_weights(scratch.path()));
+  CHECK(value() == 4);
+  put(scratch / "pytorch_model.bin", file(3));
+  CHECK(value() == 3);
+  put(scratch / "model.safetensors.index.json", R"({"weight_map":{"x":"model-1.safetensors"}})");
+  put(scratch / "model-1.safetensors",
+      safetensors_bytes(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", numbers(2)));
+  CHECK(value() == 2);
+  put(scratch / "model.safetensors",
+      safetensors_bytes(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", numbers(1)));
+  put(scratch / "pytorch_model.bin", "not read");
+  CHECK(value() == 1);
+}
+
+TEST_CASE("an index of pytorch_model.bin names files of its directory only", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  fs::copy(golden("torch/sharded"), scratch.path());
+  REQUIRE(open(scratch.path()).empty());
+  const std::string index = scratch / "pytorch_model.bin.index.json";
+  const auto with_map = [&](const std::string& map) {
+    put(index, R"({"weight_map":)" + map + "}");
+    return open(scratch.path());
+  };
+  for (const char* file : {"../other.bin", "/etc/x.bin", "sub/x.bin", "..", "", "model.safetensors", "a\\u0000.bin"})
+    CHECK_THAT(with_map(std::string(R"({"wte.weight":")") + file + "\"}"),
+               Contains("a .bin file in the same directory"));
+  CHECK_THAT(with_map(R"({"wte.weight":"pytorch_model-00002-of-00002.bin"})"), Contains("does not contain it"));
+  CHECK_THAT(with_map(R"({"h.0.c_attn.weight":"pytorch_model-00002-of-00002.bin"})"), Contains("does not give it"));
+}
+
+TEST_CASE("a large tensor of the older format is read in pieces, wherever it begins", "[hf_directory]") {
+  constexpr int64_t rows = 1500, columns = 7001;
+  const auto values = counted({rows, columns});
+  const std::string data(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
+  const std::string end = "\x80\x02]" + torch_bytes::text("0") + "a." + torch_bytes::number_bytes(rows * columns, 8);
+  const auto storage = torch_bytes::storage("FloatStorage", "0", rows * columns);
+  const auto tensor = torch_bytes::tensor(storage, 0, {columns, rows}, {1, columns});  // transposed in the file
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  for (const std::string name : {"l", "la", "lar", "larg"}) {
+    put(scratch / "pytorch_model.bin", torch_bytes::older(torch_bytes::state_dict(name, tensor), end + data));
+    const HfDirectory directory(scratch.path());
+    const ParamSpec param{.name = name, .shape = {columns, rows}, .split_dim = 0, .sources = {{.tensor = name}}};
+    auto half = at::full(param.local_shape(1, 2), -99, at::kFloat);
+    int64_t copied = 0;
+    directory.read(param, name, 1, 2, half, [&](int64_t piece) {
+      CHECK(piece <= static_cast<int64_t>(HfDirectory::kPieceBytes));
+      copied += piece;
+    });
+    CHECK(copied == static_cast<int64_t>(half.nbytes()));
+    const auto mine = split_range(columns, 2, 1);
+    CHECK(at::equal(half, values.t().narrow(0, mine.begin, mine.length)));
+  }
 }
 
 TEST_CASE("an index cannot lie or lead out of the directory", "[hf_directory]") {

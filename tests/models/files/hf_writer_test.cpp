@@ -10,6 +10,7 @@
 #include <set>
 
 #include "models/files/hf_directory.h"
+#include "models/files/safetensors.h"
 #include "tests/models/files/disk_calls.h"
 #include "tests/models/files/files.h"
 

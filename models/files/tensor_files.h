@@ -1,0 +1,22 @@
+// The files of a directory that hold tensors together: one file, or the files that an index names.
+#pragma once
+#include <map>
+#include <string>
+
+#include "models/files/tensor_file.h"
+
+namespace shardline {
+
+using TensorFiles = std::map<std::string, TensorFile>;  // by file name
+
+// STEM.safetensors if it exists, otherwise the files of STEM.safetensors.index.json; none if that does not exist
+// either. Throws DataError unless index and files agree.
+TensorFiles open_safetensors(const std::string& directory, const std::string& stem);
+
+// A model's weights: its safetensors files if it has any, otherwise pytorch_model.bin or the files of its index; none
+// if there are none. Throws DataError as above.
+TensorFiles open_weights(const std::string& directory);
+// Whether there are any, readable or not.
+bool has_weights(const std::string& directory);
+
+}  // namespace shardline

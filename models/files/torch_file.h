@@ -1,0 +1,29 @@
+// A file of torch.save with a state dict: a zip archive, or the format before PyTorch 1.6. No code of it is run.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "models/files/tensor_file.h"
+#include "models/files/torch_pickle.h"
+
+namespace shardline {
+
+class TorchFile : public TensorFile {
+ public:
+  // Checks that every tensor is inside of its storage, and that inside of the file, before anything is used. Throws a
+  // DataError that names file, tensor, rule, values and what to do; also for whatever is not a tensor.
+  explicit TorchFile(const std::string& path);
+
+ private:
+  using Storages = std::map<std::string_view, std::string_view>;  // the bytes of each key
+
+  [[noreturn]] void fail(const std::string& what) const;
+  void read_archive();
+  void read_older_format();
+  void add_tensors(const TorchStateDict& dict, const Storages& storages);
+  Entry entry_of(const std::string& name, const TorchTensor& tensor, const TorchStorage& storage,
+                 std::string_view bytes) const;
+};
+
+}  // namespace shardline
