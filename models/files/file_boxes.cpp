@@ -4,15 +4,10 @@
 
 #include "core/error.h"
 #include "models/files/hf_layout.h"
+#include "models/files/tensor_file.h"
 
 namespace shardline {
 namespace {
-
-std::vector<int64_t> row_major_strides(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides(sizes.size(), 1);
-  for (size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * sizes[d];
-  return strides;
-}
 
 // Cuts ranges of a row-major tensor into boxes: the rest of a first row, whole rows, the start of a last row; rows that
 // are cut are ranges of a tensor with one dimension less.

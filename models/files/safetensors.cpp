@@ -29,12 +29,6 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes{{{"F64"
                                                                           {"U8", at::kByte},
                                                                           {"BOOL", at::kBool}}};
 
-std::vector<int64_t> row_major_strides(const std::vector<int64_t>& shape) {
-  std::vector<int64_t> strides(shape.size(), 1);
-  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<int64_t>(shape[d], 1);
-  return strides;
-}
-
 // Reads one entry of the header, "name": {"dtype": ..., "shape": [...], "data_offsets": [begin, end]}.
 class EntryReader {
  public:

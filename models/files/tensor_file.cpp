@@ -13,6 +13,12 @@
 
 namespace shardline {
 
+std::vector<int64_t> row_major_strides(const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<int64_t>(sizes[d], 1);
+  return strides;
+}
+
 TensorFile::TensorFile(const std::string& path)
     : path_(path), map_(std::make_shared<const MappedFile>(path)), bytes_(map_->bytes()) {}
 

@@ -16,6 +16,9 @@ namespace shardline {
 
 class MappedFile;
 
+// In elements; sizes of 0 count as 1.
+std::vector<int64_t> row_major_strides(const std::vector<int64_t>& sizes);
+
 class TensorFile {
  public:
   struct Entry {
