@@ -139,10 +139,10 @@ void check_rows(const Config& config, const LabelledTask& task, const std::vecto
   }
 }
 
-void check_examples(const Config& config, const PlannedModel& planned) {
+void check_examples(const Config& config, const PlannedModel& planned,
+                    std::initializer_list<std::vector<std::string>> files, bool labelled) {
   const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
-  check_rows(config, *task, config.data.train, /*labelled=*/true);
-  check_rows(config, *task, config.data.validation, /*labelled=*/true);
+  for (const auto& paths : files) check_rows(config, *task, paths, labelled);
 }
 
 void check_blocks(const Config& config, const PlannedModel& planned, bool must_be_there) {
@@ -192,14 +192,14 @@ void check_data(const Config& config, const PlannedModel& planned, bool must_be_
   if (config.task == Task::causal_lm)
     check_blocks(config, planned, must_be_there);
   else
-    check_examples(config, planned);
+    check_examples(config, planned, {data.train, data.validation}, /*labelled=*/true);
 }
 
 void check_validation_data(const Config& config, const PlannedModel& planned) {
   const bool own_files = !config.data.validation.empty();
   const auto& paths = own_files ? config.data.validation : config.data.train;
   require_files(own_files ? "validation" : "train", paths);
-  if (config.task != Task::causal_lm) return check_examples(config, planned);
+  if (config.task != Task::causal_lm) return check_examples(config, planned, {paths}, /*labelled=*/true);
   const auto options = token_data_options(config, planned.model.spec);
   const auto blocks = blocks_of(config, options, paths, true);
   if (blocks && !own_files) count_validation_blocks(*blocks, config.data.validation_split_percentage);
@@ -323,8 +323,7 @@ const std::vector<std::string>& predicted_files(const Config& config) {
 void check_predicted_data(const Config& config, const PlannedModel& planned) {
   const auto& paths = predicted_files(config);
   require_files(config.data.test.empty() ? "validation" : "test", paths);
-  const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
-  check_rows(config, *task, paths, /*labelled=*/false);
+  check_examples(config, planned, {paths}, /*labelled=*/false);
 }
 
 PredictedData open_predicted_data(const Config& config, const ModelSource& model, const Layout& layout,

@@ -1,4 +1,4 @@
-"""Fine-tuning on labels: texts and pairs from tables, on layouts, with metrics, and the saved model in use."""
+"""Fine-tuning on labels, tags and answers: tables, layouts, metrics, and predictions of the saved model."""
 import csv
 import json
 import random
@@ -43,7 +43,7 @@ class Classification(ProgramTest):
                 "text_column": "sentence", "sequence_length": 16, **sections.pop("data", {})}
         training = {"global_batch_size": 8, "max_steps": 60, "learning_rate": 3e-3, "do_eval": True,
                     **sections.pop("training", {})}
-        return self.config(task="sequence-classification", model={"config": dict(BERT, **sections.pop("keys", {}))},
+        return self.config(task=sections.pop("task", "sequence-classification"), model={"config": dict(BERT, **sections.pop("keys", {}))},
                            data=data, training=training, **sections)
 
     def test_layouts(self):
@@ -92,11 +92,69 @@ class Classification(ProgramTest):
                     training={"overwrite_output_dir": True, "max_steps": 3}))
                 self.assertLessEqual(metrics, set(self.metrics()[-1]))
 
+    def test_tags(self):
+        """The tag of a word is decided by the word; predictions are in the order of the rows, one for each word."""
+        draw = random.Random(4)
+        tag = {"film": "B-THING", "plot": "B-THING", "cast": "I-THING"}
+        table = []
+        for _ in range(60):
+            words = draw.choices(PLAIN, k=draw.randrange(1, 11))
+            table.append({"tokens": words, "tags": [tag.get(word, "O") for word in words]})
+        self.write("train.jsonl", table)
+        data = {"train": "train.jsonl", "validation": "train.jsonl", "label_column": "tags"}
+        curves = []
+        for sections in ({}, {"p": 2, "t": 2, "communicator": "threads"}):
+            self.expect(0, "train", self.task(task="token-classification", data=data, runtime={"dtype": "float64"},
+                                              training={"overwrite_output_dir": True, "max_steps": 80}, **sections))
+            curves.append(self.metrics()[-1])
+        self.assertAlmostEqual(curves[0]["eval_loss"], curves[1]["eval_loss"], delta=1e-9)
+        self.assertGreater(curves[0]["eval_f1"], 0.9)
+        self.assertEqual(curves[0]["eval_f1"], curves[1]["eval_f1"])
+        self.write("test.jsonl", [{"tokens": row["tokens"]} for row in table])
+        self.expect(0, "predict", "config.json", "--set", "model.path=out", "--set", "model.config={}", "--set",
+                    "data.test=test.jsonl", says="wrote 60 predictions")
+        predictions = [json.loads(line) for line in (self.dir / "out/predictions.jsonl").read_text().splitlines()]
+        right = [p == t for row, given in zip(table, predictions, strict=True)
+                 for p, t in zip(given["tags"], row["tags"], strict=True)]
+        self.assertAlmostEqual(sum(right) / len(right), curves[0]["eval_accuracy"], 9)
+
+    def test_answers(self):
+        """The word after "the" is the answer; contexts are longer than a sample; some questions have none."""
+        draw = random.Random(5)
+        table = []
+        for i in range(60):
+            words = draw.choices([w for w in PLAIN if w != "the"], k=draw.randrange(2, 30))
+            answers = {"text": [], "answer_start": []}
+            if i % 4:
+                place = draw.randrange(len(words) - 1)
+                words[place] = "the"
+                answers = {"text": [words[place + 1]], "answer_start": [len(" ".join(words[:place + 1])) + 1]}
+            table.append({"id": str(i), "question": "the this", "context": " ".join(words), "answers": answers})
+        self.write("train.jsonl", table)
+        data = {"train": "train.jsonl", "validation": "train.jsonl", "doc_stride": 4, "version_2_with_negative": True}
+        curves = []
+        for sections in ({}, {"p": 2, "mpi_options": {"processes_per_host": 4}}):
+            self.expect(0, "train", self.task(task="question-answering", data=data, runtime={"dtype": "float64"},
+                                              training={"overwrite_output_dir": True, "max_steps": 120}, **sections))
+            curves.append(self.metrics()[-1])
+        for metric in ("eval_loss", "eval_exact", "eval_f1", "eval_HasAns_exact", "eval_NoAns_exact"):
+            self.assertAlmostEqual(curves[0][metric], curves[1][metric], 9)
+        self.assertGreater(curves[0]["eval_exact"], 60)
+        self.expect(0, "predict", "config.json", "--set", "model.path=out", "--set", "model.config={}",
+                    "--output", "answers.jsonl", says="wrote 60 predictions to answers.jsonl")
+        predictions = [json.loads(line) for line in (self.dir / "answers.jsonl").read_text().splitlines()]
+        self.assertEqual([p["id"] for p in predictions], [row["id"] for row in table])
+        exact = [p["answer"] == (row["answers"]["text"] or [""])[0] for p, row in zip(predictions, table)]
+        self.assertAlmostEqual(100 * sum(exact) / len(exact), curves[0]["eval_exact"], 6)
+        for given, row in zip(predictions, table):
+            if given["answer"]:
+                self.assertEqual(row["context"][given["start"]:given["end"]], given["answer"])
+
     def test_mistakes_in_labels(self):
         self.write("validation.jsonl", [{"sentence": "a film", "label": "neutral"}])
-        self.expect(2, "train", self.task(), says=["neutral", "negative, positive"])
-        self.expect(2, "plan", self.task(), says=["neutral", "negative, positive"])
-        self.expect(2, "train", self.task(data={"label_column": "target"}), says=["no 'target'", "data.label_column"])
+        self.expect(1, "train", self.task(), says=["validation.jsonl:1", "neutral", "negative, positive"])
+        self.expect(1, "plan", self.task(), says=["validation.jsonl:1", "neutral", "negative, positive"])
+        self.expect(1, "train", self.task(data={"label_column": "target"}), says=["no 'target'", "data.label_column"])
         self.expect(2, "plan", self.task(data={"train": "nowhere.csv"}), says=["nowhere.csv", "id2label"])
         self.expect(2, "train", self.task(keys={"model_type": "gpt3"}), says=["model_type"])
 

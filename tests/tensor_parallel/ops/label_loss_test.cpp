@@ -67,9 +67,8 @@ TEST_CASE("the loss of classes is torch's, without rows that have none, smoothed
       check(
           at::randn({rows, 5}, at::kDouble) * 3, {}, smoothing,
           [&](const at::Tensor& logits) {
-            return Reference{
-                at::cross_entropy_loss(logits, classes, {}, at::Reduction::Sum, kNoLabel, smoothing),
-                rows > 2 ? rows - 2.0 : rows};
+            return Reference{at::cross_entropy_loss(logits, classes, {}, at::Reduction::Sum, kNoLabel, smoothing),
+                             rows > 2 ? rows - 2.0 : rows};
           },
           [&](const TensorParallel& tp, const at::Tensor& logits, MicrobatchContext& context) {
             return class_loss(tp, logits, rows, classes, context);
@@ -95,8 +94,8 @@ TEST_CASE("the squared error and the binary cross entropy are torch's, means ove
     check(
         values, {}, 0,
         [&](const at::Tensor& logits) {
-          return Reference{
-              at::binary_cross_entropy_with_logits(logits, present, {}, {}, at::Reduction::Sum) / labels, 1.0 * rows};
+          return Reference{at::binary_cross_entropy_with_logits(logits, present, {}, {}, at::Reduction::Sum) / labels,
+                           1.0 * rows};
         },
         [&](const TensorParallel& tp, const at::Tensor& logits, MicrobatchContext& context) {
           return binary_loss(tp, logits, rows, of_rows(present), context);
@@ -106,9 +105,10 @@ TEST_CASE("the squared error and the binary cross entropy are torch's, means ove
 
 TEST_CASE("an answer's rows are classes among the rows of its segment, and answers elsewhere count nowhere") {
   // An answer of one row, one outside, one of which only the first row is inside, and one over all of the segment.
-  const Microbatch batch{.ids = at::zeros({12}, at::kLong),
-                         .targets = at::tensor(std::vector<int64_t>{0, 0, kNoLabel, kNoLabel, 1, 3, 0, 4}, at::kLong).view({4, 2}),
-                         .ends = {1, 4, 7, 12}};
+  const Microbatch batch{
+      .ids = at::zeros({12}, at::kLong),
+      .targets = at::tensor(std::vector<int64_t>{0, 0, kNoLabel, kNoLabel, 1, 3, 0, 4}, at::kLong).view({4, 2}),
+      .ends = {1, 4, 7, 12}};
   check(
       at::randn({12, 2}, at::kDouble) * 5, batch, 0.3,  // which is not for answers
       [&](const at::Tensor& logits) {
