@@ -61,7 +61,9 @@ Config config_of_directory(const std::string& directory, const std::vector<std::
   // A config requires data and output_dir; the commands that take a directory use neither unless they are set.
   nlohmann::json minimal = {
       {"model", {{"path", directory}}}, {"data", {{"train", directory}}}, {"output_dir", directory}};
-  if (const auto model = described_model({.path = directory}, {}); model && model->mistakes.empty())
+  const Task task = task_of_directory(directory);
+  minimal["task"] = word_of(task);
+  if (const auto model = described_model({.path = directory}, head_choice(task)); model && model->mistakes.empty())
     minimal["data"]["sequence_length"] = std::min<int64_t>(DataOptions().sequence_length, model->max_positions);
   return parse_config(minimal.dump(), directory, overrides);
 }

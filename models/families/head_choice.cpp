@@ -80,6 +80,15 @@ const char* task_name(Kind kind) {
   return kTasks[kind];
 }
 
+std::optional<Kind> kind_of_class(const std::string& name) {
+  static constexpr EnumArray<Kind, const char*, 5> endings = {"ForCausalLM", "ForMaskedLM", "ForSequenceClassification",
+                                                              "ForTokenClassification", "ForQuestionAnswering"};
+  for (const Kind kind : {Kind::causal_lm, Kind::masked_lm, Kind::sequence_classification, Kind::token_classification,
+                          Kind::question_answering})
+    if (name.ends_with(endings[kind])) return kind;
+  return {};
+}
+
 void complete_head(HfConfigReader& read, HeadChoice& head) {
   if (has_labels(head)) {
     read_labels(read, head);

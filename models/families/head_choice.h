@@ -27,6 +27,9 @@ struct HeadChoice {
 // The name of a kind as a config's "task" spells it: "sequence-classification".
 const char* task_name(HeadChoice::Kind kind);
 
+// The kind of a class of transformers, "BertForSequenceClassification"; unset for others.
+std::optional<HeadChoice::Kind> kind_of_class(const std::string& name);
+
 // The heads of a family, with the classes that transformers has for them.
 using HeadClasses = std::map<HeadChoice::Kind, std::string>;
 

@@ -43,8 +43,9 @@ class Classification(ProgramTest):
                 "text_column": "sentence", "sequence_length": 16, **sections.pop("data", {})}
         training = {"global_batch_size": 8, "max_steps": 60, "learning_rate": 3e-3, "do_eval": True,
                     **sections.pop("training", {})}
-        return self.config(task=sections.pop("task", "sequence-classification"), model={"config": dict(BERT, **sections.pop("keys", {}))},
-                           data=data, training=training, **sections)
+        return self.config(task=sections.pop("task", "sequence-classification"),
+                           model={"config": dict(BERT, **sections.pop("keys", {}))}, data=data, training=training,
+                           **sections)
 
     def test_layouts(self):
         """The same losses and metrics on every layout; the labels of the data are those of the saved model."""
@@ -69,8 +70,7 @@ class Classification(ProgramTest):
         self.assertEqual(saved["id2label"], {"0": "negative", "1": "positive"})
         self.assertEqual(saved["architectures"], ["BertForSequenceClassification"])
         # The saved model alone, with its own labels.
-        result = self.expect(0, "eval", "out", "--set", "task=sequence-classification", "--set",
-                             "data.validation=validation.jsonl", "--set", "data.text_column=sentence", "--set",
+        result = self.expect(0, "eval", "out", "--set", "data.validation=validation.jsonl", "--set", "data.text_column=sentence", "--set",
                              "data.tokenizer=tokenizer", "--set", "data.sequence_length=16", "--set",
                              "runtime.dtype=float64")
         again = json.loads(result.out.splitlines()[-1])

@@ -21,6 +21,21 @@ HeadChoice head_choice(Task task) {
   SL_ASSERT(false, "no such task");
 }
 
+Task task_of_directory(const std::string& directory) {
+  nlohmann::json file;
+  try {
+    file = json_in_text(read_regular_file(directory + "/config.json"));
+  } catch (const DataError&) {  // opening the model reports it
+    return Task::causal_lm;
+  }
+  const auto classes = file.is_object() ? file.value("architectures", nlohmann::json()) : nlohmann::json();
+  if (!classes.is_array() || classes.empty() || !classes[0].is_string()) return Task::causal_lm;
+  const auto kind = kind_of_class(classes[0].get<std::string>());
+  for (const Task task : {Task::sequence_classification, Task::token_classification, Task::question_answering})
+    if (kind == head_choice(task).kind) return task;
+  return Task::causal_lm;
+}
+
 std::optional<HfModel> described_model(const ModelOptions& options, const HeadChoice& head) {
   if (options.path.empty() && options.config.empty()) return {};
   nlohmann::json file = nlohmann::json::object();
