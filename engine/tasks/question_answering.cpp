@@ -1,5 +1,7 @@
 #include "engine/tasks/question_answering.h"
 
+#include <array>
+
 #include "core/error.h"
 #include "engine/metrics/answer_metrics.h"
 #include "engine/metrics/answer_spans.h"
@@ -44,8 +46,9 @@ class QuestionAnswering final : public LabelledTask {
     const std::string& context = context_of(row);
     RowExamples made;
     for (const Encoding& window : windows_of(row)) {
-      const auto [first, last] = answer_tokens_of(window, context, gold);
-      Example example{.ids = window.ids, .targets = {static_cast<float>(first), static_cast<float>(last)}};
+      Example example{.ids = window.ids};
+      const auto tokens = answer_tokens_of(window, context, gold);
+      example.targets.assign(tokens.begin(), tokens.end());
       example.types.assign(window.types.begin(), window.types.end());
       made.examples.push_back(std::move(example));
     }
@@ -145,9 +148,9 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   // The first and the last token of the first answer; the token for none twice if the window lacks a part of it.
-  std::pair<int64_t, int64_t> answer_tokens_of(const Encoding& window, std::string_view context,
+  std::array<int64_t, 2> answer_tokens_of(const Encoding& window, std::string_view context,
                                                const Gold& gold) const {
-    const std::pair none(none_of(window), none_of(window));
+    const std::array none = {none_of(window), none_of(window)};
     if (gold.texts.empty()) return none;
     const size_t begin = byte_of_code_point(context, gold.starts[0]), end = begin + gold.texts[0].size();
     int64_t first = 0, last = std::ssize(window.sequences) - 1;  // of the context
@@ -163,10 +166,11 @@ class QuestionAnswering final : public LabelledTask {
 
   void for_each_answer(const Predicted& predicted,
                        const std::function<void(const DataRow& row, const AnswerChoice& choice)>& use) const {
+    const float threshold = data_.null_score_diff_threshold;
     const AnswerOptions options{.n_best = data_.n_best_size,
                                 .max_tokens = data_.max_answer_length,
                                 .may_be_none = data_.version_2_with_negative,
-                                .null_score_diff_threshold = static_cast<float>(data_.null_score_diff_threshold)};
+                                .null_score_diff_threshold = threshold};
     const ExampleRange& data = predicted.data;
     const at::Tensor logits = predicted.logits.to(at::kFloat).t().contiguous();  // starts, then ends
     const auto* starts = logits.const_data_ptr<float>();
@@ -182,9 +186,9 @@ class QuestionAnswering final : public LabelledTask {
         auto& spans = offsets.emplace_back();
         for (size_t token = 0; token < window.size(); ++token) {
           spans.emplace_back();
-          if (window.sequences[token] == 1)
-            spans.back() = AnswerSpan{static_cast<int64_t>(window.offsets[token].begin),
-                                      static_cast<int64_t>(window.offsets[token].end)};
+          if (window.sequences[token] != 1) continue;
+          const int64_t begin = window.offsets[token].begin, end = window.offsets[token].end;
+          spans.back() = AnswerSpan{begin, end};
         }
       }
       for (size_t i = 0; i < windows.size(); ++i, ++example) {

@@ -134,8 +134,11 @@ class SequenceClassification final : public LabelledTask {
 
   std::vector<float> targets(const DataRow& row) const {
     const json& value = column_of(row, label_, "data.label_column");
-    if (head_.problem == Problem::single_label) return {static_cast<float>(label_id(value, row))};
-    std::vector<float> targets(head_.labels);
+    std::vector<float> targets(shape().width);
+    if (head_.problem == Problem::single_label) {
+      targets[0] = label_id(value, row);
+      return targets;
+    }
     if (head_.problem == Problem::multi_label) {
       if (!value.is_array()) throw DataError(cat(row.where, ": '", label_, "' must be a list of labels"));
       for (const json& label : value) targets[label_id(label, row)] = 1;
