@@ -148,8 +148,7 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   // The first and the last token of the first answer; the token for none twice if the window lacks a part of it.
-  std::array<int64_t, 2> answer_tokens_of(const Encoding& window, std::string_view context,
-                                               const Gold& gold) const {
+  std::array<int64_t, 2> answer_tokens_of(const Encoding& window, std::string_view context, const Gold& gold) const {
     const std::array none = {none_of(window), none_of(window)};
     if (gold.texts.empty()) return none;
     const size_t begin = byte_of_code_point(context, gold.starts[0]), end = begin + gold.texts[0].size();

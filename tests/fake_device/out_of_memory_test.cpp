@@ -77,7 +77,7 @@ TEST_CASE("a lack of memory on a device is explained with the plan and what to c
   const auto steps_within = [&](int64_t bytes) {
     const auto failure = failure_on_ranks(config, [&](RankContext& context) {
       const JobParts parts = make_parts(config, context);
-      TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
+      JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
       leave_free(bytes);
       at::accelerator::resetPeakStats(0);
       explain_memory(parts, context, /*trains=*/true, [&] {

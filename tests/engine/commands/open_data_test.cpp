@@ -75,8 +75,8 @@ std::string open_on_ranks(const Config& config) {
   run_ranks(3, [&](CommunicatorPtr world) {
     RankContext context{.world = world, .device_world = world, .local_rank = world->rank(), .local_size = 3};
     context.out = context.first() ? &out : nullptr;
-    const TokenData data = open_data(config, planned.model, planned.plan.layout, context, /*with_train=*/true);
-    CHECK(data.train->data().size() == 1000 / 16);
+    const JobData data = open_data(config, planned.model, planned.plan.layout, context, /*with_train=*/true);
+    CHECK(data.train->samples() == 1000 / 16);
   });
   return out.str();
 }

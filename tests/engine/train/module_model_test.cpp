@@ -78,7 +78,8 @@ Outcome train(const Setting& setting) {
   Outcome outcome;
   std::mutex mutex;
   run_ranks(setting.d * setting.p * setting.t, [&](const CommunicatorPtr& world) {
-    const ModelSource model{nlohmann::json::object(), spec_of_modules(modules), nullptr};
+    const ModelSource model{
+        .hf_config = nlohmann::json::object(), .head = {}, .spec = spec_of_modules(modules), .directory = nullptr};
     const ResolvedRun run = resolve(config, model.spec, world->size());
     const Machines machines = planning_machines(config, run.workload, world->size());
     const Plan plan = make_plan(run, assign_layers(config, run, machines));
