@@ -97,7 +97,6 @@ nlohmann::json split_rules(const Point& point) {
 bool has_head(const Point& point) {
   const bool is_decoder = point.model.starts_with("gpt");
   if (point.task == "causal-lm") return is_decoder;
-  if (point.task == "masked-lm") return !is_decoder;
   const bool is_sequence = point.task != "token-classification" && point.task != "question-answering";
   if (point.model == "gptj") return is_sequence || point.task == "question-answering";
   return true;

@@ -23,14 +23,13 @@ RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
   };
   RandomExample example;
   const int64_t length = 1 + draw(task.length);
-  const bool of_rows = task.task == "token-classification" || task.task == "masked-lm";
-  const int64_t classes = task.task == "masked-lm" ? task.vocab : kLabels;
+  const bool of_rows = task.task == "token-classification";
   for (int64_t row = 0; row < length; ++row) {
     example.ids.push_back(draw(task.vocab));
     example.types.push_back(draw(task.types));
     if (!of_rows) continue;
-    const bool counts = task.task == "masked-lm" ? draw(4) == 0 : !task.ignored || draw(3) != 0;
-    example.labels.push_back(counts ? draw(classes) : kNoLabel);
+    const bool counts = !task.ignored || draw(3) != 0;
+    example.labels.push_back(counts ? draw(kLabels) : kNoLabel);
     example.weight += counts;
   }
   if (of_rows) return example;
@@ -81,8 +80,7 @@ Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
   rows.segment_places = at::zeros_like(rows.segment_samples);
   rows.position_count = task_.length;
   if (task_.types > 1) rows.types = integers(types);
-  const bool of_rows = task_.task == "token-classification" || task_.task == "masked-lm";
-  if (of_rows) {
+  if (task_.task == "token-classification") {
     rows.labels = integers(labels);
     return batch;
   }

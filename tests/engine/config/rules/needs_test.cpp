@@ -53,7 +53,7 @@ TEST_CASE("Keys that have no effect in a run are listed", "[config][needs]") {
   silent(R"({"data": {"validation_split_percentage": 50}, "training": {"do_eval": true}})", "data.");
   told(R"({"data": {"shuffle": false}, "training": {"data_seed": 4}})",
        "training.data_seed has no effect with data.shuffle");
-  told(R"({"data": {"text_column": "body"}})", "data.text_column has no effect without files of format jsonl");
+  told(R"({"data": {"text_column": "body"}})", "data.text_column has no effect without files that have columns");
   silent(R"({"data": {"text_column": "body", "train": ["a.txt", "b.jsonl"]}})", "data.text_column");
   silent(R"({"data": {"text_column": "body", "train": "folder"}})", "data.text_column");
   told(R"({"smp_options": {"offload_scope": "all"}})",
