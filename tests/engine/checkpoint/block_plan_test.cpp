@@ -48,9 +48,7 @@ TEST_CASE("a file in a directory is written by the ranks of one set, and sets sh
     for (int rank = 0; rank < grid.ranks; ++rank) hosts[rank < grid.ranks / 2 ? 0 : 1].push_back(rank);
     for (const auto& [file, written] : written_with(grid, {{.directories = {hosts}}})) {
       CAPTURE(file);
-      CHECK(std::ranges::any_of(hosts, [&](const auto& host) {
-        return std::ranges::includes(host, written.writers);
-      }));
+      CHECK(std::ranges::any_of(hosts, [&](const auto& host) { return std::ranges::includes(host, written.writers); }));
       CHECK(written.writers.size() > 1);  // all ranks of the host take part
     }
   }
