@@ -122,7 +122,10 @@ Stores find_stores(const std::string& directory, Communicator& world, std::chron
   }
   for (auto& store : stores.all) {
     const bool is_remote = std::ranges::any_of(store.ranks, [&](int other) { return !on_network[other].empty(); });
-    store.writers = is_remote ? ranks_by_host(store.ranks, hosts) : std::vector{store.ranks};
+    if (is_remote)
+      store.writers = ranks_by_host(store.ranks, hosts);
+    else
+      store.writers = {store.ranks};
   }
   return stores;
 }

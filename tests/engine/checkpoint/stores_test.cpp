@@ -111,7 +111,8 @@ TEST_CASE("ranks find out which of them share a directory") {
     CHECK(stores.all[1].ranks == std::vector<int>{1, 3, 6});
     CHECK(stores.all[2].ranks == std::vector<int>{4, 5});
     CHECK(stores.writable() == std::vector<size_t>{0, 1});
-    for (const auto& store : stores.all) CHECK(store.writers == std::vector{store.ranks});  // on one host
+    for (const auto& store : stores.all)
+      CHECK(store.writers == std::vector<std::vector<int>>{store.ranks});  // on one host
     CHECK_THAT(stores.all[2].obstacle, Contains("file/x") && Contains("Not a directory"));
     CHECK_THROWS_WITH(require_checkpoints_for_all(stores, "disk"),
                       Contains("cannot write in disk") && Contains("\n  host ") && Contains("file/x"));
