@@ -1,5 +1,6 @@
 #include "engine/checkpoint/block_plan.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
