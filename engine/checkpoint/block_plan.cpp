@@ -1,5 +1,7 @@
 #include "engine/checkpoint/block_plan.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -49,7 +51,11 @@ std::vector<std::vector<Holding>> gather_holdings(const CheckpointContents& cont
   return holdings;
 }
 
-// Elements of a block by the rank that holds them.
+int64_t volume(const FileBox& box) {
+  return c10::multiply_integers(box.length);
+}
+
+// Elements of blocks and files by the ranks that hold them.
 class BlockShares {
  public:
   BlockShares(const CheckpointContents& contents, const std::vector<std::vector<Holding>>& holdings)
@@ -80,21 +86,65 @@ class BlockShares {
     return holders.empty() ? std::vector<int>{0} : holders;  // a file without elements
   }
 
+  // How many bytes of a file one of these ranks holds.
+  int64_t held_bytes(size_t file, const std::vector<int>& ranks) const {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < boxes_.size(); ++i) {
+      const CheckpointTensor& tensor = contents_.tensors()[i];
+      if (tensor.file != file) continue;
+      for (size_t h = 0; h < boxes_[i].size(); ++h)
+        if (std::ranges::any_of(holdings_[i][h].ranks,
+                                [&](int rank) { return std::ranges::binary_search(ranks, rank); }))
+          for (const auto& box : boxes_[i][h]) bytes += volume(box) * c10::elementSize(tensor.dtype);
+    }
+    return bytes;
+  }
+
  private:
   static int64_t common_elements(const std::vector<FileBox>& boxes, const std::vector<FileBox>& others) {
     int64_t elements = 0;
     for (const auto& box : boxes)
-      for (const auto& other : others) {
-        int64_t common = 1;
-        for (const int64_t length : intersection(box, other).length) common *= length;
-        elements += common;
-      }
+      for (const auto& other : others) elements += volume(intersection(box, other));
     return elements;
   }
 
   const CheckpointContents& contents_;
   const std::vector<std::vector<Holding>>& holdings_;
   std::vector<std::vector<std::vector<FileBox>>> boxes_;  // by tensor and holding
+};
+
+// Chooses the set of ranks that writes a file in a directory: the one that has written and received the fewest bytes.
+class FileWriters {
+ public:
+  FileWriters(const BlockShares& shares, const WriterGroup& group) : shares_(shares), group_(group) {
+    for (const auto& sets : group.directories) load_.emplace_back(sets.size());
+  }
+
+  // Ascending, of all directories. Files come in the order of the checkpoint.
+  std::vector<int> of(size_t file, int64_t bytes) {
+    std::vector<int> ranks;
+    for (size_t directory = 0; directory < load_.size(); ++directory) {
+      const auto& sets = group_.directories[directory];
+      const auto& chosen = sets[sets.size() > 1 ? choose(sets, load_[directory], file, bytes) : 0];
+      ranks.insert(ranks.end(), chosen.begin(), chosen.end());
+    }
+    std::ranges::sort(ranks);
+    return ranks;
+  }
+
+ private:
+  size_t choose(const std::vector<std::vector<int>>& sets, std::vector<int64_t>& load, size_t file,
+                int64_t bytes) const {
+    auto with_file = load;  // what is written, and what others must send for that
+    for (size_t set = 0; set < sets.size(); ++set) with_file[set] += 2 * bytes - shares_.held_bytes(file, sets[set]);
+    const size_t chosen = std::ranges::min_element(with_file) - with_file.begin();
+    load[chosen] = with_file[chosen];
+    return chosen;
+  }
+
+  const BlockShares& shares_;
+  const WriterGroup& group_;
+  std::vector<std::vector<int64_t>> load_;  // bytes, by directory and set
 };
 
 // Gives each of the holders a contiguous part of a run of blocks.
@@ -107,6 +157,14 @@ void divide(std::vector<Block>& blocks, size_t begin, size_t end, const std::vec
 }
 
 }  // namespace
+
+std::vector<int> WriterGroup::ranks() const {
+  std::vector<int> all;
+  for (const auto& sets : directories)
+    for (const auto& set : sets) all.insert(all.end(), set.begin(), set.end());
+  std::ranges::sort(all);
+  return all;
+}
 
 std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Block& block) {
   std::vector<BlockRange> ranges;
@@ -136,20 +194,22 @@ int sender_to(int writer, const Holding& holding) {
 }
 
 BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<HeldPart>& parts, Communicator& world,
-                          const std::vector<std::vector<int>>& writers, int64_t block_bytes) {
+                          const std::vector<WriterGroup>& writers, int64_t block_bytes) {
   BlockPlan plan;
   plan.holdings = gather_holdings(contents, parts, world);
   const BlockShares shares(contents, plan.holdings);
   for (const auto& group : writers) {
     std::vector<int> holders;  // of the run of blocks that begins at `begin`
     size_t begin = plan.blocks.size();
+    FileWriters file_writers(shares, group);
     for (size_t file = 0; file < contents.files().size(); ++file) {
       const int64_t bytes = contents.files()[file]->bytes;
+      const std::vector<int> ranks = file_writers.of(file, bytes);
       for (int64_t from = 0; from < bytes; from += block_bytes) {
         const Block block{file, from, std::min(block_bytes, bytes - from), 0};
         std::vector<int> of_block;
-        std::ranges::set_intersection(shares.main_holders(block), group, std::back_inserter(of_block));
-        if (of_block.empty()) of_block = group;
+        std::ranges::set_intersection(shares.main_holders(block), ranks, std::back_inserter(of_block));
+        if (of_block.empty()) of_block = ranks;
         if (of_block != holders) {
           divide(plan.blocks, begin, plan.blocks.size(), holders);
           begin = plan.blocks.size();

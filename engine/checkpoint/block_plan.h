@@ -18,6 +18,14 @@ struct Block {
   int writer;
 };
 
+// Ranks that together write every block.
+struct WriterGroup {
+  // By directory that gets blocks: sets of ranks, each ascending. A file in it is written by the ranks of one set.
+  std::vector<std::vector<std::vector<int>>> directories;
+
+  std::vector<int> ranks() const;  // ascending
+};
+
 // What a rank holds of a tensor: the slice, on whichever ranks it is.
 struct Holding {
   size_t tensor;
@@ -31,10 +39,9 @@ struct BlockPlan {
   std::vector<std::vector<Holding>> holdings;  // by tensor
 };
 
-// Collective over the world. parts: of this rank. writers: groups of ranks that can write, ascending; each group writes
-// every block. Throws InvariantError if an element is held by no rank.
+// Collective over the world. parts: of this rank. Throws InvariantError if an element is held by no rank.
 BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<HeldPart>& parts, Communicator& world,
-                          const std::vector<std::vector<int>>& writers, int64_t block_bytes);
+                          const std::vector<WriterGroup>& writers, int64_t block_bytes);
 
 // The elements of a tensor that are in a block, as a range of the flat tensor.
 struct BlockRange {

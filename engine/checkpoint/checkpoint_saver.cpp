@@ -37,15 +37,12 @@ std::string first_failure(const std::vector<std::string>& reports) {
   return "";
 }
 
-// Returns groups of ranks. Each group writes every block once.
-std::vector<std::vector<int>> writers_of(const CheckpointSaverParts& parts) {
-  std::vector<std::vector<int>> groups;
+std::vector<WriterGroup> writers_of(const CheckpointSaverParts& parts) {
+  std::vector<WriterGroup> groups;
   for (const size_t store : parts.stores.writable()) {
     if (groups.empty() || parts.on_each_store) groups.emplace_back();
-    const auto& ranks = parts.stores.all[store].ranks;
-    groups.back().insert(groups.back().end(), ranks.begin(), ranks.end());
+    groups.back().directories.push_back(parts.stores.all[store].writers);
   }
-  for (auto& group : groups) std::ranges::sort(group);
   std::string obstacles;
   for (const auto& store : parts.stores.all) obstacles += cat("\n  host ", store.host, ": ", store.obstacle);
   if (groups.empty()) throw AllRanks<RunError>(cat("no checkpoints can be saved in ", parts.directory, ":", obstacles));
@@ -199,8 +196,9 @@ Manifest CheckpointSaver::make_manifest(const std::vector<std::string>& reports)
   Manifest manifest{.step = started_->step, .part = part_};
   std::set<std::pair<std::string, int64_t>> here;  // ends of pieces
   for (const auto& group : writers_) {
-    if (!std::ranges::binary_search(group, mine.front())) continue;
-    for (const int rank : group)
+    const auto ranks = group.ranks();
+    if (!std::ranges::binary_search(ranks, mine.front())) continue;
+    for (const int rank : ranks)
       for (const auto& row : rows_of(reports[rank])) {
         const std::string& name = contents_.files()[row.file]->name;
         manifest.files[name].push_back({row.end, row.checksum});

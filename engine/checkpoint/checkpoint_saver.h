@@ -100,7 +100,7 @@ class CheckpointSaver {
   CheckpointSaverParts parts_;
   CommunicatorPtr world_;
   CheckpointContents contents_;
-  std::vector<std::vector<int>> writers_;  // see make_block_plan
+  std::vector<WriterGroup> writers_;
   Snapshot snapshot_;
   bool leads_;                        // this rank's store, which can be written to
   std::optional<ManifestPart> part_;  // of this rank's store; unset: it gets all of a checkpoint

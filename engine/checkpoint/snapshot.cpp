@@ -57,7 +57,7 @@ void for_common(const std::vector<FileBox>& wanted, const std::vector<FileBox>& 
 }  // namespace
 
 Snapshot::Snapshot(const CheckpointContents& contents, const std::vector<HeldPart>& parts, CommunicatorPtr world,
-                   const std::vector<std::vector<int>>& writers, int64_t block_bytes)
+                   const std::vector<WriterGroup>& writers, int64_t block_bytes)
     : contents_(contents),
       world_(std::move(world)),
       block_bytes_(block_bytes),

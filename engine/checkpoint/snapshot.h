@@ -13,10 +13,10 @@ namespace shardline {
 
 class Snapshot {
  public:
-  // Collective over the world, as is take(). parts: of this rank; their memory must stay where it is. writers: see
-  // make_block_plan.
+  // Collective over the world, as is take(). parts: of this rank; their memory must stay where it is. Each group
+  // writes all blocks.
   Snapshot(const CheckpointContents& contents, const std::vector<HeldPart>& parts, CommunicatorPtr world,
-           const std::vector<std::vector<int>>& writers, int64_t block_bytes);
+           const std::vector<WriterGroup>& writers, int64_t block_bytes);
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 

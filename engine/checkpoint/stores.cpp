@@ -52,6 +52,17 @@ std::string failure_of_making(const std::string& directory, const std::string& f
 
 }  // namespace
 
+std::vector<std::vector<int>> ranks_by_host(const std::vector<int>& ranks, const std::vector<std::string>& hosts) {
+  std::vector<std::vector<int>> sets;
+  std::map<std::string, size_t> set_of;
+  for (const int rank : ranks) {
+    const auto [place, is_new] = set_of.emplace(hosts[rank], sets.size());
+    if (is_new) sets.emplace_back();
+    sets[place->second].push_back(rank);
+  }
+  return sets;
+}
+
 std::vector<size_t> Stores::writable() const {
   std::vector<size_t> stores;
   for (size_t i = 0; i < all.size(); ++i)
@@ -90,6 +101,7 @@ Stores find_stores(const std::string& directory, Communicator& world, std::chron
   if (!failures[first_of[rank]].empty()) reason = failures[first_of[rank]];
 
   const auto hosts = gather_strings(world, host_name());
+  const auto on_network = gather_strings(world, is_local(directory) ? "" : "yes");
   const auto rows = gather_strings(world, seen >= 0 ? cat(seen) : "!" + reason);
   std::error_code ignored;
   const auto is_visible = [&](int maker) { return fs::exists(file_of(maker), ignored); };
@@ -107,6 +119,13 @@ Stores find_stores(const std::string& directory, Communicator& world, std::chron
     store.ranks.push_back(other);
     store.sees_other = store.sees_other && !sees_some[other].empty();
     if (other == rank) stores.mine = place->second;
+  }
+  for (auto& store : stores.all) {
+    const bool is_remote = std::ranges::any_of(store.ranks, [&](int other) { return !on_network[other].empty(); });
+    if (is_remote)
+      store.writers = ranks_by_host(store.ranks, hosts);
+    else
+      store.writers = {store.ranks};
   }
   return stores;
 }

@@ -186,7 +186,7 @@ void RunCheckpoints::make_saver(bool with_states) {
   }
   if (parts_.context.first()) {
     parts.files = files_of_all(parts_);
-    parts.sync_records = [&records = records_] { records.sync(); };
+    parts.sync_records = records_.sync_function();
   }
   auto saver = std::make_unique<CheckpointSaver>(std::move(parts));
   Communicator& world = *parts_.context.world;

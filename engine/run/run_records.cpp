@@ -32,9 +32,11 @@ RunRecords::RunRecords(const Config& config, const RankContext& context, const R
 void RunRecords::open(const Config& config) {
   if (!progress_) return;
   log_ = std::make_unique<MetricsLog>(config.output_dir + "/metrics.jsonl");
+  files_->push_back(log_->path());
   const auto& to = config.training.report_to;
-  if (std::ranges::find(to, Tracker::tensorboard) != to.end())
-    tensorboard_ = std::make_unique<TensorBoardWriter>(config.output_dir);
+  if (std::ranges::find(to, Tracker::tensorboard) == to.end()) return;
+  tensorboard_ = std::make_unique<TensorBoardWriter>(config.output_dir);
+  files_->push_back(tensorboard_->path());
 }
 
 void RunRecords::step(const StepMetrics& metrics) {
@@ -54,10 +56,11 @@ void RunRecords::evaluation(const EvaluationMetrics& metrics) {
   progress_->add(metrics);
 }
 
-void RunRecords::sync() const {
-  sync_file(log_->path());
-  if (tensorboard_) sync_file(tensorboard_->path());
-  sync_directory(std::filesystem::path(log_->path()).parent_path());  // which has their names
+std::function<void()> RunRecords::sync_function() const {
+  return [files = files_] {
+    for (const auto& file : *files) sync_file(file);
+    if (!files->empty()) sync_directory(std::filesystem::path(files->front()).parent_path());  // which has their names
+  };
 }
 
 void RunRecords::note(const std::string& text) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/comm/long_work.h"
 #include "engine/config/rules/run_steps.h"
@@ -28,9 +29,9 @@ class RunRecords {
   void open(const Config& config);
   void step(const StepMetrics& metrics);
   void evaluation(const EvaluationMetrics& metrics);
-  // Brings what was recorded onto the disk; throws RunError if it cannot. Another thread may call it while records are
-  // made.
-  void sync() const;
+  // Brings what was recorded onto the disk when it is called; throws RunError if it cannot. Another thread may call it
+  // while records are made, and after the end of this object, which does not wait for a slow disk.
+  std::function<void()> sync_function() const;
   void note(const std::string& text);  // a line on the console
   // Calls `write`, which makes another record. An exception counts as a gap in `what`.
   enum class Shown { first, each };  // of the failures, on the console
@@ -56,6 +57,7 @@ class RunRecords {
   std::optional<Progress> progress_;
   std::unique_ptr<MetricsLog> log_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;
+  std::shared_ptr<std::vector<std::string>> files_ = std::make_shared<std::vector<std::string>>();  // of both
   std::map<std::string, Gap> gaps_;  // by what is missing
 };
 

@@ -64,7 +64,7 @@ LAYOUTS = [
            microbatches=4, training={"bf16": True}),
     layout("P=4 simple, all recomputed", "threads", 4, p=4, pipeline="simple", activation_checkpointing="each"),
     layout("best of the evaluations", "threads", 2, p=2, training=BEST, data={"validation_split_percentage": 10}),
-    layout("D=2", "mpi", 2, ddp=True),
+    layout("D=2, mostly frozen", "mpi", 2, training={"trainable": ["transformer.h.2.*", "transformer.ln_f.*"]}, ddp=True),
     layout("T=2, fp16", "mpi", 2, t=2, training=FP16),
     layout("D=2, ZeRO-2, accumulation", "mpi", 2, training=ACCUMULATION, **ZERO2),
     layout("D=2, ZeRO-3", "mpi", 2, **zero3(2)),

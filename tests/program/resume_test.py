@@ -1,11 +1,12 @@
 """A run that is stopped or out of disk space continues as one run."""
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import time
 
-from harness import LIMIT, PROGRAM, TINY, ProgramTest, signal, unittest
+from harness import LIMIT, PROGRAM, ROOT, TINY, ProgramTest, signal, unittest
 
 STEPS = 60
 MODEL = {"config": dict(TINY["model"]["config"], n_layer=4, attn_pdrop=0.1)}
@@ -15,6 +16,17 @@ LAYOUTS = {"one": {"communicator": "local"},
            "ZeRO": {"communicator": "mpi", "smp_options": {"shard_optimizer_state": True},
                     "mpi_options": {"processes_per_host": 2}}}
 CAN_MOUNT = subprocess.run(["unshare", "-mu", "true"], stderr=subprocess.DEVNULL).returncode == 0
+
+# Answers the questions for a token and, with the token, for a notice, which is there once the file `notice` is.
+CURL = """#!/bin/sh
+echo "$*" >> "$FOLDER/asked"
+case "$*" in
+  "-sf -X PUT -H X-aws-ec2-metadata-token-ttl-seconds: "*" http://169.254.169.254/latest/api/token") echo token-7;;
+  "-sf -H X-aws-ec2-metadata-token: token-7 http://169.254.169.254/latest/meta-data/spot/instance-action")
+    [ -e "$FOLDER/notice" ] || exit 22;;
+  *) exit 3;;
+esac
+"""
 
 
 class Resume(ProgramTest):
@@ -101,6 +113,29 @@ class Resume(ProgramTest):
         steps = len(self.metrics())
         self.assertTrue((self.dir / f"out/checkpoint-{steps}/tokenizer.json").exists())
 
+    def test_save_that_takes_longer_than_mpirun_would_wait(self):
+        """mpirun that gets SIGTERM or SIGINT kills its ranks after about a second, so the launcher keeps both from it."""
+        recorder = {"LD_PRELOAD": os.environ["FILE_CALLS"], "FILE_CALLS_LOG": str(self.dir / "calls.log"),
+                    "FILE_CALLS_SLOW": "5"}
+        whole = self.whole_run("ZeRO")
+        (self.dir / "calls.log").touch()
+        for kind in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(kind.name):
+                self.env, kept = dict(self.env, FILE_CALLS_ROOT=str(self.dir / kind.name), **recorder), self.env
+                process = self.start("train", self.config(output_dir=kind.name, **self.sections(
+                    "ZeRO", training={"save_steps": 1000})), start_new_session=True)
+                self.addCleanup(process.kill)
+                self.wait_for_steps(5, kind.name)
+                asked = time.monotonic()
+                # To the launcher's process group, as a terminal and batch systems do.
+                os.killpg(process.pid, kind)
+                result = self.finish(process)
+                self.assertEqual(result.code, 3, str(result))
+                self.assertGreater(time.monotonic() - asked, 5)
+                self.env = kept
+                self.train(output_dir=kind.name, **self.sections("ZeRO", training={"resume_from_checkpoint": True}))
+                self.assert_continued("ZeRO", kind.name, whole)
+
     def test_signal_to_one_rank(self):
         process = self.start("train", self.config(**self.sections("mpi", training={"max_steps": 1000000})))
         self.addCleanup(process.kill)
@@ -144,6 +179,31 @@ class Resume(ProgramTest):
                     self.assertFalse((folder / "stop").is_symlink())
                     self.expect(0, "train", config)
                     shutil.rmtree(folder / "checkpoint-20")
+
+    def test_script_that_waits_for_a_spot_notice(self):
+        """That of the docs, with a provider's metadata and a clock that are imitated."""
+        (script,) = re.findall(r"^```sh\n(#!/bin/sh\n# stop_on_notice.sh .*?)^```$",
+                               (ROOT / "docs/checkpoints.md").read_text(), re.MULTILINE | re.DOTALL)
+        (self.dir / "programs").mkdir()
+        for name, text in {"../stop_on_notice.sh": script, "curl": CURL, "sleep": "#!/bin/sh\nexec /bin/sleep 0.1\n"}.items():
+            file = self.dir / "programs" / name
+            file.write_text(text)
+            file.chmod(0o755)
+        process = self.start("train", self.config(**self.sections("mpi", training={"max_steps": 1000000})))
+        self.addCleanup(process.kill)
+        waiting = subprocess.Popen([self.dir / "stop_on_notice.sh", "out"], cwd=self.dir, stdin=subprocess.DEVNULL, env={
+            "PATH": f"{self.dir}/programs:{os.environ['PATH']}", "FOLDER": str(self.dir)})
+        self.addCleanup(waiting.kill)
+        self.wait_for_steps()
+        asked = self.dir / "asked"
+        self.wait_for(lambda: asked.exists() and asked.read_text().count("\n") > 3, "questions")
+        self.assertIsNone(process.poll())
+        self.assertFalse((self.dir / "out/stop").exists())
+        (self.dir / "notice").touch()
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertRegex(result.err, r"stopped by the file out/stop after step \d+ of 1000000 and saved out/checkpoint-")
+        self.assertEqual(waiting.wait(LIMIT), 0)
 
     def test_time_limit(self):
         result = self.run_program("train", self.config(**self.sections(

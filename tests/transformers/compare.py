@@ -123,6 +123,13 @@ def byte_tokenizer_differences(directory):
     return wrong + [t for t in texts if tokenizer.decode(list(t.encode())) != t]
 
 
+def checkpoint_is_opened(directory, saved):
+    """Whether transformers opens the last checkpoint as the model that was saved, and reads the state of its trainer."""
+    opened = transformers.AutoModelForCausalLM.from_pretrained(directory).state_dict()
+    state = transformers.TrainerState.load_from_json(os.path.join(directory, "trainer_state.json"))
+    return state.global_step == STEPS and all(torch.equal(value, opened[name]) for name, value in saved.state_dict().items())
+
+
 def distances(run, reference, prefix=""):
     """Largest relative differences of (losses, norms): over all steps, and of the first step."""
     (losses, norms), (other_losses, other_norms) = run, reference
@@ -160,7 +167,9 @@ def main():
             row = {"layout": layout, **distances(ours, reference), **distances(ours, exact, "exact_"), "saved_logits": logits}
             if args.tokenizer:
                 row["tokenizer"] = len(byte_tokenizer_differences(out))
-            row["ok"] = row["loss"] <= 5e-6 and row["first_norm"] <= 1e-5 and not row.get("tokenizer")
+            row["checkpoint"] = checkpoint_is_opened(os.path.join(out, f"checkpoint-{STEPS}"), saved)
+            row["ok"] = (row["loss"] <= 5e-6 and row["first_norm"] <= 1e-5 and row["checkpoint"] and
+                         not row.get("tokenizer"))
             failed |= not row["ok"]
             shutil.rmtree(out)
             print(json.dumps(row), flush=True)

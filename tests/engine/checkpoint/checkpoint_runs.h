@@ -69,8 +69,13 @@ struct Run {
   }
 
   std::unique_ptr<CheckpointSaver> saver(const std::string& directory, int64_t keep = 0, bool on_each_store = false) {
+    return saver(directory, find_stores(directory, *groups.world), keep, on_each_store);
+  }
+
+  std::unique_ptr<CheckpointSaver> saver(const std::string& directory, Stores stores, int64_t keep = 0,
+                                         bool on_each_store = false) {
     return std::make_unique<CheckpointSaver>(CheckpointSaverParts{.directory = directory,
-                                                                  .stores = find_stores(directory, *groups.world),
+                                                                  .stores = std::move(stores),
                                                                   .on_each_store = on_each_store,
                                                                   .spec = model.spec,
                                                                   .parameters = trainer.parameters(),

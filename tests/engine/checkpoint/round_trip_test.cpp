@@ -36,6 +36,53 @@ TEST_CASE("a checkpoint that any grid reads and saves again keeps its bytes") {
   check_all_grids({});
 }
 
+TEST_CASE("precision is no property of a checkpoint: a run in another one reads it and saves the same bytes") {
+  const json precisions = {{{"bf16", false}}, {{"bf16", true}}, {{"fp16", true}}};
+  for (const auto& trained : precisions) {
+    const ScratchDirectory scratch;
+    train_and_save({.training = trained}, scratch.path());
+    int64_t step = 100;
+    for (const auto& continued : precisions)
+      for (const auto& grid : {kGrids[0], kGrids[10]}) {
+        CAPTURE(trained.dump(), continued.dump(), grid.ranks);
+        ++step;
+        run_ranks(grid.ranks, [&](CommunicatorPtr world) {
+          Run run({.training = continued}, grid, world);
+          run.read(scratch / "checkpoint-2");
+          run.save(scratch.path(), step);
+        });
+        CHECK(differences(scratch / "checkpoint-2", scratch / checkpoint_name(step)) == "");
+      }
+  }
+}
+
+// Hosts that share a network file system have such sets.
+TEST_CASE("a file that only one set of ranks writes has the bytes of one that all write") {
+  const ScratchDirectory scratch;
+  train_and_save({}, scratch.path());
+  const std::vector<std::vector<std::vector<int>>> hosts = {{{0, 1}, {2, 3}}, {{1, 2}, {0, 3}}, {{0}, {1}, {2}, {3}}};
+  int64_t step = 100;
+  for (const auto& grid : kGrids) {
+    if (grid.ranks != 4) continue;
+    for (const auto& sets : hosts) {
+      CAPTURE(grid.smp.dump(), sets);
+      ++step;
+      run_ranks(grid.ranks, [&](CommunicatorPtr world) {
+        Run run({}, grid, world);
+        run.read(scratch / "checkpoint-2");
+        Stores stores = find_stores(scratch.path(), *world);
+        stores.all.front().writers = sets;
+        const auto saver = run.saver(scratch.path(), std::move(stores));
+        saver->start(step, {});
+        saver->finish();
+        if (world->rank() == 0) CHECK(saver->take_failure() == "");
+      });
+      CHECK(differences(scratch / "checkpoint-2", scratch / checkpoint_name(step)) == "");
+      CHECK(find_damage(scratch / checkpoint_name(step), read_manifest(scratch / checkpoint_name(step))).empty());
+    }
+  }
+}
+
 TEST_CASE("rotation keeps the checkpoint just saved, the best one, and those of later steps") {
   const ScratchDirectory scratch;
   const auto steps_after = [&](int64_t step, int64_t keep, int64_t best) {
@@ -148,6 +195,9 @@ TEST_CASE("the same with other optimizers, models and precisions") {
   check_all_grids({.training = {{"optim", "adafactor"}}});
   check_all_grids({.runtime = {{"dtype", "float64"}}});
   check_all_grids({.training = {{"bf16", true}}});
+  const json trained = {"transformer.h.2.*", "transformer.h.4.mlp.*"};  // the others are frozen
+  check_all_grids({.training = {{"trainable", trained}}});
+  check_all_grids({.training = {{"trainable", trained}, {"bf16", true}, {"optim", "adafactor"}}});
   check_all_grids({.model = uneven_gptj()});
   check_all_grids({.model = uneven_gpt_neo()});
   const json untied = uneven_gpt2(61, 0.1, /*tied=*/false);

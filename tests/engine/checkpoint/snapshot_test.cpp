@@ -32,7 +32,7 @@ TEST_CASE("a snapshot needs no memory besides what it states") {
     std::vector<int> all(grid.ranks);
     std::iota(all.begin(), all.end(), 0);
     Snapshot snapshot(contents, held_parts(contents, run.trainer.parameters(), &run.trainer.optimizer()),
-                      run.groups.world, {all}, kBlockBytes);
+                      run.groups.world, {{.directories = {{all}}}}, kBlockBytes);
     const int64_t of_blocks = std::ssize(snapshot.blocks()) * kBlockBytes;
     CHECK(snapshot.memory_bytes() >= of_blocks);
     // Each rank sends at most all that the others receive in a round.

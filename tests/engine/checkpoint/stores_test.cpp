@@ -111,6 +111,8 @@ TEST_CASE("ranks find out which of them share a directory") {
     CHECK(stores.all[1].ranks == std::vector<int>{1, 3, 6});
     CHECK(stores.all[2].ranks == std::vector<int>{4, 5});
     CHECK(stores.writable() == std::vector<size_t>{0, 1});
+    for (const auto& store : stores.all)
+      CHECK(store.writers == std::vector<std::vector<int>>{store.ranks});  // on one host
     CHECK_THAT(stores.all[2].obstacle, Contains("file/x") && Contains("Not a directory"));
     CHECK_THROWS_WITH(require_checkpoints_for_all(stores, "disk"),
                       Contains("cannot write in disk") && Contains("\n  host ") && Contains("file/x"));
@@ -119,6 +121,13 @@ TEST_CASE("ranks find out which of them share a directory") {
   });
   CHECK(names_in(disks / "a").empty());
   CHECK(names_in(disks / "b").empty());
+}
+
+TEST_CASE("ranks are grouped by their hosts") {
+  const std::vector<std::string> hosts = {"a", "b", "c", "a", "b", "a"};
+  using Sets = std::vector<std::vector<int>>;
+  CHECK(ranks_by_host({0, 1, 2, 3, 4, 5}, hosts) == Sets{{0, 3, 5}, {1, 4}, {2}});
+  CHECK(ranks_by_host({1, 3, 4}, hosts) == Sets{{1, 4}, {3}});
 }
 
 TEST_CASE("a host that sees the checkpoints of others need not write there") {

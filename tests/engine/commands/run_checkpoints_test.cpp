@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -72,6 +73,14 @@ TEST_CASE("a run that continues on the same layout has the bits of one that was 
       {{"name", "ZeRO-3"},
        {"smp_options", {{"sharded_data_parallel_degree", 2}, {"sdp_param_persistence_threshold", 0}}},
        {"mpi_options", {{"processes_per_host", 2}}}},
+      {{"name", "frozen"},
+       {"training", {{"trainable", {"transformer.h.1.*", "transformer.ln_f.*"}}, {"bf16", true}}},
+       {"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}, {"shard_optimizer_state", true}}},
+       {"mpi_options", {{"processes_per_host", 4}}}},
+      {{"name", "frozen, ZeRO-3"},
+       {"training", {{"trainable", {"transformer.h.0.mlp.*"}}, {"optim", "adafactor"}}},
+       {"smp_options", {{"sharded_data_parallel_degree", 2}, {"sdp_param_persistence_threshold", 0}}},
+       {"mpi_options", {{"processes_per_host", 2}}}},
       {{"name", "accumulation"},
        {"training",
         {{"global_batch_size", nullptr}, {"per_device_train_batch_size", 2}, {"gradient_accumulation_steps", 4}}}}};
@@ -97,6 +106,58 @@ TEST_CASE("a run that continues on the same layout has the bits of one that was 
     CHECK(state["global_step"] == kSteps);
     CHECK(state["log_history"].size() == kSteps / 4);
   }
+}
+
+TEST_CASE("a run that continues in fp16 tolerates as many overflows as one that was never stopped") {
+  const RunFolder folder("resume-hysteresis");
+  // Every step overflows. Two overflows are tolerated, which is all before the checkpoint.
+  const json whole = long_run(folder, "whole",
+                              {{"training",
+                                {{"fp16", true},
+                                 {"max_steps", 6},
+                                 {"save_steps", 2},
+                                 {"dynamic_loss_args", {{"init_scale", 4294967296}, {"delayed_shift", 3}}}}}});
+  train(whole);
+  const auto all = metrics_of(folder / "whole");
+  REQUIRE(all.size() == 6);
+  CHECK(all[2]["loss_scale"] == all[0]["loss_scale"]);
+  CHECK(all[3]["loss_scale"] < all[2]["loss_scale"]);
+  const std::string checkpoint = folder / "whole/checkpoint-2";
+  const json state = json::parse(file_bytes(checkpoint + "/trainer_state.json"));
+  CHECK(state["stateful_callbacks"]["shardline"]["loss_scaler"]["hysteresis"] == 1);
+  train(resumed(whole, checkpoint, folder / "again"));
+  const auto rest = metrics_of(folder / "again");
+  REQUIRE(rest.size() == 4);
+  CHECK(std::equal(rest.begin(), rest.end(), all.begin() + 2));
+}
+
+TEST_CASE("checkpoints after epochs, and of the best evaluations alone") {
+  const RunFolder folder("resume-strategies");
+  train(long_run(folder, "epochs", {{"training", {{"save_strategy", "epoch"}}}}));
+  CHECK(steps_in(folder / "epochs") == std::vector<int64_t>{20, 16});
+
+  json file = best_run(folder, "best");
+  file["training"]["save_strategy"] = "best";
+  file["training"]["greater_is_better"] = false;  // the loss falls
+  file["training"]["save_total_limit"] = 1;
+  train(file);
+  const auto all = metrics_of(folder / "best");
+  double best = INFINITY;
+  int64_t best_step = 0;
+  for (const auto& line : all)
+    if (line.contains("eval_loss") && line["eval_loss"] < best) {
+      best = line["eval_loss"];
+      best_step = line["step"];
+    }
+  CHECK(steps_in(folder / "best") == std::vector<int64_t>{best_step});
+  const std::string model = file_bytes(folder / "best/model.safetensors");
+  CHECK(model == file_bytes(folder / cat("best/", checkpoint_name(best_step), "/model.safetensors")));
+
+  // The run continues from its best step and finds the same one again.
+  file["training"]["resume_from_checkpoint"] = true;
+  train(file);
+  CHECK(metrics_of(folder / "best") == all);
+  CHECK(file_bytes(folder / "best/model.safetensors") == model);
 }
 
 TEST_CASE("the newest intact checkpoint is taken, and records read like one run") {

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <filesystem>
 #include <sstream>
 
 #include "core/comm/local_communicator.h"
@@ -33,6 +34,14 @@ struct SmallFiles {
   void (*handler)(int);
 };
 
+Config config_in(const std::string& directory) {
+  const std::string text = cat(R"({"model": {"config": {"model_type": "gpt2"}},
+    "data": {"train": "unused", "tokenizer": "bytes", "sequence_length": 8},
+    "training": {"global_batch_size": 1, "report_to": "tensorboard"}, "output_dir": ")",
+                               directory, "\"}");
+  return parse_config(text, "records test");
+}
+
 std::string lines(const std::string& text, const std::string& word) {
   std::istringstream in(text);
   std::string found;
@@ -45,11 +54,7 @@ std::string lines(const std::string& text, const std::string& word) {
 
 TEST_CASE("records that cannot be written are reported once, do not end the run, and leave the others complete") {
   const ScratchDirectory scratch;
-  const std::string text = cat(R"({"model": {"config": {"model_type": "gpt2"}},
-    "data": {"train": "unused", "tokenizer": "bytes", "sequence_length": 8},
-    "training": {"global_batch_size": 1, "report_to": "tensorboard"}, "output_dir": ")",
-                               scratch.path(), "\"}");
-  const Config config = parse_config(text, "records test");
+  const Config config = config_in(scratch.path());
   std::ostringstream out;
   RankContext context{.world = make_local_world(), .device_world = nullptr, .out = &out};
   RunRecords records(config, context, {.total = 100, .per_epoch = 100});
@@ -80,6 +85,26 @@ TEST_CASE("records that cannot be written are reported once, do not end the run,
         "checkpoints", [&] { throw RunError(reason); }, RunRecords::Shown::each);
   CHECK_THAT(records.gaps(), Contains("checkpoints: 2 could not be written, first: one reason"));
   CHECK_THAT(lines(out.str(), "warning: checkpoints"), Contains("one reason") && Contains("another reason"));
+}
+
+// A checkpoint's thread may still sync them on a slow disk while a failed run ends.
+TEST_CASE("what was recorded can be synced after its records have ended") {
+  const ScratchDirectory scratch;
+  const Config config = config_in(scratch.path());
+  std::ostringstream out;
+  RankContext context{.world = make_local_world(), .device_world = nullptr, .out = &out};
+  std::function<void()> sync;
+  {
+    RunRecords records(config, context, {.total = 100, .per_epoch = 100});
+    sync = records.sync_function();
+    sync();  // there is nothing yet
+    records.open(config);
+    records.step({.step = 1, .loss = 1});
+    sync();
+  }
+  sync();
+  std::filesystem::remove(scratch / "metrics.jsonl");
+  CHECK_THROWS_AS(sync(), RunError);
 }
 
 TEST_CASE("ranks without a console record nothing") {

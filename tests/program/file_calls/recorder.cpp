@@ -10,6 +10,8 @@
 // failed yet, so that each has failed after as many saves. A save begins when a directory NAME.incomplete is made. The
 // log then has a line SAVE WHICH for each call of a save, and `fail SAVE WHICH` if it failed. WHICH: "write
 // model.safetensors 2" is the second one of this save.
+//
+// With $FILE_CALLS_SLOW=SECONDS each process takes so long to sync the model of a checkpoint for the first time.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -256,8 +258,16 @@ ssize_t wrote(int fd, const void* data, size_t bytes, off_t offset) {
       [&] { return "write " + inode_of(fd) + " " + std::to_string(offset) + " " + hex(data, done); });
 }
 
+void be_slow_once(const std::string& path) {
+  const char* seconds = std::getenv("FILE_CALLS_SLOW");
+  static std::once_flag once;
+  if (seconds && path.find("/checkpoint-") != std::string::npos && path.ends_with("/model.safetensors"))
+    std::call_once(once, [&] { ::sleep(std::atoi(seconds)); });
+}
+
 int synced(int fd, const char* name) {
   const std::string path = path_of(fd);
+  be_slow_once(path);
   const bool is_directory = S_ISDIR(status_of(fd).st_mode);
   return recorded(
       "sync", path, [&] { return next<int(int)>(name)(fd); },
