@@ -73,6 +73,9 @@ FAULTS = [
      "  prepare_for_pipelines(config);\n  set_timeouts", "  set_timeouts", ENGINE, "what CUDA reads when it starts*"),
     ("a host that runs away from its device", "core/device/host_pace.cpp", "  marks_.front().synchronize();\n", "", DEVICE,
      "a host that keeps its pace*"),
+    ("memory of the host that is logged as the device's", "engine/train/trainer.cpp",
+     "  if (!is_accelerator(device)) return {memory_totals()", "  return {memory_totals()", DEVICE,
+     "*eval and generate on a device*"),
     ("activations that stay on the device until a run ends", "pipeline/activations/offload_host.cpp",
      "    host_->leaving.release(kLeavingStores - 1);\n", "", DEVICE, "what goes to the host and comes back*"),
 ]

@@ -87,10 +87,14 @@ TEST_CASE("every operation has its own function of NCCL, which gets all argument
                          cat("all_gather 1 2 12 ", ncclInt64, " 3 4"), cat("broadcast 1 2 13 ", ncclUint8, " 9 3 4"),
                          cat("send 1 14 ", ncclFloat16, " 8 3 4"), cat("recv 2 15 ", ncclFloat64, " 7 3 4"),
                          "group_start", "group_end"});
-  for (const auto& [ours, theirs] :
-       {std::pair{NcclType::int8, ncclInt8}, {NcclType::uint8, ncclUint8}, {NcclType::int32, ncclInt32},
-        {NcclType::int64, ncclInt64}, {NcclType::float16, ncclFloat16}, {NcclType::bfloat16, ncclBfloat16},
-        {NcclType::float32, ncclFloat32}, {NcclType::float64, ncclFloat64}}) {
+  for (const auto& [ours, theirs] : {std::pair{NcclType::int8, ncclInt8},
+                                     {NcclType::uint8, ncclUint8},
+                                     {NcclType::int32, ncclInt32},
+                                     {NcclType::int64, ncclInt64},
+                                     {NcclType::float16, ncclFloat16},
+                                     {NcclType::bfloat16, ncclBfloat16},
+                                     {NcclType::float32, ncclFloat32},
+                                     {NcclType::float64, ncclFloat64}}) {
     api.send(kFrom, 1, ours, 0, kComm, kStream);
     CHECK(taken() == Texts{cat("send 1 1 ", theirs, " 0 3 4")});
   }

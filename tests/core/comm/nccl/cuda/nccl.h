@@ -10,16 +10,7 @@ struct ncclComm;
 using ncclComm_t = ncclComm*;
 
 enum ncclResult_t { ncclSuccess = 0, ncclSystemError = 2, ncclRemoteError = 6, ncclInProgress = 7 };
-enum ncclDataType_t {
-  ncclInt8,
-  ncclUint8,
-  ncclInt32,
-  ncclInt64,
-  ncclFloat16,
-  ncclBfloat16,
-  ncclFloat32,
-  ncclFloat64
-};
+enum ncclDataType_t { ncclInt8, ncclUint8, ncclInt32, ncclInt64, ncclFloat16, ncclBfloat16, ncclFloat32, ncclFloat64 };
 enum ncclRedOp_t { ncclSum, ncclMax };
 struct ncclUniqueId {
   char internal[128];

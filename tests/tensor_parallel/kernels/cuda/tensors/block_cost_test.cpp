@@ -135,11 +135,11 @@ TEST_CASE("a block of GPT-2 without dropout takes few launches and little memory
   CHECK(cost.all - cost.products < 67);
 }
 
-TEST_CASE("a block of GPT-2 takes less than half of what torch's operators take besides products") {
+TEST_CASE("besides products, a block of GPT-2 moves less than a third of the bytes that torch's operators move") {
   const KernelTable table = operators_of_torch();
   const Cost torchs = cost_of_block(0, table), ours = cost_of_block(0);
-  CHECK(ours.launches < torchs.launches / 2);
-  CHECK(ours.all - ours.products < (torchs.all - torchs.products) / 2);
+  CHECK(ours.launches < torchs.launches * 3 / 5);
+  CHECK(ours.all - ours.products < (torchs.all - torchs.products) / 3);
 }
 
 }  // namespace shardline::block_cost_test
