@@ -59,7 +59,7 @@ FAULTS = [
     ("a dropped wait: results of NCCL are used before they are there", "core/device/stream_wait.cpp",
      "  event.block(stream_);\n", "", RANKS, OVER_NCCL),
     ("a receive that is posted ahead in the first step", "pipeline/run/executor.cpp",
-     "!is_first || !is_accelerator(stage_.activations.device()));", "true);", RANKS, "in the first step nothing*"),
+     "!is_first || !is_acc", "is_first || !is_acc", RANKS, "in the first step nothing*"),
     ("a communicator that is freed after it was aborted", "core/comm/nccl/nccl_channel.cpp",
      "if (world_->remove(comm_)) world_->", "world_->remove(comm_), world_->", RANKS, "nccl: a group that is aborted*"),
     ("a run that stops after saving ends as one that failed", "engine/commands/train_job.cpp", "    parts.reset();", "   ",
