@@ -14,8 +14,9 @@ import shlex
 import subprocess
 import sys
 
-DEVICE, RANKS, TENSORS = ("tests/fake_device/fake_device_tests", "tests/fake_nccl/device_ranks_tests",
-                          "tests/tensor_parallel/kernels/cuda/tensors/cuda_tensors_tests")
+DEVICE, RANKS, TENSORS, ENGINE = ("tests/fake_device/fake_device_tests", "tests/fake_nccl/device_ranks_tests",
+                                  "tests/tensor_parallel/kernels/cuda/tensors/cuda_tensors_tests",
+                                  "tests/engine/engine_tests")
 TRAINING = "one rank on the device has the bits of one on a CPU"
 OVER_NCCL = "training over NCCL and on a shared device*"
 # What is wrong, where, the right and the wrong code, the suite that notices it, and its case.
@@ -57,6 +58,26 @@ FAULTS = [
      "launching_->end.record(stream_);", "launching_->end.record(world_->current_stream());", RANKS, OVER_NCCL),
     ("a dropped wait: results of NCCL are used before they are there", "core/device/stream_wait.cpp",
      "  event.block(stream_);\n", "", RANKS, OVER_NCCL),
+    ("a receive that is posted ahead in the first step", "pipeline/run/executor.cpp",
+     "!is_first || !is_acc", "is_first || !is_acc", RANKS, "in the first step nothing*"),
+    ("a communicator that is freed after it was aborted", "core/comm/nccl/nccl_channel.cpp",
+     "if (world_->remove(comm_)) world_->", "world_->remove(comm_), world_->", RANKS, "nccl: a group that is aborted*"),
+    ("a run that stops after saving ends as one that failed", "engine/commands/train_job.cpp", "    parts.reset();", "   ",
+     RANKS, "a run over NCCL that stops after saving*"),
+    ("communicators of messages that no plan counts", "partitioner/memory/device_bytes.cpp",
+     "2 * static_cast<int>(neighbours.size());", "2;", RANKS, "a rank has as many communicators*"),
+    ("a profile of messages over NCCL that is used where they go through the host", "engine/plan/profile_use.cpp",
+     'context.uses_nccl() ? "nccl" : word_of(resolved_communicator(config))',
+     "word_of(resolved_communicator(config))", ENGINE, "a setting that changes a measured time*"),
+    ("CUDA that starts before the variables that it reads are set", "engine/run/ranks.cpp",
+     "  prepare_for_pipelines(config);\n  set_timeouts", "  set_timeouts", ENGINE, "what CUDA reads when it starts*"),
+    ("a host that runs away from its device", "core/device/host_pace.cpp", "  marks_.front().synchronize();\n", "", DEVICE,
+     "a host that keeps its pace*"),
+    ("memory of the host that is logged as the device's", "engine/train/trainer.cpp",
+     "  if (!is_accelerator(device)) return {memory_totals()", "  return {memory_totals()", DEVICE,
+     "*eval and generate on a device*"),
+    ("activations that stay on the device until a run ends", "pipeline/activations/offload_host.cpp",
+     "    host_->leaving.release(kLeavingStores - 1);\n", "", DEVICE, "what goes to the host and comes back*"),
 ]
 SECONDS = 300
 

@@ -22,11 +22,11 @@
 namespace shardline::block_cost_test {
 namespace {
 
-// The device without hardware with our kernels. Neither they nor products compute anything.
+// The device without hardware with these kernels. Neither ours nor products compute anything.
 class AsOnGpus {
  public:
-  AsOnGpus() {
-    use_table(fake::device().type(), &cuda::kernel_table());
+  explicit AsOnGpus(const KernelTable& kernels) {
+    use_table(fake::device().type(), &kernels);
     twin::only_counts = true;
     fake::make_products(false);
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);  // launches are logged by thread
@@ -52,8 +52,8 @@ struct Cost {
   double all, products;
 };
 
-Cost cost_of_block(double dropout) {
-  const AsOnGpus as_on_gpus;
+Cost cost_of_block(double dropout, const KernelTable& kernels = cuda::kernel_table()) {
+  const AsOnGpus as_on_gpus(kernels);
   const int64_t batch = 8, length = 1024, hidden = 768, tokens = batch * length;
   const ModelSpec spec =
       model_spec({{"model_type", "gpt2"}, {"attn_pdrop", dropout}, {"resid_pdrop", dropout}}, "config.json", false);
@@ -113,6 +113,14 @@ Cost cost_of_block(double dropout) {
   return {launches, units(bytes), units(products)};
 }
 
+// Torch's operators for everything; its flash attention as our table calls it.
+KernelTable operators_of_torch() {
+  KernelTable table = kernels_for(at::zeros({0}, at::TensorOptions(fake::device())));
+  table.attention_forward = cuda::kernel_table().attention_forward;
+  table.attention_backward = cuda::kernel_table().attention_backward;
+  return table;
+}
+
 }  // namespace
 
 TEST_CASE("a block of GPT-2 takes few launches and little memory traffic") {
@@ -125,6 +133,13 @@ TEST_CASE("a block of GPT-2 without dropout takes few launches and little memory
   const Cost cost = cost_of_block(0);
   CHECK(cost.launches < 35);
   CHECK(cost.all - cost.products < 67);
+}
+
+TEST_CASE("besides products, a block of GPT-2 moves less than a third of the bytes that torch's operators move") {
+  const KernelTable table = operators_of_torch();
+  const Cost torchs = cost_of_block(0, table), ours = cost_of_block(0);
+  CHECK(ours.launches < torchs.launches * 3 / 5);
+  CHECK(ours.all - ours.products < (torchs.all - torchs.products) / 3);
 }
 
 }  // namespace shardline::block_cost_test
