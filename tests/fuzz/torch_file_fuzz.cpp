@@ -25,8 +25,8 @@ bool read_file(const std::string& bytes, size_t input_bytes) {
     for (size_t d = 0; d < entry.shape.size(); ++d) {
       FUZZ_REQUIRE(entry.shape[d] >= 0 && entry.strides[d] >= 0, name, " has a negative size or stride");
       elements *= entry.shape[d];
-      last += (entry.shape[d] - 1) * entry.strides[d];
     }
+    for (size_t d = 0; d < entry.shape.size() && elements; ++d) last += (entry.shape[d] - 1) * entry.strides[d];
     const uint64_t size = elements ? (last + 1) * c10::elementSize(entry.dtype) : 0;
     FUZZ_REQUIRE(entry.end - entry.begin == size, name, " has ", entry.end - entry.begin, " bytes instead of ", size);
     const std::string_view part = file->bytes_of(name);
