@@ -4,6 +4,7 @@ that no seed ends before the place for which it was written. And OUT/<target>.di
 
   make_corpus.py OUT
 """
+import base64
 import json
 import pathlib
 import re
@@ -36,7 +37,7 @@ def llmc(magic, version, kind, ids, count=None):
 
 def token_cache(width, ids, vocabulary=100):
     """As TokenCacheHeader has it; the target repairs the checksum."""
-    header = b"SLTOKENS" + struct.pack("<2I14Q", 2, width, len(ids), 1, vocabulary, *[0] * 11)
+    header = b"SLTOKENS" + struct.pack("<2I14Q", 3, width, len(ids), 1, vocabulary, *[0] * 11)
     return files(("cache.tokens", header + struct.pack(f"<{len(ids)}{'HI'[width // 4]}", *ids)))
 
 
@@ -178,8 +179,36 @@ def run_records():
     yield "accepted/no_step", files(("events", struct.pack("<QI", 0, 0) + bytes(4) + event(1)))
 
 
-BINARY = {"run_records": run_records, "tokens": tokens, "safetensors": safetensors_files, "torch_file": torch_files,
-          "manifest": manifests}
+def message(number, content):
+    """A field of a protocol buffer."""
+    size = len(content)
+    return bytes([number << 3 | 2, size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14]) + content
+
+
+def piece(text, score, kind=1):
+    return message(1, message(1, text.encode()) + bytes([2 << 3 | 5]) + struct.pack("<f", score) + bytes([3 << 3, kind]))
+
+
+def sentence_pieces():
+    unigram = json.loads((ROOT / "tests/engine/data/golden/examples/unigram/tokenizer.json").read_text())
+    charsmap = base64.b64decode(unigram["normalizer"]["precompiled_charsmap"])
+    special = piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3)
+    pieces = special + piece("\u2581a", -1) + piece("\u2581", -2) + piece("a", -3) + piece("b", -3.5) + piece("ab", -4, 4)
+    xlm = b'{"tokenizer_class": "XLMRobertaTokenizer"}'
+    text = "a ab\u2460 \uff21\ufb01 e\u0301\r\nb \u337f".encode()
+    yield "accepted/xlm_roberta_model", files(
+        ("sentencepiece.bpe.model", pieces + message(3, message(2, charsmap))), ("tokenizer_config.json", xlm), ("text", text))
+    yield "accepted/llama_model", files(
+        ("tokenizer.model", pieces + piece("<0xC3>", 0, 6) + piece("\u2581ab", -5) + message(2, bytes([3 << 3, 2]))),
+        ("tokenizer_config.json", b'{"tokenizer_class": "LlamaTokenizer", "add_bos_token": true, "legacy": true}'), ("text", b"a ab  b"))
+    yield "refused/model_of_other_algorithm", files(
+        ("sentencepiece.bpe.model", pieces + message(2, bytes([3 << 3, 2]))), ("tokenizer_config.json", xlm))
+    yield "refused/model_that_is_cut", files(("tokenizer.model", pieces[:-3]), ("config.json", b'{"model_type": "llama"}'))
+    yield "refused/model_without_class", files(("spiece.model", pieces))
+
+
+BINARY = {"tokenizer": sentence_pieces, "run_records": run_records, "tokens": tokens,
+          "safetensors": safetensors_files, "torch_file": torch_files, "manifest": manifests}
 
 # Files of the project, which are accepted.
 SHARED = {
@@ -187,7 +216,8 @@ SHARED = {
     "cluster": ["configs/clusters/*.json"],
     "safetensors": ["tests/models/golden/*.safetensors", "tests/models/golden/sharded/*.safetensors"],
     "torch_file": ["tests/models/golden/torch/*_[24].bin", "tests/models/golden/torch/sharded/*.bin"],
-    "tokenizer": ["tests/engine/data/golden/llama3/tokenizer.json"],
+    "tokenizer": ["tests/engine/data/golden/llama3/tokenizer.json",
+                  "tests/engine/data/golden/examples/unigram/tokenizer.json"],
 }
 
 

@@ -90,7 +90,9 @@ nlohmann::json split_rules(const Point& point) {
   nlohmann::json rules = nlohmann::json::array();
   // Also where some ranks get nothing; the words are left to what is asked of one of the two tables.
   rules.push_back({{"pattern", point.units == "split" ? "*" : "h.*"}, {"split", true}});
-  for (const auto& pattern : kWhole.at(point.units)) rules.push_back({{"pattern", pattern}, {"split", false}});
+  for (const auto& pattern : kWhole.at(point.units))
+    if (point.task == "causal-lm" || pattern != "head.*")  // the heads of other tasks are never split
+      rules.push_back({{"pattern", pattern}, {"split", false}});
   return rules;
 }
 

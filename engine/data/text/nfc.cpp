@@ -2,6 +2,7 @@
 
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
+#include <unicode/uniset.h>
 
 #include <limits>
 #include <utility>
@@ -16,11 +17,22 @@ void check_icu(UErrorCode status) {
   if (U_FAILURE(status)) throw RunError(cat("ICU cannot normalize a text: ", u_errorName(status)));
 }
 
+// Those of Unicode 9, which the reference library knows.
 const icu::Normalizer2& nfc_rules() {
-  UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* rules = icu::Normalizer2::getNFCInstance(status);
-  check_icu(status);
-  return *rules;
+  static const icu::UnicodeSet known = [] {
+    UErrorCode status = U_ZERO_ERROR;
+    icu::UnicodeSet set(u"[:age=9.0:]", status);
+    check_icu(status);
+    set.freeze();
+    return set;
+  }();
+  static const icu::FilteredNormalizer2 rules = [] {
+    UErrorCode status = U_ZERO_ERROR;
+    const icu::Normalizer2* all = icu::Normalizer2::getNFCInstance(status);
+    check_icu(status);
+    return icu::FilteredNormalizer2(*all, known);
+  }();
+  return rules;
 }
 
 bool may_cut_before(std::string_view text, size_t offset) {

@@ -72,10 +72,11 @@ class Tokenizer {
 };
 using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 
-// `source` is "bytes", a tokenizer.json, or a folder with tokenizer.json, with vocab.json and merges.txt, or with
-// vocab.txt. Tokens with a role are those that tokenizer_config.json or special_tokens_map.json next to it names,
-// otherwise those with usual names. Padding and truncation that a file asks for are ignored: batches and ExampleOptions
-// decide. Throws DataError for anything that would give other ids than the reference library.
+// `source` is "bytes", a tokenizer.json, or a folder with tokenizer.json, with vocab.json and merges.txt, with
+// vocab.txt or with a SentencePiece model. Tokens with a role are those that tokenizer_config.json or
+// special_tokens_map.json next to it names, otherwise those with usual names. Padding and truncation that a file asks
+// for are ignored: batches and ExampleOptions decide. Throws DataError for anything that would give other ids than the
+// reference library.
 TokenizerPtr load_tokenizer(const std::string& source);
 
 }  // namespace shardline

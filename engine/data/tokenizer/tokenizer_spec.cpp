@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "engine/data/text/utf8.h"
 #include "engine/data/tokenizer/bpe_tokenizer.h"
 #include "engine/data/tokenizer/pipeline_tokenizer.h"
 
@@ -17,11 +18,24 @@ std::shared_ptr<const TokenModel> make_model(const TokenizerSpec& spec) {
   return std::make_shared<BpeModel>(spec.ids, std::get<BpeVocabulary>(spec.model));
 }
 
+bool all_white_space(std::string_view text) {
+  for (size_t offset = 0; offset < text.size();) {
+    if (!is_white_space(next_code_point(text, offset))) return false;
+  }
+  return !text.empty();
+}
+
+bool ends_lines(const Normalizer& normalizer, std::string_view newline) {
+  AlignedText text(newline);
+  if (normalizer) normalizer(text);
+  return all_white_space(text.text());
+}
+
 // Whether each line of a text has the tokens that it has alone.
 bool lines_are_apart(const TokenizerSpec& spec) {
   const auto has_newline = [](const AddedToken& token) { return token.content.find('\n') != std::string::npos; };
-  return spec.normalizes_lines_apart && spec.pre_tokenizer.removes_white_space &&
-         std::none_of(spec.added.begin(), spec.added.end(), has_newline);
+  return spec.normalizes_lines_apart && spec.pre_tokenizer.removes_white_space && ends_lines(spec.normalizer, "\n") &&
+         ends_lines(spec.normalizer, "\r\n") && std::none_of(spec.added.begin(), spec.added.end(), has_newline);
 }
 
 }  // namespace

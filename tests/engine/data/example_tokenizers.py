@@ -20,7 +20,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from example_cases import SNIPPETS
 
 GOLDEN = pathlib.Path(__file__).parent / "golden/examples"
-COMMITTED = ["bert", "roberta", "unigram", "llama"]
+COMMITTED = ["bert", "roberta", "unigram", "llama", "xlm_roberta", "llama_model"]
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 METASPACE = "\u2581"
@@ -194,6 +194,17 @@ def folders():
     yield "roberta folder with prefix", lambda: with_folder(
         vocab_and_merges(byte_level_bpe(ROBERTA), tokenizer_class="RobertaTokenizer", add_prefix_space=True))
     yield "gpt2 folder", lambda: with_folder(vocab_and_merges(byte_level_bpe(["<|endoftext|>"]), tokenizer_class="GPT2Tokenizer"))
+    for name, options in {"": {}, " with symbols": {"user_defined_symbols": ["[URL]", "fox"]}}.items():
+        yield f"xlm-roberta model{name}", lambda o=options: with_folder(
+            {"sentencepiece.bpe.model": spm_model(**o), "tokenizer_config.json": b'{"tokenizer_class": "XLMRobertaTokenizer"}'})
+        yield f"llama model{name}", lambda o=options: with_folder(llama_folder(**o))
+    yield "llama model, legacy, bos, eos", lambda: with_folder(llama_folder(legacy=True, add_bos_token=True, add_eos_token=True))
+    yield "llama model, no prefix, bos", lambda: with_folder(llama_folder(add_prefix_space=False, add_bos_token=True))
+
+
+def llama_folder(user_defined_symbols=(), vocab_size=900, **config):
+    model = spm_model("bpe", vocab_size=vocab_size, byte_fallback=True, normalization_rule_name="identity", user_defined_symbols=user_defined_symbols)
+    return {"tokenizer.model": model, "tokenizer_config.json": json.dumps({"tokenizer_class": "LlamaTokenizer", **config}).encode()}
 
 
 def json_kinds():
@@ -279,6 +290,9 @@ def write():
         "roberta": vocab_and_merges(byte_level_bpe(ROBERTA, size=800), tokenizer_class="RobertaTokenizer"),
         "unigram": with_json(xlm_roberta(spm_model(normalization_rule_tsv=str(GOLDEN.parent / "rules.tsv"))))[0],
         "llama": with_json(llama(False))[0],
+        "xlm_roberta": {"sentencepiece.bpe.model": spm_model(vocab_size=500, normalization_rule_tsv=str(GOLDEN.parent / "rules.tsv")),
+                        "tokenizer_config.json": b'{"tokenizer_class": "XLMRobertaTokenizer"}'},
+        "llama_model": llama_folder(vocab_size=600, add_bos_token=True),
     }
     for name in COMMITTED:
         (GOLDEN / name).mkdir(parents=True, exist_ok=True)

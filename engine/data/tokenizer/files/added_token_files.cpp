@@ -142,7 +142,8 @@ RoleNames read_role_names(const fs::path& folder, RoleNames defaults) {
   return names;
 }
 
-void add_tokens_of_folder(const fs::path& folder, const RoleNames& names, TokenizerSpec& spec) {
+void add_tokens_of_folder(const fs::path& folder, const RoleNames& names, const std::vector<AddedToken>& more,
+                          TokenizerSpec& spec) {
   AddedTokenFiles added(spec);
   with_json_file(folder, "tokenizer_config.json", [&](const JsonValue& file) { added.read_decoder(file); });
   with_json_file(folder, "added_tokens.json", [&](const JsonValue& file) { added.read_added(file); });
@@ -152,6 +153,7 @@ void add_tokens_of_folder(const fs::path& folder, const RoleNames& names, Tokeni
     const auto named = names.find(role.token);
     if (named != names.end()) added.add({.content = named->second, .special = true}, std::nullopt);
   }
+  for (const AddedToken& token : more) added.add(token, std::nullopt);
   check_added_ids(spec, folder.string());
 }
 

@@ -18,9 +18,11 @@ std::string tokenizer_class(const std::filesystem::path& folder);
 // The roles that tokenizer_config.json and special_tokens_map.json name, in addition to `defaults` or instead of them.
 RoleNames read_role_names(const std::filesystem::path& folder, RoleNames defaults);
 
-// Adds to the spec the tokens of tokenizer_config.json, added_tokens.json and special_tokens_map.json, and those of
-// `roles`, which are special. Tokens that the vocabulary lacks get the next free ids. Then checks the ids.
-void add_tokens_of_folder(const std::filesystem::path& folder, const RoleNames& roles, TokenizerSpec& spec);
+// Adds to the spec the tokens of tokenizer_config.json, added_tokens.json and special_tokens_map.json, those of
+// `roles`, which are special, and `more`, without their ids. Tokens that the vocabulary lacks get the next free ids.
+// Then checks the ids.
+void add_tokens_of_folder(const std::filesystem::path& folder, const RoleNames& roles,
+                          const std::vector<AddedToken>& more, TokenizerSpec& spec);
 
 // The ids of the roles that the folder names, otherwise of tokens with usual names, such as [CLS] and <s>. Throws
 // DataError if the vocabulary lacks the eos_token that the folder names.

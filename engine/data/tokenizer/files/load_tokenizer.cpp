@@ -53,11 +53,14 @@ TokenizerPtr load_folder(const fs::path& folder) {
   if (const fs::path vocab = folder / "vocab.txt"; fs::exists(vocab)) {
     return build(read_vocab_txt(folder, name), folder, vocab, digest_of(folder, vocab) + name);
   }
-  for (const char* other : {"tokenizer.model", "spiece.model"}) {
-    if (!fs::exists(folder / other)) continue;
-    throw DataError(cat(folder.string(), ": has only ", other, ", and SentencePiece vocabularies are not supported"));
+  for (const char* other : {"sentencepiece.bpe.model", "tokenizer.model", "spiece.model"}) {
+    const fs::path model = folder / other;
+    if (fs::exists(model))
+      return build(read_sentence_piece(model, name), folder, model, digest_of(folder, model) + name);
   }
-  throw DataError(cat(folder.string(), ": has no tokenizer.json, no vocab.json with merges.txt and no vocab.txt"));
+  throw DataError(cat(folder.string(),
+                      ": has no tokenizer.json, no vocab.json with merges.txt, no vocab.txt and no SentencePiece model "
+                      "(sentencepiece.bpe.model, tokenizer.model)"));
 }
 
 }  // namespace

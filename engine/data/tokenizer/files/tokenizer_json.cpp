@@ -152,12 +152,12 @@ std::optional<WordRules> read_window_rules(const JsonValue& root) {
   return fits ? std::optional(std::move(rules)) : std::nullopt;
 }
 
-// Whether no part looks across the end of a line, or changes one.
+// Whether no part looks across the end of a line.
 bool works_by_line(const JsonValue& normalizer) {
   bool by_line = true;
   for_each_component(normalizer, "normalizers", [&](const JsonValue& part) {
     const std::string type = part.text("type", "none");
-    by_line &= type != "Strip" && type != "Replace" && type != "Prepend" && type != "Precompiled";
+    by_line &= type != "Strip" && type != "Replace" && type != "Prepend";
   });
   return by_line;
 }

@@ -67,7 +67,7 @@ TokenizerSpec read_vocab_and_merges(const fs::path& folder, const std::string& t
   spec.decoder = byte_level_decoder();
   spec.window_rules = rules;
   const RoleNames names = read_role_names(folder, roberta ? roberta_roles() : gpt2_roles(spec));
-  add_tokens_of_folder(folder, names, spec);
+  add_tokens_of_folder(folder, names, {}, spec);
   if (roberta) {
     const auto id_of = [&](SpecialToken role) { return find_token(spec, names.at(role)).value(); };
     spec.post_processor = roberta_post_processor(id_of(SpecialToken::cls), id_of(SpecialToken::sep));

@@ -61,7 +61,7 @@ TokenizerSpec read_vocab_txt(const fs::path& folder, const std::string& tokenize
   spec.normalizer = bert_normalizer(normalizer);
   spec.pre_tokenizer = bert_pre_tokenizer();
   spec.decoder = word_piece_decoder(model.prefix);
-  add_tokens_of_folder(folder, names, spec);
+  add_tokens_of_folder(folder, names, {}, spec);
   const auto id_of = [&](SpecialToken role) { return find_token(spec, names.at(role)).value(); };
   spec.post_processor = bert_post_processor(id_of(SpecialToken::cls), id_of(SpecialToken::sep));
   return spec;
