@@ -50,7 +50,8 @@ void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterEle
 double input_bytes(const Workload& workload, const Layout& layout) {
   if (!workload.software.own_ops) return 0;
   const int64_t samples = int64_t{layout.microbatch_size} * layout.microbatches;
-  return static_cast<double>(samples * workload.sequence_length * kInputBytesPerRow);
+  const int64_t types = workload.spec.type_count > 0 ? sizeof(int64_t) : 0;
+  return static_cast<double>(samples * workload.sequence_length * (kInputBytesPerRow + types));
 }
 
 MemoryBytes tensor_bytes(const PlacedLayers& placed, Coordinates at, const std::vector<LayerBytes>& layers,
