@@ -49,9 +49,8 @@ TEST_CASE("picked rows are distributed as all rows are, and only they have a gra
 }
 
 TEST_CASE("rows are picked by segments and by labels") {
-  const Microbatch batch{.ids = at::zeros({6}, at::kLong),
-                         .labels = index({kNoLabel, 0, kNoLabel, 3, 1, kNoLabel}),
-                         .ends = {1, 4, 6}};
+  const Microbatch batch{
+      .ids = at::zeros({6}, at::kLong), .labels = index({kNoLabel, 0, kNoLabel, 3, 1, kNoLabel}), .ends = {1, 4, 6}};
   CHECK(at::equal(first_rows(batch), index({0, 1, 4})));
   CHECK(at::equal(last_rows(batch), index({0, 3, 5})));
   CHECK(at::equal(labelled_rows(batch, 1), index({1, 3, 4})));
