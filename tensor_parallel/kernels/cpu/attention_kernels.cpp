@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "core/device/accelerator.h"
@@ -18,6 +19,7 @@
 #include "core/model/announced_op.h"
 #include "core/numbers/philox.h"
 #include "tensor_parallel/kernels/cpu/dry_attention.h"
+#include "tensor_parallel/kernels/cpu/small_product.h"
 #include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
@@ -273,6 +275,164 @@ void add_to_keys(const at::Tensor& result, const at::Tensor& scores, const at::T
   });
 }
 
+// ---- Segments of at most one block, such as short sentences: the head's rows and the scores stand side by side in a
+// buffer of the thread, and multiply_small multiplies them.
+
+// Where a head's rows of a segment begin in a tensor whose rows are dense; the next one is t.stride(2) elements
+// further.
+int64_t first_row(const at::Tensor& t, const Run& run, int64_t head) {
+  SL_ASSERT(t.stride(3) == 1 || t.size(3) == 1, "rows that are not dense: strides ", t.strides());
+  return run.sequence * t.stride(0) + head * t.stride(1) + run.begin * t.stride(2);
+}
+
+// A matrix [rows, columns] whose rows are padded to `stride` elements.
+template <class T>
+struct PaddedMatrix {
+  T* data;
+  int64_t rows, columns, stride;
+
+  PaddedMatrix(T*& room, int64_t rows_, int64_t columns_)
+      : data(room), rows(rows_), columns(columns_), stride(padded_to_lanes(columns_)) {
+    room += rows * stride;
+  }
+  static int64_t size(int64_t rows, int64_t columns) { return rows * padded_to_lanes(columns); }
+
+  template <class S>
+  void load(const S* from, int64_t from_stride) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      const S* row = from + i * from_stride;
+      T* to = data + i * stride;
+      for (int64_t j = 0; j < columns; ++j) to[j] = widen(row[j]);
+      std::fill(to + columns, to + stride, T(0));
+    }
+  }
+  template <class S>
+  void store(S* to, int64_t to_stride) const {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j) to[i * to_stride + j] = narrow<S>(data[i * stride + j]);
+  }
+  void load_transposed(const PaddedMatrix& from) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      T* to = data + i * stride;
+      for (int64_t j = 0; j < columns; ++j) to[j] = from.data[j * from.stride + i];
+      std::fill(to + columns, to + stride, T(0));
+    }
+  }
+};
+
+// c = a b, or a^T b
+template <class T>
+void multiply(const PaddedMatrix<T>& a, bool transposed, const PaddedMatrix<T>& b, const PaddedMatrix<T>& c) {
+  multiply_small({a.data, transposed ? 1 : a.stride, transposed ? a.stride : 1, b.data, b.stride, c.data, c.stride,
+                  c.rows, c.stride, transposed ? a.rows : a.columns});
+}
+
+template <class T>
+T* short_room(int64_t numbers) {
+  thread_local std::vector<T> room;
+  if (std::ssize(room) < numbers) room.resize(numbers);
+  return room.data();
+}
+
+// One head of such a segment, of numbers S.
+template <class S>
+class ShortSegment {
+ public:
+  using T = Wide<S>;
+  ShortSegment(const Run& run, int64_t head, int64_t head_dim, const ScoreScale& scale, const AttentionDropout& dropout,
+               const AttentionPattern& pattern)
+      : run_(run),
+        head_(head),
+        length_(run.length),
+        features_(head_dim),
+        scale_(scale),
+        pattern_(pattern),
+        block_{0, run.length, {0, run.length}},
+        mask_(dropout, pattern, run.length) {
+    mask_.make(run, head, block_);
+  }
+
+  // lse: of the segment's first query.
+  void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out, T* lse) const {
+    T* room = short_room<T>(4 * PaddedMatrix<T>::size(length_, features_) + PaddedMatrix<T>::size(features_, length_) +
+                            PaddedMatrix<T>::size(length_, length_));
+    const auto queries = loaded(room, q), keys = loaded(room, k), values = loaded(room, v);
+    const auto scores = scores_of(room, queries, keys);
+    for (int64_t i = 0; i < length_; ++i) {
+      T* row = scores.data + i * scores.stride;
+      const Keys here = keys_of_query(pattern_, i, length_);
+      lse[i] = drop_softmax(row + here.begin, mask_.row(i), here.count(), T(scale_.scale * scale_.divisor),
+                            T(mask_.kept_scale()));
+      clear_unseen(row, block_, here);
+    }
+    const PaddedMatrix<T> result(room, length_, features_);
+    multiply(scores, false, values, result);
+    store(result, out);
+  }
+
+  void backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                const at::Tensor& out, const T* lse, const at::Tensor& dq, const at::Tensor& dk,
+                const at::Tensor& dv) const {
+    T* room =
+        short_room<T>(6 * PaddedMatrix<T>::size(length_, features_) + 2 * PaddedMatrix<T>::size(features_, length_) +
+                      2 * PaddedMatrix<T>::size(length_, length_));
+    const auto queries = loaded(room, q), keys = loaded(room, k), values = loaded(room, v),
+               d_result = loaded(room, d_out), result = loaded(room, out);
+    const auto scores = scores_of(room, queries, keys), d_scores = products_of_rows(room, d_result, values);
+    for (int64_t i = 0; i < length_; ++i) {
+      T *row = scores.data + i * scores.stride, *gradient = d_scores.data + i * d_scores.stride;
+      const Keys here = keys_of_query(pattern_, i, length_);
+      const T along = dot(d_result.data + i * d_result.stride, result.data + i * result.stride, features_);
+      softmax_gradient(row + here.begin, gradient + here.begin, mask_.row(i), here.count(),
+                       T(scale_.scale * scale_.divisor), T(scale_.scale), T(mask_.kept_scale()), lse[i], along);
+      clear_unseen(row, block_, here);
+      clear_unseen(gradient, block_, here);
+    }
+    const PaddedMatrix<T> gradient(room, length_, features_);
+    const auto give = [&](const at::Tensor& to, const PaddedMatrix<T>& a, bool transposed, const PaddedMatrix<T>& b) {
+      multiply(a, transposed, b, gradient);
+      store(gradient, to);
+    };
+    give(dq, d_scores, false, keys);
+    give(dk, d_scores, true, queries);
+    give(dv, scores, true, d_result);
+  }
+
+ private:
+  PaddedMatrix<T> loaded(T*& room, const at::Tensor& t) const {
+    const PaddedMatrix<T> rows(room, length_, features_);
+    rows.load(data_of<S>(t) + first_row(t, run_, head_), t.stride(2));
+    return rows;
+  }
+  void store(const PaddedMatrix<T>& rows, const at::Tensor& t) const {
+    rows.store(mutable_data_of<S>(t) + first_row(t, run_, head_), t.stride(2));
+  }
+  // [length, length], of each row of a with each of b.
+  PaddedMatrix<T> products_of_rows(T*& room, const PaddedMatrix<T>& a, const PaddedMatrix<T>& b) const {
+    const PaddedMatrix<T> turned(room, features_, length_), products(room, length_, length_);
+    turned.load_transposed(b);
+    multiply(a, false, turned, products);
+    return products;
+  }
+  PaddedMatrix<T> scores_of(T*& room, const PaddedMatrix<T>& queries, const PaddedMatrix<T>& keys) const {
+    const PaddedMatrix<T> scores = products_of_rows(room, queries, keys);
+    if (scale_.divisor != 1)
+      for (int64_t i = 0; i < length_ * scores.stride; ++i) scores.data[i] *= T(1 / scale_.divisor);
+    return scores;
+  }
+
+  const Run& run_;
+  int64_t head_, length_, features_;
+  const ScoreScale& scale_;
+  const AttentionPattern& pattern_;
+  Block block_;
+  Mask mask_;
+};
+
+bool is_short(const Run& run) {
+  return run.length <= kBlock;
+}
+
 void check_pattern(const at::Tensor& q, const AttentionPattern& pattern) {
   SL_ASSERT(pattern.window == 0 || (pattern.window > 0 && pattern.causal), "a window of ", pattern.window);
   if (pattern.ends.empty()) return;
@@ -295,11 +455,17 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
   const std::vector<Run> runs = runs_of(q, pattern);
   const int64_t longest = longest_of(runs);
   with_wide_type_of(q, [&]<class T>(T) {
+    T* all_lse = numbers<T>(log_sum_exp);
     for_heads(runs, q.size(1), [&](const Run& run, int64_t head) {
+      T* lse = all_lse + (run.sequence * q.size(1) + head) * q.size(2) + run.begin;
+      if (is_short(run))
+        return with_type_of(q, [&]<class S>(S) {
+          if constexpr (std::is_same_v<Wide<S>, T>)
+            ShortSegment<S>(run, head, q.size(3), scale, dropout, pattern).forward(q, k, v, out, lse);
+        });
       const at::Tensor queries = wide_head(q, run, head), keys = wide_head(k, run, head),
                        values = wide_head(v, run, head);
       HeadResult result(out, run, head);
-      T* lse = numbers<T>(log_sum_exp) + (run.sequence * q.size(1) + head) * q.size(2) + run.begin;
       const at::Tensor room = score_room(q, longest);
       Mask mask(dropout, pattern, longest);
       for_blocks(pattern, run.length, [&](const Block& block) {
@@ -337,12 +503,19 @@ at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, cons
   const std::vector<Run> runs = runs_of(q, pattern);
   const int64_t longest = longest_of(runs);
   with_wide_type_of(q, [&]<class T>(T) {
+    const T* all_lse = constant_numbers<T>(log_sum_exp);
     for_heads(runs, q.size(1), [&](const Run& run, int64_t head) {
+      const T* lse = all_lse + (run.sequence * q.size(1) + head) * q.size(2) + run.begin;
+      if (is_short(run))
+        return with_type_of(q, [&]<class S>(S) {
+          if constexpr (std::is_same_v<Wide<S>, T>)
+            ShortSegment<S>(run, head, head_dim, scale, dropout, pattern)
+                .backward(d_rows, q, k, v, out_rows, lse, dq, dk, dv);
+        });
       const at::Tensor queries = wide_head(q, run, head), keys = wide_head(k, run, head),
                        values = wide_head(v, run, head), d_result = wide_head(d_rows, run, head),
                        result = wide_head(out_rows, run, head);
       HeadResult d_queries(dq, run, head), d_keys(dk, run, head), d_values(dv, run, head);
-      const T* lse = constant_numbers<T>(log_sum_exp) + (run.sequence * q.size(1) + head) * q.size(2) + run.begin;
       const T *d_row = d_result.const_data_ptr<T>(), *out_row = result.const_data_ptr<T>();
       const at::Tensor room = score_room(q, longest), d_room = score_room(q, longest);
       Mask mask(dropout, pattern, longest);

@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,7 +20,9 @@
 
 #include "models/files/hf_directory.h"
 #include "models/files/hf_layout.h"
+#include "models/files/hf_writer.h"
 #include "tests/models/families/run_layers.h"
+#include "tests/models/files/files.h"
 #include "tests/models/golden.h"
 
 #include "tests/catch.h"
@@ -260,6 +263,22 @@ std::vector<at::Tensor> compare_run(const std::string& family, const json& batch
   return first;
 }
 
+// Writes the model of a recorded run as two ranks would.
+void save(const std::string& path, const json& config, const HeadChoice& head, const HfDirectory& from) {
+  const HfModel model = read_hf_model(config, json::object(), head);
+  const ModelSpec spec = model_spec(model.config, path, false, {}, nullptr, head);
+  HfWriter writer(path, spec, at::kFloat);
+  writer.create(model.config, {});
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params)
+      for (int t = 0; param.tied_to.empty() && t < 2; ++t) {
+        const at::Tensor mine = at::empty(param.local_shape(t, 2), at::kFloat);
+        from.read(param, param.name, t, 2, mine);
+        writer.write(param, layer.full_name(param), t, 2, mine);
+      }
+  writer.finish();
+}
+
 // Of a gradient, relative to its largest element or a hundredth of the largest of all.
 double worst_difference(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& exact) {
   double largest = 0, worst = 0;
@@ -322,6 +341,52 @@ TEST_CASE("a split model of any family and head is the whole one, with dropout")
           CHECK(logits.ranks_agree);
           if (predicted.logits.defined()) CHECK(difference(logits.logits, predicted.logits) <= 1e-12);
         }
+  }
+}
+
+TEST_CASE("a saved model has the tensors of transformers' class and every key of its config") {
+  for (const std::string& family : kFamilies) {
+    const json all = recorded(family);
+    for (const json& run : all["runs"]) {
+      INFO(family << ", " << name_of(run));
+      const HfDirectory from(directory_of(family));
+      const HeadChoice head = head_of(run);
+      json config = from.config();
+      config["of_a_user"] = {1, {{"kept", true}}};
+      const ScratchDirectory scratch;
+      save(scratch.path(), config, head, from);
+      std::set<std::string> names, expected;
+      for (const auto& [name, probes_] : run["float64"]["gradients"].items()) expected.insert(name);
+      const SafetensorsFile file(scratch / "model.safetensors");
+      for (const auto& [name, entry] : file.tensors()) names.insert(name);
+      CHECK(names == expected);
+      const HfDirectory saved(scratch.path());
+      for (const auto& [key, value] : config.items())
+        if (head.kind != Kind::question_answering || !key.ends_with("label"))  // there, two labels
+          CHECK(saved.config().at(key) == value);
+      CHECK(saved.config()["architectures"].size() == 1);
+      const ModelSpec spec = model_spec(saved.config(), family, false, {}, nullptr, head);
+      const NameReport report = saved.check_names(spec);
+      CHECK(report.missing.empty());
+      CHECK(report.left_out.empty());
+      const auto written = values_of(spec, saved), read = values_of(spec, from);
+      for (size_t i = 0; i < read.size(); ++i) CHECK(difference(written[i], read[i]) == 0);
+    }
+  }
+}
+
+// For tests/transformers/open_saved.py, which opens them: into the directory SHARDLINE_SAVED.
+TEST_CASE("every family and head is saved", "[.saved]") {
+  const char* into = std::getenv("SHARDLINE_SAVED");
+  REQUIRE(into != nullptr);
+  for (const std::string& family : kFamilies) {
+    const json all = recorded(family);
+    for (const json& run : all["runs"]) {
+      if (run["smoothing"] > 0) continue;
+      const HfDirectory from(directory_of(family));
+      const std::string name = family + "." + run["task"].get<std::string>() + "." + run["problem"].dump();
+      save(std::string(into) + "/" + name, from.config(), head_of(run), from);
+    }
   }
 }
 

@@ -238,5 +238,6 @@ def make_family(family):
     (directory / "runs.json").write_text(json.dumps({"batches": batches, "runs": runs}) + "\n")
 
 
-for chosen in sys.argv[1:] or FAMILIES:
-    make_family(chosen)
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or FAMILIES:
+        make_family(chosen)
