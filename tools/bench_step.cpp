@@ -47,7 +47,8 @@ RepeatedBatch make_batch(const Config& config, const JobParts& parts, RankContex
   if (config.data.format != DataFormat::tokens)
     return {parts.plan.layout.global_batch(), config.data.sequence_length, parts.model.spec.vocab_size, 1234};
   const auto data = open_data(config, parts.model, parts.plan.layout, context, true);
-  return RepeatedBatch(data.train->batch(0, {0, parts.plan.layout.global_batch()}).ids);
+  const Batch first = data.train->batch(0, {0, parts.plan.layout.global_batch()});
+  return {first.rows, first.weight};
 }
 
 double median_of(std::vector<double> values) {
