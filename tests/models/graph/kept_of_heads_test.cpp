@@ -31,7 +31,8 @@ constexpr int64_t kSamples = 5, kLength = 8, kTokens = kSamples * kLength, kLabe
 
 // A microbatch for any head; the first of each sample's rows, and as many rows of words as a plan expects, have labels.
 Microbatch batch_of(const HeadChoice& head) {
-  Microbatch batch = causal_microbatch(at::randint(67, {kSamples, kLength}, at::kLong), {}, at::arange(kSamples, at::kLong));
+  Microbatch batch =
+      causal_microbatch(at::randint(67, {kSamples, kLength}, at::kLong), {}, at::arange(kSamples, at::kLong));
   batch.types = at::zeros({kTokens}, at::kLong);
   if (head.kind == Kind::masked_lm) {
     batch.labels = at::full({kTokens}, kNoLabel, at::kLong);
