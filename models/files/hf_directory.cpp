@@ -128,7 +128,7 @@ std::vector<std::string> NameReport::notes() const {
     if (names.size() > kMost) text += cat(" and ", names.size() - kMost, " more");
     notes.push_back(text);
   };
-  note("the model's files lack tensors of its head, which start with random numbers", missing);
+  note("the model's files lack tensors of its head, which start with initial values", missing);
   note("tensors of the model's files that the model does not use are left out", left_out);
   return notes;
 }

@@ -285,7 +285,7 @@ TEST_CASE("tensors of other heads and buffers are left out and reported, all oth
   CHECK(report.notes() == std::vector<std::string>{"tensors of the model's files that the model does not use are left "
                                                    "out: pooler.dense.bias, position_ids"});
   CHECK_THAT(NameReport({std::vector<std::string>(15, "score.weight"), {}}).notes().at(0),
-             Contains("random numbers: score.weight, ") && Contains(" and 3 more"));
+             Contains("initial values: score.weight, ") && Contains(" and 3 more"));
   spec.surplus.clear();
   CHECK_THAT(message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); }),
              Contains("surplus: pooler.dense.bias") && !Contains("position_ids"));
