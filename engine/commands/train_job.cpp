@@ -200,6 +200,8 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     }
     if (!shared.empty()) *context.out << "warning: " << shared << '\n';
     for (const auto& note : notes(config, is_accelerator(device))) *context.out << "note: " << note << '\n';
+    if (!point)
+      for (const auto& note : parts.model.names.notes()) *context.out << "note: " << note << '\n';
     resolved_config = json_text(resolved(
         config,
         {{"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}}));

@@ -114,6 +114,21 @@ std::vector<std::string> companion_files(const std::string& directory) {
   return found;
 }
 
+std::vector<std::string> NameReport::notes() const {
+  constexpr size_t kMost = 12;
+  std::vector<std::string> notes;
+  const auto note = [&](const char* what, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    std::string text = what;
+    for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += cat(i == 0 ? ": " : ", ", names[i]);
+    if (names.size() > kMost) text += cat(" and ", names.size() - kMost, " more");
+    notes.push_back(text);
+  };
+  note("the model's files lack tensors of its head, which start with initial values", missing);
+  note("tensors of the model's files that the model does not use are left out", left_out);
+  return notes;
+}
+
 HfDirectory::HfDirectory(const std::string& path) : path_(path) {
   std::error_code ignored;
   if (!fs::is_directory(path_, ignored))

@@ -23,6 +23,8 @@ std::vector<std::string> companion_files(const std::string& directory);
 struct NameReport {
   std::vector<std::string> missing;   // of parameters that may be missing, which start with initial values
   std::vector<std::string> left_out;  // that the model does not use: of other heads, and buffers
+
+  std::vector<std::string> notes() const;  // for users; the first names of long lists
 };
 
 class HfDirectory {

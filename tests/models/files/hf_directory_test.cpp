@@ -284,6 +284,10 @@ TEST_CASE("tensors of other heads and buffers are left out and reported, all oth
   const NameReport report = HfDirectory(scratch.path()).check_names(spec);
   CHECK(report.missing.empty());
   CHECK(report.left_out == std::vector<std::string>{"pooler.dense.bias", "position_ids"});
+  CHECK(report.notes() == std::vector<std::string>{"tensors of the model's files that the model does not use are left "
+                                                   "out: pooler.dense.bias, position_ids"});
+  CHECK_THAT(NameReport({std::vector<std::string>(15, "score.weight"), {}}).notes().at(0),
+             Contains("initial values: score.weight, ") && Contains(" and 3 more"));
   spec.surplus.clear();
   CHECK_THAT(message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); }),
              Contains("surplus: pooler.dense.bias") && !Contains("position_ids"));
