@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -341,6 +342,36 @@ TEST_CASE("a split model of any family and head is the whole one, with dropout")
           CHECK(logits.ranks_agree);
           if (predicted.logits.defined()) CHECK(difference(logits.logits, predicted.logits) <= 1e-12);
         }
+  }
+}
+
+TEST_CASE("microbatches without rows, or without labels of rows, have no loss and no gradients") {
+  for (const std::string& family : kFamilies) {
+    const json all = recorded(family);
+    const HfDirectory directory(directory_of(family));
+    const json config = config_of(directory, true);
+    for (const json& run : all["runs"]) {
+      const HeadChoice head = head_of(run);
+      const Microbatch batch = microbatch_of(all["batches"][0], run["steps"][0], head);
+      std::vector<Microbatch> nothing = {part_of(batch, {0, 0})};
+      if (batch.labels.defined()) {
+        nothing.push_back(batch);
+        nothing.back().labels = at::full_like(batch.labels, kNoLabel);
+      }
+      for (const Microbatch& none : nothing)
+        for (const bool sequence_parallel : {false, true})
+          for (const int ranks : {1, 2}) {
+            INFO(family << ", " << name_of(run) << ", " << none.tokens() << " rows, T = " << ranks << ", "
+                        << sequence_parallel);
+            const ModelSpec spec = model_spec(config, family, sequence_parallel, {}, nullptr, head);
+            const MicrobatchContext context{.batch = &none, .label_smoothing = run["smoothing"]};
+            const LayersOutcome outcome = run_layers(spec, values_of(spec, directory), context,
+                                                     {.ranks = ranks, .sequence_parallel = sequence_parallel});
+            CHECK(outcome.loss.sum == 0);
+            CHECK(outcome.loss.weight == 0);
+            for (const auto& gradient : outcome.gradients) CHECK(gradient.abs().max().item<double>() == 0);
+          }
+    }
   }
 }
 
