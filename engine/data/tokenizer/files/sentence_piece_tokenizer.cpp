@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char32_t kSpaceMark = 0x2581;
-constexpr size_t kReservedPieces = 3;  // <unk>, <s>, </s>
+constexpr size_t kReservedPieces = 3;   // <unk>, <s>, </s>
 constexpr size_t kLongestMerged = 256;  // bytes of a token that merges make; SentencePiece's own limit is 16 characters
 
 struct Flags {
@@ -98,8 +98,8 @@ std::vector<std::pair<std::string, std::string>> merges_of(const SentencePieceMo
 }
 
 TokenizerSpec llama(const fs::path& folder, const SentencePieceModel& model) {
-  const RoleNames names = read_role_names(
-      folder, {{SpecialToken::unk, "<unk>"}, {SpecialToken::bos, "<s>"}, {SpecialToken::eos, "</s>"}});
+  const RoleNames names =
+      read_role_names(folder, {{SpecialToken::unk, "<unk>"}, {SpecialToken::bos, "<s>"}, {SpecialToken::eos, "</s>"}});
   const Flags flags = read_flags(folder);
   TokenizerSpec spec;
   for (int32_t id = 0; id < std::ssize(model.pieces); ++id) spec.ids[model.pieces[id].text] = id;
@@ -135,8 +135,10 @@ TokenizerSpec llama(const fs::path& folder, const SentencePieceModel& model) {
 TokenizerSpec read_sentence_piece(const fs::path& file, const std::string& tokenizer_class) {
   const bool is_llama = tokenizer_class == "LlamaTokenizer";
   if (!is_llama && tokenizer_class != "XLMRobertaTokenizer") {
-    throw DataError(cat(file.string(), ": a SentencePiece model without tokenizer.json is supported for XLMRobertaTokenizer "
-                        "and LlamaTokenizer, not for ", tokenizer_class.empty() ? "a folder that names no class" : tokenizer_class,
+    throw DataError(cat(file.string(),
+                        ": a SentencePiece model without tokenizer.json is supported for XLMRobertaTokenizer "
+                        "and LlamaTokenizer, not for ",
+                        tokenizer_class.empty() ? "a folder that names no class" : tokenizer_class,
                         "; name it in tokenizer_config.json: \"tokenizer_class\""));
   }
   const SentencePieceModel model = read_sentence_piece_model(file);
