@@ -6,8 +6,8 @@
 ENCODE_EXAMPLES is the program built from encode_examples.cpp. Trains a small tokenizer of each kind (example_tokenizers.py),
 encodes the same examples (example_cases.py) with both sides, and exits with 1 at the first difference.
 
---write makes golden/examples.json: for each of the tokenizers that are committed, the digests of what the library gives
-for 10000 examples (needs xxhash).
+--write makes golden/examples.json: the digests of what the library gives for 10000 examples, for each of the tokenizers
+that are committed, and for 500 examples for other normalizers and pre-tokenizers (needs xxhash).
 """
 import argparse
 import json
@@ -147,23 +147,35 @@ def compare(name, program, folder, theirs, examples):
     print(f"{name}: {len(examples)} examples, {tokens} tokens equal, {refused} refused by both", flush=True)
 
 
-def write():
+def digests_of(tokenizer, examples, windows=True):
+    """The digests of each PER_DIGEST examples."""
     import xxhash
 
-    cases = []
-    for name in example_tokenizers.COMMITTED:
-        tokenizer = Tokenizer.from_str(example_tokenizers.reference_of(HERE / "golden/examples" / name))
-        random = Random(1)
-        digests, digest = [], xxhash.xxh3_64()
-        for number in range(1, 10001):
-            for encoding in encode_with_theirs(tokenizer, Example(random)) or [[[-2]]]:
-                for values in encoding:
-                    digest.update(struct.pack(f"<{len(values) + 1}i", len(values), *values))
-            if number % PER_DIGEST == 0:
-                digests.append(digest.hexdigest())
-                digest.reset()
-        cases.append({"name": name, "digests": digests})
-    (HERE / "golden/examples.json").write_text(json.dumps(cases, indent=0) + "\n")
+    random = Random(1)
+    digests, digest = [], xxhash.xxh3_64()
+    for number in range(1, examples + 1):
+        example = Example(random)
+        if not windows:
+            example.windows, example.stride = False, 0
+        for encoding in encode_with_theirs(tokenizer, example) or [[[-2]]]:
+            for values in encoding:
+                digest.update(struct.pack(f"<{len(values) + 1}i", len(values), *values))
+        if number % PER_DIGEST == 0:
+            digests.append(digest.hexdigest())
+            digest.reset()
+    return digests
+
+
+def write():
+    kinds = [{"name": name, "digests": digests_of(Tokenizer.from_str(example_tokenizers.reference_of(HERE / "golden/examples" / name)), 10000)}
+             for name in example_tokenizers.COMMITTED]
+    options = []
+    for name, tokenizer in example_tokenizers.committed_options():
+        shape = json.loads(tokenizer.to_str())
+        parts = {key: shape[key] for key in ("normalizer", "pre_tokenizer")}
+        options.append({"name": name, "parts": parts, "digests": digests_of(tokenizer, PER_DIGEST, windows=False)})
+    lines = ",\n".join(json.dumps(case) for case in kinds + options)
+    (HERE / "golden/examples.json").write_text(f"[\n{lines}\n]\n")
 
 
 def main():

@@ -250,8 +250,8 @@ def json_kinds():
     yield "character BPE, whole words", lambda: character_bpe(["<unk>"], None, pre_tokenizers.Whitespace(), ignore_merges=True)
 
 
-def options():
-    """Normalizers and pre-tokenizers that the kinds above lack, on WordPiece."""
+def option_parts():
+    """(name, normalizer, pre-tokenizer) that the kinds above lack."""
     pre, norm = pre_tokenizers, normalizers
     for name, normalizer in {
         "NFC": norm.NFC(), "NFD": norm.NFD(), "NFKC": norm.NFKC(), "NFKD": norm.NFKD(), "lowercase": norm.Lowercase(),
@@ -262,7 +262,7 @@ def options():
         "prepend": norm.Sequence([norm.Prepend("\u00e9x"), norm.NFD(), norm.Lowercase()]),
         "NFKD, lowercase, NFC": norm.Sequence([norm.NFKD(), norm.Lowercase(), norm.NFC()]),
     }.items():
-        yield f"normalizer {name}", lambda n=normalizer: train_word_piece(n, pre.Whitespace(), 400)
+        yield f"normalizer {name}", normalizer, pre.Whitespace()
     for name, pre_tokenizer in {
         "none": None, "whitespace split": pre.WhitespaceSplit(), "digits": pre.Sequence([pre.WhitespaceSplit(), pre.Digits()]),
         "each digit": pre.Sequence([pre.Digits(individual_digits=True), pre.Whitespace()]),
@@ -273,7 +273,23 @@ def options():
            for b in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous") for i in (False, True)},
         "split at a string": pre.Split(". ", "merged_with_previous"),
     }.items():
-        yield f"pre-tokenizer {name}", lambda p=pre_tokenizer: train_word_piece(norm.Lowercase(), p, 400)
+        yield f"pre-tokenizer {name}", norm.Lowercase(), pre_tokenizer
+
+
+def options():
+    for name, normalizer, pre_tokenizer in option_parts():
+        yield name, lambda n=normalizer, p=pre_tokenizer: train_word_piece(n, p, 400)
+
+
+def committed_options():
+    """The same parts with the vocabulary of golden/examples/bert."""
+    vocabulary = {token: i for i, token in enumerate((GOLDEN / "bert/vocab.txt").read_text().split("\n")[:-1])}
+    for name, normalizer, pre_tokenizer in option_parts():
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizer
+        if pre_tokenizer:
+            tokenizer.pre_tokenizer = pre_tokenizer
+        yield name, tokenizer
 
 
 def all_kinds():

@@ -104,6 +104,17 @@ TEST_CASE("every option that is accepted gives the ids of the reference library"
   }
 }
 
+TEST_CASE("NFC leaves characters alone that are newer than the reference library's Unicode 9") {
+  json shape = gpt2_json();
+  shape["normalizer"] = {{"type", "NFC"}};
+  const TempFolder folder;
+  const auto tokenizer = load_tokenizer(folder.write("tokenizer.json", shape.dump()));
+  for (const char* text : {"\U00011935\U00011930", "e\u1DF6\u0301"}) {  // a composition and a mark's class
+    CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+  }
+  CHECK(tokenizer->decode(tokenizer->encode("e\u0301")) == "\u00e9");
+}
+
 TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, as in GPT2Tokenizer") {
   const TempFolder folder;
   for (const char* name : {"vocab.json", "merges.txt"}) folder.write(name, read_file(kGolden + "pair/" + name));
