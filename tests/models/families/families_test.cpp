@@ -22,6 +22,7 @@
 #include "models/files/hf_directory.h"
 #include "models/files/hf_layout.h"
 #include "models/files/hf_writer.h"
+#include "models/files/safetensors.h"
 #include "tests/models/families/run_layers.h"
 #include "tests/models/files/files.h"
 #include "tests/models/golden.h"
