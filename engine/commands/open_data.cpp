@@ -26,10 +26,6 @@ std::filesystem::path cache_folder(const Config& config) {
   return std::filesystem::path(config.output_dir) / ".cache";
 }
 
-bool has_tokenizer(const std::string& directory) {
-  return std::filesystem::exists(directory + "/tokenizer.json") || std::filesystem::exists(directory + "/vocab.json");
-}
-
 // Throws ConfigError if a tokenizer has ids that the model does not have.
 void check_ids_of(const Tokenizer& tokenizer, const Config& config, const ModelSpec& spec) {
   if (tokenizer.vocab_size() > spec.vocab_size)

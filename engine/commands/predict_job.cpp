@@ -17,7 +17,9 @@ void check_predict(const Config& config) {
   require_weights(config);
   predicted_files(config);
   const Config used = in_evaluation_precision(config);
-  check_predicted_data(used, plan_model(used, configured_world_size(used)));
+  const PlannedModel planned = plan_model(used, configured_world_size(used));
+  require_whole(planned.model);
+  check_predicted_data(used, planned);
 }
 
 void predict_job(const Config& written, const std::string& path, RankContext& context) {
@@ -25,6 +27,7 @@ void predict_job(const Config& written, const std::string& path, RankContext& co
   predicted_files(written);
   const Config config = completed_config(in_evaluation_precision(written), *context.world);
   JobParts parts = make_parts(config, context);
+  require_whole(parts.model);
   const PredictedData data = open_predicted_data(config, parts.model, parts.plan.layout, context);
   std::vector<at::Tensor> logits;
   explain_memory(parts, context, /*trains=*/false, [&] {

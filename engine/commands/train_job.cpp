@@ -378,7 +378,9 @@ void check_evaluate(const Config& config) {
   require_weights(config);
   require_validation(config);
   const Config used = in_evaluation_precision(config);
-  check_validation_data(used, plan_model(used, configured_world_size(used)));
+  const PlannedModel planned = plan_model(used, configured_world_size(used));
+  require_whole(planned.model);
+  check_validation_data(used, planned);
 }
 
 void evaluate_job(const Config& written, RankContext& context) {
@@ -386,6 +388,7 @@ void evaluate_job(const Config& written, RankContext& context) {
   require_validation(written);
   const Config config = completed_config(in_evaluation_precision(written), *context.world);
   JobParts parts = make_parts(config, context);
+  require_whole(parts.model);
   JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
   Evaluation evaluation;
   explain_memory(parts, context, /*trains=*/false, [&] {

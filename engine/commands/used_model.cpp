@@ -28,6 +28,13 @@ void require_weights(const Config& config) {
                         ", or set model.init to \"random\" if random weights are meant"));
 }
 
+void require_whole(const ModelSource& model) {
+  if (model.names.missing.empty()) return;
+  throw ConfigError(cat("/model/path: ", model.directory->path(), " has no ", model.names.missing.front(),
+                        ", which the task needs and which would have initial values; train the model for the task "
+                        "first, or set task to the one that it has been trained for"));
+}
+
 std::string used_model_line(const Config& config) {
   std::error_code ignored;
   const std::string& out = config.output_dir;

@@ -3,12 +3,16 @@
 #include <string>
 
 #include "engine/config/keys/options.h"
+#include "engine/run/model_source.h"
 
 namespace shardline {
 
 // Throws ConfigError if the weights would be random although the config does not ask for that: a config for training
 // says where the trained model is written, not that it is to be used.
 void require_weights(const Config& config);
+
+// Throws ConfigError if the files lack a part of the model, which would then have its initial values.
+void require_whole(const ModelSource& model);
 
 // "model: models/gpt2", followed by the setting for the model in output_dir if that is another one.
 std::string used_model_line(const Config& config);

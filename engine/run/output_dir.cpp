@@ -119,8 +119,11 @@ std::vector<fs::path> model_files(const fs::path& dir) {
   for (const auto& file : companion_files(dir)) files.push_back(file);
   for (const auto& entry : fs::directory_iterator(dir)) {
     const auto name = entry.path().filename().string();
-    if (name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")))
-      files.push_back(entry.path());
+    const bool is_safetensors =
+        name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
+    const bool is_of_torch =
+        name.starts_with("pytorch_model") && (name.ends_with(".bin") || name.ends_with(".bin.index.json"));
+    if (is_safetensors || is_of_torch) files.push_back(entry.path());
   }
   return files;
 }

@@ -107,9 +107,9 @@ at::Tensor in_sizes(const at::Tensor& view, at::ScalarType dtype, std::vector<in
 
 std::vector<std::string> companion_files(const std::string& directory) {
   std::vector<std::string> found;
-  for (const char* name :
-       {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
-        "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja"})
+  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+                           "sentencepiece.bpe.model", "spiece.model", "special_tokens_map.json", "added_tokens.json",
+                           "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja"})
     if (has_file(directory, name)) found.push_back(file_in(directory, name));
   return found;
 }

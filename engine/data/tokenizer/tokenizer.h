@@ -78,5 +78,7 @@ using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 // for are ignored: batches and ExampleOptions decide. Throws DataError for anything that would give other ids than the
 // reference library.
 TokenizerPtr load_tokenizer(const std::string& source);
+// Whether a folder has files from which load_tokenizer would make one.
+bool has_tokenizer(const std::string& folder);
 
 }  // namespace shardline

@@ -447,8 +447,10 @@ TEST_CASE("tokenizer and generation files are found", "[hf_directory]") {
   put(scratch / "tokenizer.json", "{}");
   put(scratch / "generation_config.json", "{}");
   put(scratch / "notes.txt", "");
-  CHECK(companion_files(scratch.path()) ==
-        std::vector<std::string>{scratch / "generation_config.json", scratch / "tokenizer.json"});
+  put(scratch / "sentencepiece.bpe.model", "");
+  CHECK(companion_files(scratch.path()) == std::vector<std::string>{scratch / "generation_config.json",
+                                                                    scratch / "tokenizer.json",
+                                                                    scratch / "sentencepiece.bpe.model"});
 }
 
 }  // namespace shardline::hf_directory_test

@@ -1,5 +1,7 @@
 #include <xxhash.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/files/mapped_file.h"
 #include "core/hex.h"
@@ -13,6 +15,12 @@ namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kSentencePieceFiles[] = {"sentencepiece.bpe.model", "tokenizer.model", "spiece.model"};
+
+bool has_vocab_and_merges(const fs::path& folder) {
+  return fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt");
+}
 
 // All files that may affect the ids; a missing file is hashed as such.
 std::string digest_of(const fs::path& folder, const fs::path& vocabulary) {
@@ -47,13 +55,13 @@ TokenizerPtr load_folder(const fs::path& folder) {
   const fs::path file = folder / "tokenizer.json";
   if (fs::exists(file)) return load_file(file);
   const std::string name = tokenizer_class(folder);
-  if (fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt")) {
+  if (has_vocab_and_merges(folder)) {
     return build(read_vocab_and_merges(folder, name), folder, folder, digest_of(folder, {}) + name);
   }
   if (const fs::path vocab = folder / "vocab.txt"; fs::exists(vocab)) {
     return build(read_vocab_txt(folder, name), folder, vocab, digest_of(folder, vocab) + name);
   }
-  for (const char* other : {"sentencepiece.bpe.model", "tokenizer.model", "spiece.model"}) {
+  for (const char* other : kSentencePieceFiles) {
     const fs::path model = folder / other;
     if (fs::exists(model))
       return build(read_sentence_piece(model, name), folder, model, digest_of(folder, model) + name);
@@ -74,6 +82,13 @@ TokenizerPtr load_tokenizer(const std::string& source) {
     throw DataError(cat("the tokenizer '", source, "' is neither \"bytes\" nor an existing file or folder"));
   }
   return load_file(path);
+}
+
+bool has_tokenizer(const std::string& folder) {
+  const fs::path path(folder);
+  const auto exists = [&](const char* name) { return fs::exists(path / name); };
+  return exists("tokenizer.json") || has_vocab_and_merges(path) || exists("vocab.txt") ||
+         std::ranges::any_of(kSentencePieceFiles, exists);
 }
 
 }  // namespace shardline

@@ -1,5 +1,7 @@
 #include "engine/data/source/data_source.h"
 
+#include <map>
+
 #include "core/error.h"
 #include "tests/engine/data/temp_folder.h"
 
@@ -147,6 +149,29 @@ TEST_CASE("what train refuses about a file that exists shows in a check that doe
              }),
              Contains("a.parquet"));
   check_data_files({"/nowhere/at/all.txt", (folder.path() / "nothing").string()}, DataFormat::automatic, "text");
+}
+
+TEST_CASE("tables: each row is a document, whatever the format") {
+  const TempFolder folder;
+  const std::map<DataFormat, std::string> tables = {
+      {DataFormat::csv, folder.write("a.csv", "n,text\n1,ab\n2,\"c,\n\"\"d\"\n3,\n")},
+      {DataFormat::tsv, folder.write("b.tsv", "n\ttext\n1\tab\n2\tc,\"d\n3\t\n")},
+      {DataFormat::json, folder.write("c.json", "[{\"text\": \"ab\"}, {\"text\": \"c,\"}, {\"text\": \"\"}]")}};
+  const std::map<DataFormat, std::string> texts = {
+      {DataFormat::csv, "abc,\n\"d"}, {DataFormat::tsv, "abc,\"d"}, {DataFormat::json, "abc,"}};
+  for (const auto& [format, path] : tables)
+    for (const int64_t piece_bytes : {1, 100}) {
+      const auto source = open_data_source({path, format}, with_bytes(piece_bytes));
+      CAPTURE(path, piece_bytes);
+      CHECK(source->documents() == 3);
+      CHECK(source->pieces() == (piece_bytes == 1 ? 3 : 1));
+      CHECK(text_of(*source) == texts.at(format));
+    }
+  CHECK_THAT(message_of<DataError>([&] {
+               open_data_source({tables.at(DataFormat::csv), DataFormat::csv},
+                                {.tokenizer = load_tokenizer("bytes"), .text_column = "body"});
+             }),
+             Contains("a.csv:2") && Contains("no 'body'"));
 }
 
 }  // namespace shardline::data_source_test
