@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "core/comm/local_communicator.h"
+#include "core/device/accelerator.h"
 #include "core/model/backward.h"
 #include "tensor_parallel/ops/label_loss.h"
 #include "tensor_parallel/ops/picked_rows.h"
@@ -72,13 +73,13 @@ TEST_CASE("small heads on an accelerator wait for what the host must know") {
   });
   check(at::randn({kRows, kLabels}), once, [](const auto& tp, const at::Tensor& x, MicrobatchContext& context) {
     const at::Tensor rows = last_rows(*context.batch);
-    return squared_loss(tp, picked_rows(tp, x, kRows, rows), 3, at::ones({3, kLabels}).to(x.device()), context);
+    return squared_loss(tp, picked_rows(tp, x, kRows, rows), 3, on_device(at::ones({3, kLabels}), x.device()), context);
   });
   check(at::randn({kRows, kLabels}), {{"loss of a microbatch", 1}, {"number of labelled rows", 1}},
         [](const auto& tp, const at::Tensor& x, MicrobatchContext& context) {
           const at::Tensor rows = labelled_rows(*context.batch, 1);
           return binary_loss(tp, picked_rows(tp, x, kRows, rows), rows.numel(),
-                             at::ones({rows.numel(), kLabels}).to(x.device()), context);
+                             on_device(at::ones({rows.numel(), kLabels}), x.device()), context);
         });
   check(at::randn({kRows, 2}), {{"logits of answers", 1}, {"answers of a microbatch", 1}},
         [](const auto& tp, const at::Tensor& x, MicrobatchContext& context) { return answer_loss(tp, x, context); });
