@@ -77,6 +77,9 @@ class Classification(ProgramTest):
         self.assertEqual(again["eval_samples"], 37)
         self.assertAlmostEqual(again["eval_loss"], first["eval_loss"], 6)
         self.assertEqual(again["eval_accuracy"], first["eval_accuracy"])
+        self.expect(2, "predict", "out", "--set", "task=question-answering", "--set", "data.test=validation.jsonl",
+                    "--set", "data.tokenizer=tokenizer", "--set", "data.sequence_length=16",
+                    says=["/model/path", "qa_outputs", "task"])
 
     def test_pairs_numbers_and_several_labels(self):
         draw = random.Random(3)
