@@ -24,7 +24,7 @@ int64_t count_steps(const Config& config, int64_t steps_per_epoch);
 
 struct JobData {
   std::unique_ptr<EpochSource> train, validation;  // null if the job has no such data
-  // Of tasks with labels: what the metrics of the validation data are computed from.
+  // For tasks with labels: what the metrics of the validation data are computed from.
   std::unique_ptr<LabelledTask> task;
   std::optional<ExampleRange> validation_examples;
   std::vector<DataFile> validation_files;

@@ -55,7 +55,7 @@ AnswerChoice choose_answers(std::span<const AnswerWindow> windows, const AnswerO
 
 // `context` is the text that the offsets are about.
 std::string_view answer_text(const Answer& answer, std::string_view context);
-// Of the chosen answer.
+// The text of the chosen answer.
 std::string_view answer_text(const AnswerChoice& choice, std::string_view context);
 
 }  // namespace shardline

@@ -12,7 +12,7 @@ namespace shardline {
 // NaN without examples.
 double accuracy(std::span<const int64_t> predictions, std::span<const int64_t> labels);
 
-// Of the class `positive` against all others; zeros if it is absent.
+// Scores of the class `positive` against all others; zeros if it is absent.
 PrecisionRecall binary_scores(std::span<const int64_t> predictions, std::span<const int64_t> labels,
                               int64_t positive = 1);
 

@@ -23,7 +23,7 @@ std::optional<int64_t> integer_in(const std::string& text) {
   return value;
 }
 
-// Whether a text, as CSV files have them, is a number that is no integer.
+// Whether a text, as CSV files have them, is a number but not an integer.
 bool is_fraction(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -13,7 +13,7 @@ class HfConfigReader;
 
 struct HeadChoice {
   enum class Kind { causal_lm, masked_lm, sequence_classification, token_classification, question_answering };
-  // Of sequence classification: one class of several, each label for itself, or numbers.
+  // For sequence classification: one class of several, each label for itself, or numbers.
   enum class Problem { single_label, multi_label, regression };
 
   Kind kind = Kind::causal_lm;

@@ -24,7 +24,7 @@
 namespace shardline {
 namespace {
 
-// Of some rows: each one's loss and weight [rows], and the gradient of its loss [rows, labels].
+// For some rows: each one's loss and weight [rows], and the gradient of its loss [rows, labels].
 struct RowLosses {
   at::Tensor losses, weights, gradient;
 };

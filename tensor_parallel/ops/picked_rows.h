@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// Of each segment, which must have rows.
+// One row for each segment, which must have rows.
 at::Tensor first_rows(const Microbatch& batch);
 at::Tensor last_rows(const Microbatch& batch);
 // Those with a label. In a dry run, where labels are unknown, this share of all rows.

@@ -35,7 +35,7 @@ struct DataOptions {
   std::optional<std::string> text_pair_column;  // of the second text of a pair; unset: samples have one text
   std::string label_column = "label";           // of tasks with labels
   std::string tokens_column = "tokens";         // of words with tags
-  // Of questions about contexts.
+  // For questions about contexts:
   std::string question_column = "question", context_column = "context", answers_column = "answers";
   int doc_stride = 128;                  // tokens that neighbouring windows of a context have in common
   int n_best_size = 20;                  // answers that are considered

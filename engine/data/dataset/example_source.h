@@ -13,7 +13,7 @@ struct ExampleRange {
   std::shared_ptr<const ExampleSet> set;
   int64_t first = 0, count = 0;
 };
-// Of the rows [first, first + count), or fewer if the data ends.
+// The examples of rows [first, first + count), or of fewer if the data ends.
 ExampleRange examples_of_rows(const std::shared_ptr<const ExampleSet>& set, int64_t first, int64_t count);
 
 class ExampleSource final : public EpochSource {

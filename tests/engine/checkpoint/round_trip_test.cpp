@@ -36,7 +36,7 @@ TEST_CASE("a checkpoint that any grid reads and saves again keeps its bytes") {
   check_all_grids({});
 }
 
-TEST_CASE("precision is no property of a checkpoint: a run in another one reads it and saves the same bytes") {
+TEST_CASE("checkpoints do not depend on the precision: a run in another one reads it and saves the same bytes") {
   const json precisions = {{{"bf16", false}}, {{"bf16", true}}, {{"fp16", true}}};
   for (const auto& trained : precisions) {
     const ScratchDirectory scratch;

@@ -70,7 +70,7 @@ void strip(AlignedText& text, bool left, bool right) {
   const std::string_view bytes = text.text();
   std::vector<CharacterEdit> edits;
   size_t at_start = 0;
-  size_t kept = 0;  // edits up to the last character that is no white space
+  size_t kept = 0;  // edits up to the last character that is not white space
   for (size_t offset = 0; offset < bytes.size();) {
     const char32_t character = next_code_point(bytes, offset);
     const bool space = is_white_space(character);
