@@ -139,8 +139,9 @@ Limits limits_of(const std::string& dtype) {
 
 Limits limits_of(const Point& point) {
   Limits limits = limits_of(point.dtype);
-  // The epsilon of Adafactor is that of nothing. A softmax over rows does not change when a bias moves all of them.
-  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor" || point.task == "question-answering";
+  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor";  // its epsilon is that of nothing
+  if (point.task == "question-answering")  // a softmax over rows does not change when a bias moves all of them
+    limits.rounding_moves = limits.zero_layers = true;
   return limits;
 }
 

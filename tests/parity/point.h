@@ -77,8 +77,9 @@ Point with_few_steps(Point point);
 // parameter change in relative L2 per tensor.
 struct Limits {
   double gradient, norm, loss, change;
-  double zero;          // of the layer's largest gradient: what is below is exactly zero but for rounding
-  bool rounding_moves;  // the optimizer makes steps of such rounding: the change of those tensors says nothing
+  double zero;               // of the layer's largest gradient: what is below is exactly zero but for rounding
+  bool rounding_moves;       // the optimizer makes steps of such rounding: the change of those tensors says nothing
+  bool zero_layers = false;  // all gradients of a layer may be exactly zero: compared with the model's largest
 };
 Limits limits_of(const std::string& dtype);
 Limits limits_of(const Point& point);

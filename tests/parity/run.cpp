@@ -347,11 +347,10 @@ Difference compare(const Outcome& outcome, const Outcome& reference, const Limit
     auto& largest = layer_largest[layer_of(name)];
     largest = std::max(largest, largest_of(gradient));
   }
-  // A layer may have nothing but gradients that are exactly zero.
   double model_largest = 0;
   for (const auto& [layer, largest] : layer_largest) model_largest = std::max(model_largest, largest);
   for (auto& [layer, largest] : layer_largest)
-    if (largest > 0 && largest <= limits.zero * model_largest) largest = model_largest;
+    if (limits.zero_layers && largest <= limits.zero * model_largest) largest = model_largest;
   for (const auto& [name, gradient] : reference.gradients) {
     const double zero = limits.zero * layer_largest[layer_of(name)];
     const double largest = largest_of(gradient) > zero ? largest_of(gradient) : layer_largest[layer_of(name)];
