@@ -38,12 +38,13 @@ Evaluation evaluate(Trainer& trainer, const JobData& data, Communicator& world, 
   std::vector<at::Tensor> logits;
   const bool first = world.rank() == 0;
   evaluation.loss = trainer.evaluate(*data.validation, steps, [&](const at::Tensor& more) {
-    if (first) logits.push_back(more);
+    if (first && more.size(0) > 0) logits.push_back(more);
   });
   if (evaluation.loss.weight == 0) throw DataError("evaluation: the samples have no label");
-  values = {{"eval_loss", evaluation.loss.sum / evaluation.loss.weight}};
+  const double mean = evaluation.loss.sum / evaluation.loss.weight;
+  values = {{"eval_loss", mean}};
   MetricValues metrics;
-  if (first) metrics = data.task->metrics({*data.validation_examples, at::cat(logits), data.validation_files});
+  if (first) metrics = data.task->metrics({*data.validation_examples, at::cat(logits), data.validation_files, mean});
   for (const auto& [name, value] : of_first_rank(world, metrics)) values.emplace_back("eval_" + name, value);
   return evaluation;
 }

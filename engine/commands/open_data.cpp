@@ -56,11 +56,11 @@ DataError about_files(const std::vector<std::string>& paths, const DataError& er
   return DataError(cat(paths.front(), paths.size() > 1 ? ", ...: " : ": ", error.what()));
 }
 
-SampleOrderOptions sample_order(const Config& config, const Layout& layout, int64_t samples, bool train) {
+// All options but the number of samples.
+SampleOrderOptions sample_order(const Config& config, const Layout& layout, bool train) {
   const auto& t = config.training;
   const uint64_t seed = t.data_seed.value_or(t.seed);
-  return {.samples = samples,
-          .global_batch = train ? layout.global_batch() : layout.eval_batch * layout.replicas,
+  return {.global_batch = train ? layout.global_batch() : layout.eval_batch * layout.replicas,
           .loader_batches = train ? layout.loader_batches : 1,
           .seed = seed,
           .shuffle = train && config.data.shuffle,
@@ -151,8 +151,9 @@ void check_blocks(const Config& config, const PlannedModel& planned, bool must_b
   // If the number of blocks is unknown, max_train_samples is an upper bound of it.
   if (data.max_train_samples) blocks = std::min(*data.max_train_samples, blocks.value_or(*data.max_train_samples));
   if (!blocks) return;
-  const SampleOrder order(sample_order(config, planned.plan.layout, *blocks, /*train=*/true));
-  count_steps(config, order.batches_per_epoch());
+  SampleOrderOptions order = sample_order(config, planned.plan.layout, /*train=*/true);
+  order.samples = *blocks;
+  count_steps(config, SampleOrder(order).batches_per_epoch());
 }
 
 // A part of the data for training and one for validation.
@@ -241,7 +242,7 @@ JobData open_blocks(const Config& config, const ModelSource& model, const Layout
       [](const BlockDataset& all, int64_t count) { return all.first(count); });
   progress.finish();
   const auto source = [&](const std::optional<BlockDataset>& data, bool train) {
-    return data ? std::make_unique<DatasetSource>(*data, sample_order(config, layout, data->size(), train)) : nullptr;
+    return data ? std::make_unique<DatasetSource>(*data, sample_order(config, layout, train)) : nullptr;
   };
   JobData data{.train = source(parts.train, true), .validation = source(parts.validation, false)};
   require_equal(*context.world, "data", digest);
@@ -252,10 +253,10 @@ JobData open_blocks(const Config& config, const ModelSource& model, const Layout
 ExampleRange read_examples(const Config& config, const LabelledTask& task, const std::vector<std::string>& paths,
                            bool labelled, RankContext& context, Progress& progress, std::string& digest) {
   const auto prepare = [&](const ReportBytes& report) {
-    return prepare_examples({.paths = paths,
-                             .format = config.data.format,
+    return prepare_examples({.files = find_data_files(paths, config.data.format),
                              .shape = task.shape(),
                              .encode = [&](const DataRow& row) { return task.encode(row, labelled); },
+                             .chunk = labelled ? task.chunk() : 0,
                              .settings = cat(task.settings(), labelled ? "" : ", without labels"),
                              .cache_folder = cache_folder(config),
                              .threads = tokenizing_threads(),
@@ -286,8 +287,12 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
         return ExampleRange{all.set, all.first, std::min(all.count, part.count)};
       });
   progress.finish();
-  const auto source = [&](const std::optional<ExampleRange>& range, bool train) {
-    return range ? std::make_unique<ExampleSource>(*range, sample_order(config, layout, range->count, train)) : nullptr;
+  const auto source = [&](const std::optional<ExampleRange>& range, bool train) -> std::unique_ptr<ExampleSource> {
+    if (!range) return nullptr;
+    std::optional<TokenMasking> masking;
+    if (const auto rule = data.task->masking())
+      masking.emplace(*rule, train ? config.training.seed : kEvaluationMaskSeed);
+    return std::make_unique<ExampleSource>(*range, sample_order(config, layout, train), masking);
   };
   data.train = source(parts.train, true);
   data.validation = source(parts.validation, false);
@@ -331,8 +336,7 @@ PredictedData open_predicted_data(const Config& config, const ModelSource& model
   std::string digest;
   data.examples = read_examples(config, *data.task, paths, /*labelled=*/false, context, progress, digest);
   progress.finish();
-  data.source = std::make_unique<ExampleSource>(data.examples,
-                                                sample_order(config, layout, data.examples.count, /*train=*/false));
+  data.source = std::make_unique<ExampleSource>(data.examples, sample_order(config, layout, /*train=*/false));
   require_equal(*context.world, "data", digest);
   return data;
 }

@@ -93,7 +93,7 @@ bool leaves_labels_open(const Config& config) {
   if (!has_labels(config.task)) return false;
   const json& own = config.model.config;
   if (own.contains("id2label") || own.contains("num_labels")) return false;
-  const auto model = described_model(config.model, head_choice(config.task));
+  const auto model = described_model(config.model, head_choice(config));
   return !model || std::ranges::all_of(model->head.names, is_default_name);
 }
 

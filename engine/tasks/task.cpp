@@ -1,6 +1,7 @@
 #include "engine/tasks/task.h"
 
 #include "core/error.h"
+#include "engine/tasks/masked_lm.h"
 #include "engine/tasks/question_answering.h"
 #include "engine/tasks/sequence_classification.h"
 #include "engine/tasks/token_classification.h"
@@ -11,6 +12,8 @@ std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& 
   switch (config.task) {
     case Task::causal_lm:
       return nullptr;
+    case Task::masked_lm:
+      return masked_lm(config, tokenizer);
     case Task::sequence_classification:
       return sequence_classification(config, head, tokenizer);
     case Task::token_classification:

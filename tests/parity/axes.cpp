@@ -153,7 +153,8 @@ std::vector<Axis> task_axes() {
       axis<std::string>("model", &Point::model, {"bert", "roberta", "distilbert", "gpt2", "gptj", "gpt_neo"});
   axes.push_back(axis<std::string>(
       "task", &Point::task,
-      {"sequence-classification", "several labels", "regression", "token-classification", "question-answering"}));
+      {"sequence-classification", "several labels", "regression", "token-classification", "question-answering",
+       "masked-lm"}));
   return restricted(axes, "label smoothing", {"0"});
 }
 

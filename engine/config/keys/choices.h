@@ -15,7 +15,7 @@
 
 namespace shardline {
 
-enum class Task { causal_lm, sequence_classification, token_classification, question_answering };
+enum class Task { causal_lm, masked_lm, sequence_classification, token_classification, question_answering };
 enum class ModelInit { pretrained, random };
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
 enum class Tracker { tensorboard, none };                                   // where metrics are written, too
@@ -42,6 +42,7 @@ inline constexpr std::array<ChoiceWord<Choice>, 0> kWords = {};
 template <>
 inline constexpr auto kWords<Task> =
     std::to_array<ChoiceWord<Task>>({{Task::causal_lm, "causal-lm"},
+                                     {Task::masked_lm, "masked-lm"},
                                      {Task::sequence_classification, "sequence-classification"},
                                      {Task::token_classification, "token-classification"},
                                      {Task::question_answering, "question-answering"}});

@@ -40,9 +40,9 @@ std::vector<Key> top_level_keys() {
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
       top_level(
-          "task", &Config::task, json_choice(words_of<Task>({"masked-lm"}, "this task is not implemented yet")),
-          "What the model is trained for: `causal-lm` predicts the next token of blocks of text, "
-          "`sequence-classification` the label of a text or of a pair of texts, `token-classification` the tag of each "
+          "task", &Config::task, json_choice(words_of<Task>()),
+          "What the model is trained for: `causal-lm` predicts the next token of blocks of text, `masked-lm` tokens that "
+          "are hidden from it, `sequence-classification` the label of a text or of a pair of texts, `token-classification` the tag of each "
           "word, `question-answering` which part of a context answers a question."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
@@ -98,6 +98,13 @@ std::vector<Key> data_keys() {
           "training data unless the model's config has `id2label`."),
       honoured("tokens_column", data, &Data::tokens_column, json_text(),
                "`token-classification`: column of the words, a list of texts."),
+      honoured("mlm_probability", data, &Data::mlm_probability, json_number(1e-6, 1),
+               "`masked-lm`: share of the tokens, or of the words, that are hidden. Special tokens never are."),
+      honoured("line_by_line", data, &Data::line_by_line, json_boolean(),
+               "`masked-lm`: true: each line of a text, or each row of a table, is a sample. false: all of them, with "
+               "their special tokens, are concatenated and cut into samples of `sequence_length` tokens."),
+      honoured("whole_word_mask", data, &Data::whole_word_mask, json_boolean(),
+               "`masked-lm`: true: all tokens of a word are hidden together."),
       honoured("question_column", data, &Data::question_column, json_text(),
                "`question-answering`: column of the question."),
       honoured("context_column", data, &Data::context_column, json_text(),

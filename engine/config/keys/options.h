@@ -35,6 +35,10 @@ struct DataOptions {
   std::optional<std::string> text_pair_column;  // of the second text of a pair; unset: samples have one text
   std::string label_column = "label";           // of tasks with labels
   std::string tokens_column = "tokens";         // of words with tags
+  // For hidden words:
+  double mlm_probability = 0.15;  // of a token, or of a word
+  bool line_by_line = false;      // each line or row is a sample; false: they are joined and cut into samples
+  bool whole_word_mask = false;   // the tokens of a word are hidden together
   // For questions about contexts:
   std::string question_column = "question", context_column = "context", answers_column = "answers";
   int doc_stride = 128;                  // tokens that neighbouring windows of a context have in common

@@ -75,7 +75,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
 }
 
 void check_model_config(const Config& config, const Complaint& complain) {
-  const auto model = described_model(config.model, head_choice(config.task));
+  const auto model = described_model(config.model, head_choice(config));
   if (!model) return;
   for (const auto& mistake : model->mistakes) {  // those of config.json are in another file
     if (mistake.of_task) complain(mistake.key, mistake.rule, mistake.advice);

@@ -93,6 +93,8 @@ std::vector<std::string> metric_names(Task task) {
   switch (task) {
     case Task::causal_lm:
       return {"loss", "perplexity"};
+    case Task::masked_lm:
+      return {"loss", "perplexity", "accuracy"};
     case Task::sequence_classification:
       return {"loss", "accuracy", "f1", "matthews_correlation", "mse", "pearson", "spearmanr"};
     case Task::token_classification:

@@ -1,4 +1,4 @@
-// Tables as people have them: JSON Lines, JSON, CSV and TSV files, read row by row.
+// Tables as people have them: JSON Lines, JSON, CSV and TSV files, and lines of text, read row by row.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -27,8 +27,8 @@ class RowFile {
 // jsonl: each line that is not blank is an object. csv: fields as RFC 4180 has them, in quotes where they contain
 // commas, quotes (doubled) or line ends. tsv: fields between tabs; quotes are ordinary characters. The first row of
 // both names the columns. json: an array of objects, or an object whose "data" is one, as SQuAD has it (its paragraphs
-// become rows with id, title, context, question, answers); a file with one object per line is read as jsonl. Throws
-// DataError, also for text and tokens, which have no columns.
+// become rows with id, title, context, question, answers); a file with one object per line is read as jsonl. text: each
+// line, also a blank one, is a row whose only column is "text". Throws DataError, also for tokens, which have no columns.
 std::unique_ptr<RowFile> open_rows(const DataFile& file);
 
 // The value in a column. Throws DataError, which shows the columns that there are and the key of the config that names

@@ -182,7 +182,8 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
       {R"({"model": {"config": null, "path": ""}})",
        "/model/path: model.path or model.config is required; got \"\"; set a model directory"},
       {R"({"model": {"init": "pretrained"}})", "\"pretrained\" needs model.path"},
-      {R"({"task": "masked-lm"})", "this task is not implemented yet"},
+      {R"({"task": "masked"})", "/task: must be one of"},
+      {R"({"data": {"mlm_probability": 0}})", "/data/mlm_probability: must be a number >= 1e-06 and <= 1"},
       {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; set it to the directory"},
       {R"({"mpi_options": {"processes_per_host": 3}, "smp_options": {"partitions": 2}})",
        "c.json: /smp_options/partitions: the world size 3 must be a multiple of P x T = 2 x 1 = 2; got 2; start 2 or 4 "

@@ -63,7 +63,15 @@ TEST_CASE("rows of tables that cannot be read are refused with their line") {
   CHECK_THAT(error_of("{\"a\":1}\n[1]\n", DataFormat::jsonl), Contains(":2: must hold a JSON object"));
   CHECK_THAT(error_of("[1]", DataFormat::json), Contains("row 1: must be an object"));
   CHECK_THAT(error_of("3", DataFormat::json), Contains("must be an array of objects"));
-  CHECK_THAT(error_of("some text", DataFormat::text), Contains("has no columns"));
+  CHECK_THAT(error_of("some text", DataFormat::tokens), Contains("has token ids and no columns"));
+  CHECK_THAT(error_of(std::string("a\nb\0c\n", 6), DataFormat::text), Contains("NUL byte at offset 3"));
+}
+
+TEST_CASE("rows of text: every line, also a blank one") {
+  const TempFolder folder;
+  const Rows rows = read(folder, "a.txt", "one\r\n\n two \nlast", DataFormat::text);
+  CHECK(rows.columns == std::vector<json>{{{"text", "one"}}, {{"text", ""}}, {{"text", " two "}}, {{"text", "last"}}});
+  CHECK(rows.where == std::vector<std::string>{":1", ":2", ":3", ":4"});
 }
 
 TEST_CASE("rows of JSON: an array, an object with data, or one object per line") {
