@@ -17,7 +17,7 @@ class TokenClassification final : public LabelledTask {
         tags_(config.data.label_column),
         length_(config.data.sequence_length),
         head_(head),
-        labels_(head),
+        labels_(config, head),
         tokenizer_(std::move(tokenizer)) {}
 
   ExampleShape shape() const override { return {.types = true, .labels = true}; }
@@ -107,13 +107,7 @@ class TokenClassification final : public LabelledTask {
     if (list.size() != words)
       throw DataError(cat(row.where, ": '", tags_, "' has ", list.size(), " tags for ", words, " words"));
     std::vector<int32_t> tags;
-    for (const json& tag : list) {
-      const int64_t id = labels_.find(tag);
-      if (id < 0)
-        throw DataError(cat(row.where, ": the tag ", tag.dump(), " in '", tags_, "' is none of the model's ",
-                            head_.labels, " labels (", labels_.known(), "); set model.config.id2label"));
-      tags.push_back(id);
-    }
+    for (const json& tag : list) tags.push_back(labels_.id_of(tag, row, tags_));
     return tags;
   }
 

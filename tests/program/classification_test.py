@@ -153,6 +153,42 @@ class Classification(ProgramTest):
             if given["answer"]:
                 self.assertEqual(row["context"][given["start"]:given["end"]], given["answer"])
 
+    def test_known_data(self):
+        """MNLI from a folder with GLUE's files: its own columns and labels, and two sets to evaluate."""
+        draw = random.Random(6)
+        labels = ["entailment", "neutral", "contradiction"]
+        marks = ["good", "dull", "bad"]
+        (self.dir / "mnli").mkdir()
+        for name, count in {"train": 120, "dev_matched": 30, "dev_mismatched": 21, "test_matched": 5}.items():
+            table = ["index\tsentence1\tsentence2\tlabel1\tgold_label"]
+            for i in range(count):
+                label = draw.randrange(3)
+                words = draw.choices("a film is the plot".split(), k=draw.randrange(1, 6)) + [marks[label]]
+                table.append(f"{i}\t{' '.join(words)}\tthis\t-\t{labels[label]}")
+            (self.dir / f"mnli/{name}.tsv").write_text("\n".join(table) + "\n")
+        file = json.loads((self.dir / self.task()).read_text())
+        file["data"] = {"train": "mnli", "validation": "mnli", "tokenizer": "tokenizer", "sequence_length": 16,
+                        "task_name": "mnli"}
+        file["training"].update({"metric_for_best_model": "accuracy_mm", "load_best_model_at_end": True,
+                                 "eval_strategy": "steps", "eval_steps": 30, "save_steps": 30})
+        for layout in ({}, {"pipeline_parallel_degree": 2, "microbatches": 2}):
+            file["smp_options"] = layout
+            file["training"]["overwrite_output_dir"] = True
+            (self.dir / "mnli.json").write_text(json.dumps(file))
+            self.expect(0, "train", "mnli.json")
+            last = self.metrics()[-1]
+            self.assertGreater(last["eval_accuracy"], 0.9)
+            self.assertGreater(last["eval_accuracy_mm"], 0.9)
+            self.assertNotIn("eval_f1", last)
+            self.assertNotEqual(last["eval_loss"], last["eval_loss_mm"])
+        self.assertEqual(json.loads((self.dir / "out/config.json").read_text())["id2label"],
+                         {str(i): label for i, label in enumerate(labels)})
+        self.expect(0, "predict", "out", "--set", "data.task_name=mnli", "--set", "data.test=mnli", "--set",
+                    "data.tokenizer=tokenizer", "--set", "data.sequence_length=16", says="wrote 5 predictions")
+        self.expect(2, "train", self.task(data={"task_name": "mnli"}),
+                    says=["/data/text_column: has no effect with task_name"])
+        self.expect(2, "train", self.task(data={"task_name": "mnly"}), says=["/data/task_name", "mnli"])
+
     def test_mistakes_in_labels(self):
         self.write("validation.jsonl", [{"sentence": "a film", "label": "neutral"}])
         self.expect(1, "train", self.task(), says=["validation.jsonl:1", "neutral", "negative, positive"])

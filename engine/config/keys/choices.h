@@ -16,6 +16,8 @@
 namespace shardline {
 
 enum class Task { causal_lm, masked_lm, sequence_classification, token_classification, question_answering };
+// Data sets whose columns, labels and metrics are known: those of GLUE, and amazon_polarity.
+enum class DataName { cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb, wnli, amazon_polarity };
 enum class ModelInit { pretrained, random };
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
 enum class Tracker { tensorboard, none };                                   // where metrics are written, too
@@ -46,6 +48,18 @@ inline constexpr auto kWords<Task> =
                                      {Task::sequence_classification, "sequence-classification"},
                                      {Task::token_classification, "token-classification"},
                                      {Task::question_answering, "question-answering"}});
+template <>
+inline constexpr auto kWords<DataName> =
+    std::to_array<ChoiceWord<DataName>>({{DataName::cola, "cola"},
+                                         {DataName::mnli, "mnli"},
+                                         {DataName::mrpc, "mrpc"},
+                                         {DataName::qnli, "qnli"},
+                                         {DataName::qqp, "qqp"},
+                                         {DataName::rte, "rte"},
+                                         {DataName::sst2, "sst2"},
+                                         {DataName::stsb, "stsb"},
+                                         {DataName::wnli, "wnli"},
+                                         {DataName::amazon_polarity, "amazon_polarity"}});
 template <>
 inline constexpr auto kWords<ModelInit> = std::to_array<ChoiceWord<ModelInit>>({{ModelInit::pretrained, "pretrained"},
                                                                                 {ModelInit::random, "random"}});

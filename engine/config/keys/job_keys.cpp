@@ -81,8 +81,15 @@ std::vector<Key> data_keys() {
   return {
       honoured("train", data, &Data::train, json_texts(), "Training files, relative to the current directory."),
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),
+      honoured("validation_mismatched", data, &Data::validation_mismatched, json_texts(),
+               "`task_name` `mnli`: validation files of other genres than the training data; unset: those in the folder "
+               "that `validation` names. Their metrics end with `_mm`."),
       honoured("test", data, &Data::test, json_texts(),
                "Files for `shardline predict`; unset: those of `validation`. Their rows need no labels."),
+      honoured("task_name", data, &Data::task_name, or_null(json_choice(words_of<DataName>())),
+               "`sequence-classification`: the data is this task of GLUE, or amazon_polarity. Columns, labels and metrics "
+               "follow from it, in the data set's own files and in exports of Hugging Face's hub. A folder in `train`, "
+               "`validation` or `test` stands for the file of that part in it. Nothing is downloaded."),
       honoured(
           "format", data, &Data::format, json_choice(words_of<DataFormat>()),
           "`auto` chooses by file extension. `text`: each file is one document. `jsonl`, `json`, `csv` and `tsv` have "

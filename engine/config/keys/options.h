@@ -29,7 +29,9 @@ struct ModelOptions {
 struct DataOptions {
   std::vector<std::string> train;       // files, relative to the current directory
   std::vector<std::string> validation;  // files
-  std::vector<std::string> test;        // files, for predict
+  std::vector<std::string> validation_mismatched;  // files, of mnli
+  std::vector<std::string> test;                   // files, for predict
+  std::optional<DataName> task_name;  // see engine/config/rules/known_data.h; unset: columns and labels are given
   DataFormat format = DataFormat::automatic;
   std::string text_column = "text";             // of files with columns
   std::optional<std::string> text_pair_column;  // of the second text of a pair; unset: samples have one text

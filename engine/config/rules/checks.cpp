@@ -70,6 +70,14 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens)
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
+  if (config.data.task_name && config.task != Task::sequence_classification)
+    complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"",
+                                   word_of(config.task), '"'),
+             "set task, or leave this out");
+  if (!config.data.validation_mismatched.empty() && config.data.task_name != DataName::mnli)
+    complain("data.validation_mismatched", "is only used with task_name \"mnli\"", "leave it out");
+  if (!config.data.validation_mismatched.empty() && config.data.validation.empty())
+    complain("data.validation_mismatched", "is evaluated beside validation", "give data.validation, too");
   if (!config.data.validation.empty() && config.data.validation_split_percentage > 0)
     complain("data.validation_split_percentage", "contradicts data.validation", "leave one of them out");
 }

@@ -112,6 +112,7 @@ const std::vector<Need>& needs() {
   const auto without_data = [](const Run& run) {
     return when(!has_evaluation_data(run), "without data to evaluate on");
   };
+  const auto with_task_name = [](const Run& run) { return when(run.data().task_name.has_value(), "with task_name"); };
   const char* set_fp16 = "set fp16 to true, or leave it out";
   const char* set_degree = "set that degree, or leave this out";
   const char* give_data = "give data.validation or data.validation_split_percentage";
@@ -121,6 +122,9 @@ const std::vector<Need>& needs() {
       {"training.dynamic_loss_scale", without_fp16, set_fp16},
       {"training.dynamic_loss_args", without_fp16, set_fp16},
       {"training.query_key_layer_scaling", without_fp16, set_fp16},
+      {"data.text_column", with_task_name, "leave it out, or task_name"},
+      {"data.text_pair_column", with_task_name, "leave it out, or task_name"},
+      {"data.label_column", with_task_name, "leave it out, or task_name"},
       {"training.eval_strategy", without_data, give_data},
       {"training.eval_on_start", without_data, give_data},
       {"training.do_eval", without_data, give_data},

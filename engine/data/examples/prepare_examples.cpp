@@ -165,7 +165,8 @@ fs::path prepare_examples(const ExampleSetOptions& options) {
   };
   for (const DataFile& file : files) {
     digest.add(file.path.string());
-    digest.add(cat(static_cast<int>(file.format)));
+    digest.add(cat(static_cast<int>(file.format), file.uneven));
+    for (const auto& column : file.columns) digest.add(column);
     digest.add_file(file.path, [&](int64_t read) { report(hashed += read); });
   }
   const std::string text = digest_text(digest.value());

@@ -12,6 +12,10 @@ namespace shardline {
 struct DataFile {
   std::filesystem::path path;  // of a Megatron pair, that of the .bin
   DataFormat format;           // never automatic
+  // Of CSV and TSV files: the names of the columns if the first row does not have the last one of these, and whether
+  // rows may have other numbers of fields than there are columns.
+  std::vector<std::string> columns = {};
+  bool uneven = false;
 };
 
 // Whether `name` refers to something that exists: a file, a folder, or the prefix of a Megatron pair.

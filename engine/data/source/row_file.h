@@ -13,6 +13,7 @@ namespace shardline {
 struct DataRow {
   nlohmann::json columns;
   std::string where;  // "FILE:LINE", or "FILE, row N" in a JSON array
+  bool is_cut_off = false;  // has fewer fields than its file has columns, see DataFile::uneven
 };
 
 class RowFile {

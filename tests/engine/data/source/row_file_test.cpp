@@ -54,6 +54,25 @@ TEST_CASE("rows of TSV: quotes are ordinary characters") {
   CHECK(rows.columns == std::vector<json>{{{"s1", "\"a"}, {"s2", "b,\""}}});
 }
 
+TEST_CASE("rows of files whose first row names no columns, and rows of other numbers of fields") {
+  const TempFolder folder;
+  const auto rows_of = [&](const std::string& content, bool uneven) {
+    std::vector<json> rows;
+    DataRow row;
+    const DataFile file{folder.write("a.tsv", content), DataFormat::tsv, {"label", "text"}, uneven};
+    for (const auto opened = open_rows(file); opened->next(row);) {
+      rows.push_back(row.columns);
+      rows.back()["cut off"] = row.is_cut_off;
+    }
+    return rows;
+  };
+  const json first = {{"label", "1"}, {"text", "a"}, {"cut off", false}};
+  CHECK(rows_of("1\ta\n", false) == std::vector{first});
+  CHECK(rows_of("text\tlabel\na\t1\n", false) == std::vector{first});
+  CHECK(rows_of("1\ta\tb\n2\n", true) == std::vector{first, json{{"label", "2"}, {"cut off", true}}});
+  CHECK_THAT(message_of<DataError>([&] { rows_of("1\ta\n2\n", false); }), Contains("a.tsv:2: has 1 fields"));
+}
+
 TEST_CASE("rows of tables that cannot be read are refused with their line") {
   CHECK_THAT(error_of("", DataFormat::csv), Contains("has no rows"));
   CHECK_THAT(error_of("a,a\n", DataFormat::csv), Contains(":1: names the column 'a' twice"));
