@@ -38,6 +38,10 @@ class Classification(ProgramTest):
                 writer.writeheader()
                 writer.writerows(table)
 
+    def write_conll(self, name, table):
+        sentences = ["".join(f"X {word} {tag} -\n" for word, tag in zip(row["tokens"], row["tags"])) for row in table]
+        (self.dir / name).write_text("-DOCSTART- -X- O O\n\n" + "\n".join(sentences))
+
     def task(self, **sections):
         data = {"train": "train.csv", "validation": "validation.jsonl", "tokenizer": "tokenizer",
                 "text_column": "sentence", "sequence_length": 16, **sections.pop("data", {})}
@@ -112,6 +116,12 @@ class Classification(ProgramTest):
             curves.append(self.metrics()[-1])
         self.assertAlmostEqual(curves[0]["eval_loss"], curves[1]["eval_loss"], delta=1e-9)
         self.assertGreater(curves[0]["eval_f1"], 0.9)
+        self.write_conll("train.conll", table)
+        self.expect(0, "train", self.task(
+            task="token-classification", runtime={"dtype": "float64"},
+            data={"train": "train.conll", "validation": "train.conll", "tokens_column": "1", "label_column": "2"},
+            training={"overwrite_output_dir": True, "max_steps": 80}))
+        self.assertEqual(self.metrics()[-1]["eval_loss"], curves[0]["eval_loss"])
         self.assertEqual(curves[0]["eval_f1"], curves[1]["eval_f1"])
         self.write("test.jsonl", [{"tokens": row["tokens"]} for row in table])
         self.expect(0, "predict", "config.json", "--set", "model.path=out", "--set", "model.config={}", "--set",

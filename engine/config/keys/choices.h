@@ -70,6 +70,7 @@ inline constexpr auto kWords<DataFormat> = std::to_array<ChoiceWord<DataFormat>>
                                                                                   {DataFormat::json, "json"},
                                                                                   {DataFormat::csv, "csv"},
                                                                                   {DataFormat::tsv, "tsv"},
+                                                                                  {DataFormat::conll, "conll"},
                                                                                   {DataFormat::tokens, "tokens"}});
 template <>
 inline constexpr auto kWords<RateSchedule> =

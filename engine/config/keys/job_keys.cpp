@@ -93,8 +93,8 @@ std::vector<Key> data_keys() {
       honoured(
           "format", data, &Data::format, json_choice(words_of<DataFormat>()),
           "`auto` chooses by file extension. `text`: each file is one document. `jsonl`, `json`, `csv` and `tsv` have "
-          "rows with named columns: one JSON object per line, an array of objects, or a first line with names. "
-          "`tokens` are token ids and need no tokenizer."),
+          "rows with named columns: one JSON object per line, an array of objects, or a first line with names. `conll` "
+          "has a word on each line, in columns separated by white space, and blank lines between sentences. `tokens` are token ids and need no tokenizer."),
       honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
       honoured("text_pair_column", data, &Data::text_pair_column, or_null(json_text()),
                "`sequence-classification`: column of the second text, for pairs of texts."),
@@ -104,7 +104,8 @@ std::vector<Key> data_keys() {
           "for a regression, a list for several labels of one text or for the tags of words. Labels are found in the "
           "training data unless the model's config has `id2label`."),
       honoured("tokens_column", data, &Data::tokens_column, json_text(),
-               "`token-classification`: column of the words, a list of texts."),
+               "`token-classification`: column of the words, a list of texts. In `conll` files, `tokens_column` and "
+               "`label_column` are numbers of columns, such as `\"3\"`, from 0 on; by default the first and the last."),
       honoured("mlm_probability", data, &Data::mlm_probability, json_number(1e-6, 1),
                "`masked-lm`: share of the tokens, or of the words, that are hidden. Special tokens never are."),
       honoured("line_by_line", data, &Data::line_by_line, json_boolean(),

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "core/files/json_text.h"
+#include "engine/data/source/conll_rows.h"
 #include "engine/data/source/delimited_rows.h"
 #include "engine/data/source/jsonl.h"
 
@@ -140,8 +141,10 @@ std::unique_ptr<RowFile> open_rows(const DataFile& file) {
     case DataFormat::csv:
     case DataFormat::tsv:
       return open_delimited(file);
+    case DataFormat::conll:
+      return open_conll(file);
     default:
-      throw DataError(cat(file.path.string(), ": has token ids and no columns; this task reads text, jsonl, json, csv and tsv files"));
+      throw DataError(cat(file.path.string(), ": has token ids and no columns; this task reads text, jsonl, json, csv, tsv and conll files"));
   }
 }
 

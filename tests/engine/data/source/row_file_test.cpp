@@ -103,6 +103,25 @@ TEST_CASE("rows of JSON: an array, an object with data, or one object per line")
   }
 }
 
+TEST_CASE("rows of CoNLL: each sentence is one, and columns have numbers") {
+  const TempFolder folder;
+  const Rows rows = read(folder, "a.conll",
+                         "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\r\nrejects  VBZ\tB-VP O\n\n\n-DOCSTART- -X- O O\n"
+                         "Peter NNP B-NP B-PER",
+                         DataFormat::conll);
+  REQUIRE(rows.columns.size() == 2);
+  CHECK(rows.columns[0] == json{{"tokens", {"EU", "rejects"}},
+                                {"label", {"B-ORG", "O"}},
+                                {"0", {"EU", "rejects"}},
+                                {"1", {"NNP", "VBZ"}},
+                                {"2", {"B-NP", "B-VP"}},
+                                {"3", {"B-ORG", "O"}}});
+  CHECK(rows.columns[1].at("tokens") == json::array({"Peter"}));
+  CHECK(rows.where == std::vector<std::string>{":3", ":8"});
+  CHECK(read(folder, "b.conll", "-DOCSTART- O\n\n", DataFormat::conll).columns.empty());
+  CHECK_THAT(error_of("a O\nb\n", DataFormat::conll), Contains("rows:2: has 1 columns") && Contains("has 2"));
+}
+
 TEST_CASE("rows of SQuAD: each question is one, with its paragraph's context") {
   const TempFolder folder;
   const json squad = {{"version", "v2.0"},
