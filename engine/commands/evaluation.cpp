@@ -28,14 +28,18 @@ LossTerm evaluate_examples(Trainer& trainer, const LabelledTask& task, const Eva
                                 EpochSource& source, Communicator& world, MetricValues& values) {
   std::vector<at::Tensor> logits;
   const bool first = world.rank() == 0;
-  const LossTerm loss = trainer.evaluate(source, source.steps_per_epoch(), [&](const at::Tensor& more) {
-    if (first && more.size(0) > 0) logits.push_back(more);
-  });
+  Trainer::UseLogits use;
+  if (task.uses_predictions())
+    use = [&](const at::Tensor& more) {
+      if (first && more.size(0) > 0) logits.push_back(more);
+    };
+  const LossTerm loss = trainer.evaluate(source, source.steps_per_epoch(), use);
   if (loss.weight == 0) throw DataError("evaluation: the samples have no label");
   const double mean = loss.sum / loss.weight;
   values.emplace_back("eval_loss" + evaluated.suffix, mean);
   MetricValues metrics;
-  if (first) metrics = task.metrics({evaluated.examples, at::cat(logits), evaluated.files, mean});
+  const at::Tensor all = logits.empty() ? at::Tensor() : at::cat(logits);
+  if (first) metrics = task.metrics({evaluated.examples, all, evaluated.files, mean});
   for (const auto& [name, value] : of_first_rank(world, metrics))
     values.emplace_back(cat("eval_", name, evaluated.suffix), value);
   return loss;

@@ -189,7 +189,7 @@ void check_data(const Config& config, const PlannedModel& planned, bool must_be_
     require_files("validation", data.validation);
     require_files("validation_mismatched", data.validation_mismatched);
   }
-  if (config.task == Task::causal_lm)
+  if (reads_blocks(config))
     check_blocks(config, planned, must_be_there);
   else
     check_examples(config, planned, {DataPart::train, DataPart::validation, DataPart::validation_mismatched});
@@ -200,7 +200,7 @@ void check_validation_data(const Config& config, const PlannedModel& planned) {
   const auto& paths = own_files ? config.data.validation : config.data.train;
   require_files(own_files ? "validation" : "train", paths);
   require_files("validation_mismatched", config.data.validation_mismatched);
-  if (config.task != Task::causal_lm) {
+  if (!reads_blocks(config)) {
     const DataPart part = own_files ? DataPart::validation : DataPart::train;
     return check_examples(config, planned, {part, DataPart::validation_mismatched});
   }
@@ -324,7 +324,7 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
 
 JobData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                   bool with_train) {
-  return config.task == Task::causal_lm ? open_blocks(config, model, layout, context, with_train)
+  return reads_blocks(config) ? open_blocks(config, model, layout, context, with_train)
                                         : open_examples(config, model, layout, context, with_train);
 }
 

@@ -43,6 +43,8 @@ class LabelledTask {
   virtual RowExamples encode(const DataRow& row, bool labelled) const = 0;
   // Everything besides the data that the examples depend on.
   virtual std::string settings() const = 0;
+  // Whether metrics() reads what the model predicts; otherwise these logits are undefined.
+  virtual bool uses_predictions() const { return true; }
   virtual MetricValues metrics(const Predicted& predicted) const = 0;
   // Calls use(object) for each row of the data, in order, with what the model predicts for it.
   using UsePrediction = std::function<void(const nlohmann::json& prediction)>;
@@ -52,7 +54,10 @@ class LabelledTask {
 // Of the masks of evaluations, which are the same in every run.
 inline constexpr uint64_t kEvaluationMaskSeed = 0;
 
-// Null for causal-lm, whose samples are blocks of tokens. head: of the model, nothing of which is left open.
+// Whether samples are blocks of tokens, for which there is no LabelledTask.
+bool reads_blocks(const Config& config);
+
+// Null where reads_blocks. head: of the model, nothing of which is left open.
 std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& head, const TokenizerPtr& tokenizer);
 
 }  // namespace shardline

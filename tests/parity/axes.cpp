@@ -154,7 +154,7 @@ std::vector<Axis> task_axes() {
   axes.push_back(axis<std::string>(
       "task", &Point::task,
       {"sequence-classification", "several labels", "regression", "token-classification", "question-answering",
-       "masked-lm"}));
+       "masked-lm", "completions"}));
   return restricted(axes, "label smoothing", {"0"});
 }
 

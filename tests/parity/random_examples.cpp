@@ -14,8 +14,12 @@ struct RandomExample {
   int64_t weight = 0;
 };
 
+bool predicts_words(const RandomTask& task) {
+  return task.task == "masked-lm" || task.task == "completions";
+}
+
 bool predicts_rows(const RandomTask& task) {
-  return task.task == "token-classification" || task.task == "masked-lm";
+  return task.task == "token-classification" || predicts_words(task);
 }
 
 RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
@@ -27,13 +31,13 @@ RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
   };
   RandomExample example;
   const int64_t length = 1 + draw(task.length);
-  const bool is_masked = task.task == "masked-lm", of_rows = predicts_rows(task);
+  const bool of_words = predicts_words(task), of_rows = predicts_rows(task);
   for (int64_t row = 0; row < length; ++row) {
     example.ids.push_back(draw(task.vocab));
     example.types.push_back(draw(task.types));
     if (!of_rows) continue;
-    const bool counts = (!is_masked || draw(2) == 0) && (!task.ignored || draw(3) != 0);
-    example.labels.push_back(counts ? draw(is_masked ? task.vocab : kLabels) : kNoLabel);
+    const bool counts = (!of_words || draw(2) == 0) && (!task.ignored || draw(3) != 0);
+    example.labels.push_back(counts ? draw(of_words ? task.vocab : kLabels) : kNoLabel);
     example.weight += counts;
   }
   if (of_rows) return example;

@@ -74,6 +74,9 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
     complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"",
                                    word_of(config.task), '"'),
              "set task, or leave this out");
+  if (config.data.completion_only_loss && config.task != Task::causal_lm)
+    complain("data.completion_only_loss",
+             cat("is only used with task \"causal-lm\", but task is \"", word_of(config.task), '"'), "leave it out");
   if (!config.data.validation_mismatched.empty() && config.data.task_name != DataName::mnli)
     complain("data.validation_mismatched", "is only used with task_name \"mnli\"", "leave it out");
   if (!config.data.validation_mismatched.empty() && config.data.validation.empty())
