@@ -102,6 +102,8 @@ struct TrainingOptions {
   bool load_best_model_at_end = false;
   std::optional<std::string> metric_for_best_model;  // unset: the loss
   std::optional<bool> greater_is_better;             // unset: see larger_is_better()
+  std::optional<int> early_stopping_patience;        // evaluations without a gain that end training; unset: none do
+  double early_stopping_threshold = 0;               // a gain is more than this
   std::optional<int> max_run_seconds;                // after which a run stops and saves; unset: none
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // unset: seed

@@ -117,6 +117,10 @@ bool looks_for_best(const TrainingOptions& training) {
   return training.load_best_model_at_end || training.save_strategy == SaveStrategy::best;
 }
 
+bool compares_evaluations(const TrainingOptions& training) {
+  return looks_for_best(training) || training.early_stopping_patience;
+}
+
 void check_saving(const Config& config, const Complaint& complain) {
   const TrainingOptions& t = config.training;
   report_mistakes([&] { written_source(t); },

@@ -32,6 +32,7 @@ bool larger_is_better(const TrainingOptions& training);  // unset: unless the me
 // The metrics that evaluations may have, without "eval_".
 std::vector<std::string> metric_names(const Config& config);
 bool looks_for_best(const TrainingOptions& training);
+bool compares_evaluations(const TrainingOptions& training);  // for that, or to stop early
 
 void check_saving(const Config& config, const Complaint& complain);
 
