@@ -1,4 +1,5 @@
-"""Training on hidden words: text by lines and in chunks, layouts, resuming, evaluation, and filling in words."""
+"""Training on parts of texts: hidden words (text by lines and in chunks, layouts, resuming, evaluation, filling in words)
+and completions of prompts."""
 import json
 import random
 
@@ -98,6 +99,32 @@ class MaskedLm(ProgramTest):
         self.expect(2, "train", self.task(data={"tokenizer": "bytes", "sequence_length": 8}),
                     says=["/data/tokenizer"])
         self.expect(2, "plan", self.config("gpt.json", task="masked-lm"), says=["/task", "masked-lm"])
+
+
+class Completions(ProgramTest):
+    def test_layouts(self):
+        """The completion of a prompt is its first letter three times; the prompt itself cannot be predicted."""
+        draw = random.Random(3)
+        with open(self.dir / "train.jsonl", "w") as file:
+            for _ in range(120):
+                prompt = "".join(draw.choices("abcdefgh", k=draw.randrange(2, 9)))
+                file.write(json.dumps({"prompt": prompt + "=", "completion": prompt[0] * 3}) + "\n")
+        runs = []
+        for sections in ({}, {"p": 2, "t": 2, "communicator": "threads"}, {"mpi_options": {"processes_per_host": 2}}):
+            self.expect(0, "train", self.config(
+                data={"train": "train.jsonl", "validation": "train.jsonl", "completion_only_loss": True},
+                training={"max_steps": 120, "do_eval": True, "overwrite_output_dir": True},
+                runtime={"dtype": "float64"}, **sections))
+            runs.append([line.get("loss", line.get("eval_loss")) for line in self.metrics()])
+        for run in runs[1:]:
+            for got, expected in zip(run, runs[0], strict=True):
+                self.assertAlmostEqual(got, expected, delta=1e-9 * abs(expected))
+        self.assertLess(runs[0][-1], 1)  # of the letters of the prompt, it would be more than 2
+        self.assertAlmostEqual(self.metrics()[-1]["eval_perplexity"], 2.718281828459045 ** runs[2][-1], 6)
+        self.expect(1, "train", self.config(data={"train": "text.txt", "completion_only_loss": True}),
+                    says=["text.txt:1: has no 'prompt', only {text}", "data.completion_only_loss"])
+        self.expect(2, "train", self.config(task="masked-lm", data={"completion_only_loss": True}),
+                    says=["/data/completion_only_loss"])
 
 
 if __name__ == "__main__":
