@@ -316,7 +316,7 @@ void RunCheckpoints::spend_patience() {
   const double metric = *newest_metric_;
   auto& patience = state_.patience;
   if (!patience) {
-    if (std::isfinite(metric)) patience = {.best = metric};
+    if (std::isfinite(metric)) patience = Patience{.best = metric};
     return;
   }
   const bool better = is_better(training, metric, patience->best);

@@ -94,7 +94,7 @@ class SequenceClassification final : public LabelledTask {
   }
 
   std::string settings() const override {
-    return cat("sequence-classification ", json{text_.names, pair_.names, label_.names}.dump(), '\n', length_, ' ',
+    return cat("sequence-classification ", json::array({text_.names, pair_.names, label_.names}).dump(), '\n', length_, ' ',
                tokenizer_->digest(), ' ', static_cast<int>(*head_.problem), ' ', head_.labels, ' ',
                json(head_.names).dump(), ' ', data_.has_value());
   }
