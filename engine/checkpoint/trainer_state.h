@@ -34,7 +34,8 @@ struct TrainerState {
   int64_t updates = 0;              // steps that did not overflow
   std::optional<LossScaler::State> loss_scaler;
   std::optional<BestEvaluation> best;
-  nlohmann::json best_of = nlohmann::json::object();  // what `best` and `patience` compare: metric, direction, data; empty if unknown
+  nlohmann::json best_of =
+      nlohmann::json::object();  // what `best` and `patience` compare: metric, direction, data; empty if unknown
   std::optional<Patience> patience;
   nlohmann::json log_history = nlohmann::json::array();  // entries as transformers' Trainer makes them
   // Losses of the steps since its last entry of losses: their sum and number.

@@ -25,7 +25,7 @@ MetricValues of_first_rank(Communicator& world, MetricValues values) {
 
 // Loss and metrics of the examples of a task, which `source` reads.
 LossTerm evaluate_examples(Trainer& trainer, const LabelledTask& task, const EvaluatedExamples& evaluated,
-                                EpochSource& source, Communicator& world, MetricValues& values) {
+                           EpochSource& source, Communicator& world, MetricValues& values) {
   std::vector<at::Tensor> logits;
   const bool first = world.rank() == 0;
   Trainer::UseLogits use;

@@ -325,7 +325,7 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
 JobData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                   bool with_train) {
   return reads_blocks(config) ? open_blocks(config, model, layout, context, with_train)
-                                        : open_examples(config, model, layout, context, with_train);
+                              : open_examples(config, model, layout, context, with_train);
 }
 
 namespace {

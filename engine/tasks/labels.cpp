@@ -75,7 +75,8 @@ Found labels_in(const Config& config) {
                             "\", from which the labels of the task are read; name them in model.config.id2label, or "
                             "set model.config.num_labels"));
   Found found;
-  for_each_row(task_files(config, trains ? DataPart::train : DataPart::validation, paths), [&](DataRow& row, int64_t) { found.add(row, data.label_column); });
+  for_each_row(task_files(config, trains ? DataPart::train : DataPart::validation, paths),
+               [&](DataRow& row, int64_t) { found.add(row, data.label_column); });
   if (found.names.empty()) throw DataError(cat(paths.front(), ": the data has no rows"));
   return found;
 }

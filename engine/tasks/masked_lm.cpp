@@ -46,7 +46,8 @@ class MaskedLm final : public LabelledTask {
     if (is_cut && is_blank_line(text)) return {};
     Encoding encoding = encode(text, {});
     const bool is_long = is_cut && std::cmp_greater(encoding.size(), data_.sequence_length);
-    if (is_long) encoding = encode(text, {.truncation = Truncation::longest_first, .max_length = data_.sequence_length});
+    if (is_long)
+      encoding = encode(text, {.truncation = Truncation::longest_first, .max_length = data_.sequence_length});
     if (encoding.size() == 0) return {.shortened = is_long};
     if (!labelled && std::ranges::find(encoding.ids, mask_) == encoding.ids.end())
       throw DataError(cat(row.where, ": '", data_.text_column, "' has no ", tokenizer_->decode(std::span(&mask_, 1)),

@@ -94,8 +94,8 @@ class SequenceClassification final : public LabelledTask {
   }
 
   std::string settings() const override {
-    return cat("sequence-classification ", json::array({text_.names, pair_.names, label_.names}).dump(), '\n', length_, ' ',
-               tokenizer_->digest(), ' ', static_cast<int>(*head_.problem), ' ', head_.labels, ' ',
+    return cat("sequence-classification ", json::array({text_.names, pair_.names, label_.names}).dump(), '\n', length_,
+               ' ', tokenizer_->digest(), ' ', static_cast<int>(*head_.problem), ' ', head_.labels, ' ',
                json(head_.names).dump(), ' ', data_.has_value());
   }
 
@@ -199,9 +199,9 @@ class SequenceClassification final : public LabelledTask {
     throw DataError(cat(row.where, ": '", label, "' must be a number; got ", value.dump()));
   }
 
-  Column text_, pair_, label_;       // pair_: without names if there is none
-  std::optional<KnownData> data_;    // that data.task_name names
-  int64_t length_;  // most tokens of an example
+  Column text_, pair_, label_;     // pair_: without names if there is none
+  std::optional<KnownData> data_;  // that data.task_name names
+  int64_t length_;                 // most tokens of an example
   HeadChoice head_;
   LabelIds labels_;
   TokenizerPtr tokenizer_;

@@ -91,7 +91,8 @@ nlohmann::json split_rules(const Point& point) {
   // Also where some ranks get nothing; the words are left to what is asked of one of the two tables.
   rules.push_back({{"pattern", point.units == "split" ? "*" : "h.*"}, {"split", true}});
   for (const auto& pattern : kWhole.at(point.units))
-    if (point.task.ends_with("-lm") || point.task == "completions" || pattern != "head.*")  // the heads of other tasks are never split
+    if (point.task.ends_with("-lm") || point.task == "completions" ||
+        pattern != "head.*")  // the heads of other tasks are never split
       rules.push_back({{"pattern", pattern}, {"split", false}});
   return rules;
 }

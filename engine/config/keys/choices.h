@@ -49,17 +49,17 @@ inline constexpr auto kWords<Task> =
                                      {Task::token_classification, "token-classification"},
                                      {Task::question_answering, "question-answering"}});
 template <>
-inline constexpr auto kWords<DataName> =
-    std::to_array<ChoiceWord<DataName>>({{DataName::cola, "cola"},
-                                         {DataName::mnli, "mnli"},
-                                         {DataName::mrpc, "mrpc"},
-                                         {DataName::qnli, "qnli"},
-                                         {DataName::qqp, "qqp"},
-                                         {DataName::rte, "rte"},
-                                         {DataName::sst2, "sst2"},
-                                         {DataName::stsb, "stsb"},
-                                         {DataName::wnli, "wnli"},
-                                         {DataName::amazon_polarity, "amazon_polarity"}});
+inline constexpr auto kWords<DataName> = std::to_array<ChoiceWord<DataName>>({{DataName::cola, "cola"},
+                                                                              {DataName::mnli, "mnli"},
+                                                                              {DataName::mrpc, "mrpc"},
+                                                                              {DataName::qnli, "qnli"},
+                                                                              {DataName::qqp, "qqp"},
+                                                                              {DataName::rte, "rte"},
+                                                                              {DataName::sst2, "sst2"},
+                                                                              {DataName::stsb, "stsb"},
+                                                                              {DataName::wnli, "wnli"},
+                                                                              {DataName::amazon_polarity,
+                                                                               "amazon_polarity"}});
 template <>
 inline constexpr auto kWords<ModelInit> = std::to_array<ChoiceWord<ModelInit>>({{ModelInit::pretrained, "pretrained"},
                                                                                 {ModelInit::random, "random"}});

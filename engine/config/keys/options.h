@@ -27,8 +27,8 @@ struct ModelOptions {
 };
 
 struct DataOptions {
-  std::vector<std::string> train;       // files, relative to the current directory
-  std::vector<std::string> validation;  // files
+  std::vector<std::string> train;                  // files, relative to the current directory
+  std::vector<std::string> validation;             // files
   std::vector<std::string> validation_mismatched;  // files, of mnli
   std::vector<std::string> test;                   // files, for predict
   std::optional<DataName> task_name;  // see engine/config/rules/known_data.h; unset: columns and labels are given

@@ -300,9 +300,10 @@ std::vector<Key> saving_keys() {
       no_effect("restore_callback_states_from_checkpoint", json_boolean(), false, "there are no callbacks"),
       honoured("load_best_model_at_end", training_section, &Training::load_best_model_at_end, json_boolean(),
                "Save the weights of the checkpoint with the best evaluation as the final model."),
-      honoured("metric_for_best_model", training_section, &Training::metric_for_best_model, json_text(),
-               "Metric by which evaluations are compared, for the best checkpoint and for early stopping; unset: `loss`. "
-               "docs/tasks.md lists the metrics of each task."),
+      honoured(
+          "metric_for_best_model", training_section, &Training::metric_for_best_model, json_text(),
+          "Metric by which evaluations are compared, for the best checkpoint and for early stopping; unset: `loss`. "
+          "docs/tasks.md lists the metrics of each task."),
       honoured("greater_is_better", training_section, &Training::greater_is_better, json_boolean(),
                "Whether a larger metric is better; unset: unless it is a loss, a perplexity or an error."),
       honoured("early_stopping_patience", training_section, &Training::early_stopping_patience,

@@ -71,8 +71,8 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
   if (config.data.task_name && config.task != Task::sequence_classification)
-    complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"",
-                                   word_of(config.task), '"'),
+    complain("data.task_name",
+             cat("has rows of task \"sequence-classification\", but task is \"", word_of(config.task), '"'),
              "set task, or leave this out");
   if (config.data.completion_only_loss && config.task != Task::causal_lm)
     complain("data.completion_only_loss",

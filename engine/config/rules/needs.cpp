@@ -135,9 +135,7 @@ const std::vector<Need>& needs() {
        },
        "set eval_strategy to \"steps\" or \"epoch\""},
       {"training.early_stopping_threshold",
-       [](const Run& run) {
-         return when(!run.training().early_stopping_patience, "without early_stopping_patience");
-       },
+       [](const Run& run) { return when(!run.training().early_stopping_patience, "without early_stopping_patience"); },
        "set early_stopping_patience, too"},
       {"smp_options.shard_gradients",
        [=](const Run& run) {

@@ -86,7 +86,8 @@ std::string best_metric(const TrainingOptions& training) {
 
 bool larger_is_better(const TrainingOptions& training) {
   const std::string metric = best_metric(training);
-  const bool is_error = metric == "eval_loss" || metric == "eval_loss_mm" || metric == "eval_perplexity" || metric == "eval_mse";
+  const bool is_error =
+      metric == "eval_loss" || metric == "eval_loss_mm" || metric == "eval_perplexity" || metric == "eval_mse";
   return training.greater_is_better.value_or(!is_error);
 }
 

@@ -13,9 +13,10 @@ constexpr uint64_t kNumbersOfToken = 4;  // of the stream; the first three are u
 }  // namespace
 
 std::vector<TokenMasking::Masked> TokenMasking::tokens_of(const ExampleSet& set, int64_t example, int64_t epoch) const {
-  const RandomStream stream{
-      .seed = seed_, .op = kMaskingOp, .step = uint32_t(epoch), .sample = uint32_t(example)};
-  const auto is_below = [&](uint64_t element, double share) { return random_word(stream, element) < keep_limit(share); };
+  const RandomStream stream{.seed = seed_, .op = kMaskingOp, .step = uint32_t(epoch), .sample = uint32_t(example)};
+  const auto is_below = [&](uint64_t element, double share) {
+    return random_word(stream, element) < keep_limit(share);
+  };
   const auto ids = set.ids(example), labels = set.labels(example);
   const auto continues = set.continues(example);
   std::vector<Masked> masked;

@@ -17,12 +17,12 @@ enum class TargetKind : uint32_t { none, classes, numbers, answers };
 
 // What is fed to the model for one sample, and what it predicts.
 struct Example {
-  std::vector<int32_t> ids;     // not empty
-  std::vector<uint8_t> types;   // of the tokens; empty: all 0
-  std::vector<int32_t> labels;  // what each token predicts, or kNoLabel; empty: tokens predict nothing
+  std::vector<int32_t> ids;        // not empty
+  std::vector<uint8_t> types;      // of the tokens; empty: all 0
+  std::vector<int32_t> labels;     // what each token predicts, or kNoLabel; empty: tokens predict nothing
   std::vector<uint8_t> continues;  // 1: the token belongs to the word of the one before it; empty: none does
-  std::vector<float> targets;   // as many as the set's width; kNoLabel where nothing is known
-  int64_t row = 0;              // of the data, counted from 0; several examples may be of one row
+  std::vector<float> targets;      // as many as the set's width; kNoLabel where nothing is known
+  int64_t row = 0;                 // of the data, counted from 0; several examples may be of one row
 };
 
 // What all examples of a set have in common.
@@ -60,9 +60,9 @@ class ExampleSet {
   int64_t row(int64_t example) const { return row_of_[example]; }
   int64_t first_of_row(int64_t row) const;  // the first example of this row or of a later one
   std::span<const int32_t> ids(int64_t example) const;
-  std::span<const int32_t> labels(int64_t example) const;    // empty without labels
+  std::span<const int32_t> labels(int64_t example) const;     // empty without labels
   std::span<const uint8_t> continues(int64_t example) const;  // empty without words
-  std::span<const float> targets(int64_t example) const;   // empty without targets
+  std::span<const float> targets(int64_t example) const;      // empty without targets
 
   // The examples as segments, in this order. first_sample: place of the first one in the global batch.
   Microbatch microbatch(std::span<const int64_t> examples, int64_t first_sample) const;

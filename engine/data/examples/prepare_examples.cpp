@@ -113,7 +113,8 @@ class RowEncoder {
   int64_t rows_ = 0, examples_ = 0, shortened_ = 0;
 };
 
-void make_examples(const ExampleSetOptions& options, const std::string& digest, const fs::path& path, const std::function<void(int64_t bytes)>& progress) {
+void make_examples(const ExampleSetOptions& options, const std::string& digest, const fs::path& path,
+                   const std::function<void(int64_t bytes)>& progress) {
   const auto& files = options.files;
   ExampleWriter writer(options.shape);
   RowEncoder encoder(options, writer);
@@ -123,11 +124,11 @@ void make_examples(const ExampleSetOptions& options, const std::string& digest, 
   encoder.encode();
   const ExampleCounts counts = encoder.counts();
   if (encoder.examples() == 0)
-    throw DataError(cat(files.front().path.string(), counts.left_over == 0
-                                                         ? ": the data has no examples"
-                                                         : cat(": the data has ", counts.left_over,
-                                                               " tokens, less than one sample of ", options.chunk,
-                                                               "; use more data or a smaller data.sequence_length")));
+    throw DataError(cat(files.front().path.string(),
+                        counts.left_over == 0
+                            ? ": the data has no examples"
+                            : cat(": the data has ", counts.left_over, " tokens, less than one sample of ",
+                                  options.chunk, "; use more data or a smaller data.sequence_length")));
   writer.write(path, digest, counts);
 }
 

@@ -23,10 +23,10 @@ DataFormat format_of(const fs::path& path, DataFormat format) {
   if (format != DataFormat::automatic) return format;
   const auto known = extensions.find(path.extension().string());
   if (known == extensions.end()) {
-    throw DataError(
-        cat(path.string(), ": the extension '", path.extension().string(),
-            "' does not determine its format (known: .txt .text .md .jsonl .ndjson .json .csv .tsv .conll .bin .idx); set "
-            "data.format, or move the file away"));
+    throw DataError(cat(
+        path.string(), ": the extension '", path.extension().string(),
+        "' does not determine its format (known: .txt .text .md .jsonl .ndjson .json .csv .tsv .conll .bin .idx); set "
+        "data.format, or move the file away"));
   }
   return known->second;
 }

@@ -144,7 +144,9 @@ std::unique_ptr<RowFile> open_rows(const DataFile& file) {
     case DataFormat::conll:
       return open_conll(file);
     default:
-      throw DataError(cat(file.path.string(), ": has token ids and no columns; this task reads text, jsonl, json, csv, tsv and conll files"));
+      throw DataError(
+          cat(file.path.string(),
+              ": has token ids and no columns; this task reads text, jsonl, json, csv, tsv and conll files"));
   }
 }
 

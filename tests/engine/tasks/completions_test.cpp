@@ -16,7 +16,8 @@ using Ids = std::vector<int32_t>;
 
 constexpr int32_t kNone = kNoLabel;
 
-RowExamples encode(const TokenizerPtr& tokenizer, int length, const std::string& prompt, const std::string& completion) {
+RowExamples encode(const TokenizerPtr& tokenizer, int length, const std::string& prompt,
+                   const std::string& completion) {
   Config config;
   config.data.sequence_length = length;
   return completions(config, tokenizer)->encode({{{"prompt", prompt}, {"completion", completion}}, "a.jsonl:3"}, true);
@@ -61,7 +62,9 @@ TEST_CASE("completions: metrics follow from the loss, and rows need both columns
   REQUIRE(metrics.size() == 1);
   CHECK(metrics[0].first == "perplexity");
   CHECK(metrics[0].second == Approx(3));
-  CHECK_THAT(message_of<DataError>([&] { task->encode({{{"prompt", "a"}}, "a.jsonl:3"}, true); }),
+  CHECK_THAT(message_of<DataError>([&] {
+               task->encode({{{"prompt", "a"}}, "a.jsonl:3"}, true);
+             }),
              Contains("a.jsonl:3: has no 'completion', only {prompt}; set data.completion_only_loss"));
 }
 

@@ -68,39 +68,48 @@ struct Sample {
 
 // Rows as they stand in the files of GLUE, and as the hub has them.
 const std::vector<Sample> kSamples = {
-    {"cola", "gj04\t1\t\tGood.\nc-05\t0\t*\tBad \"one.\n",
+    {"cola",
+     "gj04\t1\t\tGood.\nc-05\t0\t*\tBad \"one.\n",
      "{\"sentence\": \"Good.\", \"label\": 1}\n{\"sentence\": \"Bad \\\"one.\", \"label\": 0}\n",
      {{"Good.", "Bad \"one."}, {1, 0}}},
     {"mnli",
      "index\tgenre\tsentence1\tsentence2\tlabel1\tgold_label\n0\tx\ta\tb\tneutral\tentailment\n"
      "1\tx\tc\td\tneutral\tcontradiction\n",
-     "{\"premise\": \"a\", \"hypothesis\": \"b\", \"label\": 0}\n{\"premise\": \"c\", \"hypothesis\": \"d\", \"label\": "
+     "{\"premise\": \"a\", \"hypothesis\": \"b\", \"label\": 0}\n{\"premise\": \"c\", \"hypothesis\": \"d\", "
+     "\"label\": "
      "2}\n",
      {{"ab", "cd"}, {0, 2}}},
-    {"mrpc", "\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\ta\tb\n0\t7\t8\tc\td\n",
+    {"mrpc",
+     "\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\ta\tb\n0\t7\t8\tc\td\n",
      "{\"sentence1\": \"a\", \"sentence2\": \"b\", \"label\": 1}\n{\"sentence1\": \"c\", \"sentence2\": \"d\", "
      "\"label\": 0}\n",
      {{"ab", "cd"}, {1, 0}}},
-    {"qnli", "index\tquestion\tsentence\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n",
+    {"qnli",
+     "index\tquestion\tsentence\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n",
      "{\"question\": \"a\", \"sentence\": \"b\", \"label\": 0}\n{\"question\": \"c\", \"sentence\": \"d\", \"label\": "
      "1}\n",
      {{"ab", "cd"}, {0, 1}}},
-    {"qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\ta\tb\t0\n1\t3\t4\tc\td\t1\n2\t5\t6\tcut\n",
+    {"qqp",
+     "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\ta\tb\t0\n1\t3\t4\tc\td\t1\n2\t5\t6\tcut\n",
      "{\"question1\": \"a\", \"question2\": \"b\", \"label\": 0}\n{\"question1\": \"c\", \"question2\": \"d\", "
      "\"label\": 1}\n",
      {{"ab", "cd"}, {0, 1}}},
-    {"rte", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tnot_entailment\n1\tc\td\tentailment\n",
+    {"rte",
+     "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tnot_entailment\n1\tc\td\tentailment\n",
      "{\"sentence1\": \"a\", \"sentence2\": \"b\", \"label\": 1}\n{\"sentence1\": \"c\", \"sentence2\": \"d\", "
      "\"label\": 0}\n",
      {{"ab", "cd"}, {1, 0}}},
-    {"sst2", "sentence\tlabel\na\t0\nb\t1\n",
+    {"sst2",
+     "sentence\tlabel\na\t0\nb\t1\n",
      "{\"sentence\": \"a\", \"label\": 0}\n{\"sentence\": \"b\", \"label\": 1}\n",
      {{"a", "b"}, {0, 1}}},
-    {"stsb", "index\tsource1\tsentence1\tsentence2\tscore\n0\tx\ta\tb\t5.000\n1\tx\tc\td\t0.5\n",
+    {"stsb",
+     "index\tsource1\tsentence1\tsentence2\tscore\n0\tx\ta\tb\t5.000\n1\tx\tc\td\t0.5\n",
      "{\"sentence1\": \"a\", \"sentence2\": \"b\", \"label\": 5.0}\n{\"sentence1\": \"c\", \"sentence2\": \"d\", "
      "\"label\": 0.5}\n",
      {{"ab", "cd"}, {5, 0.5}}},
-    {"wnli", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n",
+    {"wnli",
+     "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n",
      "{\"sentence1\": \"a\", \"sentence2\": \"b\", \"label\": 1}\n{\"sentence1\": \"c\", \"sentence2\": \"d\", "
      "\"label\": 0}\n",
      {{"ab", "cd"}, {1, 0}}},
@@ -171,18 +180,19 @@ TEST_CASE("known data: a folder stands for the file of a part") {
   CHECK(paths_of(one, DataPart::validation_mismatched).empty());
   folder.write("train.jsonl", "{}");
   CHECK_THAT(message_of<DataError>([&] { read(config); }), Contains("has train.tsv and train.jsonl"));
-  CHECK_THAT(message_of<DataError>([&] { read(config_of("rte", {{"train", "x"}, {"validation", all}}),
-                                              DataPart::validation); }),
+  CHECK_THAT(message_of<DataError>([&] {
+               read(config_of("rte", {{"train", "x"}, {"validation", all}}), DataPart::validation);
+             }),
              Contains("has no file dev or validation"));
 }
 
 TEST_CASE("known data: metrics are those of GLUE") {
-  for (const auto& [name, expected] : std::map<std::string, std::vector<std::string>>{
-           {"cola", {"matthews_correlation"}},
-           {"mrpc", {"accuracy", "f1", "combined_score"}},
-           {"qqp", {"accuracy", "f1", "combined_score"}},
-           {"stsb", {"pearson", "spearmanr", "combined_score"}},
-           {"rte", {"accuracy"}}}) {
+  for (const auto& [name, expected] :
+       std::map<std::string, std::vector<std::string>>{{"cola", {"matthews_correlation"}},
+                                                       {"mrpc", {"accuracy", "f1", "combined_score"}},
+                                                       {"qqp", {"accuracy", "f1", "combined_score"}},
+                                                       {"stsb", {"pearson", "spearmanr", "combined_score"}},
+                                                       {"rte", {"accuracy"}}}) {
     CAPTURE(name);
     const TempFolder folder;
     const Config config = config_of(name, {{"train", "x.tsv"}});
@@ -193,8 +203,10 @@ TEST_CASE("known data: metrics are those of GLUE") {
     writer.write(path, std::string(32, '7'), {.rows = 4});
     const ExampleRange range{std::make_shared<const ExampleSet>(path), 0, 4};
     const at::Tensor logits = at::tensor({0.1, 0.9, 0.2, 0.3}, at::kDouble).unsqueeze(1);
-    const auto metrics =
-        task->metrics({range, name == "stsb" ? logits : at::tensor({1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0}).view({4, 2}).to(at::kDouble), {}});
+    const auto metrics = task->metrics(
+        {range,
+         name == "stsb" ? logits : at::tensor({1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0}).view({4, 2}).to(at::kDouble),
+         {}});
     std::vector<std::string> names;
     for (const auto& [metric, value] : metrics) names.push_back(metric);
     CHECK(names == expected);

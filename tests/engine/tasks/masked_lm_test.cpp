@@ -93,7 +93,8 @@ TEST_CASE("masked-lm: predictions are the best words of each mask, and the text 
   const at::Tensor best = at::tensor(
       std::vector<double>{8, 5, 0, 0, 0, half, std::log(0.25), none, none, none, 5, 8, 7, 6, 4, half, -2, -3, -4, -5});
   std::vector<json> predictions;
-  task.task->predictions({range, best.view({2, 2 * kBestWords}), {}}, [&](const json& one) { predictions.push_back(one); });
+  task.task->predictions({range, best.view({2, 2 * kBestWords}), {}},
+                         [&](const json& one) { predictions.push_back(one); });
   REQUIRE(predictions.size() == 1);
   CHECK(predictions[0].at("text") == "a d d a");
   const json& masks = predictions[0].at("masks");

@@ -250,8 +250,8 @@ TEST_CASE("the best words of a row are those of whole logits, on every rank") {
                   const TensorParallel tp{&comm, sequence_parallel};
                   const Parameter w = parameter_of(p.words, p.w, tp.rank(), ranks);
                   const Parameter b = parameter_of(p.bias, p.b, tp.rank(), ranks);
-                  const auto best = head_best_words(tp, slice_rows(tp, p.x), w, &b,
-                                                    p.words.split(tp.rank(), ranks).begin, count);
+                  const auto best =
+                      head_best_words(tp, slice_rows(tp, p.x), w, &b, p.words.split(tp.rank(), ranks).begin, count);
                   const auto rest = best.narrow(1, kBestWords + known, kBestWords - known);
                   return std::vector{difference(best.narrow(1, 0, known), ids.to(at::kDouble)),
                                      difference(best.narrow(1, kBestWords, known), scores),

@@ -171,19 +171,18 @@ TEST_CASE("the tokens of all rows are cut into chunks, and what fills none is co
   const std::string path = folder.write("a.txt", "1\n22\n\n333\n4444444\n");
   ExampleSetOptions options{.files = {{path, DataFormat::text}},
                             .shape = {.types = true, .labels = true, .words = true},
-                            .encode =
-                                [](const DataRow& row) -> RowExamples {
-                                  const auto text = row.columns.at("text").get<std::string>();
-                                  Example example;
-                                  for (size_t i = 0; i < text.size(); ++i) {
-                                    example.ids.push_back(text[i] - '0');
-                                    example.labels.push_back(i == 0 ? kNoLabel : text[i] - '0');
-                                    example.types.push_back(text.size() % 2);
-                                    example.continues.push_back(i > 0);
-                                  }
-                                  if (text.empty()) return {};
-                                  return {.examples = {example}};
-                                },
+                            .encode = [](const DataRow& row) -> RowExamples {
+                              const auto text = row.columns.at("text").get<std::string>();
+                              Example example;
+                              for (size_t i = 0; i < text.size(); ++i) {
+                                example.ids.push_back(text[i] - '0');
+                                example.labels.push_back(i == 0 ? kNoLabel : text[i] - '0');
+                                example.types.push_back(text.size() % 2);
+                                example.continues.push_back(i > 0);
+                              }
+                              if (text.empty()) return {};
+                              return {.examples = {example}};
+                            },
                             .chunk = 5,
                             .settings = "a",
                             .cache_folder = folder.path() / "cache"};
