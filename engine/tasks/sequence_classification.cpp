@@ -139,7 +139,8 @@ class SequenceClassification final : public LabelledTask {
 
  private:
   MetricValues all_metrics(const Predicted& predicted) const {
-    const auto& [data, logits, files] = predicted;
+    const ExampleRange& data = predicted.data;
+    const at::Tensor& logits = predicted.logits;
     SL_ASSERT(logits.size(0) == data.count && logits.size(1) == head_.labels, "logits ", logits.sizes(), " of ",
               data.count, " examples");
     std::vector<double> targets;

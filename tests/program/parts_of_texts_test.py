@@ -31,7 +31,8 @@ class MaskedLm(ProgramTest):
                 "sequence_length": 20, **sections.pop("data", {})}
         training = {"global_batch_size": 16, "max_steps": 25, "learning_rate": 5e-3, "do_eval": True,
                     "overwrite_output_dir": True, **sections.pop("training", {})}
-        return self.config(name, task="masked-lm", model={"config": BERT}, data=data, training=training, **sections)
+        return self.config(name, task="masked-lm", model={"config": dict(BERT, **sections.pop("keys", {}))}, data=data,
+                           training=training, **sections)
 
     def numbers(self, folder="out"):
         return [line.get("loss", line.get("eval_loss")) for line in self.metrics(folder)]
@@ -54,16 +55,17 @@ class MaskedLm(ProgramTest):
 
     def test_life_of_a_model(self):
         """A run learns and continues as one run; its model is evaluated with the same masks and fills in words."""
-        training = {"max_steps": 150, "save_steps": 60, "lr_scheduler_type": "constant"}
-        self.expect(0, "train", self.task(training=training))
+        training = {"max_steps": 400, "save_steps": 250, "lr_scheduler_type": "constant", "learning_rate": 3e-3}
+        keys = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "initializer_range": 0.1}
+        self.expect(0, "train", self.task(training=training, keys=keys))
         last = self.metrics()[-1]
         self.assertGreater(last["eval_accuracy"], 0.8)
         self.assertAlmostEqual(last["eval_perplexity"], 2.718281828459045 ** last["eval_loss"], 6)
-        self.expect(0, "train", self.task(training=dict(training, resume_from_checkpoint="out/checkpoint-60"),
-                                          output_dir="continued"))
-        self.assertEqual(self.numbers("continued"), self.numbers()[60:])  # from another epoch on
-        self.expect(2, "train", self.task(training=dict(training, resume_from_checkpoint="out/checkpoint-60"),
-                                          data={"mlm_probability": 0.2}, output_dir="other"),
+        self.expect(0, "train", self.task(training=dict(training, resume_from_checkpoint="out/checkpoint-250"),
+                                          keys=keys, output_dir="continued"))
+        self.assertEqual(self.numbers("continued"), self.numbers()[250:])  # from another epoch on
+        self.expect(2, "train", self.task(training=dict(training, resume_from_checkpoint="out/checkpoint-250"),
+                                          keys=keys, data={"mlm_probability": 0.2}, output_dir="other"),
                     says=["/data/mlm_probability: 0.15 in the checkpoint, 0.2 now"])
         options = ["--set", "data.tokenizer=tokenizer", "--set", "data.sequence_length=20", "--set",
                    "data.line_by_line=true"]
