@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "engine/data/source/jsonl.h"
+#include "engine/tasks/bounded_encoding.h"
 #include "tensor_parallel/ops/cross_entropy.h"
 
 namespace shardline {
@@ -44,14 +46,12 @@ class MaskedLm final : public LabelledTask {
     const std::string& text = text_of(row, data_.text_column, "data.text_column");
     const bool is_cut = chunk() == 0 || !labelled;
     if (is_cut && is_blank_line(text)) return {};
-    Encoding encoding = encode(text, {});
-    const bool is_long = is_cut && std::cmp_greater(encoding.size(), data_.sequence_length);
-    if (is_long)
-      encoding = encode(text, {.truncation = Truncation::longest_first, .max_length = data_.sequence_length});
-    if (encoding.size() == 0) return {.shortened = is_long};
+    const int64_t most = is_cut ? data_.sequence_length : std::numeric_limits<int64_t>::max();
+    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, std::string_view(text), nullptr, most);
+    if (encoding.size() == 0) return {.shortened = is_shortened};
     if (!labelled && std::ranges::find(encoding.ids, mask_) == encoding.ids.end())
       throw DataError(cat(row.where, ": '", data_.text_column, "' has no ", tokenizer_->decode(std::span(&mask_, 1)),
-                          is_long ? cat(" in its first ", data_.sequence_length, " tokens") : "",
+                          is_shortened ? cat(" in its first ", data_.sequence_length, " tokens") : "",
                           "; put one where a word is to be predicted"));
     Example example{.ids = encoding.ids};
     example.types.assign(encoding.types.begin(), encoding.types.end());
@@ -60,7 +60,7 @@ class MaskedLm final : public LabelledTask {
       example.labels.push_back(predicts ? encoding.ids[token] : kNoLabel);
       if (data_.whole_word_mask) example.continues.push_back(continues_word(encoding, token));
     }
-    return {.examples = {std::move(example)}, .shortened = is_long};
+    return {.examples = {std::move(example)}, .shortened = is_shortened};
   }
 
   std::string settings() const override {
@@ -108,10 +108,6 @@ class MaskedLm final : public LabelledTask {
   }
 
  private:
-  Encoding encode(std::string_view text, const ExampleOptions& options) const {
-    return tokenizer_->encode_example(text, nullptr, options).front();
-  }
-
   // The tokens without those that the tokenizer puts around a text.
   std::vector<int32_t> without_ends(std::vector<int32_t> ids) const {
     std::erase_if(ids, [&](int32_t id) {

@@ -6,6 +6,7 @@
 #include "engine/config/rules/known_data.h"
 #include "engine/metrics/classification_metrics.h"
 #include "engine/metrics/regression_metrics.h"
+#include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
 
 namespace shardline {
@@ -81,16 +82,15 @@ class SequenceClassification final : public LabelledTask {
 
   RowExamples encode(const DataRow& row, bool labelled) const override {
     if (is_cut_off(row, labelled)) return {.shortened = true};
-    const std::string& text = text_of(row, text_.name_in(row), text_.key);
-    const std::string* pair = pair_.names.empty() ? nullptr : &text_of(row, pair_.name_in(row), pair_.key);
-    Encoding encoding = encode(text, pair, {});
-    const bool is_long = std::cmp_greater(encoding.size(), length_);
-    if (is_long) encoding = encode(text, pair, {.truncation = Truncation::longest_first, .max_length = length_});
+    const TextOrWords text = std::string_view(text_of(row, text_.name_in(row), text_.key));
+    std::optional<TextOrWords> pair;
+    if (!pair_.names.empty()) pair = std::string_view(text_of(row, pair_.name_in(row), pair_.key));
+    auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, pair ? &*pair : nullptr, length_);
     if (encoding.size() == 0) throw DataError(cat(row.where, ": '", text_.name_in(row), "' has no tokens"));
     Example example{.ids = std::move(encoding.ids),
                     .targets = labelled ? targets(row) : std::vector<float>(shape().width, kNoLabel)};
     example.types.assign(encoding.types.begin(), encoding.types.end());
-    return {.examples = {std::move(example)}, .shortened = is_long};
+    return {.examples = {std::move(example)}, .shortened = is_shortened};
   }
 
   std::string settings() const override {
@@ -157,12 +157,6 @@ class SequenceClassification final : public LabelledTask {
     std::vector<int64_t> labelled;
     for (const double output : outputs) labelled.push_back(output > 0);
     return label_set_metrics(labelled, expected, head_.labels);
-  }
-
-  Encoding encode(std::string_view text, const std::string* pair, const ExampleOptions& options) const {
-    if (!pair) return tokenizer_->encode_example(text, nullptr, options).front();
-    const TextOrWords second = std::string_view(*pair);
-    return tokenizer_->encode_example(text, &second, options).front();
   }
 
   // Whether a row of a known data set has no field for a column that others of its file have.

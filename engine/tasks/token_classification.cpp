@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "engine/metrics/tagging_metrics.h"
+#include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
 
 namespace shardline {
@@ -26,12 +27,7 @@ class TokenClassification final : public LabelledTask {
     const std::vector<std::string> words = words_of(row);
     const auto tags = labelled ? tags_of(row, words.size()) : std::vector<int32_t>(words.size(), 0);
     const TextOrWords text = std::span<const std::string>(words);
-    Encoding encoding = tokenizer_->encode_example(text, nullptr, {}).front();
-    const bool is_long = std::cmp_greater(encoding.size(), length_);
-    if (is_long)
-      encoding =
-          tokenizer_->encode_example(text, nullptr, {.truncation = Truncation::longest_first, .max_length = length_})
-              .front();
+    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, nullptr, length_);
     if (encoding.size() == 0) return {.shortened = !words.empty()};
     Example example{.ids = encoding.ids};
     example.types.assign(encoding.types.begin(), encoding.types.end());
@@ -40,7 +36,7 @@ class TokenClassification final : public LabelledTask {
       example.labels.push_back(word == Encoding::kNone || word == last ? kNoLabel : tags[word]);
       last = word;
     }
-    return {.examples = {std::move(example)}, .shortened = is_long};
+    return {.examples = {std::move(example)}, .shortened = is_shortened};
   }
 
   std::string settings() const override {
