@@ -10,9 +10,9 @@ namespace shardline::rows_fuzz {
 namespace {
 
 DataFile file_of(const std::string& format, std::string_view content) {
-  static const std::map<std::string, DataFormat> formats = {
-      {"text", DataFormat::text}, {"jsonl", DataFormat::jsonl}, {"json", DataFormat::json},
-      {"csv", DataFormat::csv},   {"tsv", DataFormat::tsv},     {"conll", DataFormat::conll}};
+  static const std::map<std::string, DataFormat> formats = {{"text", DataFormat::text}, {"jsonl", DataFormat::jsonl},
+                                                            {"json", DataFormat::json}, {"csv", DataFormat::csv},
+                                                            {"tsv", DataFormat::tsv},   {"conll", DataFormat::conll}};
   const bool has_names = !format.ends_with(" without names");
   const auto known = formats.find(format.substr(0, format.find(' ')));
   DataFile file{fuzz::file_with("rows", content), known == formats.end() ? DataFormat::csv : known->second};
@@ -29,6 +29,12 @@ void read_rows(const DataFile& file, size_t size) {
     FUZZ_REQUIRE(row.where.starts_with(file.path.string()), row.where);
     FUZZ_REQUIRE(rows->done() >= done && rows->done() <= size, rows->done(), " bytes of ", size);
     done = rows->done();
+    try {
+      const std::string& text = text_of(row, "text", "data.text_column");
+      FUZZ_REQUIRE(text == row.columns.at("text"), text);
+    } catch (const DataError& error) {
+      FUZZ_REQUIRE(std::string_view(error.what()).starts_with(row.where), error.what());
+    }
     if (file.format == DataFormat::csv || file.format == DataFormat::tsv || file.format == DataFormat::text)
       for (const auto& [name, value] : row.columns.items()) FUZZ_REQUIRE(value.is_string(), name, " is no text");
     if (file.format != DataFormat::conll) continue;
