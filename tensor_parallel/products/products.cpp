@@ -103,7 +103,7 @@ at::Tensor room_for_sums(const at::Tensor& c) {
 
 // c = a b (+ c) in two products, over the first terms of each sum and over the rest, rounded once.
 void multiply_terms(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, int64_t first, bool accumulate) {
-  const at::Tensor sums = room_for_sums(c);
+  at::Tensor sums = room_for_sums(c);
   const bool in_place = sums.is_same(c);
   const auto add = [&](int64_t start, int64_t count, bool to_sums) {
     const auto left = a.narrow(1, start, count), right = b.narrow(0, start, count);
@@ -121,16 +121,23 @@ void multiply_terms(const at::Tensor& c, const at::Tensor& a, const at::Tensor& 
     c.copy_(sums);
 }
 
-// Multiplies on a GPU. If the rows of c or the terms of its sums do not fill whole packs (a vocabulary of 50257 words,
+// Multiplies on a GPU. If what is contiguous in c or in a factor does not fill whole packs (50257 words of a vocabulary,
 // for example), cuBLAS has only slow kernels for the product, so the rest is multiplied separately.
 void multiply_on_gpu(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
                      bool accumulate) {
-  const int64_t columns = c.size(1), whole = whole_packs(columns, pack_of(a.scalar_type()));
-  if (whole < columns && has_dense(c, 1)) {
-    for (const auto& [first, count] : {std::pair(int64_t{0}, whole), std::pair(whole, columns - whole)})
-      multiply_by_aten(c.narrow(1, first, count), a, b.narrow(1, first, count),
-                       bias.defined() ? bias.narrow(0, first, count) : bias, accumulate);
-  } else if (const int64_t first = first_terms(a, b); first < a.size(1) && !bias.defined()) {
+  const int64_t pack = pack_of(a.scalar_type()), rows = c.size(0), columns = c.size(1);
+  const int64_t first_rows = has_dense(a, 0) ? whole_packs(rows, pack) : rows;
+  const int64_t first_columns = has_dense(c, 1) ? whole_packs(columns, pack) : columns;
+  const int64_t first = first_terms(a, b);
+  if (first_rows < rows) {
+    for (const auto& [start, count] : {std::pair(int64_t{0}, first_rows), std::pair(first_rows, rows - first_rows)})
+      multiply_by_aten(c.narrow(0, start, count), a.narrow(0, start, count), b, bias, accumulate);
+  } else if (first_columns < columns) {
+    for (const auto& [start, count] :
+         {std::pair(int64_t{0}, first_columns), std::pair(first_columns, columns - first_columns)})
+      multiply_by_aten(c.narrow(1, start, count), a, b.narrow(1, start, count),
+                       bias.defined() ? bias.narrow(0, start, count) : bias, accumulate);
+  } else if (first < a.size(1) && !bias.defined()) {
     multiply_terms(c, a, b, first, accumulate);
   } else {
     multiply_by_aten(c, a, b, bias, accumulate);

@@ -38,8 +38,14 @@ TEST_CASE("a product is only divided if it is large, in half precision, and does
     const auto dx = empty(32, 24, type), w = empty(outputs, 24, type), dy = empty(32, outputs, type);
     return launches_of([&] { linear_input_gradient_out(dx, dy, w, false); });
   };
+  const auto weight = [&](int64_t outputs, at::ScalarType type) {
+    const auto dw = empty(outputs, 24, at::kFloat), dy = empty(32, outputs, type), x = empty(32, 24, type);
+    return launches_of([&] { add_weight_gradient(dw, dy, x); });
+  };
   for (const at::ScalarType type : kHalfTypes) {
     CAPTURE(type);
+    CHECK(weight(264, type) == Launches{{"aten::addmm.dtype_out", 1}});
+    CHECK(weight(263, type) == Launches{{"aten::addmm.dtype_out", 2}});
     CHECK(forward(264, type) == Launches{{"aten::mm.out", 1}});
     CHECK(forward(263, type) == Launches{{"aten::mm.out", 2}});
     CHECK(forward(9, type) == Launches{{"aten::mm.out", 1}});
