@@ -83,10 +83,12 @@ int64_t pack_of(at::ScalarType type) {
   return on_tensor_cores ? 16 / static_cast<int64_t>(c10::elementSize(type)) : 1;
 }
 
-// Returns the largest multiple of `pack` up to `size`; `size` if that is small, because memory then limits the product.
+// Returns the part of `size` that fills whole packs; `size` if it is small, because memory then limits the product. The
+// rest is never 1: cuBLAS takes that for a vector, and its kernels for vectors round a product before they add the bias.
 int64_t whole_packs(int64_t size, int64_t pack) {
   constexpr int64_t kSmall = 256;
-  return size < kSmall ? size : size / pack * pack;
+  const int64_t rest = size < kSmall ? 0 : size % pack;
+  return size - rest - (rest == 1 ? pack : 0);
 }
 
 // The terms of each sum of a b that are multiplied before the rest; all of them unless they are neighbours in memory and
