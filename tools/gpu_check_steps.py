@@ -426,6 +426,7 @@ PHASES = {
         # Each in a process of its own: after a kernel that reads out of bounds CUDA fails in all of its process.
         ("row kernels", 60, device_cases("row kernels*")),
         ("head kernels", 60, device_cases("head kernels*")),
+        ("head products", 60, device_cases("products of a vocabulary*")),
         ("NCCL", 60, nccl),
         ("one process compared with a CPU", 90, device_cases("[one]")),
         ("schedules and shardings", 150, device_cases("[layouts]")),

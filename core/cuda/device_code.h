@@ -21,6 +21,7 @@
   __global__ void __launch_bounds__(threads) name(::shardline::cuda::BlockOf<threads> __VA_OPT__(, ) __VA_ARGS__)
 #define SHARDLINE_DEVICE __device__ __forceinline__
 #define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops over arrays that should stay in registers
+#define SHARDLINE_ROLLED _Pragma("unroll 1")  // before loops whose copies would crowd out others
 #else
 #include <bit>
 #include <cmath>
@@ -29,6 +30,7 @@
 #define SHARDLINE_KERNEL(threads, name, ...) void name(::shardline::cuda::BlockOf<threads> __VA_OPT__(, ) __VA_ARGS__)
 #define SHARDLINE_DEVICE inline
 #define SHARDLINE_UNROLLED
+#define SHARDLINE_ROLLED
 #endif
 
 namespace shardline::cuda {
@@ -56,6 +58,9 @@ SHARDLINE_DEVICE int64_t block_y() {
 SHARDLINE_DEVICE int64_t blocks_x() {
   return gridDim.x;
 }
+SHARDLINE_DEVICE int64_t blocks_y() {
+  return gridDim.y;
+}
 SHARDLINE_DEVICE void sync_block() {
   __syncthreads();
 }
@@ -79,6 +84,7 @@ SHARDLINE_DEVICE float shuffle(float value, int lane) {
 template <class T>
 struct SharedArray {
   SHARDLINE_DEVICE T& operator[](int64_t i) const { return values[i]; }
+  SHARDLINE_DEVICE SharedArray part(int64_t first, [[maybe_unused]] int64_t count) const { return {values + first}; }
   T* values;
 };
 SHARDLINE_DEVICE void add_atomically(unsigned long long& to, unsigned long long value) {
@@ -103,8 +109,36 @@ class SharedRoom {
   uint32_t offset_ = 0;
 };
 
+// Starts a copy of kCount numbers to a shared array, or of zeros if the source does not exist. Source and target are
+// aligned to the size of the copy: 4, 8 or 16 bytes. Until this thread has waited, nobody may read or write the target;
+// until a barrier after that, no other thread.
+template <int kCount, class T>
+SHARDLINE_DEVICE void start_copy(const SharedArray<T>& to, int first, const T* from, bool exists) {
+  constexpr int kBytes = kCount * sizeof(T);
+  const uint32_t target = __cvta_generic_to_shared(to.values) + first * sizeof(T);
+  const int bytes = exists ? kBytes : 0;  // the rest of kBytes becomes zero
+  if constexpr (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(target), "l"(from), "r"(bytes) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;"
+                 :
+                 : "r"(target), "l"(from), "r"(bytes), "n"(kBytes)
+                 : "memory");
+}
+// Waits for all copies that this thread started.
+SHARDLINE_DEVICE void wait_for_copies() {
+  asm volatile("cp.async.wait_all;" : : : "memory");
+}
+
+// 2^x; results below 2^-126 are 0.
 SHARDLINE_DEVICE float exponential2(float x) {
-  return exp2f(x);
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+// The other number if one is NaN.
+SHARDLINE_DEVICE float larger(float a, float b) {
+  return fmaxf(a, b);
 }
 SHARDLINE_DEVICE float bits_to_float(uint32_t bits) {
   return __uint_as_float(bits);
@@ -167,6 +201,9 @@ inline int64_t block_y() {
 inline int64_t blocks_x() {
   return twin::grid_size().x;
 }
+inline int64_t blocks_y() {
+  return twin::grid_size().y;
+}
 inline void sync_block() {
   twin::sync_block();
 }
@@ -207,8 +244,19 @@ class SharedRoom {
   size_t offset_ = 0;
 };
 
+template <int kCount, class T>
+void start_copy(const SharedArray<T>& to, int first, const T* from, bool exists) {
+  to.start_copy(first, kCount, exists ? from : nullptr);
+}
+inline void wait_for_copies() {
+  twin::wait_for_copies();
+}
+
 inline float exponential2(float x) {
   return std::exp2(x);
+}
+inline float larger(float a, float b) {
+  return std::fmax(a, b);
 }
 inline float bits_to_float(uint32_t bits) {
   return std::bit_cast<float>(bits);
@@ -261,6 +309,17 @@ struct alignas(kCount * sizeof(S)) Pack {
 template <int kCount, class S>
 SHARDLINE_DEVICE Pack<S, kCount> load(const S* from) {
   return *reinterpret_cast<const Pack<S, kCount>*>(from);
+}
+template <int kCount, class S>
+SHARDLINE_DEVICE Pack<S, kCount> load(const SharedArray<S>& from, int64_t first) {
+#ifdef __CUDACC__
+  const S* const start = &from[first];
+  return load<kCount>(start);
+#else
+  Pack<S, kCount> pack;
+  for (int j = 0; j < kCount; ++j) pack.value[j] = from[first + j];
+  return pack;
+#endif
 }
 template <int kCount, class S>
 SHARDLINE_DEVICE void store(S* to, const Pack<S, kCount>& pack) {

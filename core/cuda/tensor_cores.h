@@ -50,7 +50,7 @@ SHARDLINE_DEVICE void multiply_add<Fp16>(float (&c)[4], const uint32_t (&a)[4], 
 // 1, g) if transposed.
 template <bool transposed, class S>
 SHARDLINE_DEVICE void load_matrices(uint32_t (&registers)[4], const SharedArray<S>& from, int row_start) {
-  const uint32_t address = __cvta_generic_to_shared(&from[row_start]);
+  const uint32_t address = __cvta_generic_to_shared(from.values) + row_start * sizeof(S);
   if constexpr (transposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])

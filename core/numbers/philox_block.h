@@ -18,25 +18,44 @@ constexpr uint32_t lower_half(uint64_t x) {
   return x;
 }
 
+constexpr int kPhiloxRounds = 10;
+
+// The keys of the rounds, which follow from the first.
+struct PhiloxKeys {
+  uint32_t key0[kPhiloxRounds], key1[kPhiloxRounds];
+};
+
+constexpr PhiloxKeys philox_keys(uint32_t key0, uint32_t key1) {
+  PhiloxKeys keys{};
+  for (uint32_t round = 0; round < kPhiloxRounds; ++round) {
+    keys.key0[round] = key0 + round * kPhiloxWeyl0;
+    keys.key1[round] = key1 + round * kPhiloxWeyl1;
+  }
+  return keys;
+}
+
 // Philox4x32-10 of a counter.
-constexpr PhiloxBlock philox_block(PhiloxBlock c, uint32_t key0, uint32_t key1) {
-  for (int round = 0; round < 10; ++round) {
+constexpr PhiloxBlock philox_block(PhiloxBlock c, const PhiloxKeys& keys) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
     const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * c.word[0];
     const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * c.word[2];
-    c = {{upper_half(product1) ^ c.word[1] ^ key0, lower_half(product1), upper_half(product0) ^ c.word[3] ^ key1,
-          lower_half(product0)}};
-    key0 += kPhiloxWeyl0;
-    key1 += kPhiloxWeyl1;
+    c = {{upper_half(product1) ^ c.word[1] ^ keys.key0[round], lower_half(product1),
+          upper_half(product0) ^ c.word[3] ^ keys.key1[round], lower_half(product0)}};
   }
   return c;
+}
+constexpr PhiloxBlock philox_block(PhiloxBlock c, uint32_t key0, uint32_t key1) {
+  return philox_block(c, philox_keys(key0, key1));
 }
 
 // What is the same in all blocks of a stream.
 struct StreamWords {
   uint32_t high, sample, step, key0, key1;
 
-  constexpr PhiloxBlock block(uint64_t index) const {
-    return philox_block({{lower_half(index), upper_half(index) | high, sample, step}}, key0, key1);
+  constexpr PhiloxBlock block(uint64_t index) const { return block(index, philox_keys(key0, key1)); }
+  // For kernels that get the keys of the rounds from the host.
+  constexpr PhiloxBlock block(uint64_t index, const PhiloxKeys& keys) const {
+    return philox_block({{lower_half(index), upper_half(index) | high, sample, step}}, keys);
   }
 };
 

@@ -122,10 +122,15 @@ void set_aside(const fs::path& path) {
 void publish_checkpoint(const std::string& unfinished, const std::string& path) {
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(path, ignored)) && !has_manifest(path)) set_aside(path);
-  const bool replaces = fs::exists(path, ignored);
-  replaces ? exchange_files(unfinished, path) : rename_file(unfinished, path);
+  fs::exists(path, ignored) ? exchange_files(unfinished, path) : rename_file(unfinished, path);
   sync_directory(fs::path(path).parent_path().string());
-  if (replaces) fs::remove_all(unfinished, ignored);
+}
+
+void take_back_checkpoint(const std::string& unfinished, const std::string& path) {
+  if (!fs::exists(unfinished)) return remove_checkpoint(path);
+  exchange_files(unfinished, path);
+  sync_directory(fs::path(path).parent_path().string());
+  fs::remove_all(unfinished);
 }
 
 void remove_checkpoint(const fs::path& path) {

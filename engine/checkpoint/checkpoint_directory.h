@@ -46,8 +46,11 @@ std::vector<std::filesystem::path> strangers_in(const std::filesystem::path& dir
 void set_aside(const std::filesystem::path& path);
 
 // Renames an unfinished checkpoint or part, whose files are on the disk, to its final name. If an earlier attempt left
-// one of that name, it stays in place until then. Anything else of that name is set aside.
+// one of that name, the two exchange their names, and the caller removes `unfinished` once it is not needed any more.
+// Anything else of that name is set aside.
 void publish_checkpoint(const std::string& unfinished, const std::string& path);
+// Undoes this and removes the new checkpoint.
+void take_back_checkpoint(const std::string& unfinished, const std::string& path);
 // Removes a checkpoint. If this is interrupted, what is left is never mistaken for a checkpoint.
 void remove_checkpoint(const std::filesystem::path& path);
 

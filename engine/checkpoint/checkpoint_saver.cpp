@@ -246,6 +246,8 @@ void CheckpointSaver::proceed() {
       if (leads_)
         lead([started = *started_, directory = parts_.directory, attempt = attempt_, keep = parts_.keep] {
           require_claim(directory, attempt);  // a later attempt may need what this one would remove
+          std::error_code ignored;
+          fs::remove_all(started.unfinished, ignored);  // a checkpoint that this one replaces
           const std::string unnamed = failure_of([&] { name_newest(directory, started.step); });
           remove_old(directory, keep, started.step, started.best);  // which may be what makes room
           if (!unnamed.empty()) throw RunError(unnamed);
@@ -274,12 +276,13 @@ void CheckpointSaver::finish(const LongWork::Show& show) {
   }
 }
 
-// A checkpoint that not all stores have is removed from the others: is_published says that this one has it.
+// A checkpoint that not all stores have is removed from the others: is_published says that this one has it. The one
+// that it replaced is there again.
 void CheckpointSaver::give_up(const std::string& reason, bool is_published) {
   fail("was not saved: " + reason);
   if (leads_) {
     try {
-      if (is_published) remove_checkpoint(started_->path);
+      if (is_published) take_back_checkpoint(started_->unfinished, started_->path);
       fs::remove_all(started_->unfinished);
     } catch (const std::exception&) {  // there is a failure to report already
     }

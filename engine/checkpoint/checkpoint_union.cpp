@@ -345,6 +345,8 @@ std::string CheckpointUnion::publish() const {
     write_file(file_in(unfinished(path_), kManifestFile), manifest_text(whole_));
     sync_directory(unfinished(path_));
     publish_checkpoint(unfinished(path_), path_);
+    std::error_code ignored;
+    fs::remove_all(unfinished(path_), ignored);
     return "";
   } catch (const std::exception& error) {
     return cat("host ", stores_.all[stores_.mine].host, ": ", error.what(), "\n");

@@ -136,10 +136,12 @@ at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& labels, const 
   return sums;
 }
 
-// In a dry run, instead of loss_of_blocks: the sums of the bias's gradient, which are as wide as the vocabulary and
-// which the kernel of accelerators does not need, and the work, with all tokens as one block.
-void note_blocks(const HeadPart& part, const at::Tensor& logits, const Parameter& w, const Parameter* b) {
+// In a dry run, instead of loss_of_blocks: the sums of the input's gradient, and of the bias's gradient, which are as
+// wide as the vocabulary and which the kernel of accelerators does not need; and the work, with all tokens as one block.
+void note_blocks(const HeadPart& part, const at::Tensor& logits, const at::Tensor& dx, const Parameter& w,
+                 const Parameter* b) {
   if (part.tokens == 0) return;
+  if (dx.defined()) linear_input_gradient_out(dx.narrow(0, 0, logits.size(0)), logits, w.value, false);
   const int64_t words = w.value.size(0), hidden = w.value.size(1), elements = part.tokens * words;
   note_product(part.tokens, words, hidden);
   note_product(part.tokens, hidden, words);
@@ -167,7 +169,7 @@ std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, cons
   if (part.tokens > 0) logits = room_for_logits(part, w.value.size(0));
   LossTerm loss;
   if (x.is_meta()) {
-    note_blocks(part, logits, w, b);
+    note_blocks(part, logits, dx, w, b);
   } else {
     const auto labels = values_of_rows(context.batch->labels, rows);
     const auto sums = loss_of_blocks(part, labels, logits, dx, w, b, first_word, context);

@@ -77,6 +77,75 @@ void multiply_by_aten(at::Tensor c, const at::Tensor& a, const at::Tensor& b, co
     c.add_(at::mm(a, b));
 }
 
+// How many elements of this type a GPU's tensor cores read and write at a time; 1 if its products do not use them.
+int64_t pack_of(at::ScalarType type) {
+  const bool on_tensor_cores = is_half(type) || (type == at::kFloat && at::globalContext().allowTF32CuBLAS());
+  return on_tensor_cores ? 16 / static_cast<int64_t>(c10::elementSize(type)) : 1;
+}
+
+// Returns the part of `size` that fills whole packs; `size` if it is small, because memory then limits the product. The
+// rest is never 1: cuBLAS takes that for a vector, and its kernels for vectors round a product before they add the bias.
+int64_t whole_packs(int64_t size, int64_t pack) {
+  constexpr int64_t kSmall = 256;
+  const int64_t rest = size < kSmall ? 0 : size % pack;
+  return size - rest - (rest == 1 ? pack : 0);
+}
+
+// The terms of each sum of a b that are multiplied before the rest; all of them unless they are neighbours in memory and
+// do not fill whole packs.
+int64_t first_terms(const at::Tensor& a, const at::Tensor& b) {
+  const int64_t terms = a.size(1);
+  return has_dense(a, 1) || has_dense(b, 0) ? whole_packs(terms, pack_of(a.scalar_type())) : terms;
+}
+
+// Where the sums of two products are added: c if it has at least fp32, otherwise new memory in fp32.
+at::Tensor room_for_sums(const at::Tensor& c) {
+  return is_half(c.scalar_type()) ? at::empty(c.sizes(), c.options().dtype(at::kFloat)) : c;
+}
+
+// c = a b (+ c) in two products, over the first terms of each sum and over the rest, rounded once.
+void multiply_terms(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, int64_t first, bool accumulate) {
+  at::Tensor sums = room_for_sums(c);
+  const bool in_place = sums.is_same(c);
+  const auto add = [&](int64_t start, int64_t count, bool to_sums) {
+    const auto left = a.narrow(1, start, count), right = b.narrow(0, start, count);
+    if (sums.scalar_type() == a.scalar_type())
+      at::addmm_out(sums, sums, left, right, to_sums ? 1 : 0);
+    else
+      at::addmm_out(sums, sums, left, right, sums.scalar_type(), to_sums ? 1 : 0);
+  };
+  add(0, first, in_place && accumulate);
+  add(first, a.size(1) - first, true);
+  if (in_place) return;
+  if (accumulate)
+    c.add_(sums);
+  else
+    c.copy_(sums);
+}
+
+// Multiplies on a GPU. If what is contiguous in c or in a factor does not fill whole packs (50257 words of a vocabulary,
+// for example), cuBLAS has only slow kernels for the product, so the rest is multiplied separately.
+void multiply_on_gpu(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
+                     bool accumulate) {
+  const int64_t pack = pack_of(a.scalar_type()), rows = c.size(0), columns = c.size(1);
+  const int64_t first_rows = has_dense(a, 0) ? whole_packs(rows, pack) : rows;
+  const int64_t first_columns = has_dense(c, 1) ? whole_packs(columns, pack) : columns;
+  const int64_t first = first_terms(a, b);
+  if (first_rows < rows) {
+    for (const auto& [start, count] : {std::pair(int64_t{0}, first_rows), std::pair(first_rows, rows - first_rows)})
+      multiply_by_aten(c.narrow(0, start, count), a.narrow(0, start, count), b, bias, accumulate);
+  } else if (first_columns < columns) {
+    for (const auto& [start, count] :
+         {std::pair(int64_t{0}, first_columns), std::pair(first_columns, columns - first_columns)})
+      multiply_by_aten(c.narrow(1, start, count), a, b.narrow(1, start, count),
+                       bias.defined() ? bias.narrow(0, start, count) : bias, accumulate);
+  } else if (first < a.size(1) && !bias.defined()) {
+    multiply_terms(c, a, b, first, accumulate);
+  } else {
+    multiply_by_aten(c, a, b, bias, accumulate);
+  }
+}
+
 void multiply_fp32(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   if (way_of(c, a, b) == Way::onednn)
     multiply_by_onednn(c, a, b, {}, accumulate);
@@ -86,7 +155,11 @@ void multiply_fp32(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool 
 
 // c = a b + bias (+ c when accumulate, without a bias); a and b may be transposed views.
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate) {
-  if (c.is_meta()) return;  // a dry run
+  if (c.is_meta()) {  // a dry run
+    if (is_accelerator(c) && first_terms(a, b) < a.size(1)) room_for_sums(c);
+    return;
+  }
+  if (is_accelerator(c)) return multiply_on_gpu(c, a, b, bias, accumulate);
   switch (way_of(c, a, b)) {
     case Way::onednn:
       return multiply_by_onednn(c, a, b, bias, accumulate);

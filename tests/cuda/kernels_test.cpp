@@ -4,6 +4,7 @@
 
 #include "core/device/accelerator.h"
 #include "tests/tensor_parallel/kernels/cuda/tensors/kernel_checks.h"
+#include "tests/tensor_parallel/products/odd_products.h"
 
 #include "tests/catch.h"
 
@@ -27,6 +28,12 @@ TEST_CASE("head kernels equal the loops of CPUs", "[kernels]") {
   testing::check_head_kernels(table(), accelerator(0), 37, 16, 33);
   testing::check_head_kernels(table(), accelerator(0), 200, 64, 50257);
   testing::check_head_kernels(table(), accelerator(0), 130, 256, 50400);
+}
+
+TEST_CASE("products of a vocabulary that fills no whole packs", "[kernels]") {
+  const c10::DeviceGuard on_device(accelerator(0));
+  set_gpu_products(false);
+  testing::check_odd_products(accelerator(0), 64, 256, 50257, 1e-4);
 }
 
 }  // namespace shardline::kernels_test

@@ -4,6 +4,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <string>
+#include <vector>
+
 #include "core/device/accelerator.h"
 #include "tests/core/comm/communicator_suite.h"
 #include "tests/fake_nccl/device_ranks.h"
@@ -41,6 +44,25 @@ TEST_CASE("a message leaves without further calls while NCCL is still busy with 
     (world->rank() == 0 ? control->recv(token, 1) : control->send(token, 0))->wait();
     messages.finish();
   });
+  CHECK(fake::take_faults().empty());
+  CHECK(fake::take_nccl_faults().empty());
+}
+
+// NCCL connects with the first message of a channel and may then wait for everything that runs on the device.
+TEST_CASE("each channel has carried a message before a run begins") {
+  const Schedule schedule = forward_schedule(2, 3);
+  std::vector<std::string> calls[2];
+  testing::run_over_nccl(2, [&](CommunicatorPtr world, CommunicatorPtr) {
+    fake::take_nccl_calls();
+    Messages messages(*world, at::TensorOptions(at::kFloat).device(fake::device(world->rank())));
+    messages.begin(
+        schedule, [](const Instruction&) { return std::vector<std::vector<int64_t>>{{4}}; }, false);
+    for (const auto& call : fake::take_nccl_calls())
+      if (call.starts_with("send") || call.starts_with("recv")) calls[world->rank()].push_back(call);
+    world->barrier();
+  });
+  CHECK(calls[0] == std::vector<std::string>{"send 1 to 1", "recv 1 from 1"});
+  CHECK(calls[1] == std::vector<std::string>{"recv 1 from 0", "send 1 to 0"});
   CHECK(fake::take_faults().empty());
   CHECK(fake::take_nccl_faults().empty());
 }

@@ -60,6 +60,8 @@ FAULTS = [
      "  event.block(stream_);\n", "", RANKS, OVER_NCCL),
     ("a receive that is posted ahead in the first step", "pipeline/run/executor.cpp",
      "!is_first || !is_acc", "is_first || !is_acc", RANKS, "in the first step nothing*"),
+    ("channels that are not connected before the first run", "pipeline/run/messages.cpp",
+     "      exchange_first_message(*made, stage_ == from);\n", "", RANKS, "each channel has carried*"),
     ("a communicator that is freed after it was aborted", "core/comm/nccl/nccl_channel.cpp",
      "if (world_->remove(comm_)) world_->", "world_->remove(comm_), world_->", RANKS, "nccl: a group that is aborted*"),
     ("a run that stops after saving ends as one that failed", "engine/commands/train_job.cpp", "    parts.reset();", "   ",

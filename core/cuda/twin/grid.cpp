@@ -20,6 +20,7 @@ struct Block {
   int arrived = 0;
   uint64_t barriers = 0;
   std::vector<Warp> warps;
+  std::vector<std::vector<Copy>> copies;  // of each thread, since it last waited
   std::optional<SharedRoom> shared;
 };
 
@@ -54,9 +55,12 @@ void run_grid(const char* kernel, const Index3& grid, int threads, size_t shared
     block.arrived = 0;
     block.barriers = 0;
     block.warps.assign((threads + kWarp - 1) / kWarp, {});
+    block.copies.assign(threads, {});
     block.shared->clear();
     try {
       fibers.run(threads, order == Order::last_first, [&](int) { body(); });
+      for (const auto& copies : block.copies)
+        if (!copies.empty()) throw KernelFault("a thread returned before a copy that it started had arrived");
     } catch (const Deadlock& error) {
       throw Deadlock(fault(error.what()));
     } catch (const KernelFault& error) {
@@ -85,6 +89,15 @@ SharedRoom& shared_room() {
 Access access_of_this_thread() {
   const int thread = fibers.current();
   return {thread, thread / kWarp, block.barriers, block.warps[thread / kWarp].exchanges};
+}
+
+void start_copy(const Copy& copy) {
+  block.copies[fibers.current()].push_back(copy);
+}
+void wait_for_copies() {
+  auto& copies = block.copies[fibers.current()];
+  for (const Copy& copy : copies) copy.finish();
+  copies.clear();
 }
 
 // Every thread of the block must call it: one that has returned leaves the others waiting.

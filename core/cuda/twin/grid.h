@@ -40,6 +40,9 @@ void sync_warp();
 enum class Exchange { sync, shuffle, address, registers };
 const std::array<uint64_t, kWarp>& exchange(Exchange kind, uint64_t mine);
 
+// Makes the copies that this thread started (SharedArray::start_copy).
+void wait_for_copies();
+
 template <class T>
 SharedArray<T> take_shared(size_t& offset, int64_t count);
 SharedRoom& shared_room();

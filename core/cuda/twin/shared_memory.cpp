@@ -16,7 +16,14 @@ bool ElementHistory::ordered(const Access& before, const Access& now) {
   return before.warp == now.warp && before.warp_epoch != now.warp_epoch;
 }
 
+void ElementHistory::check_no_copy(const Access& by) const {
+  if (copied_to_)
+    throw KernelFault("thread " + std::to_string(by.thread) + " uses shared memory before thread " +
+                      std::to_string(written_.thread) + " has waited for its copy to it");
+}
+
 void ElementHistory::read(const Access& by) {
+  check_no_copy(by);
   if (written_.thread < 0 && added_.thread < 0)
     throw KernelFault("thread " + std::to_string(by.thread) + " reads shared memory that nothing was written to");
   if (!ordered(written_, by)) race("reads", "wrote", by, written_);
@@ -29,6 +36,7 @@ void ElementHistory::read(const Access& by) {
 }
 
 void ElementHistory::write(const Access& by) {
+  check_no_copy(by);
   if (!ordered(written_, by)) race("writes", "wrote", by, written_);
   if (!ordered(added_, by)) race("writes", "added to", by, added_);
   if (read_.thread >= 0 && read_.block_epoch == by.block_epoch) {
@@ -39,12 +47,31 @@ void ElementHistory::write(const Access& by) {
   written_ = by;
 }
 
+void ElementHistory::start_copy(const Access& by) {
+  write(by);
+  copied_to_ = true;
+}
+
+void ElementHistory::finish_copy(const Access& by) {
+  copied_to_ = false;
+  written_ = by;
+}
+
 void ElementHistory::add_atomically(const Access& by) {
+  check_no_copy(by);
   if (written_.thread < 0) throw KernelFault("an atomic addition to shared memory that nothing was written to");
   if (!ordered(written_, by)) race("adds to", "wrote", by, written_);
   const bool read_now = read_.thread >= 0 && read_.block_epoch == by.block_epoch;
   if (read_now && (read_by_several_threads_ || !ordered(read_, by))) race("adds to", "read", by, read_);
   added_ = by;
+}
+
+void Copy::finish() const {
+  if (from != nullptr)
+    std::memcpy(to, from, bytes);
+  else
+    std::memset(to, 0, bytes);
+  for (int64_t i = 0; i < count; ++i) history[i].finish_copy(access_of_this_thread());
 }
 
 }  // namespace shardline::twin

@@ -9,6 +9,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/alignment.h"
+
 namespace shardline::twin {
 
 // Thrown for a mistake in a kernel that a GPU would not report.
@@ -29,16 +31,33 @@ class ElementHistory {
   void read(const Access& by);
   void write(const Access& by);
   void add_atomically(const Access& by);
+  // A copy that a thread started may write at any time until that thread has waited for it.
+  void start_copy(const Access& by);
+  void finish_copy(const Access& by);
 
  private:
   static bool ordered(const Access& before, const Access& now);
+  void check_no_copy(const Access& by) const;
 
   Access written_, read_, added_;
-  bool read_by_several_threads_ = false, read_by_several_warps_ = false;
+  bool read_by_several_threads_ = false, read_by_several_warps_ = false, copied_to_ = false;
 };
 
 // An access by the running thread.
 Access access_of_this_thread();
+
+// A copy from global to shared memory that a thread has started. It is made when the thread waits for it.
+struct Copy {
+  void* to;
+  const void* from;  // null: zeros
+  size_t bytes;
+  ElementHistory* history;
+  int64_t count;
+
+  void finish() const;
+};
+// Keeps a copy of the running thread until it waits.
+void start_copy(const Copy& copy);
 
 template <class T>
 class SharedElement {
@@ -80,6 +99,21 @@ class SharedArray {
     if (i < 0 || i >= count_)
       throw KernelFault("element " + std::to_string(i) + " of a shared array of " + std::to_string(count_));
     return {values_ + i, history_ + i};
+  }
+  SharedArray part(int64_t first, int64_t count) const {
+    if (first < 0 || count < 0 || first + count > count_)
+      throw KernelFault("elements " + std::to_string(first) + " to " + std::to_string(first + count) +
+                        " of a shared array of " + std::to_string(count_));
+    return {values_ + first, history_ + first, count};
+  }
+  // from null: zeros
+  void start_copy(int64_t first, int64_t count, const T* from) const {
+    const SharedArray target = part(first, count);
+    const size_t bytes = count * sizeof(T);
+    if (!is_aligned(target.values_, bytes) || !is_aligned(from, bytes))
+      throw KernelFault("a copy whose ends are not aligned to its size");
+    for (int64_t i = 0; i < count; ++i) target.history_[i].start_copy(access_of_this_thread());
+    twin::start_copy({target.values_, from, bytes, target.history_, count});
   }
 
  private:

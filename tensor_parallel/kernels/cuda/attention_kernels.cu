@@ -2,98 +2,116 @@
 // 2307.08691), with the dropout masks of core/numbers/philox.h.
 #include <stdexcept>
 
-#include "tensor_parallel/kernels/cuda/attention_tiles.h"
+#include "tensor_parallel/kernels/cuda/attention_kernels.h"
 #include "tensor_parallel/kernels/cuda/number_dispatch.h"
 
 namespace shardline::cuda {
 namespace {
 
-// Computes the results of one block of queries of one head from all keys up to its last query. Scores are multiplied by
-// log2(e), so that exponentials are powers of two.
+// Replaces a tile's scores by the probabilities that are kept, up to a factor for each row, which mixed and sum share:
+// 2^((score - largest) * scale). largest, mixed and sum cover the tiles before; afterwards, this one, too, except that
+// its values are not in mixed yet.
+template <class T, int kEights, class Kept>
+SHARDLINE_DEVICE void to_probabilities(float (&score)[kEights][4], float (&largest)[2], float (&sum)[2],
+                                       float (&mixed)[T::kDim / 8][4], float scale, const Kept& kept) {
+  float shift[2];
+  SHARDLINE_UNROLLED
+  for (int half = 0; half < 2; ++half) {
+    float top = largest[half];
+    SHARDLINE_UNROLLED
+    for (int n = 0; n < kEights; ++n) top = larger(top, larger(score[n][2 * half], score[n][2 * half + 1]));
+    top = larger(top, shuffle_xor(top, 1));
+    top = larger(top, shuffle_xor(top, 2));
+    const float finite = top == -INFINITY ? 0.0f : top;
+    const float shrunk = exponential2((largest[half] - finite) * scale);
+    largest[half] = top;
+    shift[half] = finite * scale;
+    sum[half] *= shrunk;
+    SHARDLINE_UNROLLED
+    for (int d = 0; d < T::kDim / 8; ++d) {
+      mixed[d][2 * half] *= shrunk;
+      mixed[d][2 * half + 1] *= shrunk;
+    }
+  }
+  SHARDLINE_UNROLLED
+  for (int pair = 0; pair < kEights / 2; ++pair) {
+    const auto keeps = kept.columns(pair);
+    SHARDLINE_UNROLLED
+    for (int e = 0; e < 2; ++e) SHARDLINE_UNROLLED
+    for (int i = 0; i < 4; ++i) {
+      float& element = score[2 * pair + e][i];
+      const float probability = exponential2(element * scale - shift[i / 2]);
+      sum[i / 2] += probability;
+      element = keeps(e, i) ? probability : 0.0f;
+    }
+  }
+}
+
+// Computes the results of one block of queries of one head from all keys up to its last query.
 template <class T, class S>
 SHARDLINE_KERNEL(T::kThreads, attention_rows, AttentionForward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
+  const Head head(sizes);
+  const int64_t first = (blocks_y() - 1 - block_y()) * T::kRows;  // the blocks with the longest rows start first
+  const int64_t warp_first = first + 16 * warp_index(), row = warp_first + lane_index() / 4;
   const auto queries = room.take<S>(T::kRows * T::kStride);
-  const int64_t batch = block_y() / sizes.heads, head = block_y() % sizes.heads;
-  const TilePair<T, T::kColumns, S> seen(room, a.k, a.v, batch, head);
-  const int64_t first = (blocks_x() - 1 - block_x()) * T::kRows;  // the blocks with the longest rows start first
-  const int g = lane_index() / 4, t = lane_index() % 4, warp_row = warp_index() * 16;
-  const HeadMask mask(sizes, batch, head);
-  load_tile<T, T::kRows>(queries, static_cast<const S*>(head_start<S>(a.q, batch, head)), a.q.token_stride, first,
-                         sizes);
+  const TilePair<T, T::kColumns, T::kBuffers, KeysAsColumns, S> seen(room, a.k, a.v, head);
+  RowSource<T, InOrder, S>(a.q, head).template start<T::kRows>(queries, first, sizes);
+  WarpRows<T, S, 1, T::kHalf> rows(queries, 16 * warp_index());
+  const MaskOfQueries mask(sizes, head, warp_first);
+  const float scale = sizes.scale * kLog2E;
 
-  float mixed[T::kDim / 8][4] = {};
+  float mixed[1][T::kDim / 8][4] = {};
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};  // for rows g and g + 8; sum covers this lane's columns
-  const int64_t end = first + T::kRows < sizes.length ? first + T::kRows : sizes.length;
-  for (int64_t key = 0; key < end; key += T::kColumns) {
-    sync_block();  // no warp needs the tiles of the previous iteration any more
-    seen.load(key, sizes);
-    sync_block();
-    float score[kEights][4] = {};
-    multiply_rows<T>(score, queries, warp_row, seen.first_tile);
-    float top[2] = {largest[0], largest[1]};
-    SHARDLINE_UNROLLED
-    for (int n = 0; n < kEights; ++n) SHARDLINE_UNROLLED
-    for (int i = 0; i < 4; ++i) {
-      const bool counts = key + 8 * n + 2 * t + i % 2 <= first + warp_row + g + i / 2 * 8;
-      score[n][i] = counts ? score[n][i] * (sizes.scale * kLog2E) : -INFINITY;
-      top[i / 2] = score[n][i] > top[i / 2] ? score[n][i] : top[i / 2];
-    }
-    SHARDLINE_UNROLLED
-    for (int half = 0; half < 2; ++half) {
-      for (int other = 1; other <= 2; other *= 2) {
-        const float theirs = shuffle_xor(top[half], other);
-        top[half] = theirs > top[half] ? theirs : top[half];
-      }
-      const float shift = top[half] == -INFINITY ? 0.0f : top[half];
-      const float shrunk = exponential2(largest[half] - shift);
-      largest[half] = top[half];
-      sum[half] *= shrunk;
-      SHARDLINE_UNROLLED
-      for (int d = 0; d < T::kDim / 8; ++d) {
-        mixed[d][2 * half] *= shrunk;
-        mixed[d][2 * half + 1] *= shrunk;
-      }
-      top[half] = shift;
-    }
-    const uint32_t kept = mask.of_queries<kEights>(first + warp_row, key);
-    SHARDLINE_UNROLLED
-    for (int n = 0; n < kEights; ++n) {
-      SHARDLINE_UNROLLED
-      for (int i = 0; i < 4; ++i) {
-        const float probability = exponential2(score[n][i] - top[i / 2]);
-        sum[i / 2] += probability;
-        score[n][i] = (kept >> (4 * n + i) & 1u) != 0 ? probability : 0.0f;
-      }
-    }
-    multiply_columns<T>(mixed, score, seen.second_tile);
-  }
+  for_each_tile<T>(
+      0, first + T::kRows < sizes.length ? first + T::kRows : sizes.length,
+      [&](int64_t key, int buffer) { seen.start(key, buffer, sizes); }, [&] { rows.hold(); },
+      [&](int64_t key, int buffer) {
+        if (key >= warp_first + 16) return;
+        mask.with<kEights>(key, [&](const auto& kept) SHARDLINE_INLINED {
+          float score[1][kEights][4] = {};
+          multiply_rows(score, rows, seen.first_tile(buffer), 0);
+          if (key + T::kColumns > warp_first) {
+            const int last = row - key;
+            SHARDLINE_UNROLLED
+            for (int n = 0; n < kEights; ++n) SHARDLINE_UNROLLED
+            for (int i = 0; i < 4; ++i)
+              if (KeysAsColumns::key_of(n, i) > last + i / 2 * 8) score[0][n][i] = -INFINITY;
+          }
+          to_probabilities<T>(score[0], largest, sum, mixed[0], scale, kept);
+          multiply_columns<T>(mixed, score, seen.second_tile(buffer), 0);
+        });
+      });
   SHARDLINE_UNROLLED
   for (int half = 0; half < 2; ++half) {
     sum[half] += shuffle_xor(sum[half], 1);
     sum[half] += shuffle_xor(sum[half], 2);
-    const int64_t row = first + warp_row + g + 8 * half;
-    if (t == 0 && row < sizes.length)  // NaN for a row without any finite score
-      a.log_sum_exp[block_y() * sizes.length + row] =
-          sum[half] > 0 ? largest[half] * kLn2 + logf(sum[half]) : bits_to_float(0x7fc00000u);
+    if (lane_index() % 4 == 0 && row + 8 * half < sizes.length)  // NaN for a row without any finite score
+      a.log_sum_exp[head.index * sizes.length + row + 8 * half] =
+          sum[half] > 0 ? largest[half] * sizes.scale + logf(sum[half]) : bits_to_float(0x7fc00000u);
   }
-  store_rows<T>(head_start<S>(a.out, batch, head), a.out.token_stride, first + warp_row, mixed,
-                mask.kept_scale() / sum[0], mask.kept_scale() / sum[1], sizes);
+  store_rows<T>(head.start<S>(a.out), a.out.token_stride, {row, row + 8}, mixed[0],
+                {sizes.kept_scale / sum[0], sizes.kept_scale / sum[1]}, sizes);
 }
 
 }  // namespace
 
-AttentionSizes sizes_of(const AttentionCase& c, bool packed) {
+AttentionSizes sizes_of(const AttentionCase& c) {
   if (c.head_dim > kWidestHead || c.batch * c.heads > kMostHeads)
     throw std::invalid_argument("attention of too many heads or heads that are too wide");
-  AttentionSizes s{.heads = c.heads, .length = c.length, .head_dim = c.head_dim, .scale = c.scale, .packed = packed};
+  if (!(c.scale > 0)) throw std::invalid_argument("attention needs scores that are multiplied by a positive number");
+  AttentionSizes s{.heads = c.heads, .length = c.length, .scale = c.scale};
+  s.head_dim = c.head_dim;
   if (c.probability == 0) return s;
   if (c.length > c.max_positions) throw std::invalid_argument("dropout needs positions for the whole length");
+  const uint64_t limit = keep_limit(1 - c.probability);
+  if (limit > UINT32_MAX) return s;  // it keeps every word
   s.drops = true;
   s.kept_scale = static_cast<float>(c.probability < 1 ? 1 / (1 - c.probability) : 0);
   s.seed = c.seed;
-  s.limit = keep_limit(1 - c.probability);
+  s.keys = philox_keys(lower_half(c.seed), upper_half(c.seed));
+  s.limit = lower_half(limit);
   s.op = c.op;
   s.step = c.step;
   s.first_head = c.first_head;
@@ -102,23 +120,25 @@ AttentionSizes sizes_of(const AttentionCase& c, bool packed) {
   return s;
 }
 
-bool read_packed(const AttentionCase& c, int64_t number_bytes, const HeadRows* rows, int count) {
-  bool packed = c.head_dim * number_bytes % 16 == 0;
+bool rows_aligned(const AttentionCase& c, int64_t number_bytes, int64_t bytes, const HeadRows* rows, int count) {
+  bool aligned = c.head_dim * number_bytes % bytes == 0;
   for (int i = 0; i < count; ++i)
     for (const int64_t stride : {rows[i].batch_stride, rows[i].head_stride, rows[i].token_stride})
-      packed = packed && stride * number_bytes % 16 == 0 && is_aligned(rows[i].data, 16);
-  return packed;
+      aligned = aligned && stride * number_bytes % bytes == 0 && is_aligned(rows[i].data, bytes);
+  return aligned;
 }
 
 void attention_forward(const AttentionCase& c, const AttentionForward& a, Number type, Stream stream) {
   const HeadRows read[] = {a.q, a.k, a.v};
-  const AttentionSizes sizes = sizes_of(c, read_packed(c, bytes_of(type), read, 3));
+  AttentionSizes sizes = sizes_of(c);
+  sizes.packed = rows_aligned(c, bytes_of(type), 16, read, 3);
+  sizes.paired = rows_aligned(c, bytes_of(type), 2 * bytes_of(type), &a.out, 1);
   const int64_t rows = c.batch * c.heads * c.length, bytes = rows * c.head_dim * bytes_of(type);
   with_number(type, [&]<class S>(S) {
     with_tiling<S>(c.head_dim, [&]<class T>(T) {
       launch({.kernel = "attention_forward",
-              .blocks_x = (c.length + T::kRows - 1) / T::kRows,
-              .blocks_y = c.batch * c.heads,
+              .blocks_x = c.batch * c.heads,
+              .blocks_y = (c.length + T::kRows - 1) / T::kRows,
               .threads = T::kThreads,
               .shared_bytes = T::kForwardBytes,
               .bytes_read = 3 * bytes,

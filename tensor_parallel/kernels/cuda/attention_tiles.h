@@ -1,7 +1,7 @@
-// Parts that the attention kernels share: tiles of a head's rows in shared memory, their products, which warps compute,
-// and dropout masks. A warp computes 16 rows of a matrix. Of every eight columns, lane L holds the elements (g, 2t),
-// (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1), where g = L / 4 and t = L % 4: the arrangement in which tensor cores
-// return products. fp32 products, which do not use tensor cores, have the same arrangement.
+// Parts that the attention kernels share: tiles of a head's rows in shared memory, and their products, which warps
+// compute. A warp computes sets of 16 rows of a matrix. Of every set and every eight columns, lane L holds the elements
+// (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1), where g = L / 4 and t = L % 4: the arrangement in which tensor
+// cores return products. fp32 products, which do not use tensor cores, have the same arrangement.
 #pragma once
 #include <type_traits>
 
@@ -17,265 +17,339 @@ constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f
 // "Technical Specifications per Compute Capability"); others from 8.0 on allow more.
 constexpr size_t kMostSharedBytes = 99 * 1024;
 
-// The sizes of tiles: kRows rows of one matrix are multiplied with kColumns rows of another at a time. Both have up to
-// kDim features.
+// The sizes of tiles, whose rows have up to kDim features. A block computes kRows queries, or in key_gradients kKeyRows
+// keys, and takes kColumns rows of the other matrix at a time.
 template <class S, int kDim_>
 struct Tiling {
   static constexpr int kDim = kDim_;
+  static constexpr bool kHalf = sizeof(S) == 2;
   static constexpr int kWarps = sizeof(S) * kDim <= 512 ? 4 : 2;
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kRows = 16 * kWarps;
   static constexpr int kColumns = kDim <= 64 ? 64 : 32;
+  // The sets of 16 keys of a warp in key_gradients. With two, half as many columns are read from shared memory for each
+  // product, but the gradients of wider heads would not fit the registers.
+  static constexpr int kKeySets = kHalf && kDim <= 64 ? 2 : 1;
+  static constexpr int kKeyRows = kKeySets * kRows;
+  static constexpr int kChunk = kHalf ? 32 : kColumns;  // the columns whose gradients a warp computes at a time
+  // With two, the next tile is copied during the computation; fp32 has no room for a second.
+  static constexpr int kBuffers = kHalf ? 2 : 1;
   static constexpr int kPack = 16 / sizeof(S);
   static constexpr int kStride = kDim + kPack;  // between rows in shared memory, which thus begin in different banks
-  // The shared memory of a block, with kRows rows of one matrix in the forward pass and of two in the backward pass,
-  // and kColumns rows of two others.
-  static constexpr size_t kForwardBytes = (kRows + 2 * kColumns) * kStride * sizeof(S);
-  static constexpr size_t kBackwardBytes = (2 * kRows + 2 * kColumns) * kStride * sizeof(S);
-  static_assert(kForwardBytes <= kMostSharedBytes && kBackwardBytes <= kMostSharedBytes);
+  static constexpr int kQuerySums = kHalf ? 2 * kColumns : 0;  // that belong to a tile of queries in shared memory
+
+  static constexpr size_t bytes_of_rows(int rows) { return rows * kStride * sizeof(S); }
+  static constexpr size_t kColumnBytes = bytes_of_rows(2 * kBuffers * kColumns);
+  static constexpr size_t kForwardBytes = bytes_of_rows(kRows) + kColumnBytes;
+  static constexpr size_t kQueryBytes = bytes_of_rows(2 * kRows) + kColumnBytes;
+  static constexpr size_t kKeyBytes =
+      bytes_of_rows(2 * kKeyRows) + kColumnBytes + kBuffers * kQuerySums * sizeof(float);
+  static_assert(kForwardBytes <= kMostSharedBytes && kQueryBytes <= kMostSharedBytes && kKeyBytes <= kMostSharedBytes);
 };
 
 // The arguments that a launch passes by value.
 struct AttentionSizes {
-  int64_t heads = 0, length = 0, head_dim = 0;
+  int64_t heads = 0, length = 0;
+  int head_dim = 0;
   float scale = 1;
   bool packed = false;  // rows can be read 16 bytes at a time
+  bool paired = false;  // rows can be written two numbers at a time
   bool drops = false;
   float kept_scale = 1;
-  uint64_t seed = 0, limit = 0;
+  uint32_t limit = 0;  // of the words that keep their element
+  uint64_t seed = 0;
+  PhiloxKeys keys = {};  // of the seed; GPUs read them from the launch's arguments while they compute
   uint32_t op = 0, step = 0;
   int64_t first_head = 0, max_positions = 0;
   const int64_t* samples = nullptr;
 };
 
-template <class S>
-SHARDLINE_DEVICE S* head_start(const HeadRows& rows, int64_t batch, int64_t head) {
-  return static_cast<S*>(rows.data) + batch * rows.batch_stride + head * rows.head_stride;
+// The head of a block. Heads are the blocks' first index, so that blocks of all heads start in the order of their
+// second index, those with most work first.
+struct Head {
+  SHARDLINE_DEVICE explicit Head(const AttentionSizes& sizes)
+      : index(block_x()), batch(index / sizes.heads), head(index % sizes.heads) {}
+
+  template <class S>
+  SHARDLINE_DEVICE S* start(const HeadRows& rows) const {
+    return static_cast<S*>(rows.data) + batch * rows.batch_stride + head * rows.head_stride;
+  }
+
+  int64_t index, batch, head;
+};
+
+// The orders in which a tile holds rows of a matrix. Where rows are keys, each lane gets whole groups of four
+// neighbouring keys, or of two with one set of rows, because four share a block of random words.
+struct InOrder {
+  static SHARDLINE_DEVICE int place(int row) { return row; }
+};
+// If keys are the columns of scores: element i of the n-th eight belongs to key `key_of(n, i)` of the tile.
+struct KeysAsColumns {
+  static SHARDLINE_DEVICE int place(int key) { return key / 16 * 16 + key % 4 / 2 * 8 + key % 16 / 4 * 2 + key % 2; }
+  static SHARDLINE_DEVICE int key_of(int n, int i) { return n / 2 * 16 + lane_index() % 4 * 4 + n % 2 * 2 + i % 2; }
+};
+// If keys are the rows of scores: element i of a set belongs to key `key_of(set, i)` of the warp's.
+template <int kSets>
+struct KeysAsRows {
+  static SHARDLINE_DEVICE int place(int key) {
+    constexpr int kTogether = 2 * kSets, kRows = 16 * kSets;
+    return key / kRows * kRows + key % kTogether * 8 + key % kRows / kTogether;
+  }
+  static SHARDLINE_DEVICE int key_of(int set, int i) { return lane_index() / 4 * (2 * kSets) + 2 * set + i / 2; }
+};
+
+// Up to kPack numbers of a row from `column` on; the others are zero.
+template <int kPack, class S>
+SHARDLINE_DEVICE Pack<S, kPack> read_pack(const S* row, int column, const AttentionSizes& sizes) {
+  Pack<S, kPack> pack{};
+  if (sizes.packed) {
+    if (column < sizes.head_dim) pack = load<kPack>(row + column);
+  } else {
+    for (int j = 0; j < kPack; ++j)
+      if (column + j < sizes.head_dim) pack.value[j] = row[column + j];
+  }
+  return pack;
 }
 
-// Loads rows first to first + kRows - 1 of a head. Rows that do not exist and features beyond the head's are zero.
-template <class T, int kRows, class S>
-SHARDLINE_DEVICE void load_tile(const SharedArray<S>& tile, const S* head, int64_t token_stride, int64_t first,
-                                const AttentionSizes& sizes) {
-  constexpr int kPacks = T::kDim / T::kPack;
-  for (int i = thread_index(); i < kRows * kPacks; i += T::kThreads) {
-    const int row = i / kPacks, column = i % kPacks * T::kPack;
-    const S* from = head + (first + row) * token_stride + column;
-    Pack<S, T::kPack> pack{};
-    if (first + row < sizes.length) {
-      if (sizes.packed) {
-        if (column < sizes.head_dim) pack = load<T::kPack>(from);
-      } else {
-        for (int j = 0; j < T::kPack; ++j)
-          if (column + j < sizes.head_dim) pack.value[j] = from[j];
+// The rows of a matrix of a head, as a block loads them: each thread the same features of every few rows.
+template <class T, class Order, class S>
+class RowSource {
+ public:
+  SHARDLINE_DEVICE RowSource(const HeadRows& rows, const Head& head)
+      : from_(head.start<const S>(rows) + row() * rows.token_stride), stride_(rows.token_stride) {}
+
+  // Starts to load rows first to first + kRows - 1 to a tile; see start_copy. Rows that do not exist and features
+  // beyond the head's are zero.
+  template <int kRows>
+  SHARDLINE_DEVICE void start(const SharedArray<S>& tile, int64_t first, const AttentionSizes& sizes) const {
+    static_assert((kRowsAtOnce & (kRowsAtOnce - 1)) == 0 && kRows % kRowsAtOnce == 0);
+    const int column = thread_index() % kPacks * T::kPack;
+    const int64_t rest = sizes.length - first - row();
+    const int rows = rest < kRows ? rest : kRows;  // that exist from this thread's first on
+    const S* from = from_ + first * stride_;
+    // Orders permute the bits of a row, of which row() and i have different ones.
+    const int first_place = Order::place(row()) * T::kStride + column;
+    const auto place = [&](int i) { return first_place + Order::place(i) * T::kStride; };
+    if (sizes.packed) {
+      const int copied = column < sizes.head_dim ? rows : 0;
+      SHARDLINE_UNROLLED
+      for (int i = 0; i < kRows; i += kRowsAtOnce) {
+        start_copy<T::kPack>(tile, place(i), from + column, i < copied);
+        from += kRowsAtOnce * stride_;
+      }
+    } else {
+      SHARDLINE_ROLLED
+      for (int i = 0; i < kRows; i += kRowsAtOnce) {
+        store<T::kPack>(tile, place(i), i < rows ? read_pack<T::kPack>(from, column, sizes) : Pack<S, T::kPack>{});
+        from += kRowsAtOnce * stride_;
       }
     }
-    store<T::kPack>(tile, row * T::kStride + column, pack);
   }
-}
+
+ private:
+  static constexpr int kPacks = T::kDim / T::kPack, kRowsAtOnce = T::kThreads / kPacks;
+  static SHARDLINE_DEVICE int row() { return thread_index() / kPacks; }
+
+  const S* from_;
+  int64_t stride_;
+};
 
 // Tiles of kRows rows of two matrices of a head that are loaded together: queries and gradients of results, or keys and
 // values.
-template <class T, int kRows, class S>
+template <class T, int kRows, int kBuffers, class Order, class S>
 class TilePair {
  public:
-  SHARDLINE_DEVICE TilePair(SharedRoom& room, const HeadRows& first, const HeadRows& second, int64_t batch,
-                            int64_t head)
-      : first_tile(room.take<S>(kRows * T::kStride)),
-        second_tile(room.take<S>(kRows * T::kStride)),
-        first_head_(head_start<S>(first, batch, head)),
-        second_head_(head_start<S>(second, batch, head)),
-        first_stride_(first.token_stride),
-        second_stride_(second.token_stride) {}
+  SHARDLINE_DEVICE TilePair(SharedRoom& room, const HeadRows& first, const HeadRows& second, const Head& head)
+      : tiles_(room.take<S>(2 * kBuffers * kTile)), first_(first, head), second_(second, head) {}
 
-  SHARDLINE_DEVICE void load(int64_t row, const AttentionSizes& sizes) const {
-    load_tile<T, kRows>(first_tile, first_head_, first_stride_, row, sizes);
-    load_tile<T, kRows>(second_tile, second_head_, second_stride_, row, sizes);
+  SHARDLINE_DEVICE void start(int64_t row, int buffer, const AttentionSizes& sizes) const {
+    first_.template start<kRows>(first_tile(buffer), row, sizes);
+    second_.template start<kRows>(second_tile(buffer), row, sizes);
   }
-
-  const SharedArray<S> first_tile, second_tile;
+  SHARDLINE_DEVICE SharedArray<S> first_tile(int buffer) const { return tiles_.part(2 * buffer * kTile, kTile); }
+  SHARDLINE_DEVICE SharedArray<S> second_tile(int buffer) const { return tiles_.part((2 * buffer + 1) * kTile, kTile); }
 
  private:
-  const S *first_head_, *second_head_;
-  int64_t first_stride_, second_stride_;
+  static constexpr int kTile = kRows * T::kStride;
+
+  SharedArray<S> tiles_;
+  RowSource<T, Order, S> first_, second_;
 };
 
-// sum [16, kColumns] += rows a_row to a_row + 15 of a, times the transpose of the first kColumns rows of b.
-template <class T, class S>
-SHARDLINE_DEVICE void multiply_rows(float (&sum)[T::kColumns / 8][4], const SharedArray<S>& a, int a_row,
-                                    const SharedArray<S>& b) {
+// Calls use(row, buffer) for every kColumns rows from `first` to `end`, after start(row, buffer) has started to load
+// them and they have arrived; with two buffers, during the use of the tile before. Calls prepare() in between, when all
+// that was loaded earlier has arrived, too.
+template <class T, class Start, class Prepare, class Use>
+SHARDLINE_DEVICE void for_each_tile(int64_t first, int64_t end, const Start& start, const Prepare& prepare,
+                                    const Use& use) {
+  if constexpr (T::kBuffers == 2) start(first, 0);
+  wait_for_copies();
+  sync_block();
+  prepare();
+  int buffer = 0;
+  for (int64_t row = first; row < end; row += T::kColumns) {
+    if constexpr (T::kBuffers == 1) {
+      sync_block();  // no warp needs the previous tile any more
+      start(row, 0);
+    }
+    wait_for_copies();
+    sync_block();  // all threads' copies have arrived, and no warp needs the previous tile any more
+    if constexpr (T::kBuffers == 2) {
+      if (row + T::kColumns < end) start(row + T::kColumns, 1 - buffer);
+    }
+    use(row, buffer);
+    buffer = T::kBuffers - 1 - buffer;
+  }
+}
+
+// kSets times 16 rows of a tile, from first_row on, that a warp multiplies with columns. If kHeld, tensor cores read
+// them from registers, which hold() fills, otherwise from shared memory.
+template <class T, class S, int kSets, bool kHeld>
+class WarpRows {
+ public:
+  SHARDLINE_DEVICE WarpRows(const SharedArray<S>& tile, int first_row) : tile_(tile), first_row_(first_row) {}
+
+  SHARDLINE_DEVICE void hold() {
+    if constexpr (kHeld) {
+      SHARDLINE_UNROLLED
+      for (int set = 0; set < kSets; ++set) SHARDLINE_UNROLLED
+      for (int k = 0; k < T::kDim; k += 16) load(held_[set][k / 16], set, k);
+    }
+  }
+  // The operand of multiply_add for features k to k + 15.
+  SHARDLINE_DEVICE void operand(uint32_t (&registers)[4], int set, int k) const {
+    if constexpr (kHeld) {
+      SHARDLINE_UNROLLED
+      for (int i = 0; i < 4; ++i) registers[i] = held_[set][k / 16][i];
+    } else {
+      load(registers, set, k);
+    }
+  }
+  SHARDLINE_DEVICE S element(int row, int k) const { return tile_[(first_row_ + row) * T::kStride + k]; }
+
+ private:
+  SHARDLINE_DEVICE void load(uint32_t (&registers)[4], int set, int k) const {
+    const int matrix = lane_index() / 8, row = lane_index() % 8;
+    const int start = (first_row_ + matrix % 2 * 8 + row) * T::kStride + matrix / 2 * 8;
+    load_matrices<false>(registers, tile_, start + 16 * set * T::kStride + k);
+  }
+
+  SharedArray<S> tile_;
+  int first_row_;
+  uint32_t held_[kHeld ? kSets : 1][kHeld ? T::kDim / 16 : 1][4];
+};
+
+// sum += rows of a times the transpose of the rows of b from b_row on.
+template <class T, class S, int kSets, bool kHeld, int kEights>
+SHARDLINE_DEVICE void multiply_rows(float (&sum)[kSets][kEights][4], const WarpRows<T, S, kSets, kHeld>& a,
+                                    const SharedArray<S>& b, int b_row) {
   if constexpr (std::is_same_v<S, float>) {
+    static_assert(kSets == 1);
     const int g = lane_index() / 4, t = lane_index() % 4;
     for (int k = 0; k < T::kDim; ++k) {
-      const float upper = a[(a_row + g) * T::kStride + k], lower = a[(a_row + g + 8) * T::kStride + k];
+      const float upper = a.element(g, k), lower = a.element(g + 8, k);
       SHARDLINE_UNROLLED
-      for (int n = 0; n < T::kColumns / 8; ++n) {
-        const float left = b[(8 * n + 2 * t) * T::kStride + k], right = b[(8 * n + 2 * t + 1) * T::kStride + k];
-        sum[n][0] += upper * left;
-        sum[n][1] += upper * right;
-        sum[n][2] += lower * left;
-        sum[n][3] += lower * right;
+      for (int n = 0; n < kEights; ++n) {
+        const int row = b_row + 8 * n + 2 * t;
+        const float left = b[row * T::kStride + k], right = b[(row + 1) * T::kStride + k];
+        sum[0][n][0] += upper * left;
+        sum[0][n][1] += upper * right;
+        sum[0][n][2] += lower * left;
+        sum[0][n][3] += lower * right;
       }
     }
   } else {
     const int matrix = lane_index() / 8, row = lane_index() % 8;
-    const int a_start = (a_row + matrix % 2 * 8 + row) * T::kStride + matrix / 2 * 8;
-    const int b_start = (matrix / 2 * 8 + row) * T::kStride + matrix % 2 * 8;
+    const int b_start = (b_row + matrix / 2 * 8 + row) * T::kStride + matrix % 2 * 8;
+    SHARDLINE_UNROLLED
     for (int k = 0; k < T::kDim; k += 16) {
-      uint32_t left[4];
-      load_matrices<false>(left, a, a_start + k);
+      uint32_t left[kSets][4];
       SHARDLINE_UNROLLED
-      for (int n = 0; n < T::kColumns / 8; n += 2) {
+      for (int set = 0; set < kSets; ++set) a.operand(left[set], set, k);
+      SHARDLINE_UNROLLED
+      for (int n = 0; n < kEights; n += 2) {
         uint32_t right[4];
         load_matrices<false>(right, b, b_start + 8 * n * T::kStride + k);
-        multiply_add<S>(sum[n], left, right[0], right[1]);
-        multiply_add<S>(sum[n + 1], left, right[2], right[3]);
+        SHARDLINE_UNROLLED
+        for (int set = 0; set < kSets; ++set) {
+          multiply_add<S>(sum[set][n], left[set], right[0], right[1]);
+          multiply_add<S>(sum[set][n + 1], left[set], right[2], right[3]);
+        }
       }
     }
   }
 }
 
-// sum [16, kDim] += left [16, kColumns] times the first kColumns rows of b. In half precision, left is rounded first.
-template <class T, class S>
-SHARDLINE_DEVICE void multiply_columns(float (&sum)[T::kDim / 8][4], const float (&left)[T::kColumns / 8][4],
-                                       const SharedArray<S>& b) {
+// sum += left times the rows of b from b_row on. In half precision, left is rounded first.
+template <class T, class S, int kSets, int kEights>
+SHARDLINE_DEVICE void multiply_columns(float (&sum)[kSets][T::kDim / 8][4], const float (&left)[kSets][kEights][4],
+                                       const SharedArray<S>& b, int b_row) {
   if constexpr (std::is_same_v<S, float>) {
+    static_assert(kSets == 1);
     const int t = lane_index() % 4;
     SHARDLINE_UNROLLED
-    for (int n = 0; n < T::kColumns / 8; ++n) SHARDLINE_UNROLLED
+    for (int n = 0; n < kEights; ++n) SHARDLINE_UNROLLED
     for (int k = 0; k < 8; ++k) {
       const int holder = lane_index() / 4 * 4 + k / 2;
-      const float upper = shuffle(left[n][k % 2], holder), lower = shuffle(left[n][2 + k % 2], holder);
+      const float upper = shuffle(left[0][n][k % 2], holder), lower = shuffle(left[0][n][2 + k % 2], holder);
       SHARDLINE_UNROLLED
       for (int d = 0; d < T::kDim / 8; ++d) {
-        const float first = b[(8 * n + k) * T::kStride + 8 * d + 2 * t];
-        const float second = b[(8 * n + k) * T::kStride + 8 * d + 2 * t + 1];
-        sum[d][0] += upper * first;
-        sum[d][1] += upper * second;
-        sum[d][2] += lower * first;
-        sum[d][3] += lower * second;
+        const int place = (b_row + 8 * n + k) * T::kStride + 8 * d + 2 * t;
+        const float first = b[place], second = b[place + 1];
+        sum[0][d][0] += upper * first;
+        sum[0][d][1] += upper * second;
+        sum[0][d][2] += lower * first;
+        sum[0][d][3] += lower * second;
       }
     }
   } else {
     const int matrix = lane_index() / 8, row = lane_index() % 8;
-    const int b_start = (matrix % 2 * 8 + row) * T::kStride + matrix / 2 * 8;
+    const int b_start = (b_row + matrix % 2 * 8 + row) * T::kStride + matrix / 2 * 8;
     SHARDLINE_UNROLLED
-    for (int n = 0; n < T::kColumns / 8; n += 2) {
-      const uint32_t rounded[4] = {pack_two<S>(left[n][0], left[n][1]), pack_two<S>(left[n][2], left[n][3]),
-                                   pack_two<S>(left[n + 1][0], left[n + 1][1]),
-                                   pack_two<S>(left[n + 1][2], left[n + 1][3])};
+    for (int n = 0; n < kEights; n += 2) {
+      uint32_t rounded[kSets][4];
+      SHARDLINE_UNROLLED
+      for (int set = 0; set < kSets; ++set) SHARDLINE_UNROLLED
+      for (int i = 0; i < 4; ++i) {
+        const auto& eight = left[set][n + i / 2];
+        rounded[set][i] = pack_two<S>(eight[i % 2 * 2], eight[i % 2 * 2 + 1]);
+      }
       SHARDLINE_UNROLLED
       for (int d = 0; d < T::kDim / 8; d += 2) {
         uint32_t right[4];
         load_matrices<true>(right, b, b_start + 8 * n * T::kStride + 8 * d);
-        multiply_add<S>(sum[d], rounded, right[0], right[1]);
-        multiply_add<S>(sum[d + 1], rounded, right[2], right[3]);
+        SHARDLINE_UNROLLED
+        for (int set = 0; set < kSets; ++set) {
+          multiply_add<S>(sum[set][d], rounded[set], right[0], right[1]);
+          multiply_add<S>(sum[set][d + 1], rounded[set], right[2], right[3]);
+        }
       }
     }
   }
 }
 
-// Stores factor * sum to rows first to first + 15 of a head.
+// Stores factor[half] * sum to row[half] of a head: elements 0 and 1 to row[0], the others to row[1].
 template <class T, class S>
-SHARDLINE_DEVICE void store_rows(S* head, int64_t token_stride, int64_t first, const float (&sum)[T::kDim / 8][4],
-                                 float upper_factor, float lower_factor, const AttentionSizes& sizes) {
-  const int g = lane_index() / 4, t = lane_index() % 4;
+SHARDLINE_DEVICE void store_rows(S* head, int64_t token_stride, const int64_t (&row)[2],
+                                 const float (&sum)[T::kDim / 8][4], const float (&factor)[2],
+                                 const AttentionSizes& sizes) {
   SHARDLINE_UNROLLED
-  for (int d = 0; d < T::kDim / 8; ++d) SHARDLINE_UNROLLED
-  for (int i = 0; i < 4; ++i) {
-    const int64_t row = first + g + i / 2 * 8, column = 8 * d + 2 * t + i % 2;
-    if (row < sizes.length && column < sizes.head_dim)
-      head[row * token_stride + column] = stored<S>(sum[d][i] * (i < 2 ? upper_factor : lower_factor));
+  for (int half = 0; half < 2; ++half) {
+    if (row[half] >= sizes.length) continue;
+    S* const to = head + row[half] * token_stride;
+    SHARDLINE_UNROLLED
+    for (int d = 0; d < T::kDim / 8; ++d) {
+      const int column = 8 * d + lane_index() % 4 * 2;
+      const S left = stored<S>(sum[d][2 * half] * factor[half]), right = stored<S>(sum[d][2 * half + 1] * factor[half]);
+      if (sizes.paired) {
+        if (column < sizes.head_dim) store<2>(to + column, Pack<S, 2>{left, right});
+      } else {
+        if (column < sizes.head_dim) to[column] = left;
+        if (column + 1 < sizes.head_dim) to[column + 1] = right;
+      }
+    }
   }
 }
-
-// The dropout mask of one head. Four neighbouring keys of a query share a block of random words. Of the four blocks
-// that a group of four lanes needs, each lane computes one, and the lanes exchange the results.
-class HeadMask {
- public:
-  SHARDLINE_DEVICE HeadMask(const AttentionSizes& sizes, int64_t batch, int64_t head)
-      : drops_(sizes.drops),
-        aligned_(sizes.max_positions % 4 == 0),
-        words_(stream_words(sizes.seed, sizes.op, sizes.step,
-                            sizes.drops ? static_cast<uint32_t>(sizes.samples[batch]) : 0)),
-        limit_(sizes.limit),
-        first_row_((sizes.first_head + head) * sizes.max_positions),
-        max_positions_(sizes.max_positions),
-        kept_scale_(drops_ ? sizes.kept_scale : 1.0f) {}
-
-  SHARDLINE_DEVICE float kept_scale() const { return kept_scale_; }
-
-  // Returns the mask of this lane's elements in kEights times eight columns: bit 4 n + i is 1 if element i of the n-th
-  // eight is kept. Rows are queries and columns are keys, beginning with `query` and `key`.
-  template <int kEights>
-  SHARDLINE_DEVICE uint32_t of_queries(int64_t query, int64_t key) const {
-    uint32_t kept = 0;
-    for (int n = 0; n < kEights; ++n) kept |= eight_of_queries(query, key + 8 * n) << (4 * n);
-    return kept;
-  }
-  // Returns the mask if keys are rows and queries are columns.
-  template <int kEights>
-  SHARDLINE_DEVICE uint32_t of_keys(int64_t key, int64_t query) const {
-    uint32_t kept = 0;
-    for (int n = 0; n < kEights; ++n) kept |= eight_of_keys(key, query + 8 * n) << (4 * n);
-    return kept;
-  }
-
- private:
-  SHARDLINE_DEVICE uint32_t eight_of_queries(int64_t query, int64_t key) const {
-    if (!drops_) return 0xf;
-    const int g = lane_index() / 4, t = lane_index() % 4;
-    if (!aligned_) return one_by_one(query + g, 8, key + 2 * t, 0, 1);
-    const uint32_t all = exchanged(four(query + g + t % 2 * 8, key + t / 2 * 4), t, 1);
-    const uint32_t mine = all >> (t / 2 * 8);  // the bits of rows g and g + 8
-    return (mine >> (t % 2 * 2) & 3u) | (mine >> (4 + t % 2 * 2) & 3u) << 2;
-  }
-
-  SHARDLINE_DEVICE uint32_t eight_of_keys(int64_t key, int64_t query) const {
-    if (!drops_) return 0xf;
-    const int g = lane_index() / 4, t = lane_index() % 4;
-    if (!aligned_) return one_by_one(query + 2 * t, 0, key + g, 8, 0);
-    const int turn = g % 4;
-    const uint32_t all = exchanged(four(query + 2 * t + turn % 2, key + turn / 2 * 8 + g / 4 * 4), turn, 4);
-    const uint32_t mine = all >> turn;
-    return (mine & 1u) | (mine >> 4 & 1u) << 1 | (mine >> 8 & 1u) << 2 | (mine >> 12 & 1u) << 3;
-  }
-
-  SHARDLINE_DEVICE uint64_t element(int64_t query, int64_t key) const {
-    return static_cast<uint64_t>((first_row_ + query) * max_positions_ + key);
-  }
-  SHARDLINE_DEVICE uint32_t four(int64_t query, int64_t key) const {
-    const PhiloxBlock block = words_.block(element(query, key) / 4);
-    uint32_t kept = 0;
-    SHARDLINE_UNROLLED
-    for (int i = 0; i < 4; ++i) kept |= static_cast<uint32_t>(block.word[i] < limit_) << i;
-    return kept;
-  }
-  // Returns the bits of the four lanes that are `stride` apart, in the order of their turns.
-  SHARDLINE_DEVICE uint32_t exchanged(uint32_t mine, int turn, int stride) const {
-    uint32_t all = mine << (4 * turn);
-    all |= shuffle_xor(all, stride);
-    return all | shuffle_xor(all, 2 * stride);
-  }
-  // Elements 2 and 3 are query_step queries and key_step keys after elements 0 and 1. Elements 1 and 3 belong to the
-  // next key if next_key is 1, otherwise to the next query.
-  SHARDLINE_DEVICE uint32_t one_by_one(int64_t query, int query_step, int64_t key, int key_step, int next_key) const {
-    uint32_t kept = 0;
-    SHARDLINE_UNROLLED
-    for (int i = 0; i < 4; ++i) {
-      const uint64_t e =
-          element(query + i / 2 * query_step + i % 2 * (1 - next_key), key + i / 2 * key_step + i % 2 * next_key);
-      kept |= static_cast<uint32_t>(words_.block(e / 4).word[e % 4] < limit_) << i;
-    }
-    return kept;
-  }
-
-  bool drops_, aligned_;
-  StreamWords words_;
-  uint64_t limit_;
-  int64_t first_row_, max_positions_;
-  float kept_scale_;
-};
 
 // Calls run(Tiling<S, dim>{}) with the narrowest tiles that hold a head.
 template <class S, class Run>
@@ -283,9 +357,5 @@ void with_tiling(int64_t head_dim, const Run& run) {
   if (head_dim <= 64) return run(Tiling<S, 64>{});
   run(Tiling<S, kWidestHead>{});
 }
-
-AttentionSizes sizes_of(const AttentionCase& c, bool packed);
-// Whether these rows can be read 16 bytes at a time.
-bool read_packed(const AttentionCase& c, int64_t number_bytes, const HeadRows* rows, int count);
 
 }  // namespace shardline::cuda

@@ -88,6 +88,39 @@ SHARDLINE_KERNEL(kThreads, count_atomically, uint64_t* out, bool reads_at_once) 
   if (thread_index() == 0) out[block_x()] = total[0];
 }
 
+// What the neighbour copied from global memory; zero for the neighbours whose numbers do not exist.
+enum class CopyFault { none, no_wait, no_barrier_after_wait, no_barrier_before_copy, overlapping, misaligned };
+
+SHARDLINE_KERNEL(kThreads, rotate_copies, const float* in, float* out, CopyFault fault) {
+  SharedRoom room;
+  const auto values = room.take<float>(kThreads);
+  const int me = thread_index(), next = (me + 1) % kThreads;
+  for (int round = 0; round < 2; ++round) {
+    start_copy<1>(values, me, in + round * kThreads + me, me % 3 != 0);
+    if (fault == CopyFault::overlapping) start_copy<1>(values, me, in + me, true);
+    if (fault != CopyFault::no_wait) wait_for_copies();
+    if (fault != CopyFault::no_barrier_after_wait) sync_block();
+    out[(block_x() * 2 + round) * kThreads + me] = values[next];
+    if (fault != CopyFault::no_barrier_before_copy) sync_block();
+  }
+  if (fault == CopyFault::misaligned) start_copy<2>(values.part(1, kThreads - 1), 0, in, true);
+}
+
+SHARDLINE_KERNEL(kThreads, start_only, const float* in) {
+  SharedRoom room;
+  start_copy<1>(room.take<float>(kThreads), thread_index(), in + thread_index(), true);
+}
+
+void run_with(CopyFault fault) {
+  std::vector<float> in(2 * kThreads), out(4 * kThreads);
+  std::iota(in.begin(), in.end(), 1.0f);
+  start(rotate_copies, const_cast<const float*>(in.data()), out.data(), fault);
+  for (int i = 0; i < 4 * kThreads; ++i) {
+    const int next = (i + 1) % kThreads;
+    REQUIRE(out[i] == (next % 3 != 0 ? in[i / kThreads % 2 * kThreads + next] : 0.0f));
+  }
+}
+
 void run_with(Fault fault) {
   std::vector<float> out(4 * kThreads);
   start(rotate, out.data(), fault);
@@ -128,6 +161,24 @@ TEST_CASE("races in shared memory are found in either order of the threads") {
     CHECK_THROWS_WITH(start(count_atomically, count.data(), true), Contains("a race"));
   }
   twin::order = twin::Order::first_first;
+}
+
+TEST_CASE("copies to shared memory arrive when their threads wait, and uses before that are found") {
+  for (const auto order : {twin::Order::first_first, twin::Order::last_first}) {
+    twin::order = order;
+    run_with(CopyFault::none);
+    CHECK_THROWS_WITH(run_with(CopyFault::no_wait), Contains("has waited for its copy"));
+    CHECK_THROWS_AS(run_with(CopyFault::no_barrier_after_wait), twin::KernelFault);
+    CHECK_THROWS_WITH(run_with(CopyFault::no_barrier_before_copy), Contains("a race"));
+    CHECK_THROWS_WITH(run_with(CopyFault::overlapping), Contains("has waited for its copy"));
+    CHECK_THROWS_WITH(run_with(CopyFault::misaligned), Contains("not aligned"));
+  }
+  twin::order = twin::Order::first_first;
+}
+
+TEST_CASE("a thread that returns before its copies have arrived is found") {
+  const std::vector<float> in(kThreads);
+  CHECK_THROWS_WITH(start(start_only, in.data()), Contains("a thread returned before"));
 }
 
 TEST_CASE("shared memory that was not written, not launched with or outside of its array is an error") {

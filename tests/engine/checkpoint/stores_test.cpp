@@ -312,27 +312,39 @@ TEST_CASE("a first save that was cut off between hosts is told from a checkpoint
   CHECK_FALSE(was_cut_off());  // 6 is complete
 }
 
-TEST_CASE("a checkpoint that one host cannot publish is given up on all, and the one before it stays") {
-  const Trained trained;
-  const Disks disks;
-  const Hosts hosts = {"a", "b"};
-  save_on_hosts(disks, kTwo, hosts, trained.path, 5);
-  on_hosts(disks, kTwo, hosts, trained.path, [&](Run& run, const std::string& directory) {
+// Saves a checkpoint that host b cannot publish, because its files have vanished.
+void fail_to_publish(const Disks& disks, const Hosts& hosts, const std::string& model, int64_t step) {
+  on_hosts(disks, kTwo, hosts, model, [&](Run& run, const std::string& directory) {
     const auto saver = run.saver(directory, /*keep=*/1);
-    saver->start(6, {});
+    saver->start(step, {});
     while (saver->is_writing()) std::this_thread::yield();
     if (directory.ends_with("/b"))
       for (const auto& name : names_in(directory))
         if (name.ends_with(kUnfinishedSuffix)) fs::remove_all(fs::path(directory) / name);
     run.groups.world->barrier();
     saver->finish();
-    if (run.groups.rank == 0)
+    if (run.groups.rank == 0) {
+      const std::string name = checkpoint_name(step);
       CHECK_THAT(saver->take_failure(),
-                 Contains("checkpoint-6 was not saved: host ") && Contains("b/checkpoint-6.part-2-of-2"));
+                 Contains(name + " was not saved: host ") && Contains("b/" + name + ".part-2-of-2"));
+    }
     CHECK(saver->last_saved() == -1);
   });
-  CHECK(names_in(disks / "a") == std::set<std::string>{"checkpoint-5.part-1-of-2", "newest"});
-  CHECK(names_in(disks / "b") == std::set<std::string>{"checkpoint-5.part-2-of-2", "newest"});
+}
+
+TEST_CASE("a checkpoint that one host cannot publish is given up on all, and the one before it stays") {
+  const Trained trained;
+  const Disks disks;
+  const Hosts hosts = {"a", "b"};
+  save_on_hosts(disks, kTwo, hosts, trained.path, 5);
+  const auto written = fs::last_write_time(disks / "a/checkpoint-5.part-1-of-2/manifest.json");
+  for (const int64_t step : {6, 5}) {  // 5 replaces the one before
+    CAPTURE(step);
+    fail_to_publish(disks, hosts, trained.path, step);
+    CHECK(names_in(disks / "a") == std::set<std::string>{"checkpoint-5.part-1-of-2", "newest"});
+    CHECK(names_in(disks / "b") == std::set<std::string>{"checkpoint-5.part-2-of-2", "newest"});
+    CHECK(fs::last_write_time(disks / "a/checkpoint-5.part-1-of-2/manifest.json") == written);
+  }
   CHECK(complete_newest(disks, hosts) == 5);
 }
 

@@ -18,10 +18,11 @@ struct Case {
 
 // Tiles with one row, whole tiles, more than one tile; heads of every tile width; rows that cannot be read 16 bytes at
 // a time; numbers of positions that are not multiples of four; everything dropped.
-const Case kCases[] = {
-    {1, 1, 1, 8, 0.3, {5}, 0, 4},     {2, 3, 5, 5, 0.25, {5, 1}, 2, 12},     {1, 2, 65, 64, 0.1, {900}, 1, 128},
-    {1, 1, 131, 16, 0, {}, 0, 131},   {2, 1, 64, 32, 0.5, {7, 3}, 7, 1024},  {1, 1, 70, 72, 0.1, {8}, 0, 72},
-    {1, 1, 37, 128, 0.9, {8}, 0, 40}, {3, 1, 18, 24, 0.2, {0, 1, 2}, 0, 19}, {1, 2, 9, 16, 1, {8}, 0, 16}};
+const Case kCases[] = {{1, 1, 1, 8, 0.3, {5}, 0, 4},         {2, 3, 5, 5, 0.25, {5, 1}, 2, 12},
+                       {1, 2, 65, 64, 0.1, {900}, 1, 128},   {1, 1, 131, 16, 0, {}, 0, 131},
+                       {2, 1, 64, 32, 0.5, {7, 3}, 7, 1024}, {1, 1, 70, 72, 0.1, {8}, 0, 72},
+                       {1, 1, 37, 128, 0.9, {8}, 0, 40},     {3, 1, 18, 24, 0.2, {0, 1, 2}, 0, 19},
+                       {1, 2, 9, 16, 1, {8}, 0, 16},         {1, 1, 200, 64, 0.1, {8}, 0, 200}};
 
 // q, k and v side by side, as a linear layer leaves them: [batch, length, 3, heads, head_dim].
 struct Rows {
@@ -139,6 +140,51 @@ void check(const Case& c, Number type) {
   check_close(d_qkv, expected.d_qkv, largest(expected.d_qkv), slack);
 }
 
+// Masks for tiles of every width; rows of the mask that do not begin at a multiple of four; and a head whose query 23
+// has block 2^32 of the stream.
+const Case kMasks[] = {{2, 2, 70, 72, 0.4, {900, 1}, 3, 128},
+                       {1, 1, 64, 64, 0.4, {900}, 3, 128},
+                       {1, 1, 40, 40, 0.4, {1}, 3, 47},
+                       {1, 1, 40, 40, 0.4, {1}, 20, 29308}};
+
+// Scores are 0, so that all probabilities of a query are equal, and values and gradients are the rows of the identity:
+// each result is a probability that is kept or dropped.
+void check_mask(const Case& c, Number type) {
+  CAPTURE(c.head_dim, c.max_positions, static_cast<int>(type));
+  const Rows three(c), one(c, 1);
+  Array qkv(type, three.count(c)), d_out(type, one.count(c)), out(type, one.count(c)), d_qkv(type, three.count(c));
+  Array log_sum_exp(Number::fp32, c.batch * c.heads * c.length), along(Number::fp32, c.batch * c.heads * c.length);
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t h = 0; h < c.heads; ++h)
+      for (int64_t i = 0; i < c.length; ++i) {
+        qkv.set(three.index(b, i, 2, h, i), 1);
+        d_out.set(one.index(b, i, 0, h, i), 1);
+      }
+  const cuda::AttentionCase sizes = case_of(c, 1);
+  cuda::attention_forward(
+      sizes, {three.view(qkv, 0), three.view(qkv, 1), three.view(qkv, 2), one.view(out, 0), log_sum_exp.floats()}, type,
+      nullptr);
+  cuda::attention_backward(
+      sizes,
+      {three.view(qkv, 0), three.view(qkv, 1), three.view(qkv, 2), one.view(out, 0), one.view(d_out, 0),
+       three.view(d_qkv, 0), three.view(d_qkv, 1), three.view(d_qkv, 2), log_sum_exp.floats(), along.floats()},
+      type, nullptr);
+  int64_t wrong = 0;
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t h = 0; h < c.heads; ++h)
+      for (int64_t i = 0; i < c.length; ++i) {
+        std::vector<uint8_t> keep(c.length);
+        random_keep({kSeed, kOp, kStep, static_cast<uint32_t>(c.samples[b])},
+                    ((c.first_head + h) * c.max_positions + i) * c.max_positions, i + 1, 1 - c.probability,
+                    keep.data());
+        for (int64_t j = 0; j < c.length; ++j) {
+          wrong += (out[one.index(b, i, 0, h, j)] != 0) != (keep[j] != 0);
+          wrong += (d_qkv[three.index(b, j, 2, h, i)] != 0) != (keep[j] != 0);
+        }
+      }
+  CHECK(wrong == 0);
+}
+
 }  // namespace
 
 TEST_CASE("kernels of attention equal float64") {
@@ -146,45 +192,9 @@ TEST_CASE("kernels of attention equal float64") {
     for (const Number type : kNumbers) check(c, type);
 }
 
-// Scores are 0, so that all probabilities of a query are equal, and values and gradients are the rows of the identity:
-// each result is a probability that is kept or dropped.
 TEST_CASE("kernels of attention drop the probabilities that the CPU drops") {
-  for (const Number type : {Number::fp32, Number::bf16}) {
-    CAPTURE(static_cast<int>(type));
-    const Case c{2, 2, 70, 72, 0.4, {900, 1}, 3, 128};
-    const Rows three(c), one(c, 1);
-    Array qkv(type, three.count(c)), d_out(type, one.count(c)), out(type, one.count(c)), d_qkv(type, three.count(c));
-    Array log_sum_exp(Number::fp32, c.batch * c.heads * c.length), along(Number::fp32, c.batch * c.heads * c.length);
-    for (int64_t b = 0; b < c.batch; ++b)
-      for (int64_t h = 0; h < c.heads; ++h)
-        for (int64_t i = 0; i < c.length; ++i) {
-          qkv.set(three.index(b, i, 2, h, i), 1);
-          d_out.set(one.index(b, i, 0, h, i), 1);
-        }
-    const cuda::AttentionCase sizes = case_of(c, 1);
-    cuda::attention_forward(
-        sizes, {three.view(qkv, 0), three.view(qkv, 1), three.view(qkv, 2), one.view(out, 0), log_sum_exp.floats()},
-        type, nullptr);
-    cuda::attention_backward(
-        sizes,
-        {three.view(qkv, 0), three.view(qkv, 1), three.view(qkv, 2), one.view(out, 0), one.view(d_out, 0),
-         three.view(d_qkv, 0), three.view(d_qkv, 1), three.view(d_qkv, 2), log_sum_exp.floats(), along.floats()},
-        type, nullptr);
-    int64_t wrong = 0;
-    for (int64_t b = 0; b < c.batch; ++b)
-      for (int64_t h = 0; h < c.heads; ++h)
-        for (int64_t i = 0; i < c.length; ++i) {
-          std::vector<uint8_t> keep(c.length);
-          random_keep({kSeed, kOp, kStep, static_cast<uint32_t>(c.samples[b])},
-                      ((c.first_head + h) * c.max_positions + i) * c.max_positions, i + 1, 1 - c.probability,
-                      keep.data());
-          for (int64_t j = 0; j < c.length; ++j) {
-            wrong += (out[one.index(b, i, 0, h, j)] != 0) != (keep[j] != 0);
-            wrong += (d_qkv[three.index(b, j, 2, h, i)] != 0) != (keep[j] != 0);
-          }
-        }
-    CHECK(wrong == 0);
-  }
+  for (const Case& c : kMasks)
+    for (const Number type : {Number::fp32, Number::bf16}) check_mask(c, type);
 }
 
 TEST_CASE("kernels of attention do not depend on the order of blocks and threads") {
@@ -240,6 +250,8 @@ TEST_CASE("attention that no kernel can compute is refused") {
   const Case wide{1, 1, 4, kWidestHead + 1, 0, {}, 0, 4}, many{1, 65536, 4, 4, 0, {}, 0, 4};
   refused(case_of(wide, 1));
   refused(case_of(many, 1));
+  refused(case_of(good, 0));
+  refused(case_of(good, -1));
   auto c = case_of(good, 1);
   c.max_positions = 3;
   refused(c);
