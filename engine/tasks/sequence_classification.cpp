@@ -81,7 +81,7 @@ class SequenceClassification final : public LabelledTask {
   }
 
   RowExamples encode(const DataRow& row, bool labelled) const override {
-    if (is_cut_off(row, labelled)) return {.shortened = true};
+    if (labelled && is_cut_off(row)) return {.shortened = true};
     const TextOrWords text = std::string_view(text_of(row, text_.name_in(row), text_.key));
     std::optional<TextOrWords> pair;
     if (!pair_.names.empty()) pair = std::string_view(text_of(row, pair_.name_in(row), pair_.key));
@@ -160,9 +160,8 @@ class SequenceClassification final : public LabelledTask {
   }
 
   // Whether a row of a known data set has no field for a column that others of its file have.
-  bool is_cut_off(const DataRow& row, bool labelled) const {
-    const bool has_all = text_.is_in(row) && pair_.is_in(row) && (!labelled || label_.is_in(row));
-    return data_ && row.is_cut_off && !has_all;
+  bool is_cut_off(const DataRow& row) const {
+    return data_ && row.is_cut_off && !(text_.is_in(row) && pair_.is_in(row) && label_.is_in(row));
   }
 
   std::vector<float> targets(const DataRow& row) const {

@@ -131,6 +131,10 @@ TEST_CASE("known data: the files of GLUE and exports of the hub give the same ex
     CHECK(of_glue == sample.expected);
     CHECK(read(hub) == sample.expected);
     CHECK(glue.model.config == hub.model.config);
+    if (sample.name != "qqp") continue;
+    const Config predicted = config_of("qqp", {{"train", "x"}, {"test", (folder.path() / "glue/train.tsv").string()}});
+    CHECK_THAT(message_of<DataError>([&] { read(predicted, DataPart::test); }),
+               Contains("train.tsv:4: has no 'question2'"));
   }
 }
 
