@@ -77,10 +77,12 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (config.data.completion_only_loss && config.task != Task::causal_lm)
     complain("data.completion_only_loss",
              cat("is only used with task \"causal-lm\", but task is \"", word_of(config.task), '"'), "leave it out");
-  if (!config.data.validation_mismatched.empty() && config.data.task_name != DataName::mnli)
-    complain("data.validation_mismatched", "is only used with task_name \"mnli\"", "leave it out");
-  if (!config.data.validation_mismatched.empty() && config.data.validation.empty())
-    complain("data.validation_mismatched", "is evaluated beside validation", "give data.validation, too");
+  if (!config.data.validation_mismatched.empty()) {
+    if (config.data.task_name != DataName::mnli)
+      complain("data.validation_mismatched", "is only used with task_name \"mnli\"", "leave it out");
+    else if (config.data.validation.empty())
+      complain("data.validation_mismatched", "is evaluated beside validation", "give data.validation, too");
+  }
   if (!config.data.validation.empty() && config.data.validation_split_percentage > 0)
     complain("data.validation_split_percentage", "contradicts data.validation", "leave one of them out");
 }
