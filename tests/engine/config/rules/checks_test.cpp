@@ -1,6 +1,10 @@
 #include "engine/config/rules/checks.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "core/error.h"
+#include "engine/config/config.h"
 
 #include "tests/catch.h"
 
@@ -23,6 +27,39 @@ TEST_CASE("a mistake is reported as a rule and advice, or as a rule alone", "[co
   CHECK(reported("must be even") == std::pair<std::string, std::string>("must be even", ""));
   CHECK(reported("must be even; ") == std::pair<std::string, std::string>("must be even", ""));
   CHECK(reported("") == std::pair<std::string, std::string>());
+}
+
+TEST_CASE("mistakes in the data of a task say what to change", "[config]") {
+  const auto [patch, expected] = GENERATE(table<std::string, std::string>({
+      {R"({"data": {"task_name": "rte"}})",
+       "/data/task_name: has rows of task \"sequence-classification\", but task is \"causal-lm\"; got \"rte\"; set "
+       "task"},
+      {R"({"data": {"task_name": "rte", "label_column": "x"}, "task": "sequence-classification"})",
+       "/data/label_column: has no effect with task_name; got \"x\"; leave it out, or task_name"},
+      {R"({"data": {"validation_mismatched": "a.tsv"}})",
+       "/data/validation_mismatched: is only used with task_name \"mnli\"; got \"a.tsv\"; leave it out"},
+      {R"({"data": {"task_name": "cola", "validation": "a.tsv"}, "task": "sequence-classification",
+         "training": {"eval_strategy": "epoch", "early_stopping_patience": 2, "metric_for_best_model": "accuracy"}})",
+       "got \"accuracy\"; use one of \"loss\", \"matthews_correlation\""},
+      {R"({"data": {"completion_only_loss": true}, "task": "sequence-classification"})",
+       "/data/completion_only_loss: is only used with task \"causal-lm\", but task is \"sequence-classification\""},
+      {R"({"data": {"validation": "a.txt"}, "training": {"early_stopping_patience": 2}})",
+       "/training/early_stopping_patience: has no effect with eval_strategy \"no\"; got 2; set eval_strategy"},
+      {R"({"data": {"mlm_probability": 0}})", "/data/mlm_probability: must be a number >= 1e-06 and <= 1"},
+  }));
+  nlohmann::json file = nlohmann::json::parse(R"({"model": {"config": {"model_type": "gpt2", "n_layer": 2}},
+                                                  "data": {"train": "a.txt", "tokenizer": "bytes"},
+                                                  "output_dir": "out"})");
+  file.merge_patch(nlohmann::json::parse(patch));
+  std::string message = "no error";
+  try {
+    parse_config(file.dump(), "c.json");
+  } catch (const ConfigError& error) {
+    message = error.what();
+  }
+  INFO(message);
+  CHECK_THAT(message, Catch::Contains(expected));
+  CHECK(std::ranges::count(message, '\n') == 0);
 }
 
 }  // namespace shardline::checks_test
