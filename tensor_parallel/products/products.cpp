@@ -84,15 +84,16 @@ int64_t pack_of(at::ScalarType type) {
 }
 
 // Returns the part of `size` that fills whole packs; `size` if it is small, because memory then limits the product. The
-// rest is never 1: cuBLAS takes that for a vector, and its kernels for vectors round a product before they add the bias.
+// rest is never 1: cuBLAS takes that for a vector, and its kernels for vectors round a product before they add the
+// bias.
 int64_t whole_packs(int64_t size, int64_t pack) {
   constexpr int64_t kSmall = 256;
   const int64_t rest = size < kSmall ? 0 : size % pack;
   return size - rest - (rest == 1 ? pack : 0);
 }
 
-// The terms of each sum of a b that are multiplied before the rest; all of them unless they are neighbours in memory and
-// do not fill whole packs.
+// The terms of each sum of a b that are multiplied before the rest; all of them unless they are neighbours in memory
+// and do not fill whole packs.
 int64_t first_terms(const at::Tensor& a, const at::Tensor& b) {
   const int64_t terms = a.size(1);
   return has_dense(a, 1) || has_dense(b, 0) ? whole_packs(terms, pack_of(a.scalar_type())) : terms;
@@ -123,8 +124,8 @@ void multiply_terms(const at::Tensor& c, const at::Tensor& a, const at::Tensor& 
     c.copy_(sums);
 }
 
-// Multiplies on a GPU. If what is contiguous in c or in a factor does not fill whole packs (50257 words of a vocabulary,
-// for example), cuBLAS has only slow kernels for the product, so the rest is multiplied separately.
+// Multiplies on a GPU. If what is contiguous in c or in a factor does not fill whole packs (50257 words of a
+// vocabulary, for example), cuBLAS has only slow kernels for the product, so the rest is multiplied separately.
 void multiply_on_gpu(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
                      bool accumulate) {
   const int64_t pack = pack_of(a.scalar_type()), rows = c.size(0), columns = c.size(1);

@@ -1,11 +1,12 @@
 // Half-precision products on an accelerator whose rows or sums fill no whole packs of 16 bytes.
+#include "tests/tensor_parallel/products/odd_products.h"
+
 #include <ATen/ops/zeros.h>
 
 #include <map>
 #include <string>
 
 #include "tests/fake_device/fake_device.h"
-#include "tests/tensor_parallel/products/odd_products.h"
 
 namespace shardline::odd_products_test {
 namespace {
@@ -22,7 +23,8 @@ Launches launches_of(const Run& run) {
 }  // namespace
 
 TEST_CASE("products whose outputs fill no whole packs are made in two parts and rounded once") {
-  for (const int64_t outputs : {256, 257, 263, 1003}) testing::check_odd_products(fake::device(), 33, 24, outputs, 3e-6);
+  for (const int64_t outputs : {256, 257, 263, 1003})
+    testing::check_odd_products(fake::device(), 33, 24, outputs, 3e-6);
   CHECK(fake::take_faults().empty());
 }
 
