@@ -92,8 +92,9 @@ class Layer {
   // Runs on this rank's part. In Mode::train the last layer returns the scaled loss, a scalar to run backward from. In
   // Mode::evaluate it leaves its loss in the context if the microbatch has labels or targets, and returns nothing, or
   // where context.predicts asks for them the logits of the segments or rows that predict, in their order: [segments,
-  // labels] or [rows, labels]. In Mode::generate it returns the logits of the last position, [batch, vocabulary].
-  // Logits are at least fp32 and whole on every T rank.
+  // labels] or [rows, labels]; for hidden words the best ones (head_best_words in
+  // tensor_parallel/ops/cross_entropy.h). In Mode::generate it returns the logits of the last position, [batch,
+  // vocabulary]. Logits are at least fp32 and whole on every T rank.
   virtual Border forward(const Border& input, MicrobatchContext& context) = 0;
 };
 

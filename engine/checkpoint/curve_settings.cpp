@@ -40,6 +40,10 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
   if (t.optim == Optim::adamw_torch) settings["/training/optim"] = word_of(Optim::adamw_torch_fused);
   if (!t.trainable.empty()) settings["/training/trainable"] = patterns(t.trainable);
   if (t.label_smoothing_factor != 0) settings["/training/label_smoothing_factor"] = t.label_smoothing_factor;
+  if (config.task == Task::masked_lm) {
+    settings["/data/mlm_probability"] = config.data.mlm_probability;
+    settings["/data/whole_word_mask"] = config.data.whole_word_mask;
+  }
   if (t.dataloader_drop_last) settings["/training/gradient_accumulation_steps"] = facts.loader_batches;
   if (t.lr_scheduler_type != RateSchedule::constant) settings["/training (total steps)"] = facts.total_steps;
   return settings;

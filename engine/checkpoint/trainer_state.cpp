@@ -47,6 +47,16 @@ LossScaler::State scaler_from(const JsonValue& object) {
           .skipped = count_at(object, "skipped")};
 }
 
+json patience_json(const std::optional<Patience>& patience) {
+  if (!patience) return nullptr;
+  return {{"best", patience->best}, {"spent", patience->spent}};
+}
+
+Patience patience_from(const JsonValue& object) {
+  object.require(json_object());
+  return {.best = number_at(object, "best"), .spent = count_at(object, "spent")};
+}
+
 }  // namespace
 
 std::string trainer_state_text(const TrainerState& state) {
@@ -78,6 +88,7 @@ std::string trainer_state_text(const TrainerState& state) {
                    {"logged_loss", std::isfinite(state.logged_loss) ? json(state.logged_loss) : json(nullptr)},
                    {"logged_steps", state.logged_steps},
                    {"best_of", state.best_of},
+                   {"patience", patience_json(state.patience)},
                    {"curve", state.curve}}}}}};
   return text.dump(2) + "\n";
 }
@@ -101,6 +112,7 @@ TrainerState parse_trainer_state(const std::string& text, const std::string& pat
   state.logged_steps = count_at(own, "logged_steps", 0, state.step);
   state.logged_loss = own.has("logged_loss") ? number_at(own, "logged_loss") : NAN;
   if (own.has("loss_scaler")) state.loss_scaler = scaler_from(own.at("loss_scaler"));
+  if (own.has("patience")) state.patience = patience_from(own.at("patience"));
   if (own.has("best_of")) state.best_of = own.at("best_of").require(json_object());
   if (own.has("curve")) state.curve = own.at("curve").require(json_object());
   if (root.has("log_history")) state.log_history = root.at("log_history").require(json_array());

@@ -20,6 +20,13 @@ struct BestEvaluation {
   bool operator==(const BestEvaluation&) const = default;
 };
 
+// What early stopping knows of the evaluations so far.
+struct Patience {
+  double best = 0;    // their best metric
+  int64_t spent = 0;  // of the last ones, those in succession that were no gain
+  bool operator==(const Patience&) const = default;
+};
+
 struct TrainerState {
   int64_t step = 0, total_steps = 0;  // optimizer steps
   double epoch = 0;
@@ -27,7 +34,9 @@ struct TrainerState {
   int64_t updates = 0;              // steps that did not overflow
   std::optional<LossScaler::State> loss_scaler;
   std::optional<BestEvaluation> best;
-  nlohmann::json best_of = nlohmann::json::object();  // what `best` compares: metric, direction, data; empty if unknown
+  nlohmann::json best_of =
+      nlohmann::json::object();  // what `best` and `patience` compare: metric, direction, data; empty if unknown
+  std::optional<Patience> patience;
   nlohmann::json log_history = nlohmann::json::array();  // entries as transformers' Trainer makes them
   // Losses of the steps since its last entry of losses: their sum and number.
   double logged_loss = 0;

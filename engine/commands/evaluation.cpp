@@ -23,28 +23,45 @@ MetricValues of_first_rank(Communicator& world, MetricValues values) {
   return values;
 }
 
+// Loss and metrics of the examples of a task, which `source` reads.
+LossTerm evaluate_examples(Trainer& trainer, const LabelledTask& task, const EvaluatedExamples& evaluated,
+                           EpochSource& source, Communicator& world, MetricValues& values) {
+  std::vector<at::Tensor> logits;
+  const bool first = world.rank() == 0;
+  Trainer::UseLogits use;
+  if (task.uses_predictions())
+    use = [&](const at::Tensor& more) {
+      if (first && more.size(0) > 0) logits.push_back(more);
+    };
+  const LossTerm loss = trainer.evaluate(source, source.steps_per_epoch(), use);
+  if (loss.weight == 0) throw DataError("evaluation: the samples have no label");
+  const double mean = loss.sum / loss.weight;
+  values.emplace_back("eval_loss" + evaluated.suffix, mean);
+  MetricValues metrics;
+  const at::Tensor all = logits.empty() ? at::Tensor() : at::cat(logits);
+  if (first) metrics = task.metrics({evaluated.examples, all, evaluated.files, mean});
+  for (const auto& [name, value] : of_first_rank(world, metrics))
+    values.emplace_back(cat("eval_", name, evaluated.suffix), value);
+  return loss;
+}
+
 }  // namespace
 
 Evaluation evaluate(Trainer& trainer, const JobData& data, Communicator& world, int64_t step, double epoch) {
   Evaluation evaluation{.metrics = {.step = step, .epoch = epoch}};
   auto& values = evaluation.metrics.values;
-  const int64_t steps = data.validation->steps_per_epoch();
   if (!data.task) {
-    evaluation.loss = trainer.evaluate(*data.validation, steps);
+    evaluation.loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
     const double mean = evaluation.loss.sum / evaluation.loss.weight;
     values = {{"eval_loss", mean}, {"eval_perplexity", std::exp(mean)}};
     return evaluation;
   }
-  std::vector<at::Tensor> logits;
-  const bool first = world.rank() == 0;
-  evaluation.loss = trainer.evaluate(*data.validation, steps, [&](const at::Tensor& more) {
-    if (first) logits.push_back(more);
-  });
-  if (evaluation.loss.weight == 0) throw DataError("evaluation: the samples have no label");
-  values = {{"eval_loss", evaluation.loss.sum / evaluation.loss.weight}};
-  MetricValues metrics;
-  if (first) metrics = data.task->metrics({*data.validation_examples, at::cat(logits), data.validation_files});
-  for (const auto& [name, value] : of_first_rank(world, metrics)) values.emplace_back("eval_" + name, value);
+  for (const EvaluatedExamples& evaluated : data.evaluated) {
+    const bool is_other = &evaluated != &data.evaluated.front();
+    const LossTerm loss = evaluate_examples(trainer, *data.task, evaluated,
+                                            is_other ? *data.mismatched : *data.validation, world, values);
+    if (!is_other) evaluation.loss = loss;
+  }
   return evaluation;
 }
 

@@ -15,6 +15,7 @@
 #include "engine/data/source/data_files.h"
 #include "engine/data/source/data_source.h"
 #include "engine/data/source/token_file.h"
+#include "engine/tasks/task_files.h"
 
 namespace shardline {
 namespace {
@@ -56,11 +57,11 @@ DataError about_files(const std::vector<std::string>& paths, const DataError& er
   return DataError(cat(paths.front(), paths.size() > 1 ? ", ...: " : ": ", error.what()));
 }
 
-SampleOrderOptions sample_order(const Config& config, const Layout& layout, int64_t samples, bool train) {
+// All options but the number of samples.
+SampleOrderOptions sample_order(const Config& config, const Layout& layout, bool train) {
   const auto& t = config.training;
   const uint64_t seed = t.data_seed.value_or(t.seed);
-  return {.samples = samples,
-          .global_batch = train ? layout.global_batch() : layout.eval_batch * layout.replicas,
+  return {.global_batch = train ? layout.global_batch() : layout.eval_batch * layout.replicas,
           .loader_batches = train ? layout.loader_batches : 1,
           .seed = seed,
           .shuffle = train && config.data.shuffle,
@@ -126,19 +127,20 @@ TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec) {
   return tokenizer;
 }
 
-// Checks the first row of each of these files.
-void check_rows(const Config& config, const LabelledTask& task, const std::vector<std::string>& paths, bool labelled) {
+// Checks the first row of each file of these paths.
+void check_rows(const Config& config, const LabelledTask& task, DataPart part, const std::vector<std::string>& paths,
+                bool labelled) {
   for (const auto& path : paths) {
     if (!is_data_file(path)) continue;
-    for (const DataFile& file : find_data_files({path}, config.data.format))
+    for (const DataFile& file : task_files(config, part, {path}))
       if (DataRow row; open_rows(file)->next(row)) task.encode(row, labelled);
   }
 }
 
-void check_examples(const Config& config, const PlannedModel& planned,
-                    std::initializer_list<std::vector<std::string>> files, bool labelled) {
+// Of labelled rows.
+void check_examples(const Config& config, const PlannedModel& planned, const std::vector<DataPart>& parts) {
   const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
-  for (const auto& paths : files) check_rows(config, *task, paths, labelled);
+  for (const DataPart part : parts) check_rows(config, *task, part, paths_of(config, part), /*labelled=*/true);
 }
 
 void check_blocks(const Config& config, const PlannedModel& planned, bool must_be_there) {
@@ -151,8 +153,9 @@ void check_blocks(const Config& config, const PlannedModel& planned, bool must_b
   // If the number of blocks is unknown, max_train_samples is an upper bound of it.
   if (data.max_train_samples) blocks = std::min(*data.max_train_samples, blocks.value_or(*data.max_train_samples));
   if (!blocks) return;
-  const SampleOrder order(sample_order(config, planned.plan.layout, *blocks, /*train=*/true));
-  count_steps(config, order.batches_per_epoch());
+  SampleOrderOptions order = sample_order(config, planned.plan.layout, /*train=*/true);
+  order.samples = *blocks;
+  count_steps(config, SampleOrder(order).batches_per_epoch());
 }
 
 // A part of the data for training and one for validation.
@@ -161,15 +164,15 @@ struct Parts {
   std::optional<Part> train, validation;
 };
 
-// read: makes a part of files; split: {train, validation} of one; first: its first samples.
+// read: reads a part; split: {train, validation} of one; first: its first samples.
 template <class Part, class Read, class Split, class First>
 Parts<Part> read_parts(const DataOptions& data, bool with_train, const Read& read, const Split& split,
                        const First& first) {
   Parts<Part> parts;
   const bool splits = data.validation.empty() && data.validation_split_percentage > 0;
-  if (with_train || splits) parts.train = read(data.train);
+  if (with_train || splits) parts.train = read(DataPart::train);
   if (splits) std::tie(parts.train, parts.validation) = split(*parts.train, data.validation_split_percentage);
-  if (!data.validation.empty()) parts.validation = read(data.validation);
+  if (!data.validation.empty()) parts.validation = read(DataPart::validation);
   if (parts.train && data.max_train_samples) parts.train = first(*parts.train, *data.max_train_samples);
   if (parts.validation && data.max_eval_samples) parts.validation = first(*parts.validation, *data.max_eval_samples);
   if (!with_train) parts.train.reset();
@@ -184,18 +187,23 @@ void check_data(const Config& config, const PlannedModel& planned, bool must_be_
   if (must_be_there) {
     require_files("train", data.train);
     require_files("validation", data.validation);
+    require_files("validation_mismatched", data.validation_mismatched);
   }
-  if (config.task == Task::causal_lm)
+  if (reads_blocks(config))
     check_blocks(config, planned, must_be_there);
   else
-    check_examples(config, planned, {data.train, data.validation}, /*labelled=*/true);
+    check_examples(config, planned, {DataPart::train, DataPart::validation, DataPart::validation_mismatched});
 }
 
 void check_validation_data(const Config& config, const PlannedModel& planned) {
   const bool own_files = !config.data.validation.empty();
   const auto& paths = own_files ? config.data.validation : config.data.train;
   require_files(own_files ? "validation" : "train", paths);
-  if (config.task != Task::causal_lm) return check_examples(config, planned, {paths}, /*labelled=*/true);
+  require_files("validation_mismatched", config.data.validation_mismatched);
+  if (!reads_blocks(config)) {
+    const DataPart part = own_files ? DataPart::validation : DataPart::train;
+    return check_examples(config, planned, {part, DataPart::validation_mismatched});
+  }
   const auto options = token_data_options(config, planned.model.spec);
   const auto blocks = blocks_of(config, options, paths, true);
   if (blocks && !own_files) count_validation_blocks(*blocks, config.data.validation_split_percentage);
@@ -223,8 +231,8 @@ JobData open_blocks(const Config& config, const ModelSource& model, const Layout
   std::string digest;
   const auto parts = read_parts<BlockDataset>(
       config.data, with_train,
-      [&](const std::vector<std::string>& paths) {
-        options.paths = paths;
+      [&](DataPart part) {
+        options.paths = paths_of(config, part);
         const auto prepare = [&](const ReportBytes& report) {
           options.progress = report;
           return prepare_token_cache(options);
@@ -234,14 +242,14 @@ JobData open_blocks(const Config& config, const ModelSource& model, const Layout
         try {
           return BlockDataset(cache, config.data.sequence_length);
         } catch (const DataError& error) {
-          throw about_files(paths, error);
+          throw about_files(options.paths, error);
         }
       },
       [](const BlockDataset& all, double percentage) { return all.split_validation(percentage); },
       [](const BlockDataset& all, int64_t count) { return all.first(count); });
   progress.finish();
   const auto source = [&](const std::optional<BlockDataset>& data, bool train) {
-    return data ? std::make_unique<DatasetSource>(*data, sample_order(config, layout, data->size(), train)) : nullptr;
+    return data ? std::make_unique<DatasetSource>(*data, sample_order(config, layout, train)) : nullptr;
   };
   JobData data{.train = source(parts.train, true), .validation = source(parts.validation, false)};
   require_equal(*context.world, "data", digest);
@@ -249,13 +257,13 @@ JobData open_blocks(const Config& config, const ModelSource& model, const Layout
 }
 
 // The examples of all rows of these files; their digest is added to `digest`.
-ExampleRange read_examples(const Config& config, const LabelledTask& task, const std::vector<std::string>& paths,
+ExampleRange read_examples(const Config& config, const LabelledTask& task, const std::vector<DataFile>& files,
                            bool labelled, RankContext& context, Progress& progress, std::string& digest) {
   const auto prepare = [&](const ReportBytes& report) {
-    return prepare_examples({.paths = paths,
-                             .format = config.data.format,
+    return prepare_examples({.files = files,
                              .shape = task.shape(),
                              .encode = [&](const DataRow& row) { return task.encode(row, labelled); },
+                             .chunk = labelled ? task.chunk() : 0,
                              .settings = cat(task.settings(), labelled ? "" : ", without labels"),
                              .cache_folder = cache_folder(config),
                              .threads = tokenizing_threads(),
@@ -271,31 +279,43 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
   JobData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec))};
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
+  const auto read = [&](DataPart part) {
+    const auto files = task_files(config, part, paths_of(config, part));
+    return read_examples(config, *data.task, files, /*labelled=*/true, context, progress, digest);
+  };
+  const auto first_rows = [](const ExampleRange& all, int64_t count) {
+    const int64_t first_row = all.set->row(all.first);
+    const ExampleRange part = examples_of_rows(all.set, first_row, count);
+    return ExampleRange{all.set, all.first, std::min(all.count, part.count)};
+  };
   const auto parts = read_parts<ExampleRange>(
-      config.data, with_train,
-      [&](const std::vector<std::string>& paths) {
-        return read_examples(config, *data.task, paths, /*labelled=*/true, context, progress, digest);
-      },
+      config.data, with_train, read,
       [](const ExampleRange& all, double percentage) {
         const int64_t rows = all.set->rows(), held_out = count_validation_blocks(rows, percentage);
         return std::pair(examples_of_rows(all.set, held_out, rows - held_out), examples_of_rows(all.set, 0, held_out));
       },
-      [](const ExampleRange& all, int64_t count) {
-        const int64_t first_row = all.set->row(all.first);
-        const ExampleRange part = examples_of_rows(all.set, first_row, count);
-        return ExampleRange{all.set, all.first, std::min(all.count, part.count)};
-      });
+      first_rows);
+  std::optional<ExampleRange> mismatched;
+  if (!paths_of(config, DataPart::validation_mismatched).empty()) {
+    mismatched = read(DataPart::validation_mismatched);
+    if (config.data.max_eval_samples) mismatched = first_rows(*mismatched, *config.data.max_eval_samples);
+  }
   progress.finish();
-  const auto source = [&](const std::optional<ExampleRange>& range, bool train) {
-    return range ? std::make_unique<ExampleSource>(*range, sample_order(config, layout, range->count, train)) : nullptr;
+  const auto source = [&](const std::optional<ExampleRange>& range, bool train) -> std::unique_ptr<ExampleSource> {
+    if (!range) return nullptr;
+    std::optional<TokenMasking> masking;
+    if (const auto rule = data.task->masking())
+      masking.emplace(*rule, train ? config.training.seed : kEvaluationMaskSeed);
+    return std::make_unique<ExampleSource>(*range, sample_order(config, layout, train), masking);
   };
   data.train = source(parts.train, true);
   data.validation = source(parts.validation, false);
-  data.validation_examples = parts.validation;
-  if (parts.validation) {
-    const bool own_files = !config.data.validation.empty();
-    data.validation_files = find_data_files(own_files ? config.data.validation : config.data.train, config.data.format);
-  }
+  data.mismatched = source(mismatched, false);
+  const auto evaluate = [&](const char* suffix, const std::optional<ExampleRange>& examples, DataPart part) {
+    if (examples) data.evaluated.push_back({suffix, *examples, task_files(config, part, paths_of(config, part))});
+  };
+  evaluate("", parts.validation, config.data.validation.empty() ? DataPart::train : DataPart::validation);
+  evaluate("_mm", mismatched, DataPart::validation_mismatched);
   require_equal(*context.world, "data", digest);
   return data;
 }
@@ -304,35 +324,46 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
 
 JobData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                   bool with_train) {
-  return config.task == Task::causal_lm ? open_blocks(config, model, layout, context, with_train)
-                                        : open_examples(config, model, layout, context, with_train);
+  return reads_blocks(config) ? open_blocks(config, model, layout, context, with_train)
+                              : open_examples(config, model, layout, context, with_train);
 }
 
-const std::vector<std::string>& predicted_files(const Config& config) {
+namespace {
+
+// The part of the data that is predicted.
+DataPart predicted_part(const Config& config) {
+  return config.data.test.empty() ? DataPart::validation : DataPart::test;
+}
+
+}  // namespace
+
+void require_predicted_data(const Config& config) {
   if (config.task == Task::causal_lm)
-    throw ConfigError("/task: predict needs a task with labels; causal language models generate text instead");
-  const auto& paths = config.data.test.empty() ? config.data.validation : config.data.test;
-  if (paths.empty()) throw ConfigError("/data/test: no data to predict for; name files, e.g. --set data.test=FILE");
-  return paths;
+    throw ConfigError("/task: predict needs another task; causal language models generate text instead");
+  if (paths_of(config, predicted_part(config)).empty())
+    throw ConfigError("/data/test: no data to predict for; name files, e.g. --set data.test=FILE");
 }
 
 void check_predicted_data(const Config& config, const PlannedModel& planned) {
-  const auto& paths = predicted_files(config);
-  require_files(config.data.test.empty() ? "validation" : "test", paths);
-  check_examples(config, planned, {paths}, /*labelled=*/false);
+  require_predicted_data(config);
+  const DataPart part = predicted_part(config);
+  const auto paths = paths_of(config, part);
+  require_files(part == DataPart::test ? "test" : "validation", paths);
+  const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
+  check_rows(config, *task, part, paths, /*labelled=*/false);
 }
 
 PredictedData open_predicted_data(const Config& config, const ModelSource& model, const Layout& layout,
                                   RankContext& context) {
-  const auto& paths = predicted_files(config);
+  require_predicted_data(config);
+  const DataPart part = predicted_part(config);
   PredictedData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec)),
-                     .files = find_data_files(paths, config.data.format)};
+                     .files = task_files(config, part, paths_of(config, part))};
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
-  data.examples = read_examples(config, *data.task, paths, /*labelled=*/false, context, progress, digest);
+  data.examples = read_examples(config, *data.task, data.files, /*labelled=*/false, context, progress, digest);
   progress.finish();
-  data.source = std::make_unique<ExampleSource>(data.examples,
-                                                sample_order(config, layout, data.examples.count, /*train=*/false));
+  data.source = std::make_unique<ExampleSource>(data.examples, sample_order(config, layout, /*train=*/false));
   require_equal(*context.world, "data", digest);
   return data;
 }

@@ -22,12 +22,16 @@ void check_validation_data(const Config& config, const PlannedModel& planned);
 // Steps of the run. Throws ConfigError if the learning-rate schedule does not fit into them.
 int64_t count_steps(const Config& config, int64_t steps_per_epoch);
 
+struct EvaluatedExamples {
+  std::string suffix;  // of the metrics' names
+  ExampleRange examples;
+  std::vector<DataFile> files;
+};
 struct JobData {
-  std::unique_ptr<EpochSource> train, validation;  // null if the job has no such data
-  // For tasks with labels: what the metrics of the validation data are computed from.
-  std::unique_ptr<LabelledTask> task;
-  std::optional<ExampleRange> validation_examples;
-  std::vector<DataFile> validation_files;
+  std::unique_ptr<EpochSource> train, validation, mismatched;  // null if the job has no such data
+  std::unique_ptr<LabelledTask> task;                          // null for blocks of tokens
+  // Of a task: what the metrics of its validation data are computed from, and then likewise of mismatched.
+  std::vector<EvaluatedExamples> evaluated;
 };
 // Collective over the world: the first rank of each host creates the caches, which may take long, and the others open
 // them.
@@ -41,8 +45,9 @@ struct PredictedData {
   ExampleRange examples;  // of all rows, without labels
   std::unique_ptr<EpochSource> source;
 };
-// data.test, or else data.validation. Throws ConfigError if the config has neither, or a task without labels.
-const std::vector<std::string>& predicted_files(const Config& config);
+// They are in data.test, or else in data.validation. Throws ConfigError if the config has neither, or a task without
+// predictions.
+void require_predicted_data(const Config& config);
 void check_predicted_data(const Config& config, const PlannedModel& planned);
 // Collective over the world.
 PredictedData open_predicted_data(const Config& config, const ModelSource& model, const Layout& layout,

@@ -15,7 +15,7 @@ namespace shardline {
 
 void check_predict(const Config& config) {
   require_weights(config);
-  predicted_files(config);
+  require_predicted_data(config);
   const Config used = in_evaluation_precision(config);
   const PlannedModel planned = plan_model(used, configured_world_size(used));
   require_whole(planned.model);
@@ -24,7 +24,7 @@ void check_predict(const Config& config) {
 
 void predict_job(const Config& written, const std::string& path, RankContext& context) {
   require_weights(written);
-  predicted_files(written);
+  require_predicted_data(written);
   const Config config = completed_config(in_evaluation_precision(written), *context.world);
   JobParts parts = make_parts(config, context);
   require_whole(parts.model);

@@ -75,6 +75,10 @@ void complete_named(const std::string& path, const Config& config, const Stores&
   if (!lines.empty()) throw AllRanks<DataError>(cat(path, " is damaged; resume from another checkpoint:", lines));
 }
 
+bool is_better(const TrainingOptions& training, double metric, double than) {
+  return larger_is_better(training) ? metric > than : metric < than;
+}
+
 // Files of a checkpoint that do not change during a run.
 std::map<std::string, std::string> files_of_all(const RunCheckpointsParts& parts) {
   auto files = companions_of(parts.job.model, tokenizer_source(parts.config));
@@ -156,7 +160,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
                                    .model_config = parts.job.model.hf_config});
   state_.total_steps = parts.run.total;
   state_.curve = curve_;
-  if (looks_for_best(training)) {
+  if (compares_evaluations(training)) {
     state_.best_of = {{"metric", best_metric(training)},
                       {"greater_is_better", larger_is_better(training)},
                       {"data", parts.validation ? parts.validation->digest() : ""}};
@@ -240,6 +244,8 @@ void RunCheckpoints::continue_from(const ResumePoint& point) {
   state_.save_steps = now.save_steps;
   state_.train_batch_size = now.train_batch_size;
   state_.num_train_epochs = now.num_train_epochs;
+  const bool is_comparable = point.state.best_of.empty() || point.state.best_of == now.best_of;
+  if (!is_comparable || !parts_.config.training.early_stopping_patience) state_.patience.reset();
   started_ = state_.step;
   if (point.is_own) resumed_ = reported_ = state_.step;
   keep_best_of(point.state);
@@ -293,14 +299,42 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
     if (name == best_metric(training)) newest_metric_ = value;
   }
   state_.log_history.push_back(std::move(entry));
+  if (training.early_stopping_patience && newest_metric_ && metrics.step > 0) spend_patience();
   if (!looks_for_best(training) || !newest_metric_ || !std::isfinite(*newest_metric_) || metrics.step == 0) return;
   // Only what has a checkpoint can be the best one.
   if (training.save_strategy != SaveStrategy::best && !saves_after(training, metrics.step, parts_.run)) return;
   settle_candidate();
-  const auto& best = state_.best;
   const double metric = *newest_metric_;
-  if (best && !(larger_is_better(training) ? metric > best->metric : metric < best->metric)) return;
+  if (state_.best && !is_better(training, metric, state_.best->metric)) return;
   candidate_ = {metric, metrics.step, file_in(checkpoint_directory(parts_.config), checkpoint_name(metrics.step))};
+}
+
+// As EarlyStoppingCallback of transformers does: a gain that is too small does not count, but the next one is measured
+// from it.
+void RunCheckpoints::spend_patience() {
+  const TrainingOptions& training = parts_.config.training;
+  const double metric = *newest_metric_;
+  auto& patience = state_.patience;
+  if (!patience) {
+    if (std::isfinite(metric)) patience = Patience{.best = metric};
+    return;
+  }
+  const bool better = is_better(training, metric, patience->best);
+  const bool is_gain = better && std::abs(metric - patience->best) > training.early_stopping_threshold;
+  patience->spent = is_gain ? 0 : patience->spent + 1;
+  if (better) patience->best = metric;
+}
+
+bool RunCheckpoints::is_out_of_patience() const {
+  const auto most = parts_.config.training.early_stopping_patience;
+  return most && state_.patience && state_.patience->spent >= *most;
+}
+
+std::string RunCheckpoints::patience_text() const {
+  const TrainingOptions& training = parts_.config.training;
+  return cat(best_metric(training), " has not improved",
+             training.early_stopping_threshold > 0 ? cat(" by more than ", training.early_stopping_threshold) : "",
+             " in ", state_.patience->spent, " evaluations; the best one had ", state_.patience->best);
 }
 
 // It becomes the best evaluation once its checkpoint is on the disk. Until then the earlier best one is kept.

@@ -61,6 +61,9 @@ class RunCheckpoints {
   void observe(const StepMetrics& metrics);
   // Waits for the checkpoint of an evaluation before that may be the best one.
   void observe(const EvaluationMetrics& metrics);
+  // Whether early stopping ends training after the evaluations so far, those before a resume included.
+  bool is_out_of_patience() const;
+  std::string patience_text() const;  // "eval_loss has not improved in 3 evaluations; the best one had 0.5"
 
   // Starts a checkpoint after the last observed step if the config wants one there. evaluated: the step was.
   void save_if_due(bool evaluated);
@@ -77,6 +80,7 @@ class RunCheckpoints {
   std::string best_checkpoint();
 
  private:
+  void spend_patience();
   void make_saver(bool with_states);
   void start();
   void start_saver(bool with_states);

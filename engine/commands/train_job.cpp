@@ -303,7 +303,9 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   };
   if (at_start) record_evaluation(*at_start);
   if (context.first()) tell_launcher(News::trains);
-  for (int64_t step = first; step <= steps; ++step) {
+  int64_t last = steps;
+  if (checkpoints.is_out_of_patience()) last = first - 1;
+  for (int64_t step = first; step <= last; ++step) {
     timelines.begin(step);
     const StepMetrics metrics = trainer.train_step(*data.train, step);
     timelines.finish(step, trainer.last_step());
@@ -314,6 +316,10 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     if (step == steps) break;
     if (is_evaluated(step)) record_evaluation(evaluated(step));
     checkpoints.save_if_due(is_evaluated(step));
+    if (checkpoints.is_out_of_patience()) {
+      last = step;
+      break;
+    }
     if (auto stopped = end_if_asked(step)) return stopped;
   }
 
@@ -327,12 +333,17 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   std::string model = config.training.load_best_model_at_end ? "the model of the last step" : "the model";
   try {
     if (context.first()) remove_previous_model(config);
-    if (is_evaluated(steps) && first <= steps) record_evaluation(evaluated(steps));
-    if (first <= steps) checkpoints.save_if_due(is_evaluated(steps));
+    if (last == steps && first <= steps) {
+      if (is_evaluated(steps)) record_evaluation(evaluated(steps));
+      checkpoints.save_if_due(is_evaluated(steps));
+    } else if (last < steps && context.out) {
+      *context.out << "stopped early after step " << last << " of " << steps << ": " << checkpoints.patience_text()
+                   << std::endl;
+    }
     checkpoints.finish();
     if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
-        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, steps))) {  // that of the present weights
+        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // that of the present weights
           load_checkpoint_parameters(best, parts, trainer.parameters(), show);
           save_model();
         }

@@ -44,7 +44,7 @@ std::string used_model_line(const Config& config) {
 }
 
 std::string samples_line(const Config& config) {
-  const auto model = described_model(config.model, head_choice(config.task));
+  const auto model = described_model(config.model, head_choice(config));
   const int64_t usual = DataOptions().sequence_length, length = config.data.sequence_length;
   const bool is_cut = model && length == model->max_positions && length < usual;
   return cat("samples: ", length, " tokens", is_cut ? cat(", the model's maximum (the default is ", usual, ')') : "");

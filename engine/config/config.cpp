@@ -178,7 +178,7 @@ std::vector<std::string> notes(const Config& config, bool on_accelerators) {
     lines.push_back(cat("data.validation_split_percentage ", config.data.validation_split_percentage,
                         ": the run neither trains nor evaluates on that share of the samples; set "
                         "training.eval_strategy or training.do_eval, or leave it out"));
-  if (const auto model = described_model(config.model, head_choice(config.task)); model && !model->only_saved.empty()) {
+  if (const auto model = described_model(config.model, head_choice(config)); model && !model->only_saved.empty()) {
     std::string keys;
     for (const auto& key : model->only_saved) keys += cat(keys.empty() ? "" : ", ", key);
     lines.push_back(cat("model.config: these keys have no effect except in the saved config.json: ", keys));

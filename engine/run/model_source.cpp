@@ -27,7 +27,7 @@ std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
 
 // Why the files' weights do not match the model of the directory's config with `overrides`; empty if they do.
 std::string difference(const Config& config, const HfDirectory& directory, const nlohmann::json& overrides) {
-  const HfModel model = read_hf_model(directory.config(), overrides, head_choice(config.task));
+  const HfModel model = read_hf_model(directory.config(), overrides, head_choice(config));
   if (!model.mistakes.empty()) return "";  // such a key needs others to be set with it
   try {
     directory.check_names(make_spec(config, model.config));
@@ -81,7 +81,7 @@ ModelSource open_model(const Config& config) {
   ModelSource source;
   if (!options.path.empty()) source.directory = open_directory(options.path);
   const HfModel model = read_hf_model(source.directory ? source.directory->config() : nlohmann::json::object(),
-                                      options.config, head_choice(config.task));
+                                      options.config, head_choice(config));
   if (!model.mistakes.empty())
     throw ConfigError(mistakes_text(model.mistakes, options.path + "/config.json: ", "/model/config"));
   source.hf_config = model.config;
@@ -96,7 +96,7 @@ ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const
     exclude_from_decay(config.training.no_decay_patterns, spec, "/training/no_decay_patterns");
     freeze_others(config.training.trainable, spec, "/training/trainable");
   };
-  return model_spec(hf_config, "the model", config.smp.sequence_parallel(), splits, adjust, head_choice(config.task));
+  return model_spec(hf_config, "the model", config.smp.sequence_parallel(), splits, adjust, head_choice(config));
 }
 
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,

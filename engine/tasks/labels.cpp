@@ -5,8 +5,10 @@
 #include <set>
 
 #include "core/error.h"
+#include "engine/config/rules/known_data.h"
 #include "engine/config/rules/model_rules.h"
 #include "engine/data/examples/prepare_examples.h"
+#include "engine/tasks/task_files.h"
 
 namespace shardline {
 namespace {
@@ -73,9 +75,37 @@ Found labels_in(const Config& config) {
                             "\", from which the labels of the task are read; name them in model.config.id2label, or "
                             "set model.config.num_labels"));
   Found found;
-  for_each_row(find_data_files(paths, data.format), [&](DataRow& row, int64_t) { found.add(row, data.label_column); });
+  for_each_row(task_files(config, trains ? DataPart::train : DataPart::validation, paths),
+               [&](DataRow& row, int64_t) { found.add(row, data.label_column); });
   if (found.names.empty()) throw DataError(cat(paths.front(), ": the data has no rows"));
   return found;
+}
+
+// What a model's config says of labels with these names, in order; without names, labels are numbers.
+void set_labels(json& keys, const std::vector<std::string>& names) {
+  if (names.empty()) {
+    keys["num_labels"] = 1;
+    if (!keys.contains("problem_type")) keys["problem_type"] = "regression";
+    return;
+  }
+  json id2label = json::object(), label2id = json::object();
+  for (const std::string& name : names) {
+    const size_t id = id2label.size();
+    id2label[std::to_string(id)] = name;
+    label2id[name] = id;
+  }
+  keys["id2label"] = std::move(id2label);
+  keys["label2id"] = std::move(label2id);
+}
+
+// The name of a label that a file of a known data set has; the value itself if it is none.
+std::string name_in(const KnownData& data, const json& value) {
+  const std::string text = label_text(value);
+  if (value.is_string())
+    if (const auto found = std::ranges::find(data.labels_in_csv, text); found != data.labels_in_csv.end())
+      return data.labels[found - data.labels_in_csv.begin()];
+  const auto id = integer_in(text);
+  return id && *id >= 0 && *id < std::ssize(data.labels) ? data.labels[*id] : text;
 }
 
 // The names that transformers gives to labels of which nothing is known.
@@ -93,49 +123,44 @@ bool leaves_labels_open(const Config& config) {
   if (!has_labels(config.task)) return false;
   const json& own = config.model.config;
   if (own.contains("id2label") || own.contains("num_labels")) return false;
-  const auto model = described_model(config.model, head_choice(config.task));
+  const auto model = described_model(config.model, head_choice(config));
   return !model || std::ranges::all_of(model->head.names, is_default_name);
 }
 
 Config with_labels_of_data(const Config& config) {
   if (!leaves_labels_open(config)) return config;
-  const Found found = labels_in(config);
   Config labelled = config;
   json& keys = labelled.model.config;
-  const bool is_sequence = config.task == Task::sequence_classification;
-  if (is_sequence && found.fractions && !found.lists) {
-    keys["num_labels"] = 1;
-    if (!keys.contains("problem_type")) keys["problem_type"] = "regression";
+  if (config.data.task_name) {
+    set_labels(keys, known_data(*config.data.task_name).labels);
     return labelled;
   }
-  json id2label = json::object(), label2id = json::object();
-  for (const std::string& name : found.ordered()) {
-    const size_t id = id2label.size();
-    id2label[std::to_string(id)] = name;
-    label2id[name] = id;
-  }
-  keys["id2label"] = std::move(id2label);
-  keys["label2id"] = std::move(label2id);
+  const Found found = labels_in(config);
+  const bool is_sequence = config.task == Task::sequence_classification;
+  set_labels(keys, is_sequence && found.fractions && !found.lists ? std::vector<std::string>() : found.ordered());
   if (is_sequence && found.lists && !keys.contains("problem_type")) keys["problem_type"] = "multi_label_classification";
   return labelled;
 }
 
-LabelIds::LabelIds(const HeadChoice& head) : names_(head.names) {
+LabelIds::LabelIds(const Config& config, const HeadChoice& head) : names_(head.names), data_(config.data.task_name) {
   for (size_t id = 0; id < names_.size(); ++id) ids_.emplace(names_[id], id);
 }
 
-int64_t LabelIds::find(const json& value) const {
-  if (!value.is_primitive() || value.is_null()) return -1;
-  const std::string text = label_text(value);
+std::optional<int64_t> LabelIds::find(const json& value) const {
+  if (!value.is_primitive() || value.is_null()) return {};
+  const std::string text = data_ ? name_in(known_data(*data_), value) : label_text(value);
   if (const auto found = ids_.find(text); found != ids_.end()) return found->second;
   const auto id = integer_in(text);
-  return id && *id >= 0 && *id < std::ssize(names_) ? *id : -1;
+  return id && *id >= 0 && *id < std::ssize(names_) ? id : std::nullopt;
 }
 
-std::string LabelIds::known() const {
-  std::string text;
-  for (size_t i = 0; i < std::min(names_.size(), kShownLabels); ++i) text += (i == 0 ? "" : ", ") + names_[i];
-  return names_.size() > kShownLabels ? text + ", ..." : text;
+int64_t LabelIds::id_of(const json& value, const DataRow& row, const std::string& column) const {
+  if (const auto id = find(value)) return *id;
+  std::string known;
+  for (size_t i = 0; i < std::min(names_.size(), kShownLabels); ++i) known += (i == 0 ? "" : ", ") + names_[i];
+  if (names_.size() > kShownLabels) known += ", ...";
+  throw DataError(cat(row.where, ": the label ", value.dump(), " in '", column, "' is none of the model's ",
+                      names_.size(), " labels (", known, "); set model.config.id2label"));
 }
 
 }  // namespace shardline

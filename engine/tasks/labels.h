@@ -2,9 +2,12 @@
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/config/keys/options.h"
+#include "engine/data/source/row_file.h"
 #include "models/families/head_choice.h"
 
 namespace shardline {
@@ -13,21 +16,27 @@ namespace shardline {
 // config.json of model.path names them.
 bool leaves_labels_open(const Config& config);
 
-// The same config, in which model.config has the id2label, label2id and problem_type of the labels in the training data
-// (if there is none, in the validation data), if the config leaves them open: sorted as texts, or as integers if all of
-// them are. Then it reads these files. Throws ConfigError if they are not there, DataError for rows without a label.
+// The same config, in which model.config has the id2label, label2id and problem_type of the labels that data.task_name
+// has, or else of those in the training data (if there is none, in the validation data), if the config leaves them
+// open: sorted as texts, or as integers if all of them are. Then it reads these files. Throws ConfigError if they are
+// not there, DataError for rows without a label.
 Config with_labels_of_data(const Config& config);
 
-// The label of a value in the data: its name, or its number if no label has this name; -1 if there is no such label.
+// The labels of a model by the values of a column.
 class LabelIds {
  public:
-  explicit LabelIds(const HeadChoice& head);
-  int64_t find(const nlohmann::json& value) const;
-  std::string known() const;  // for messages: the first names
+  LabelIds(const Config& config, const HeadChoice& head);
+  // The label with this name, or with this number if no label has this name. Values of a data set that data.task_name
+  // names are labels of that data set, and the model's label with the same name is meant. Throws DataError if there is
+  // no such label; it names the row and its column.
+  int64_t id_of(const nlohmann::json& value, const DataRow& row, const std::string& column) const;
 
  private:
+  std::optional<int64_t> find(const nlohmann::json& value) const;
+
   std::map<std::string, int64_t> ids_;
   std::vector<std::string> names_;
+  std::optional<DataName> data_;
 };
 
 // A value of a column of labels as the text that names it: "3" for 3.

@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/config/rules/known_data.h"
 #include "engine/metrics/classification_metrics.h"
 #include "engine/metrics/regression_metrics.h"
+#include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
 
 namespace shardline {
@@ -37,16 +39,39 @@ MetricValues label_set_metrics(const std::vector<int64_t>& predictions, const st
   return {{"accuracy", whole / examples}, {"f1", multi_label_scores(predictions, labels).f1}};
 }
 
+// A column by the names that it may have, and the key of the config that says so.
+struct Column {
+  std::vector<std::string> names;
+  const char* key;
+
+  bool is_in(const DataRow& row) const {
+    return names.empty() || std::ranges::any_of(names, [&](const auto& name) { return row.columns.contains(name); });
+  }
+  // The first name that the row has, or else the first one.
+  const std::string& name_in(const DataRow& row) const {
+    const auto found = std::ranges::find_if(names, [&](const auto& name) { return row.columns.contains(name); });
+    return found == names.end() ? names.front() : *found;
+  }
+};
+
 class SequenceClassification final : public LabelledTask {
  public:
   SequenceClassification(const Config& config, const HeadChoice& head, TokenizerPtr tokenizer)
-      : text_(config.data.text_column),
-        pair_(config.data.text_pair_column),
-        label_(config.data.label_column),
+      : text_{{config.data.text_column}, "data.text_column"},
+        pair_{{}, "data.text_pair_column"},
+        label_{{config.data.label_column}, "data.label_column"},
         length_(config.data.sequence_length),
         head_(head),
-        labels_(head),
-        tokenizer_(std::move(tokenizer)) {}
+        labels_(config, head),
+        tokenizer_(std::move(tokenizer)) {
+    if (config.data.text_pair_column) pair_.names = {*config.data.text_pair_column};
+    if (!config.data.task_name) return;
+    data_ = known_data(*config.data.task_name);
+    text_.names = data_->text;
+    pair_.names = data_->pair;
+    label_.names = data_->label;
+    text_.key = pair_.key = label_.key = "data.task_name";
+  }
 
   ExampleShape shape() const override {
     const bool is_class = head_.problem == Problem::single_label;
@@ -56,42 +81,36 @@ class SequenceClassification final : public LabelledTask {
   }
 
   RowExamples encode(const DataRow& row, bool labelled) const override {
-    const std::string& text = text_of(row, text_, "data.text_column");
-    const std::string* pair = pair_ ? &text_of(row, *pair_, "data.text_pair_column") : nullptr;
-    Encoding encoding = encode(text, pair, {});
-    const bool is_long = std::cmp_greater(encoding.size(), length_);
-    if (is_long) encoding = encode(text, pair, {.truncation = Truncation::longest_first, .max_length = length_});
-    if (encoding.size() == 0) throw DataError(cat(row.where, ": '", text_, "' has no tokens"));
+    if (labelled && is_cut_off(row)) return {.shortened = true};
+    const TextOrWords text = std::string_view(text_of(row, text_.name_in(row), text_.key));
+    std::optional<TextOrWords> pair;
+    if (!pair_.names.empty()) pair = std::string_view(text_of(row, pair_.name_in(row), pair_.key));
+    auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, pair ? &*pair : nullptr, length_);
+    if (encoding.size() == 0) throw DataError(cat(row.where, ": '", text_.name_in(row), "' has no tokens"));
     Example example{.ids = std::move(encoding.ids),
                     .targets = labelled ? targets(row) : std::vector<float>(shape().width, kNoLabel)};
     example.types.assign(encoding.types.begin(), encoding.types.end());
-    return {.examples = {std::move(example)}, .shortened = is_long};
+    return {.examples = {std::move(example)}, .shortened = is_shortened};
   }
 
   std::string settings() const override {
-    return cat("sequence-classification ", text_, '\n', pair_.value_or(""), '\n', label_, '\n', length_, ' ',
-               tokenizer_->digest(), ' ', static_cast<int>(*head_.problem), ' ', head_.labels, ' ',
-               json(head_.names).dump());
+    return cat("sequence-classification ", json::array({text_.names, pair_.names, label_.names}).dump(), '\n', length_,
+               ' ', tokenizer_->digest(), ' ', static_cast<int>(*head_.problem), ' ', head_.labels, ' ',
+               json(head_.names).dump(), ' ', data_.has_value());
   }
 
   MetricValues metrics(const Predicted& predicted) const override {
-    const auto& [data, logits, files] = predicted;
-    SL_ASSERT(logits.size(0) == data.count && logits.size(1) == head_.labels, "logits ", logits.sizes(), " of ",
-              data.count, " examples");
-    std::vector<double> targets;
-    for (int64_t i = data.first; i < data.first + data.count; ++i)
-      for (const float target : data.set->targets(i)) targets.push_back(target);
-    const at::Tensor rows = logits.contiguous();
-    const std::vector<double> outputs(rows.const_data_ptr<double>(), rows.const_data_ptr<double>() + rows.numel());
-    if (head_.problem == Problem::regression)
-      return {{"mse", mean_squared_error(outputs, targets)},
-              {"pearson", pearson_correlation(outputs, targets)},
-              {"spearmanr", spearman_correlation(outputs, targets)}};
-    const std::vector<int64_t> expected(targets.begin(), targets.end());
-    if (head_.problem == Problem::single_label) return class_metrics(largest_of_rows(rows), expected, head_.labels);
-    std::vector<int64_t> labelled;
-    for (const double output : outputs) labelled.push_back(output > 0);
-    return label_set_metrics(labelled, expected, head_.labels);
+    const MetricValues all = all_metrics(predicted);
+    if (!data_) return all;
+    MetricValues chosen;
+    double sum = 0;
+    for (const auto& [name, value] : all) {
+      if (std::ranges::find(data_->metrics, name) == data_->metrics.end()) continue;
+      chosen.emplace_back(name, value);
+      sum += value;
+    }
+    if (chosen.size() > 1) chosen.emplace_back("combined_score", sum / chosen.size());
+    return chosen;
   }
 
   void predictions(const Predicted& predicted, const UsePrediction& use) const override {
@@ -119,51 +138,64 @@ class SequenceClassification final : public LabelledTask {
   }
 
  private:
-  Encoding encode(std::string_view text, const std::string* pair, const ExampleOptions& options) const {
-    if (!pair) return tokenizer_->encode_example(text, nullptr, options).front();
-    const TextOrWords second = std::string_view(*pair);
-    return tokenizer_->encode_example(text, &second, options).front();
+  MetricValues all_metrics(const Predicted& predicted) const {
+    const ExampleRange& data = predicted.data;
+    const at::Tensor& logits = predicted.logits;
+    SL_ASSERT(logits.size(0) == data.count && logits.size(1) == head_.labels, "logits ", logits.sizes(), " of ",
+              data.count, " examples");
+    std::vector<double> targets;
+    for (int64_t i = data.first; i < data.first + data.count; ++i)
+      for (const float target : data.set->targets(i)) targets.push_back(target);
+    const at::Tensor rows = logits.contiguous();
+    const std::vector<double> outputs(rows.const_data_ptr<double>(), rows.const_data_ptr<double>() + rows.numel());
+    if (head_.problem == Problem::regression)
+      return {{"mse", mean_squared_error(outputs, targets)},
+              {"pearson", pearson_correlation(outputs, targets)},
+              {"spearmanr", spearman_correlation(outputs, targets)}};
+    const std::vector<int64_t> expected(targets.begin(), targets.end());
+    if (head_.problem == Problem::single_label) return class_metrics(largest_of_rows(rows), expected, head_.labels);
+    std::vector<int64_t> labelled;
+    for (const double output : outputs) labelled.push_back(output > 0);
+    return label_set_metrics(labelled, expected, head_.labels);
   }
 
-  int64_t label_id(const json& value, const DataRow& row) const {
-    const int64_t id = labels_.find(value);
-    if (id >= 0) return id;
-    throw DataError(cat(row.where, ": the label ", value.dump(), " in '", label_, "' is none of the model's ",
-                        head_.labels, " labels (", labels_.known(), "); set model.config.id2label"));
+  // Whether a row of a known data set has no field for a column that others of its file have.
+  bool is_cut_off(const DataRow& row) const {
+    return data_ && row.is_cut_off && !(text_.is_in(row) && pair_.is_in(row) && label_.is_in(row));
   }
 
   std::vector<float> targets(const DataRow& row) const {
-    const json& value = column_of(row, label_, "data.label_column");
+    const std::string& label = label_.name_in(row);
+    const json& value = column_of(row, label, label_.key);
     std::vector<float> targets(shape().width);
     if (head_.problem == Problem::single_label) {
-      targets[0] = label_id(value, row);
+      targets[0] = labels_.id_of(value, row, label);
       return targets;
     }
     if (head_.problem == Problem::multi_label) {
-      if (!value.is_array()) throw DataError(cat(row.where, ": '", label_, "' must be a list of labels"));
-      for (const json& label : value) targets[label_id(label, row)] = 1;
+      if (!value.is_array()) throw DataError(cat(row.where, ": '", label, "' must be a list of labels"));
+      for (const json& one : value) targets[labels_.id_of(one, row, label)] = 1;
       return targets;
     }
     const json numbers = value.is_array() ? value : json::array({value});
     if (std::cmp_not_equal(numbers.size(), head_.labels))
       throw DataError(
-          cat(row.where, ": '", label_, "' has ", numbers.size(), " numbers, but the model predicts ", head_.labels));
-    for (size_t i = 0; i < targets.size(); ++i) targets[i] = number(numbers[i], row);
+          cat(row.where, ": '", label, "' has ", numbers.size(), " numbers, but the model predicts ", head_.labels));
+    for (size_t i = 0; i < targets.size(); ++i) targets[i] = number(numbers[i], row, label);
     return targets;
   }
 
-  float number(const json& value, const DataRow& row) const {
+  static float number(const json& value, const DataRow& row, const std::string& label) {
     const std::string text = label_text(value);
     char* end = nullptr;
     const float number = std::strtof(text.c_str(), &end);
     if (!text.empty() && *end == 0 && std::isfinite(number)) return number;
-    throw DataError(cat(row.where, ": '", label_, "' must be a number; got ", value.dump()));
+    throw DataError(cat(row.where, ": '", label, "' must be a number; got ", value.dump()));
   }
 
-  std::string text_;
-  std::optional<std::string> pair_;
-  std::string label_;
-  int64_t length_;  // most tokens of an example
+  Column text_, pair_, label_;     // pair_: without names if there is none
+  std::optional<KnownData> data_;  // that data.task_name names
+  int64_t length_;                 // most tokens of an example
   HeadChoice head_;
   LabelIds labels_;
   TokenizerPtr tokenizer_;

@@ -1,10 +1,11 @@
-// What a task with labels makes of rows of data, and of what a model predicts for them.
+// What a task makes of rows of data, and of what a model predicts for them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ struct Predicted {
   const ExampleRange& data;
   at::Tensor logits;            // double [examples or their tokens, outputs], in the order of the examples (see Layer)
   std::vector<DataFile> files;  // that the examples are made of
+  double mean_loss = 0;         // of an evaluation
 };
 
 class LabelledTask {
@@ -32,18 +34,30 @@ class LabelledTask {
   virtual ~LabelledTask() = default;
 
   virtual ExampleShape shape() const = 0;
+  // Above 0: labelled examples are cut out of the tokens of all rows; see ExampleSetOptions::chunk.
+  virtual int64_t chunk() const { return 0; }
+  // How the tokens of labelled examples are hidden, if they are.
+  virtual std::optional<MaskingRule> masking() const { return {}; }
   // Throws DataError for a row without the columns or with a label that the model does not have. labelled: false if the
   // labels are not read, because there may be none. Called by several threads at the same time.
   virtual RowExamples encode(const DataRow& row, bool labelled) const = 0;
   // Everything besides the data that the examples depend on.
   virtual std::string settings() const = 0;
+  // Whether metrics() reads what the model predicts; otherwise these logits are undefined.
+  virtual bool uses_predictions() const { return true; }
   virtual MetricValues metrics(const Predicted& predicted) const = 0;
   // Calls use(object) for each row of the data, in order, with what the model predicts for it.
   using UsePrediction = std::function<void(const nlohmann::json& prediction)>;
   virtual void predictions(const Predicted& predicted, const UsePrediction& use) const = 0;
 };
 
-// Null for causal-lm, whose samples are blocks of tokens. head: of the model, nothing of which is left open.
+// Of the masks of evaluations, which are the same in every run.
+inline constexpr uint64_t kEvaluationMaskSeed = 0;
+
+// Whether samples are blocks of tokens, for which there is no LabelledTask.
+bool reads_blocks(const Config& config);
+
+// Null where reads_blocks. head: of the model, nothing of which is left open.
 std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& head, const TokenizerPtr& tokenizer);
 
 }  // namespace shardline

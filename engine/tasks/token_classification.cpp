@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "engine/metrics/tagging_metrics.h"
+#include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
 
 namespace shardline {
@@ -17,7 +18,7 @@ class TokenClassification final : public LabelledTask {
         tags_(config.data.label_column),
         length_(config.data.sequence_length),
         head_(head),
-        labels_(head),
+        labels_(config, head),
         tokenizer_(std::move(tokenizer)) {}
 
   ExampleShape shape() const override { return {.types = true, .labels = true}; }
@@ -26,12 +27,7 @@ class TokenClassification final : public LabelledTask {
     const std::vector<std::string> words = words_of(row);
     const auto tags = labelled ? tags_of(row, words.size()) : std::vector<int32_t>(words.size(), 0);
     const TextOrWords text = std::span<const std::string>(words);
-    Encoding encoding = tokenizer_->encode_example(text, nullptr, {}).front();
-    const bool is_long = std::cmp_greater(encoding.size(), length_);
-    if (is_long)
-      encoding =
-          tokenizer_->encode_example(text, nullptr, {.truncation = Truncation::longest_first, .max_length = length_})
-              .front();
+    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, nullptr, length_);
     if (encoding.size() == 0) return {.shortened = !words.empty()};
     Example example{.ids = encoding.ids};
     example.types.assign(encoding.types.begin(), encoding.types.end());
@@ -40,7 +36,7 @@ class TokenClassification final : public LabelledTask {
       example.labels.push_back(word == Encoding::kNone || word == last ? kNoLabel : tags[word]);
       last = word;
     }
-    return {.examples = {std::move(example)}, .shortened = is_long};
+    return {.examples = {std::move(example)}, .shortened = is_shortened};
   }
 
   std::string settings() const override {
@@ -107,13 +103,7 @@ class TokenClassification final : public LabelledTask {
     if (list.size() != words)
       throw DataError(cat(row.where, ": '", tags_, "' has ", list.size(), " tags for ", words, " words"));
     std::vector<int32_t> tags;
-    for (const json& tag : list) {
-      const int64_t id = labels_.find(tag);
-      if (id < 0)
-        throw DataError(cat(row.where, ": the tag ", tag.dump(), " in '", tags_, "' is none of the model's ",
-                            head_.labels, " labels (", labels_.known(), "); set model.config.id2label"));
-      tags.push_back(id);
-    }
+    for (const json& tag : list) tags.push_back(labels_.id_of(tag, row, tags_));
     return tags;
   }
 

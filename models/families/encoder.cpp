@@ -105,7 +105,10 @@ class MaskedHead : public Layer {
                                    config_.layer_norm_epsilon);
     const auto loss =
         head_cross_entropy(tp_, normed, *params_[kWords], params_[kWordsBias], first_word_, context, rows);
-    return loss.defined() ? Border{loss} : Border{};
+    if (context.mode == Mode::train) return {loss};
+    if (!context.predicts) return {};
+    return {
+        head_best_words(tp_, normed, *params_[kWords], params_[kWordsBias], first_word_, count_of_rows(batch, rows))};
   }
 
  private:

@@ -5,11 +5,14 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "core/device/accelerator.h"
@@ -179,6 +182,25 @@ std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, cons
   return {loss, train ? reduce_rows(part.words, dx) : dx};
 }
 
+// head_best_words of a block, from the logits of this rank's words.
+at::Tensor best_of_block(const HeadPart& part, const at::Tensor& logits, int64_t first_word) {
+  const int64_t rows = logits.size(0), mine = std::min(kBestWords, logits.size(1));
+  const auto no_label = at::full({rows}, -1, logits.options().dtype(at::kLong));
+  const auto log_sum_exp = whole_stats(part.words, logits, no_label, {}).first;
+  const auto [values, places] = logits.topk(mine, 1);
+  auto found = at::full({rows, 2, kBestWords}, -std::numeric_limits<double>::infinity(), log_sum_exp.options());
+  found.select(1, 0).zero_();
+  found.select(1, 0).narrow(1, 0, mine).copy_(places + first_word);
+  found.select(1, 1).narrow(1, 0, mine).copy_(values);
+  if (part.words.size() > 1) {
+    const auto all = gather_to_all(*part.words.comm, found).permute({1, 2, 0, 3}).reshape({rows, 2, -1});
+    const auto [best, from] = all.select(1, 1).topk(kBestWords, 1);
+    found = at::stack({all.select(1, 0).gather(1, from), best}, 1);
+  }
+  found.select(1, 1).sub_(log_sum_exp.unsqueeze(1));
+  return found.view({rows, -1});
+}
+
 }  // namespace
 
 int64_t head_block_tokens(at::Device device, int64_t element_bytes) {
@@ -193,6 +215,22 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
   context.loss.weight += here.weight;
   if (context.mode != Mode::train) return {};
   return scaled_loss(x, d_border, context);
+}
+
+at::Tensor head_best_words(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
+                           int64_t first_word, int64_t count) {
+  at::NoGradGuard no_grad;
+  const HeadPart part(tp, x, count, w);
+  const auto found = at::zeros({part.input.size(0), 2 * kBestWords}, part.input.options().dtype(wide_type(part.input)));
+  at::Tensor room;
+  if (part.tokens > 0) room = room_for_logits(part, w.value.size(0));
+  for (int64_t first = 0, rows; first < part.tokens; first += rows) {
+    rows = std::min(room.size(0), part.tokens - first);
+    const auto logits = room.narrow(0, 0, rows);
+    linear_forward_out(logits, part.input.narrow(0, first, rows), w.value, b ? b->value : at::Tensor());
+    found.narrow(0, first, rows).copy_(best_of_block(part, logits, first_word));
+  }
+  return part.split ? found : gather_rows(tp, found, count);
 }
 
 at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,

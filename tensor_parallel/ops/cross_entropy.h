@@ -28,4 +28,11 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
 at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
                             const Microbatch& batch);
 
+// The words that the head finds most probable for each of the `count` rows whose border rows x are, whole on every
+// rank: [count, 2 x kBestWords], of at least fp32. The first half of a row are their ids, the best word first, the
+// second half the logarithms of their probabilities; where the vocabulary has fewer words, these are minus infinity.
+inline constexpr int64_t kBestWords = 5;
+at::Tensor head_best_words(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
+                           int64_t first_word, int64_t count);
+
 }  // namespace shardline

@@ -34,6 +34,8 @@ PARSERS = {
     "tokenizer": ["engine/data/tokenizer/[!b]*.cpp", "engine/data/tokenizer/bpe_*.cpp",
                   "engine/data/tokenizer/files/*.cpp", "engine/data/tokenizer/steps/*.cpp", "engine/data/text/*.cpp"],
     "text": ["engine/data/source/jsonl.cpp", "engine/data/source/data_source.cpp"],
+    "rows": ["engine/data/source/row_file.cpp", "engine/data/source/delimited_rows.cpp",
+             "engine/data/source/conll_rows.cpp"],
     "tokens": ["engine/data/source/token_file.cpp", "engine/data/cache/token_cache.cpp"],
     "trainer_state": ["engine/checkpoint/trainer_state.cpp"],
     "flight": ["core/flight/flight_file.cpp", "engine/observe/doctor/*.cpp"],

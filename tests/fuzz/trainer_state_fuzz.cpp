@@ -15,7 +15,9 @@ FUZZ_TARGET(trainer_state) {
   const std::string written = trainer_state_text(*state);
   const TrainerState again = parse_trainer_state(written, "written");
   FUZZ_REQUIRE(trainer_state_text(again) == written, "the state changes when it is written");
-  FUZZ_REQUIRE(again.step == state->step && again.samples == state->samples && again.best == state->best, written);
+  FUZZ_REQUIRE(again.step == state->step && again.samples == state->samples && again.best == state->best &&
+                   again.patience == state->patience,
+               written);
   FUZZ_REQUIRE(again.log_history == state->log_history && again.curve == state->curve, written);
   return true;
 }

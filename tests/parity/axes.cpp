@@ -151,9 +151,9 @@ std::vector<Axis> task_axes() {
   std::vector<Axis> axes = matrix_axes();
   axes[index_of(axes, "model")] =
       axis<std::string>("model", &Point::model, {"bert", "roberta", "distilbert", "gpt2", "gptj", "gpt_neo"});
-  axes.push_back(axis<std::string>(
-      "task", &Point::task,
-      {"sequence-classification", "several labels", "regression", "token-classification", "question-answering"}));
+  axes.push_back(axis<std::string>("task", &Point::task,
+                                   {"sequence-classification", "several labels", "regression", "token-classification",
+                                    "question-answering", "masked-lm", "completions"}));
   return restricted(axes, "label smoothing", {"0"});
 }
 

@@ -229,6 +229,20 @@ std::vector<Fault> faults() {
        " loss",
        {.d = 2, .dtype = "float32", .sharding = "ZeRO-3"},
        without_in_evaluation("rdp", "gather values")},
+      {"an example counts twice", " loss", one,
+       around("head",
+              [](Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
+                const auto& samples = context.batch->samples;
+                const bool is_last = samples.numel() > 0 && samples[-1].item<int64_t>() == 4;  // of 5
+                if (context.mode == Mode::evaluate && is_last) {
+                  const LossTerm before = context.loss;
+                  inner.forward(input, context);
+                  context.loss = {before.sum + 2 * (context.loss.sum - before.sum),
+                                  before.weight + 2 * (context.loss.weight - before.weight)};
+                  return Border{};
+                }
+                return inner.forward(input, context);
+              })},
       {"each rank has the loss of its own samples",
        " loss ranks",
        {.d = 2, .dtype = "float32"},

@@ -1,6 +1,9 @@
 #include "tests/parity/faults.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
 
 #include <list>
 #include <map>
@@ -160,6 +163,53 @@ Border unscaled_on_one_rank(Layer& inner, const LayerBuild& build, const Border&
   return border;
 }
 
+// ---- the data of tasks
+
+// Tasks on a batch that is read with a mistake.
+Tampering reading(const std::function<void(Batch&)>& edit) {
+  return {.batch = edit};
+}
+
+void shift_labels(Batch& batch) {
+  batch.rows.labels = batch.rows.labels.roll(1);
+}
+
+// Rows without a label get one.
+void count_others(Batch& batch, const at::Tensor& labels) {
+  batch.rows.labels = at::where(batch.rows.labels == kNoLabel, labels, batch.rows.labels);
+  batch.weight = batch.rows.tokens();
+}
+
+// Each sample ends with a row of padding, which its other rows see.
+void pad(Batch& batch) {
+  Microbatch& rows = batch.rows;
+  const auto padded = [&](const at::Tensor& tensor, int64_t value) {
+    if (!tensor.defined()) return tensor;
+    std::vector<at::Tensor> parts;
+    int64_t begin = 0;
+    for (const int64_t end : rows.ends) {
+      const auto of_sample = tensor.narrow(0, begin, end - begin);
+      parts.push_back(of_sample);
+      parts.push_back(value < 0 ? of_sample.narrow(0, end - begin - 1, 1) : at::full({1}, value, tensor.options()));
+      begin = end;
+    }
+    return at::cat(parts);
+  };
+  constexpr int64_t kAsBefore = -1;
+  for (at::Tensor* tensor : {&rows.ids, &rows.types}) *tensor = padded(*tensor, 0);
+  rows.samples = padded(rows.samples, kAsBefore);
+  rows.positions = rows.places = padded(rows.positions, kAsBefore);
+  for (size_t i = 0; i < rows.ends.size(); ++i) rows.ends[i] += static_cast<int64_t>(i) + 1;
+}
+
+// The first two samples of a microbatch see each other.
+void join_samples(Microbatch& batch, int) {
+  if (batch.segments() < 2) return;
+  batch.ends.erase(batch.ends.begin());
+  batch.segment_samples = batch.segment_samples.narrow(0, 1, batch.segments());
+  batch.segment_places = batch.segment_places.narrow(0, 1, batch.segments());
+}
+
 // ---- the schedule
 
 // Stage 0 takes microbatch 1 for microbatch 0 and the other way round on the way forward.
@@ -190,6 +240,21 @@ std::vector<Fault> planted_faults() {
   };
   const auto with_dropout = [](Point point) {
     point.dropout = true;
+    return point;
+  };
+  const auto task_point = [](const char* task) {
+    return Point{.p = 2, .microbatches = 2, .model = "bert", .task = task};
+  };
+  const auto with_ignored = [](Point point) {
+    point.ignored = true;
+    return point;
+  };
+  const auto on_gpt2 = [](Point point) {
+    point.model = "gpt2";
+    return point;
+  };
+  const auto on_replicas = [](Point point) {
+    point.d = 2;
     return point;
   };
   return {
@@ -278,6 +343,22 @@ std::vector<Fault> planted_faults() {
       {"the last sample's gradient is lost",
        {.microbatches = 24, .global_batch = 24},
        layer("head", without_last_sample)},
+      {"labels are those of the tokens before", task_point("token-classification"), reading(shift_labels)},
+      {"tokens without a label count as the first class", with_ignored(task_point("token-classification")),
+       reading([](Batch& batch) { count_others(batch, batch.rows.labels * 0); })},
+      {"prompts are predicted, too", on_gpt2(task_point("completions")),
+       reading([](Batch& batch) { count_others(batch, batch.rows.ids); })},
+      {"each sample has the class of the one before", task_point("sequence-classification"),
+       reading([](Batch& batch) { batch.rows.targets = batch.rows.targets.roll(1); })},
+      {"answers begin a token early, as if their windows had another offset", task_point("question-answering"),
+       reading([](Batch& batch) { batch.rows.targets.select(1, 0).sub_(1).clamp_min_(0); })},
+      {"a padded token is seen", task_point("sequence-classification"), reading(pad)},
+      {"a sample sees its neighbour", task_point("token-classification"), layer("h.2", with_microbatch(join_samples))},
+      {"the types of tokens are lost", task_point("sequence-classification"),
+       reading([](Batch& batch) { batch.rows.types.zero_(); })},
+      {"the second replica hides other tokens", on_replicas(task_point("masked-lm")), reading([](Batch& batch) {
+         if (batch.first_sample > 0) shift_labels(batch);
+       })},
       {"a frozen weight moves",
        {.p = 2, .microbatches = 2, .trained = "last blocks"},
        {.after_step = move_frozen},

@@ -91,14 +91,16 @@ nlohmann::json split_rules(const Point& point) {
   // Also where some ranks get nothing; the words are left to what is asked of one of the two tables.
   rules.push_back({{"pattern", point.units == "split" ? "*" : "h.*"}, {"split", true}});
   for (const auto& pattern : kWhole.at(point.units))
-    if (point.task == "causal-lm" || pattern != "head.*")  // the heads of other tasks are never split
+    if (point.task.ends_with("-lm") || point.task == "completions" ||
+        pattern != "head.*")  // the heads of other tasks are never split
       rules.push_back({{"pattern", pattern}, {"split", false}});
   return rules;
 }
 
 bool has_head(const Point& point) {
   const bool is_decoder = point.model.starts_with("gpt");
-  if (point.task == "causal-lm") return is_decoder;
+  if (point.task == "causal-lm" || point.task == "completions") return is_decoder;
+  if (point.task == "masked-lm") return !is_decoder;
   const bool is_sequence = point.task != "token-classification" && point.task != "question-answering";
   if (point.model == "gptj") return is_sequence || point.task == "question-answering";
   return true;

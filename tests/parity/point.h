@@ -34,7 +34,7 @@ struct Point {
   // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta" or "distilbert".
   std::string model = "gpt2";
   // Other tasks have samples of any length up to the sequence. Also "regression" and "several labels", which are
-  // sequence classification.
+  // sequence classification, and "completions", which is causal-lm.
   std::string task = "causal-lm";
   std::string shape = "6 heads";
   std::string trained = "all";              // or what trained_patterns() selects; the rest is frozen

@@ -14,6 +14,14 @@ struct RandomExample {
   int64_t weight = 0;
 };
 
+bool predicts_words(const RandomTask& task) {
+  return task.task == "masked-lm" || task.task == "completions";
+}
+
+bool predicts_rows(const RandomTask& task) {
+  return task.task == "token-classification" || predicts_words(task);
+}
+
 RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
   uint64_t drawn = 0;
   const auto draw = [&](int64_t values) {
@@ -23,13 +31,13 @@ RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
   };
   RandomExample example;
   const int64_t length = 1 + draw(task.length);
-  const bool of_rows = task.task == "token-classification";
+  const bool of_words = predicts_words(task), of_rows = predicts_rows(task);
   for (int64_t row = 0; row < length; ++row) {
     example.ids.push_back(draw(task.vocab));
     example.types.push_back(draw(task.types));
     if (!of_rows) continue;
-    const bool counts = !task.ignored || draw(3) != 0;
-    example.labels.push_back(counts ? draw(kLabels) : kNoLabel);
+    const bool counts = (!of_words || draw(2) == 0) && (!task.ignored || draw(3) != 0);
+    example.labels.push_back(counts ? draw(of_words ? task.vocab : kLabels) : kNoLabel);
     example.weight += counts;
   }
   if (of_rows) return example;
@@ -80,7 +88,7 @@ Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
   rows.segment_places = at::zeros_like(rows.segment_samples);
   rows.position_count = task_.length;
   if (task_.types > 1) rows.types = integers(types);
-  if (task_.task == "token-classification") {
+  if (predicts_rows(task_)) {
     rows.labels = integers(labels);
     return batch;
   }

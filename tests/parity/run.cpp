@@ -146,7 +146,9 @@ json hf_config(const Point& point) {
 Config run_config(const Point& point) {
   const bool is_sequence = point.task == "regression" || point.task == "several labels";
   json file = {{"model", {{"config", hf_config(point)}}},
-               {"task", is_sequence ? "sequence-classification" : point.task},
+               {"task", is_sequence                   ? "sequence-classification"
+                        : point.task == "completions" ? "causal-lm"
+                                                      : point.task},
                {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", shape_of(point).sequence}}},
                {"training",
                 {{"global_batch_size", point.global_batch},

@@ -38,6 +38,10 @@ class Classification(ProgramTest):
                 writer.writeheader()
                 writer.writerows(table)
 
+    def write_conll(self, name, table):
+        sentences = ["".join(f"X {word} {tag} -\n" for word, tag in zip(row["tokens"], row["tags"])) for row in table]
+        (self.dir / name).write_text("-DOCSTART- -X- O O\n\n" + "\n".join(sentences))
+
     def task(self, **sections):
         data = {"train": "train.csv", "validation": "validation.jsonl", "tokenizer": "tokenizer",
                 "text_column": "sentence", "sequence_length": 16, **sections.pop("data", {})}
@@ -120,6 +124,12 @@ class Classification(ProgramTest):
         right = [p == t for row, given in zip(table, predictions, strict=True)
                  for p, t in zip(given["tags"], row["tags"], strict=True)]
         self.assertAlmostEqual(sum(right) / len(right), curves[0]["eval_accuracy"], 9)
+        self.write_conll("train.conll", table)
+        self.expect(0, "train", self.task(
+            task="token-classification", runtime={"dtype": "float64"},
+            data={"train": "train.conll", "validation": "train.conll", "tokens_column": "1", "label_column": "2"},
+            training={"overwrite_output_dir": True, "max_steps": 80}))
+        self.assertEqual(self.metrics()[-1]["eval_loss"], curves[0]["eval_loss"])
 
     def test_answers(self):
         """The answer is the word that judges; contexts are longer than a sample, and some have no answer."""
@@ -152,6 +162,42 @@ class Classification(ProgramTest):
         for given, row in zip(predictions, table):
             if given["answer"]:
                 self.assertEqual(row["context"][given["start"]:given["end"]], given["answer"])
+
+    def test_known_data(self):
+        """MNLI from a folder with GLUE's files: its own columns and labels, and two sets to evaluate."""
+        draw = random.Random(6)
+        labels = ["entailment", "neutral", "contradiction"]
+        marks = ["good", "dull", "bad"]
+        (self.dir / "mnli").mkdir()
+        for name, count in {"train": 120, "dev_matched": 30, "dev_mismatched": 21, "test_matched": 5}.items():
+            table = ["index\tsentence1\tsentence2\tlabel1\tgold_label"]
+            for i in range(count):
+                label = draw.randrange(3)
+                words = draw.choices("a film is the plot".split(), k=draw.randrange(1, 6)) + [marks[label]]
+                table.append(f"{i}\t{' '.join(words)}\tthis\t-\t{labels[label]}")
+            (self.dir / f"mnli/{name}.tsv").write_text("\n".join(table) + "\n")
+        file = json.loads((self.dir / self.task()).read_text())
+        file["data"] = {"train": "mnli", "validation": "mnli", "tokenizer": "tokenizer", "sequence_length": 16,
+                        "task_name": "mnli"}
+        file["training"].update({"metric_for_best_model": "accuracy_mm", "load_best_model_at_end": True,
+                                 "eval_strategy": "steps", "eval_steps": 75, "save_steps": 75, "max_steps": 150})
+        for layout in ({}, {"pipeline_parallel_degree": 2, "microbatches": 2}):
+            file["smp_options"] = layout
+            file["training"]["overwrite_output_dir"] = True
+            (self.dir / "mnli.json").write_text(json.dumps(file))
+            self.expect(0, "train", "mnli.json")
+            last = self.metrics()[-1]
+            self.assertGreater(last["eval_accuracy"], 0.9)
+            self.assertGreater(last["eval_accuracy_mm"], 0.9)
+            self.assertNotIn("eval_f1", last)
+            self.assertNotEqual(last["eval_loss"], last["eval_loss_mm"])
+        self.assertEqual(json.loads((self.dir / "out/config.json").read_text())["id2label"],
+                         {str(i): label for i, label in enumerate(labels)})
+        self.expect(0, "predict", "out", "--set", "data.task_name=mnli", "--set", "data.test=mnli", "--set",
+                    "data.tokenizer=tokenizer", "--set", "data.sequence_length=16", says="wrote 5 predictions")
+        self.expect(2, "train", self.task(data={"task_name": "mnli"}),
+                    says=["/data/text_column: has no effect with task_name"])
+        self.expect(2, "train", self.task(data={"task_name": "mnly"}), says=["/data/task_name", "mnli"])
 
     def test_mistakes_in_labels(self):
         self.write("validation.jsonl", [{"sentence": "a film", "label": "neutral"}])

@@ -15,7 +15,9 @@
 
 namespace shardline {
 
-enum class Task { causal_lm, sequence_classification, token_classification, question_answering };
+enum class Task { causal_lm, masked_lm, sequence_classification, token_classification, question_answering };
+// Data sets whose columns, labels and metrics are known: those of GLUE, and amazon_polarity.
+enum class DataName { cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb, wnli, amazon_polarity };
 enum class ModelInit { pretrained, random };
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
 enum class Tracker { tensorboard, none };                                   // where metrics are written, too
@@ -42,9 +44,22 @@ inline constexpr std::array<ChoiceWord<Choice>, 0> kWords = {};
 template <>
 inline constexpr auto kWords<Task> =
     std::to_array<ChoiceWord<Task>>({{Task::causal_lm, "causal-lm"},
+                                     {Task::masked_lm, "masked-lm"},
                                      {Task::sequence_classification, "sequence-classification"},
                                      {Task::token_classification, "token-classification"},
                                      {Task::question_answering, "question-answering"}});
+template <>
+inline constexpr auto kWords<DataName> = std::to_array<ChoiceWord<DataName>>({{DataName::cola, "cola"},
+                                                                              {DataName::mnli, "mnli"},
+                                                                              {DataName::mrpc, "mrpc"},
+                                                                              {DataName::qnli, "qnli"},
+                                                                              {DataName::qqp, "qqp"},
+                                                                              {DataName::rte, "rte"},
+                                                                              {DataName::sst2, "sst2"},
+                                                                              {DataName::stsb, "stsb"},
+                                                                              {DataName::wnli, "wnli"},
+                                                                              {DataName::amazon_polarity,
+                                                                               "amazon_polarity"}});
 template <>
 inline constexpr auto kWords<ModelInit> = std::to_array<ChoiceWord<ModelInit>>({{ModelInit::pretrained, "pretrained"},
                                                                                 {ModelInit::random, "random"}});
@@ -55,6 +70,7 @@ inline constexpr auto kWords<DataFormat> = std::to_array<ChoiceWord<DataFormat>>
                                                                                   {DataFormat::json, "json"},
                                                                                   {DataFormat::csv, "csv"},
                                                                                   {DataFormat::tsv, "tsv"},
+                                                                                  {DataFormat::conll, "conll"},
                                                                                   {DataFormat::tokens, "tokens"}});
 template <>
 inline constexpr auto kWords<RateSchedule> =

@@ -39,11 +39,12 @@ Key with_bytes(Key key) {
 std::vector<Key> top_level_keys() {
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
-      top_level(
-          "task", &Config::task, json_choice(words_of<Task>({"masked-lm"}, "this task is not implemented yet")),
-          "What the model is trained for: `causal-lm` predicts the next token of blocks of text, "
-          "`sequence-classification` the label of a text or of a pair of texts, `token-classification` the tag of each "
-          "word, `question-answering` which part of a context answers a question."),
+      top_level("task", &Config::task, json_choice(words_of<Task>()),
+                "What the model is trained for: `causal-lm` predicts the next token of blocks of text, `masked-lm` "
+                "tokens that "
+                "are hidden from it, `sequence-classification` the label of a text or of a pair of texts, "
+                "`token-classification` the tag of each "
+                "word, `question-answering` which part of a context answers a question."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
       not_yet("predict", nullptr, "Options of `shardline predict`.", "give them on its command line"),
@@ -81,13 +82,23 @@ std::vector<Key> data_keys() {
   return {
       honoured("train", data, &Data::train, json_texts(), "Training files, relative to the current directory."),
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),
+      honoured(
+          "validation_mismatched", data, &Data::validation_mismatched, json_texts(),
+          "`task_name` `mnli`: validation files of other genres than the training data; unset: those in the folder "
+          "that `validation` names. Their metrics end with `_mm`."),
       honoured("test", data, &Data::test, json_texts(),
                "Files for `shardline predict`; unset: those of `validation`. Their rows need no labels."),
       honoured(
+          "task_name", data, &Data::task_name, or_null(json_choice(words_of<DataName>())),
+          "`sequence-classification`: the data is this task of GLUE, or amazon_polarity. Columns, labels and metrics "
+          "follow from it, in the data set's own files and in exports of Hugging Face's hub. A folder in `train`, "
+          "`validation` or `test` stands for the file of that part in it. Nothing is downloaded."),
+      honoured(
           "format", data, &Data::format, json_choice(words_of<DataFormat>()),
           "`auto` chooses by file extension. `text`: each file is one document. `jsonl`, `json`, `csv` and `tsv` have "
-          "rows with named columns: one JSON object per line, an array of objects, or a first line with names. "
-          "`tokens` are token ids and need no tokenizer."),
+          "rows with named columns: one JSON object per line, an array of objects, or a first line with names. `conll` "
+          "has a word on each line, in columns separated by white space, and blank lines between sentences. `tokens` "
+          "are token ids and need no tokenizer."),
       honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
       honoured("text_pair_column", data, &Data::text_pair_column, or_null(json_text()),
                "`sequence-classification`: column of the second text, for pairs of texts."),
@@ -97,7 +108,19 @@ std::vector<Key> data_keys() {
           "for a regression, a list for several labels of one text or for the tags of words. Labels are found in the "
           "training data unless the model's config has `id2label`."),
       honoured("tokens_column", data, &Data::tokens_column, json_text(),
-               "`token-classification`: column of the words, a list of texts."),
+               "`token-classification`: column of the words, a list of texts. In `conll` files, `tokens_column` and "
+               "`label_column` are numbers of columns, such as `\"3\"`, from 0 on; by default the first and the last."),
+      honoured(
+          "completion_only_loss", data, &Data::completion_only_loss, json_boolean(),
+          "`causal-lm`: true: each row is a sample, whose columns `prompt` and `completion` are joined, and only the "
+          "tokens of the completion are predicted. false: texts are cut into blocks."),
+      honoured("mlm_probability", data, &Data::mlm_probability, json_number(1e-6, 1),
+               "`masked-lm`: share of the tokens, or of the words, that are hidden. Special tokens never are."),
+      honoured("line_by_line", data, &Data::line_by_line, json_boolean(),
+               "`masked-lm`: true: each line of a text, or each row of a table, is a sample. false: all of them, with "
+               "their special tokens, are concatenated and cut into samples of `sequence_length` tokens."),
+      honoured("whole_word_mask", data, &Data::whole_word_mask, json_boolean(),
+               "`masked-lm`: true: all tokens of a word are hidden together."),
       honoured("question_column", data, &Data::question_column, json_text(),
                "`question-answering`: column of the question."),
       honoured("context_column", data, &Data::context_column, json_text(),

@@ -27,14 +27,21 @@ struct ModelOptions {
 };
 
 struct DataOptions {
-  std::vector<std::string> train;       // files, relative to the current directory
-  std::vector<std::string> validation;  // files
-  std::vector<std::string> test;        // files, for predict
+  std::vector<std::string> train;                  // files, relative to the current directory
+  std::vector<std::string> validation;             // files
+  std::vector<std::string> validation_mismatched;  // files, of mnli
+  std::vector<std::string> test;                   // files, for predict
+  std::optional<DataName> task_name;  // see engine/config/rules/known_data.h; unset: columns and labels are given
   DataFormat format = DataFormat::automatic;
   std::string text_column = "text";             // of files with columns
   std::optional<std::string> text_pair_column;  // of the second text of a pair; unset: samples have one text
   std::string label_column = "label";           // of tasks with labels
   std::string tokens_column = "tokens";         // of words with tags
+  bool completion_only_loss = false;  // causal-lm: rows are prompts with completions, which alone are predicted
+  // For hidden words:
+  double mlm_probability = 0.15;  // of a token, or of a word
+  bool line_by_line = false;      // each line or row is a sample; false: they are joined and cut into samples
+  bool whole_word_mask = false;   // the tokens of a word are hidden together
   // For questions about contexts:
   std::string question_column = "question", context_column = "context", answers_column = "answers";
   int doc_stride = 128;                  // tokens that neighbouring windows of a context have in common
@@ -95,6 +102,8 @@ struct TrainingOptions {
   bool load_best_model_at_end = false;
   std::optional<std::string> metric_for_best_model;  // unset: the loss
   std::optional<bool> greater_is_better;             // unset: see larger_is_better()
+  std::optional<int> early_stopping_patience;        // evaluations without a gain that end training; unset: none do
+  double early_stopping_threshold = 0;               // a gain is more than this
   std::optional<int> max_run_seconds;                // after which a run stops and saves; unset: none
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // unset: seed

@@ -70,12 +70,25 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens)
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
+  if (config.data.task_name && config.task != Task::sequence_classification)
+    complain("data.task_name",
+             cat("has rows of task \"sequence-classification\", but task is \"", word_of(config.task), '"'),
+             "set task, or leave this out");
+  if (config.data.completion_only_loss && config.task != Task::causal_lm)
+    complain("data.completion_only_loss",
+             cat("is only used with task \"causal-lm\", but task is \"", word_of(config.task), '"'), "leave it out");
+  if (!config.data.validation_mismatched.empty()) {
+    if (config.data.task_name != DataName::mnli)
+      complain("data.validation_mismatched", "is only used with task_name \"mnli\"", "leave it out");
+    else if (config.data.validation.empty())
+      complain("data.validation_mismatched", "is evaluated beside validation", "give data.validation, too");
+  }
   if (!config.data.validation.empty() && config.data.validation_split_percentage > 0)
     complain("data.validation_split_percentage", "contradicts data.validation", "leave one of them out");
 }
 
 void check_model_config(const Config& config, const Complaint& complain) {
-  const auto model = described_model(config.model, head_choice(config.task));
+  const auto model = described_model(config.model, head_choice(config));
   if (!model) return;
   for (const auto& mistake : model->mistakes) {  // those of config.json are in another file
     if (mistake.of_task) complain(mistake.key, mistake.rule, mistake.advice);

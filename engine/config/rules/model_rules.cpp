@@ -11,6 +11,8 @@ HeadChoice head_choice(Task task) {
   switch (task) {
     case Task::causal_lm:
       return {.kind = Kind::causal_lm};
+    case Task::masked_lm:
+      return {.kind = Kind::masked_lm};
     case Task::sequence_classification:
       return {.kind = Kind::sequence_classification};
     case Task::token_classification:
@@ -19,6 +21,12 @@ HeadChoice head_choice(Task task) {
       return {.kind = Kind::question_answering};
   }
   SL_ASSERT(false, "no such task");
+}
+
+HeadChoice head_choice(const Config& config) {
+  HeadChoice head = head_choice(config.task);
+  if (config.task == Task::masked_lm) head.labelled_share = config.data.mlm_probability;
+  return head;
 }
 
 Task task_of_directory(const std::string& directory) {
@@ -31,8 +39,8 @@ Task task_of_directory(const std::string& directory) {
   const auto classes = file.is_object() ? file.value("architectures", nlohmann::json()) : nlohmann::json();
   if (!classes.is_array() || classes.empty() || !classes[0].is_string()) return Task::causal_lm;
   const auto kind = kind_of_class(classes[0].get<std::string>());
-  for (const Task task : {Task::sequence_classification, Task::token_classification, Task::question_answering})
-    if (kind == head_choice(task).kind) return task;
+  for (const auto& word : kWords<Task>)
+    if (kind == head_choice(word.choice).kind) return word.choice;
   return Task::causal_lm;
 }
 

@@ -7,8 +7,9 @@
 
 namespace shardline {
 
-// The head that the task needs; its labels are those of the model's config.
+// The head that a task needs; its labels are those of the model's config.
 HeadChoice head_choice(Task task);
+HeadChoice head_choice(const Config& config);
 
 // What a model directory was trained for, by the "architectures" in its config.json; causal-lm if these do not say it.
 Task task_of_directory(const std::string& directory);

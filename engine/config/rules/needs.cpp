@@ -91,7 +91,8 @@ const std::vector<Need>& needs() {
                 cat("with save_strategy \"", word_of(run.training().save_strategy), '"'));
   };
   const auto without_best = [](const Run& run) {
-    return when(!looks_for_best(run.training()), "without load_best_model_at_end or save_strategy \"best\"");
+    return when(!compares_evaluations(run.training()),
+                "without load_best_model_at_end, save_strategy \"best\" or early_stopping_patience");
   };
   const auto without_offloading = [](const Run& run) {
     return when(!run.smp().offload_activations, "without offload_activations");
@@ -112,6 +113,7 @@ const std::vector<Need>& needs() {
   const auto without_data = [](const Run& run) {
     return when(!has_evaluation_data(run), "without data to evaluate on");
   };
+  const auto with_task_name = [](const Run& run) { return when(run.data().task_name.has_value(), "with task_name"); };
   const char* set_fp16 = "set fp16 to true, or leave it out";
   const char* set_degree = "set that degree, or leave this out";
   const char* give_data = "give data.validation or data.validation_split_percentage";
@@ -121,9 +123,20 @@ const std::vector<Need>& needs() {
       {"training.dynamic_loss_scale", without_fp16, set_fp16},
       {"training.dynamic_loss_args", without_fp16, set_fp16},
       {"training.query_key_layer_scaling", without_fp16, set_fp16},
+      {"data.text_column", with_task_name, "leave it out, or task_name"},
+      {"data.text_pair_column", with_task_name, "leave it out, or task_name"},
+      {"data.label_column", with_task_name, "leave it out, or task_name"},
       {"training.eval_strategy", without_data, give_data},
       {"training.eval_on_start", without_data, give_data},
       {"training.do_eval", without_data, give_data},
+      {"training.early_stopping_patience",
+       [](const Run& run) {
+         return when(run.training().eval_strategy == EvalStrategy::no, "with eval_strategy \"no\"");
+       },
+       "set eval_strategy to \"steps\" or \"epoch\""},
+      {"training.early_stopping_threshold",
+       [](const Run& run) { return when(!run.training().early_stopping_patience, "without early_stopping_patience"); },
+       "set early_stopping_patience, too"},
       {"smp_options.shard_gradients",
        [=](const Run& run) {
          return when(!run.smp().shard_optimizer_state && !may_shard_weights(run), "without shard_optimizer_state");

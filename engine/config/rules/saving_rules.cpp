@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "engine/config/rules/checks.h"
+#include "engine/config/rules/known_data.h"
 #include "engine/config/rules/run_steps.h"
 
 namespace shardline {
@@ -85,14 +86,24 @@ std::string best_metric(const TrainingOptions& training) {
 
 bool larger_is_better(const TrainingOptions& training) {
   const std::string metric = best_metric(training);
-  const bool is_error = metric == "eval_loss" || metric == "eval_perplexity" || metric == "eval_mse";
+  const bool is_error =
+      metric == "eval_loss" || metric == "eval_loss_mm" || metric == "eval_perplexity" || metric == "eval_mse";
   return training.greater_is_better.value_or(!is_error);
 }
 
-std::vector<std::string> metric_names(Task task) {
-  switch (task) {
+std::vector<std::string> metric_names(const Config& config) {
+  if (const auto name = config.data.task_name) {
+    std::vector<std::string> names = known_data(*name).metrics;
+    if (names.size() > 1) names.push_back("combined_score");
+    names.insert(names.begin(), "loss");
+    if (name == DataName::mnli) names.insert(names.end(), {"loss_mm", "accuracy_mm"});
+    return names;
+  }
+  switch (config.task) {
     case Task::causal_lm:
       return {"loss", "perplexity"};
+    case Task::masked_lm:
+      return {"loss", "perplexity", "accuracy"};
     case Task::sequence_classification:
       return {"loss", "accuracy", "f1", "matthews_correlation", "mse", "pearson", "spearmanr"};
     case Task::token_classification:
@@ -105,6 +116,10 @@ std::vector<std::string> metric_names(Task task) {
 
 bool looks_for_best(const TrainingOptions& training) {
   return training.load_best_model_at_end || training.save_strategy == SaveStrategy::best;
+}
+
+bool compares_evaluations(const TrainingOptions& training) {
+  return looks_for_best(training) || training.early_stopping_patience;
 }
 
 void check_saving(const Config& config, const Complaint& complain) {
@@ -120,7 +135,7 @@ void check_saving(const Config& config, const Complaint& complain) {
   check_steps("training.save_steps", t.save_steps);
   check_steps("training.logging_steps", t.logging_steps);
   if (t.eval_steps) check_steps("training.eval_steps", *t.eval_steps);
-  const auto names = metric_names(config.task);
+  const auto names = metric_names(config);
   if (const auto metric = best_metric(t); std::ranges::find(names, metric.substr(5)) == names.end()) {
     std::string known;
     for (const auto& name : names) known += cat(known.empty() ? "\"" : ", \"", name, '"');

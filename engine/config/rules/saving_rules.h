@@ -29,9 +29,10 @@ void check_evaluated_saves(const TrainingOptions& training, int64_t total_steps)
 // The name of a value in metrics.jsonl by which evaluations are compared: "eval_loss".
 std::string best_metric(const TrainingOptions& training);
 bool larger_is_better(const TrainingOptions& training);  // unset: unless the metric is an error
-// The metrics that evaluations of a task may have, without "eval_".
-std::vector<std::string> metric_names(Task task);
+// The metrics that evaluations may have, without "eval_".
+std::vector<std::string> metric_names(const Config& config);
 bool looks_for_best(const TrainingOptions& training);
+bool compares_evaluations(const TrainingOptions& training);  // for that, or to stop early
 
 void check_saving(const Config& config, const Complaint& complain);
 

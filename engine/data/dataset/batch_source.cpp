@@ -71,27 +71,29 @@ void check_batch(const Batch& batch, const ModelSpec& spec) {
     check_range(batch, rows.labels, "label", spec.vocab_size, /*is_label=*/true, spec.predicts_next, vocabulary(true));
 }
 
-DatasetSource::DatasetSource(BlockDataset data, SampleOrderOptions order)
-    : data_(std::move(data)), order_(for_samples(order, data_.size())) {}
+EpochSource::EpochSource(int64_t samples, SampleOrderOptions order)
+    : samples_(samples), order_(for_samples(order, samples)) {}
 
-Batch DatasetSource::batch(int64_t step, const BatchSlice& slice) {
+Batch EpochSource::batch(int64_t step, const BatchSlice& slice) {
   SL_ASSERT(step >= 0, "step ", step);
-  const std::vector<int64_t> samples = order_.samples_of_batch(step / steps_per_epoch(), step % steps_per_epoch());
-  const int64_t length = data_.sequence_length();
-  Batch batch;
-  batch.global_samples = samples.size();
-  batch.tokens = batch.global_samples * length;
-  batch.weight = batch.global_samples * (length - 1);
-  batch.epoch = order_.epochs_after(step);
-
-  const BatchSlice rows = clipped(slice, batch.global_samples);
-  batch.first_sample = rows.first;
-  batch.sample_index.assign(samples.begin() + rows.first, samples.begin() + rows.first + rows.count);
-  const at::Tensor ids = at::empty({rows.count, length}, at::kLong);
-  auto* out = ids.mutable_data_ptr<int64_t>();
-  for (int64_t row = 0; row < rows.count; ++row) data_.read(batch.sample_index[row], out + row * length);
-  batch.rows = rows_of_slice(ids, {}, rows.first);
+  const int64_t epoch = step / steps_per_epoch();
+  const std::vector<int64_t> samples = order_.samples_of_batch(epoch, step % steps_per_epoch());
+  Batch batch{.global_samples = std::ssize(samples), .epoch = order_.epochs_after(step)};
+  const BatchSlice mine = clipped(slice, batch.global_samples);
+  batch.first_sample = mine.first;
+  batch.sample_index.assign(samples.begin() + mine.first, samples.begin() + mine.first + mine.count);
+  read(samples, epoch, batch);
   return batch;
+}
+
+void DatasetSource::read(const std::vector<int64_t>& samples, int64_t, Batch& batch) const {
+  const int64_t length = data_.sequence_length(), rows = std::ssize(batch.sample_index);
+  batch.tokens = std::ssize(samples) * length;
+  batch.weight = std::ssize(samples) * (length - 1);
+  const at::Tensor ids = at::empty({rows, length}, at::kLong);
+  auto* out = ids.mutable_data_ptr<int64_t>();
+  for (int64_t row = 0; row < rows; ++row) data_.read(batch.sample_index[row], out + row * length);
+  batch.rows = rows_of_slice(ids, {}, batch.first_sample);
 }
 
 std::string DatasetSource::describe() const {

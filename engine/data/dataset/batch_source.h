@@ -55,32 +55,43 @@ class BatchSource {
 // Batches of a data set, epoch after epoch.
 class EpochSource : public BatchSource {
  public:
-  virtual int64_t steps_per_epoch() const = 0;
-  virtual int64_t samples() const = 0;                  // of an epoch
+  Batch batch(int64_t step, const BatchSlice& slice) final;
+  int64_t samples_in_step(int64_t step) const final { return order_.samples_in_batch(step % steps_per_epoch()); }
+  int64_t steps_per_epoch() const { return order_.batches_per_epoch(); }
+  int64_t samples() const { return samples_; }          // of an epoch
   virtual int64_t dropped_tokens() const { return 0; }  // that are in no sample
   virtual std::string describe() const = 0;             // "2490 blocks of 128 tokens, 7 tokens left over"
   // The same for the same samples, wherever their files are.
   virtual std::string digest() const = 0;
+
+ protected:
+  // order.samples is set to `samples`.
+  EpochSource(int64_t samples, SampleOrderOptions order);
+
+ private:
+  // Fills in the tokens and the weight of these samples, which are the global batch, and the rows of the slice's
+  // samples, which are in batch.sample_index. epoch: counted from 0.
+  virtual void read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const = 0;
+
+  int64_t samples_;
+  SampleOrder order_;
 };
 
 // Blocks in the order of `order`, for causal language models.
 class DatasetSource final : public EpochSource {
  public:
-  // order.samples is set from the data set.
-  DatasetSource(BlockDataset data, SampleOrderOptions order);
+  DatasetSource(BlockDataset data, const SampleOrderOptions& order)
+      : EpochSource(data.size(), order), data_(std::move(data)) {}
 
-  Batch batch(int64_t step, const BatchSlice& slice) override;
-  int64_t samples_in_step(int64_t step) const override { return order_.samples_in_batch(step % steps_per_epoch()); }
-  int64_t steps_per_epoch() const override { return order_.batches_per_epoch(); }
-  int64_t samples() const override { return data_.size(); }
   int64_t dropped_tokens() const override { return data_.dropped_tokens(); }
   std::string describe() const override;
   std::string digest() const override;
   const BlockDataset& data() const { return data_; }
 
  private:
+  void read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const override;
+
   BlockDataset data_;
-  SampleOrder order_;
 };
 
 // `fed`: each push is the global batch of one step, in order. A step may be read several times (once per microbatch)

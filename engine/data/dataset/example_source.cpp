@@ -12,26 +12,33 @@ ExampleRange examples_of_rows(const std::shared_ptr<const ExampleSet>& set, int6
   return {set, begin, set->first_of_row(first + std::min(count, set->rows())) - begin};
 }
 
-ExampleSource::ExampleSource(ExampleRange data, SampleOrderOptions order)
-    : data_(std::move(data)), order_([&] {
-        order.samples = data_.count;
-        return order;
-      }()) {}
-
-Batch ExampleSource::batch(int64_t step, const BatchSlice& slice) {
-  SL_ASSERT(step >= 0, "step ", step);
-  std::vector<int64_t> examples = order_.samples_of_batch(step / steps_per_epoch(), step % steps_per_epoch());
-  Batch batch{.global_samples = std::ssize(examples), .epoch = order_.epochs_after(step)};
-  for (int64_t& example : examples) {
-    example += data_.first;
-    batch.tokens += data_.set->tokens(example);
-    batch.weight += data_.set->weight(example);
+void ExampleSource::read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const {
+  for (const int64_t sample : samples) {
+    batch.tokens += data_.set->tokens(data_.first + sample);
+    batch.weight += data_.set->weight(data_.first + sample);
   }
-  const BatchSlice mine = clipped(slice, batch.global_samples);
-  batch.first_sample = mine.first;
-  batch.sample_index.assign(examples.begin() + mine.first, examples.begin() + mine.first + mine.count);
-  batch.rows = data_.set->microbatch(batch.sample_index, mine.first);
-  return batch;
+  for (int64_t& example : batch.sample_index) example += data_.first;
+  batch.rows = data_.set->microbatch(batch.sample_index, batch.first_sample);
+  if (masking_) mask(samples, epoch, batch);
+}
+
+void ExampleSource::mask(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const {
+  auto* ids = batch.rows.ids.mutable_data_ptr<int64_t>();
+  batch.rows.labels.fill_(kNoLabel);
+  auto* labels = batch.rows.labels.mutable_data_ptr<int64_t>();
+  const int64_t first = batch.first_sample, end = first + std::ssize(batch.sample_index);
+  batch.weight = 0;
+  for (int64_t i = 0, row = 0; i < std::ssize(samples); ++i) {
+    const int64_t example = data_.first + samples[i];
+    const auto masked = masking_->tokens_of(*data_.set, example, epoch);
+    batch.weight += std::ssize(masked);
+    if (i < first || i >= end) continue;
+    for (const auto& [place, shown] : masked) {
+      labels[row + place] = ids[row + place];
+      ids[row + place] = shown;
+    }
+    row += data_.set->tokens(example);
+  }
 }
 
 std::string ExampleSource::describe() const {
@@ -42,6 +49,7 @@ std::string ExampleSource::describe() const {
   }
   std::string text = cat(data_.count, " examples, ", tokens, " tokens, longest ", longest);
   if (data_.set->shortened() > 0) text += cat(", ", data_.set->shortened(), " rows shortened");
+  if (data_.set->left_over() > 0) text += cat(", ", data_.set->left_over(), " tokens left over");
   return text;
 }
 

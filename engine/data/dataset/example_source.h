@@ -1,9 +1,11 @@
-// Batches of the examples of a task with labels.
+// Batches of the examples of a task.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/data/dataset/batch_source.h"
+#include "engine/data/dataset/token_masking.h"
 #include "engine/data/examples/example_set.h"
 
 namespace shardline {
@@ -18,20 +20,22 @@ ExampleRange examples_of_rows(const std::shared_ptr<const ExampleSet>& set, int6
 
 class ExampleSource final : public EpochSource {
  public:
-  // order.samples is set from the range.
-  ExampleSource(ExampleRange data, SampleOrderOptions order);
+  // masking: if set, tokens are hidden from the model, other ones in each epoch; only these count.
+  ExampleSource(ExampleRange data, const SampleOrderOptions& order, std::optional<TokenMasking> masking = {})
+      : EpochSource(data.count, order), data_(std::move(data)), masking_(masking) {}
 
-  Batch batch(int64_t step, const BatchSlice& slice) override;
-  int64_t samples_in_step(int64_t step) const override { return order_.samples_in_batch(step % steps_per_epoch()); }
-  int64_t steps_per_epoch() const override { return order_.batches_per_epoch(); }
-  int64_t samples() const override { return data_.count; }
+  int64_t dropped_tokens() const override { return data_.set->left_over(); }
   std::string describe() const override;
   std::string digest() const override;
   const ExampleRange& data() const { return data_; }
 
  private:
+  void read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const override;
+  // Replaces ids and labels of the slice's rows; sets the weight of the whole batch.
+  void mask(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const;
+
   ExampleRange data_;
-  SampleOrder order_;
+  std::optional<TokenMasking> masking_;
 };
 
 }  // namespace shardline

@@ -13,23 +13,23 @@ namespace shardline {
 namespace {
 
 // The first bytes of the file. The arrays follow, each aligned to its elements: ends, rows (i64 per example), weights
-// (i32), targets (f32), ids, labels (i32 per token), types (u8 per token).
+// (i32), targets (f32), ids, labels (i32 per token), types, continues (u8 per token).
 struct Header {
   static constexpr char kMagic[8] = {'S', 'L', 'E', 'X', 'A', 'M', 'P', 'L'};
-  static constexpr uint32_t kVersion = 1;
+  static constexpr uint32_t kVersion = 2;
 
   char magic[8] = {};
   uint32_t version = 0;
-  uint32_t flags = 0;  // 1: types, 2: labels
+  uint32_t flags = 0;  // 1: types, 2: labels, 4: words
   uint32_t target_kind = 0, target_width = 0;
-  uint64_t examples = 0, tokens = 0, data_rows = 0, shortened = 0;
+  uint64_t examples = 0, tokens = 0, data_rows = 0, shortened = 0, left_over = 0;
   char digest[32] = {};
   uint64_t content_checksum = 0;
   uint64_t checksum = 0;  // of everything above
 
   uint64_t expected_checksum() const { return XXH3_64bits(this, offsetof(Header, checksum)); }
 };
-static_assert(sizeof(Header) == 104);
+static_assert(sizeof(Header) == 112);
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 40;
 
@@ -66,17 +66,19 @@ ExampleSet::ExampleSet(const std::filesystem::path& path) : file_(path) {
   if (header.checksum != header.expected_checksum()) refuse("its header is damaged");
   shape_ = {.types = (header.flags & 1) != 0,
             .labels = (header.flags & 2) != 0,
+            .words = (header.flags & 4) != 0,
             .targets = static_cast<TargetKind>(header.target_kind),
             .width = header.target_width};
   const uint64_t per_example = 2 * sizeof(int64_t) + sizeof(int32_t) + header.target_width * sizeof(float);
-  const uint64_t per_token = sizeof(int32_t) * (1 + shape_.labels) + shape_.types;
+  const uint64_t per_token = sizeof(int32_t) * (1 + shape_.labels) + shape_.types + shape_.words;
   if (header.examples > kMostTokens || header.tokens > kMostTokens ||
       file_.size() != sizeof header + header.examples * per_example + header.tokens * per_token)
     refuse("its size is not that of its examples");
   digest_.assign(header.digest, sizeof header.digest);
   checksum_ = header.content_checksum;
-  data_rows_ = header.data_rows;
-  shortened_ = header.shortened;
+  counts_.rows = header.data_rows;
+  counts_.shortened = header.shortened;
+  counts_.left_over = header.left_over;
   std::string_view rest = file_.bytes().substr(sizeof header);
   ends_ = take<int64_t>(rest, header.examples);
   row_of_ = take<int64_t>(rest, header.examples);
@@ -85,6 +87,7 @@ ExampleSet::ExampleSet(const std::filesystem::path& path) : file_(path) {
   ids_ = take<int32_t>(rest, header.tokens);
   if (shape_.labels) labels_ = take<int32_t>(rest, header.tokens);
   if (shape_.types) types_ = take<uint8_t>(rest, header.tokens);
+  if (shape_.words) continues_ = take<uint8_t>(rest, header.tokens);
 }
 
 bool ExampleSet::is_intact() const {
@@ -102,6 +105,10 @@ std::span<const int32_t> ExampleSet::ids(int64_t example) const {
 
 std::span<const int32_t> ExampleSet::labels(int64_t example) const {
   return shape_.labels ? labels_.subspan(begin_of(example), tokens(example)) : labels_;
+}
+
+std::span<const uint8_t> ExampleSet::continues(int64_t example) const {
+  return shape_.words ? continues_.subspan(begin_of(example), tokens(example)) : continues_;
 }
 
 std::span<const float> ExampleSet::targets(int64_t example) const {
@@ -158,31 +165,34 @@ void ExampleWriter::add(const Example& example) {
   ids_.insert(ids_.end(), example.ids.begin(), example.ids.end());
   labels_.insert(labels_.end(), example.labels.begin(), example.labels.end());
   targets_.insert(targets_.end(), example.targets.begin(), example.targets.end());
-  if (shape_.types) {
-    types_.insert(types_.end(), example.types.begin(), example.types.end());
-    types_.resize(ids_.size());
-  }
+  const auto add_bytes = [&](std::vector<uint8_t>& all, const std::vector<uint8_t>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    all.resize(ids_.size());
+  };
+  if (shape_.types) add_bytes(types_, example.types);
+  if (shape_.words) add_bytes(continues_, example.continues);
   ends_.push_back(std::ssize(ids_));
   row_of_.push_back(example.row);
   weights_.push_back(weight_of(shape_, example.labels, example.targets));
 }
 
-void ExampleWriter::write(const std::filesystem::path& path, const std::string& digest, int64_t rows,
-                          int64_t shortened) const {
+void ExampleWriter::write(const std::filesystem::path& path, const std::string& digest,
+                          const ExampleCounts& counts) const {
   Header header;
   std::memcpy(header.magic, Header::kMagic, sizeof header.magic);
   header.version = Header::kVersion;
-  header.flags = (shape_.types ? 1 : 0) | (shape_.labels ? 2 : 0);
+  header.flags = (shape_.types ? 1 : 0) | (shape_.labels ? 2 : 0) | (shape_.words ? 4 : 0);
   header.target_kind = static_cast<uint32_t>(shape_.targets);
   header.target_width = shape_.width;
   header.examples = ends_.size();
   header.tokens = ids_.size();
-  header.data_rows = rows;
-  header.shortened = shortened;
+  header.data_rows = counts.rows;
+  header.shortened = counts.shortened;
+  header.left_over = counts.left_over;
   SL_ASSERT(digest.size() == sizeof header.digest, "a digest of ", digest.size(), " characters");
   std::memcpy(header.digest, digest.data(), digest.size());
   const std::string_view content[] = {bytes_of(ends_), bytes_of(row_of_), bytes_of(weights_), bytes_of(targets_),
-                                      bytes_of(ids_),  bytes_of(labels_), bytes_of(types_)};
+                                      bytes_of(ids_),  bytes_of(labels_), bytes_of(types_),   bytes_of(continues_)};
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> checksum(XXH3_createState(), XXH3_freeState);
   XXH3_64bits_reset(checksum.get());
   for (const auto& part : content) XXH3_64bits_update(checksum.get(), part.data(), part.size());

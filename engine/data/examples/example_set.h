@@ -17,19 +17,27 @@ enum class TargetKind : uint32_t { none, classes, numbers, answers };
 
 // What is fed to the model for one sample, and what it predicts.
 struct Example {
-  std::vector<int32_t> ids;     // not empty
-  std::vector<uint8_t> types;   // of the tokens; empty: all 0
-  std::vector<int32_t> labels;  // what each token predicts, or kNoLabel; empty: tokens predict nothing
-  std::vector<float> targets;   // as many as the set's width; kNoLabel where nothing is known
-  int64_t row = 0;              // of the data, counted from 0; several examples may be of one row
+  std::vector<int32_t> ids;        // not empty
+  std::vector<uint8_t> types;      // of the tokens; empty: all 0
+  std::vector<int32_t> labels;     // what each token predicts, or kNoLabel; empty: tokens predict nothing
+  std::vector<uint8_t> continues;  // 1: the token belongs to the word of the one before it; empty: none does
+  std::vector<float> targets;      // as many as the set's width; kNoLabel where nothing is known
+  int64_t row = 0;                 // of the data, counted from 0; several examples may be of one row
 };
 
 // What all examples of a set have in common.
 struct ExampleShape {
-  bool types = false, labels = false;
+  bool types = false, labels = false, words = false;  // words: where they continue
   TargetKind targets = TargetKind::none;
   int64_t width = 0;  // targets of an example: 1 for classes, 2 for answers
   bool operator==(const ExampleShape&) const = default;
+};
+
+// What a set says of the data that it was made of.
+struct ExampleCounts {
+  int64_t rows = 0;
+  int64_t shortened = 0;  // rows that were longer than the model or the config allows
+  int64_t left_over = 0;  // tokens at the end that fill no example
 };
 
 class ExampleSet {
@@ -44,15 +52,17 @@ class ExampleSet {
 
   const ExampleShape& shape() const { return shape_; }
   int64_t size() const { return std::ssize(ends_); }
-  int64_t rows() const { return data_rows_; }  // of the data
-  int64_t shortened() const { return shortened_; }
+  int64_t rows() const { return counts_.rows; }
+  int64_t shortened() const { return counts_.shortened; }
+  int64_t left_over() const { return counts_.left_over; }
   int64_t tokens(int64_t example) const { return ends_[example] - begin_of(example); }
   int64_t weight(int64_t example) const { return weights_[example]; }  // labels or targets that count
   int64_t row(int64_t example) const { return row_of_[example]; }
   int64_t first_of_row(int64_t row) const;  // the first example of this row or of a later one
   std::span<const int32_t> ids(int64_t example) const;
-  std::span<const int32_t> labels(int64_t example) const;  // empty without labels
-  std::span<const float> targets(int64_t example) const;   // empty without targets
+  std::span<const int32_t> labels(int64_t example) const;     // empty without labels
+  std::span<const uint8_t> continues(int64_t example) const;  // empty without words
+  std::span<const float> targets(int64_t example) const;      // empty without targets
 
   // The examples as segments, in this order. first_sample: place of the first one in the global batch.
   Microbatch microbatch(std::span<const int64_t> examples, int64_t first_sample) const;
@@ -64,12 +74,12 @@ class ExampleSet {
   std::string digest_;
   uint64_t checksum_ = 0;
   ExampleShape shape_;
-  int64_t data_rows_ = 0, shortened_ = 0;
+  ExampleCounts counts_;
   // In the file.
   std::span<const int64_t> ends_, row_of_;
   std::span<const int32_t> weights_, ids_, labels_;
   std::span<const float> targets_;
-  std::span<const uint8_t> types_;
+  std::span<const uint8_t> types_, continues_;
 };
 
 // Collects the examples of a set and writes its file.
@@ -77,16 +87,15 @@ class ExampleWriter {
  public:
   explicit ExampleWriter(const ExampleShape& shape) : shape_(shape) {}
   void add(const Example& example);
-  // rows: of the data; shortened: of these, those that were longer than the model or the config allows. Throws RunError
-  // if the disk fails. The file appears when it is complete.
-  void write(const std::filesystem::path& path, const std::string& digest, int64_t rows, int64_t shortened) const;
+  // Throws RunError if the disk fails. The file appears when it is complete.
+  void write(const std::filesystem::path& path, const std::string& digest, const ExampleCounts& counts) const;
 
  private:
   ExampleShape shape_;
   std::vector<int64_t> ends_, row_of_;
   std::vector<int32_t> weights_, ids_, labels_;
   std::vector<float> targets_;
-  std::vector<uint8_t> types_;
+  std::vector<uint8_t> types_, continues_;
 };
 
 }  // namespace shardline

@@ -15,10 +15,53 @@ namespace fs = std::filesystem;
 constexpr int64_t kVersion = 1;         // of how rows become examples
 constexpr int64_t kRowsOfThread = 256;  // that a thread encodes at a time
 
+// Cuts the tokens of the examples that it gets into examples of one length.
+class Chunks {
+ public:
+  explicit Chunks(int64_t length) : length_(length) {}
+
+  void add(const Example& more, const std::function<void(Example&)>& use) {
+    append(rest_.ids, more.ids);
+    append(rest_.types, more.types);
+    append(rest_.labels, more.labels);
+    append(rest_.continues, more.continues);
+    int64_t begin = 0;
+    for (; begin + length_ <= left_over(); begin += length_) {
+      Example chunk{.ids = part(rest_.ids, begin),
+                    .types = part(rest_.types, begin),
+                    .labels = part(rest_.labels, begin),
+                    .continues = part(rest_.continues, begin)};
+      use(chunk);
+    }
+    if (begin == 0) return;
+    for (auto* bytes : {&rest_.types, &rest_.continues}) erase(*bytes, begin);
+    for (auto* integers : {&rest_.ids, &rest_.labels}) erase(*integers, begin);
+  }
+  int64_t left_over() const { return std::ssize(rest_.ids); }
+
+ private:
+  template <class T>
+  static void append(std::vector<T>& all, const std::vector<T>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  template <class T>
+  std::vector<T> part(const std::vector<T>& all, int64_t begin) const {
+    return all.empty() ? all : std::vector<T>(all.begin() + begin, all.begin() + begin + length_);
+  }
+  template <class T>
+  static void erase(std::vector<T>& all, int64_t count) {
+    if (!all.empty()) all.erase(all.begin(), all.begin() + count);
+  }
+
+  int64_t length_;
+  Example rest_;  // shorter than a chunk
+};
+
 // Collects rows, encodes them on several threads, and adds their examples in order.
 class RowEncoder {
  public:
-  RowEncoder(const ExampleSetOptions& options, ExampleWriter& writer) : options_(options), writer_(writer) {}
+  RowEncoder(const ExampleSetOptions& options, ExampleWriter& writer)
+      : options_(options), writer_(writer), chunks_(options.chunk) {}
 
   // Whether the rows so far have been encoded.
   bool take(DataRow row) {
@@ -39,38 +82,54 @@ class RowEncoder {
       }));
     for (auto& part : parts)
       for (RowExamples& row : part.get()) {
-        for (Example& example : row.examples) {
-          example.row = rows_;
-          writer_.add(example);
-        }
-        examples_ += std::ssize(row.examples);
+        for (Example& example : row.examples)
+          if (options_.chunk > 0)
+            chunks_.add(example, [&](Example& chunk) { add(chunk, examples_); });
+          else
+            add(example, rows_);
         shortened_ += row.shortened;
         ++rows_;
       }
     waiting_.clear();
   }
 
-  int64_t rows() const { return rows_; }
   int64_t examples() const { return examples_; }
-  int64_t shortened() const { return shortened_; }
+  ExampleCounts counts() const {
+    if (options_.chunk > 0) return {.rows = examples_, .left_over = chunks_.left_over()};
+    return {.rows = rows_, .shortened = shortened_};
+  }
 
  private:
+  void add(Example& example, int64_t row) {
+    example.row = row;
+    writer_.add(example);
+    ++examples_;
+  }
+
   const ExampleSetOptions& options_;
   ExampleWriter& writer_;
+  Chunks chunks_;
   std::vector<DataRow> waiting_;
   int64_t rows_ = 0, examples_ = 0, shortened_ = 0;
 };
 
-void make_examples(const std::vector<DataFile>& files, const ExampleSetOptions& options, const std::string& digest,
-                   const fs::path& path, const std::function<void(int64_t bytes)>& progress) {
+void make_examples(const ExampleSetOptions& options, const std::string& digest, const fs::path& path,
+                   const std::function<void(int64_t bytes)>& progress) {
+  const auto& files = options.files;
   ExampleWriter writer(options.shape);
   RowEncoder encoder(options, writer);
   for_each_row(files, [&](DataRow& row, int64_t bytes) {
     if (encoder.take(std::move(row))) progress(bytes);
   });
   encoder.encode();
-  if (encoder.examples() == 0) throw DataError(cat(files.front().path.string(), ": the data has no examples"));
-  writer.write(path, digest, encoder.rows(), encoder.shortened());
+  const ExampleCounts counts = encoder.counts();
+  if (encoder.examples() == 0)
+    throw DataError(cat(files.front().path.string(),
+                        counts.left_over == 0
+                            ? ": the data has no examples"
+                            : cat(": the data has ", counts.left_over, " tokens, less than one sample of ",
+                                  options.chunk, "; use more data or a smaller data.sequence_length")));
+  writer.write(path, digest, counts);
 }
 
 bool is_good(const fs::path& path, const std::string& digest) {
@@ -95,10 +154,11 @@ void for_each_row(const std::vector<DataFile>& files, const std::function<void(D
 }
 
 fs::path prepare_examples(const ExampleSetOptions& options) {
-  const std::vector<DataFile> files = find_data_files(options.paths, options.format);
+  const std::vector<DataFile>& files = options.files;
   FileDigest digest;
   digest.add(cat("shardline examples ", kVersion));
   digest.add(options.settings);
+  if (options.chunk > 0) digest.add(cat("chunks of ", options.chunk));
   int64_t bytes = 0, hashed = 0;
   for (const DataFile& file : files) bytes += fs::file_size(file.path);
   const auto report = [&](int64_t done) {
@@ -106,7 +166,8 @@ fs::path prepare_examples(const ExampleSetOptions& options) {
   };
   for (const DataFile& file : files) {
     digest.add(file.path.string());
-    digest.add(cat(static_cast<int>(file.format)));
+    digest.add(cat(static_cast<int>(file.format), file.uneven));
+    for (const auto& column : file.columns) digest.add(column);
     digest.add_file(file.path, [&](int64_t read) { report(hashed += read); });
   }
   const std::string text = digest_text(digest.value());
@@ -116,7 +177,7 @@ fs::path prepare_examples(const ExampleSetOptions& options) {
              .is_good = [&] { return is_good(path, text); },
              .make =
                  [&](const fs::path& lock_file) {
-                   make_examples(files, options, text, path, [&](int64_t read) {
+                   make_examples(options, text, path, [&](int64_t read) {
                      std::error_code ignored;
                      fs::last_write_time(lock_file, fs::file_time_type::clock::now(), ignored);
                      report(bytes + read);

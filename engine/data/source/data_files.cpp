@@ -18,15 +18,15 @@ DataFormat format_of(const fs::path& path, DataFormat format) {
   static const std::map<std::string, DataFormat> extensions = {
       {".txt", DataFormat::text},    {".text", DataFormat::text},    {".md", DataFormat::text},
       {".jsonl", DataFormat::jsonl}, {".ndjson", DataFormat::jsonl}, {".json", DataFormat::json},
-      {".csv", DataFormat::csv},     {".tsv", DataFormat::tsv},      {".bin", DataFormat::tokens},
-      {".idx", DataFormat::tokens}};
+      {".csv", DataFormat::csv},     {".tsv", DataFormat::tsv},      {".conll", DataFormat::conll},
+      {".bin", DataFormat::tokens},  {".idx", DataFormat::tokens}};
   if (format != DataFormat::automatic) return format;
   const auto known = extensions.find(path.extension().string());
   if (known == extensions.end()) {
-    throw DataError(
-        cat(path.string(), ": the extension '", path.extension().string(),
-            "' does not determine its format (known: .txt .text .md .jsonl .ndjson .json .csv .tsv .bin .idx); set "
-            "data.format, or move the file away"));
+    throw DataError(cat(
+        path.string(), ": the extension '", path.extension().string(),
+        "' does not determine its format (known: .txt .text .md .jsonl .ndjson .json .csv .tsv .conll .bin .idx); set "
+        "data.format, or move the file away"));
   }
   return known->second;
 }

@@ -12,6 +12,10 @@ namespace shardline {
 struct DataFile {
   std::filesystem::path path;  // of a Megatron pair, that of the .bin
   DataFormat format;           // never automatic
+  // Of CSV and TSV files: the names of the columns if the first row does not have the last one of these, and whether
+  // rows may have other numbers of fields than there are columns.
+  std::vector<std::string> columns = {};
+  bool uneven = false;
 };
 
 // Whether `name` refers to something that exists: a file, a folder, or the prefix of a Megatron pair.
@@ -19,7 +23,7 @@ bool is_data_file(const std::string& name);
 
 // Returns files in the order given; a folder stands for all files below it, sorted by path (without names that begin
 // with a dot and without the .idx that belongs to a .bin). An automatic format depends on the extension (.txt .text
-// .md; .jsonl .ndjson; .json; .csv; .tsv; .bin .idx). A Megatron pair may be named by its common prefix. Throws
+// .md; .jsonl .ndjson; .json; .csv; .tsv; .conll; .bin .idx). A Megatron pair may be named by its common prefix. Throws
 // DataError for a path that does not exist, cannot be read, is empty, or has an unknown extension if the format is
 // automatic; ConfigError for an empty list.
 std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, DataFormat format);

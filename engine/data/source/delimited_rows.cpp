@@ -1,5 +1,6 @@
 #include "engine/data/source/delimited_rows.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -13,10 +14,18 @@ constexpr size_t kMostColumns = 4096;
 class DelimitedRows final : public RowFile {
  public:
   explicit DelimitedRows(const DataFile& file)
-      : file_(file.path), rest_(file_.bytes()), is_csv_(file.format == DataFormat::csv) {
+      : file_(file.path), rest_(file_.bytes()), is_csv_(file.format == DataFormat::csv), is_uneven_(file.uneven) {
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // a mark of UTF-8
+    const std::string_view all = rest_;
     std::vector<std::string> names;
     if (!take_row(names)) throw DataError(cat(file_.path().string(), ": has no rows; the first one names the columns"));
+    if (!file.columns.empty() && std::ranges::find(names, file.columns.back()) == names.end()) {
+      names_ = file.columns;
+      rest_ = all;
+      line_ = 0;
+      lines_of_row_ = 1;
+      return;
+    }
     std::set<std::string> different;
     for (const auto& name : names) {
       if (name.empty()) throw DataError(cat(place(), ": names a column with an empty text"));
@@ -29,11 +38,12 @@ class DelimitedRows final : public RowFile {
     std::vector<std::string> fields;
     if (!take_row(fields)) return false;
     row.where = place();
-    if (fields.size() != names_.size())
+    if (fields.size() != names_.size() && !is_uneven_)
       throw DataError(cat(row.where, ": has ", fields.size(), " fields, but the first row names ", names_.size(),
                           " columns", is_csv_ ? "; fields that contain commas or line ends must be in quotes" : ""));
+    row.is_cut_off = fields.size() < names_.size();
     row.columns = nlohmann::json::object();
-    for (size_t i = 0; i < fields.size(); ++i) row.columns[names_[i]] = std::move(fields[i]);
+    for (size_t i = 0; i < std::min(fields.size(), names_.size()); ++i) row.columns[names_[i]] = std::move(fields[i]);
     return true;
   }
   size_t done() const override { return file_.size() - rest_.size(); }
@@ -87,7 +97,7 @@ class DelimitedRows final : public RowFile {
 
   MappedFile file_;
   std::string_view rest_;
-  bool is_csv_;
+  bool is_csv_, is_uneven_;
   std::vector<std::string> names_;
   int64_t line_ = 0, lines_of_row_ = 1;  // where the last row begins, and how many lines it has
 };

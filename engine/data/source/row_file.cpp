@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "core/files/json_text.h"
+#include "engine/data/source/conll_rows.h"
 #include "engine/data/source/delimited_rows.h"
 #include "engine/data/source/jsonl.h"
 
@@ -27,6 +28,29 @@ class JsonLines final : public RowFile {
       return true;
     }
     return false;
+  }
+  size_t done() const override { return file_.size() - rest_.size(); }
+
+ private:
+  MappedFile file_;
+  std::string_view rest_;
+  int64_t line_ = 0;
+};
+
+// Each line of a text is a row, blank ones included.
+class TextLines final : public RowFile {
+ public:
+  explicit TextLines(const DataFile& file) : file_(file.path), rest_(file_.bytes()) {}
+
+  bool next(DataRow& row) override {
+    if (rest_.empty()) return false;
+    const size_t begin = done();
+    std::string_view line = take_line(rest_);
+    check_is_text(file_, begin, done());
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    row.where = cat(file_.path().string(), ":", ++line_);
+    row.columns = {{"text", line}};
+    return true;
   }
   size_t done() const override { return file_.size() - rest_.size(); }
 
@@ -108,6 +132,8 @@ std::unique_ptr<RowFile> open_json(const DataFile& file) {
 
 std::unique_ptr<RowFile> open_rows(const DataFile& file) {
   switch (file.format) {
+    case DataFormat::text:
+      return std::make_unique<TextLines>(file);
     case DataFormat::jsonl:
       return std::make_unique<JsonLines>(file);
     case DataFormat::json:
@@ -115,8 +141,12 @@ std::unique_ptr<RowFile> open_rows(const DataFile& file) {
     case DataFormat::csv:
     case DataFormat::tsv:
       return open_delimited(file);
+    case DataFormat::conll:
+      return open_conll(file);
     default:
-      throw DataError(cat(file.path.string(), ": has no columns; this task reads jsonl, json, csv and tsv files"));
+      throw DataError(
+          cat(file.path.string(),
+              ": has token ids and no columns; this task reads text, jsonl, json, csv, tsv and conll files"));
   }
 }
 

@@ -1,4 +1,4 @@
-// Tables as people have them: JSON Lines, JSON, CSV and TSV files, read row by row.
+// Tables as people have them: JSON Lines, JSON, CSV and TSV files, and lines of text, read row by row.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,8 @@ namespace shardline {
 // A row's columns by name, an object; CSV and TSV files have texts only.
 struct DataRow {
   nlohmann::json columns;
-  std::string where;  // "FILE:LINE", or "FILE, row N" in a JSON array
+  std::string where;        // "FILE:LINE", or "FILE, row N" in a JSON array
+  bool is_cut_off = false;  // has fewer fields than its file has columns, see DataFile::uneven
 };
 
 class RowFile {
@@ -27,8 +28,11 @@ class RowFile {
 // jsonl: each line that is not blank is an object. csv: fields as RFC 4180 has them, in quotes where they contain
 // commas, quotes (doubled) or line ends. tsv: fields between tabs; quotes are ordinary characters. The first row of
 // both names the columns. json: an array of objects, or an object whose "data" is one, as SQuAD has it (its paragraphs
-// become rows with id, title, context, question, answers); a file with one object per line is read as jsonl. Throws
-// DataError, also for text and tokens, which have no columns.
+// become rows with id, title, context, question, answers); a file with one object per line is read as jsonl. text: each
+// line, also a blank one, is a row whose only column is "text". conll: each line has a word and what is said of it,
+// separated by white space; blank lines and -DOCSTART- separate sentences. A sentence is a row, whose columns "0", "1",
+// ... are lists; the first is also called "tokens", and the last "label". Throws DataError, also for tokens, which have
+// no columns.
 std::unique_ptr<RowFile> open_rows(const DataFile& file);
 
 // The value in a column. Throws DataError, which shows the columns that there are and the key of the config that names

@@ -4,6 +4,6 @@
 namespace shardline {
 
 // automatic: depends on the name of each file.
-enum class DataFormat { text, jsonl, json, csv, tsv, tokens, automatic };
+enum class DataFormat { text, jsonl, json, csv, tsv, conll, tokens, automatic };
 
 }  // namespace shardline

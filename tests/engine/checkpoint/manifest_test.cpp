@@ -192,12 +192,14 @@ TEST_CASE("the state of a run is read as it was written") {
   state.loss_scaler = LossScaler::State{.scale = 1024, .step = 12, .last_overflow = 3, .hysteresis = 1, .skipped = 1};
   state.best = BestEvaluation{2.25, 10, "out/checkpoint-10"};
   state.best_of = {{"metric", "eval_loss"}};
+  state.patience = Patience{.best = 2.25, .spent = 3};
   state.curve = {{"/training/seed", 42}};
   state.log_history.push_back({{"step", 4}, {"loss", 3.5}});
   state.logged_loss = 0.1;
   state.logged_steps = 4;
   const std::string text = trainer_state_text(state);
   const TrainerState again = parse_trainer_state(text, "t");
+  CHECK(again.patience == state.patience);
   CHECK(again.samples == 96);
   CHECK(again.step == 12);
   CHECK(again.updates == 11);

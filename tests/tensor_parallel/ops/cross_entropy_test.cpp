@@ -237,4 +237,28 @@ TEST_CASE("the logits of the last positions are whole on every rank") {
   }
 }
 
+TEST_CASE("the best words of a row are those of whole logits, on every rank") {
+  for (const int64_t vocabulary : {3, 7, 600})
+    for (const bool split : {true, false}) {
+      const Problem p = with_bias(problem(1, vocabulary == 600 ? 300 : 9, vocabulary, split));
+      const int64_t count = p.x.size(0), known = std::min(kBestWords, vocabulary);
+      const auto [scores, ids] = (at::matmul(p.x, p.w.t()) + p.b).log_softmax(1).topk(known, 1);
+      for (const int ranks : {1, 2, 4})
+        for (const bool sequence_parallel : {false, true}) {
+          CAPTURE(vocabulary, split, ranks, sequence_parallel);
+          CHECK(worst_over_ranks(ranks, [&, scores = scores, ids = ids](Communicator& comm) {
+                  const TensorParallel tp{&comm, sequence_parallel};
+                  const Parameter w = parameter_of(p.words, p.w, tp.rank(), ranks);
+                  const Parameter b = parameter_of(p.bias, p.b, tp.rank(), ranks);
+                  const auto best =
+                      head_best_words(tp, slice_rows(tp, p.x), w, &b, p.words.split(tp.rank(), ranks).begin, count);
+                  const auto rest = best.narrow(1, kBestWords + known, kBestWords - known);
+                  return std::vector{difference(best.narrow(1, 0, known), ids.to(at::kDouble)),
+                                     difference(best.narrow(1, kBestWords, known), scores),
+                                     unless(rest.isinf().all().item<bool>())};
+                }) <= 1e-12);
+        }
+    }
+}
+
 }  // namespace shardline::cross_entropy_test

@@ -29,7 +29,7 @@ ExampleSet write_and_open(const TempFolder& folder, const ExampleShape& shape, c
   ExampleWriter writer(shape);
   for (const Example& example : examples) writer.add(example);
   const auto path = folder.path() / "set.bin";
-  writer.write(path, kDigest, 5, 1);
+  writer.write(path, kDigest, {.rows = 5, .shortened = 1});
   return ExampleSet(path);
 }
 
@@ -74,6 +74,11 @@ TEST_CASE("examples whose tokens have labels, whose targets are numbers, or the 
   const ExampleSet tagged = write_and_open(folder, {.labels = true}, {{.ids = {1, 2, 3}, .labels = {-100, 4, -100}}});
   CHECK(tagged.weight(0) == 1);
   CHECK(are(tagged.microbatch(Ids{0}, 0).labels, {-100, 4, -100}));
+  CHECK(tagged.continues(0).empty());
+  const ExampleSet words =
+      write_and_open(folder, {.words = true}, {{.ids = {1, 2}}, {.ids = {1, 2, 3}, .continues = {0, 1, 0}}});
+  CHECK(std::ranges::equal(words.continues(0), std::vector{0, 0}));
+  CHECK(std::ranges::equal(words.continues(1), std::vector{0, 1, 0}));
   CHECK_FALSE(tagged.microbatch(Ids{0}, 0).targets.defined());
   const ExampleSet numbers = write_and_open(folder, {.targets = TargetKind::numbers, .width = 2},
                                             {{.ids = {1}, .targets = {0.5, 1}}, {.ids = {1}, .targets = {-1, 0}}});
@@ -121,7 +126,7 @@ TEST_CASE("examples are made once, in the order of the rows, whatever the thread
   for (int i = 0; i < kRows; ++i) csv += cat("t", i, ",", i % 3, "\n");
   const std::string path = folder.write("a.csv", csv);
   std::atomic<int> encoded = 0;
-  ExampleSetOptions options{.paths = {path},
+  ExampleSetOptions options{.files = {{path, DataFormat::csv}},
                             .shape = {.targets = TargetKind::classes, .width = 1},
                             .encode =
                                 [&](const DataRow& row) {
@@ -157,8 +162,43 @@ TEST_CASE("examples are made once, in the order of the rows, whatever the thread
   std::filesystem::resize_file(made, 200);  // damaged: made again
   CHECK(ExampleSet(prepare_examples(options)).size() == kRows * 3 / 2);
   CHECK(encoded == 3 * kRows);
-  options.paths = {folder.write("b.csv", "text,label\n")};
+  options.files = {{folder.write("b.csv", "text,label\n"), DataFormat::csv}};
   CHECK_THAT(message_of<DataError>([&] { prepare_examples(options); }), Contains("no examples"));
+}
+
+TEST_CASE("the tokens of all rows are cut into chunks, and what fills none is counted") {
+  const TempFolder folder;
+  const std::string path = folder.write("a.txt", "1\n22\n\n333\n4444444\n");
+  ExampleSetOptions options{.files = {{path, DataFormat::text}},
+                            .shape = {.types = true, .labels = true, .words = true},
+                            .encode = [](const DataRow& row) -> RowExamples {
+                              const auto text = row.columns.at("text").get<std::string>();
+                              Example example;
+                              for (size_t i = 0; i < text.size(); ++i) {
+                                example.ids.push_back(text[i] - '0');
+                                example.labels.push_back(i == 0 ? kNoLabel : text[i] - '0');
+                                example.types.push_back(text.size() % 2);
+                                example.continues.push_back(i > 0);
+                              }
+                              if (text.empty()) return {};
+                              return {.examples = {example}};
+                            },
+                            .chunk = 5,
+                            .settings = "a",
+                            .cache_folder = folder.path() / "cache"};
+  const ExampleSet set(prepare_examples(options));
+  REQUIRE(set.size() == 2);
+  CHECK(set.rows() == 2);
+  CHECK(set.left_over() == 3);
+  CHECK(std::ranges::equal(set.ids(0), std::vector{1, 2, 2, 3, 3}));
+  CHECK(std::ranges::equal(set.labels(0), std::vector{-100, -100, 2, -100, 3}));
+  CHECK(std::ranges::equal(set.continues(0), std::vector{0, 0, 1, 0, 1}));
+  CHECK(std::ranges::equal(set.ids(1), std::vector{3, 4, 4, 4, 4}));
+  CHECK(are(set.microbatch(Ids{1}, 0).types, {1, 1, 1, 1, 1}));
+  CHECK(set.row(1) == 1);
+  options.chunk = 14;
+  CHECK_THAT(message_of<DataError>([&] { prepare_examples(options); }),
+             Contains("13 tokens, less than one sample of 14"));
 }
 
 TEST_CASE("a source of examples: batches are a function of the step, and replicas share them") {

@@ -54,6 +54,25 @@ TEST_CASE("rows of TSV: quotes are ordinary characters") {
   CHECK(rows.columns == std::vector<json>{{{"s1", "\"a"}, {"s2", "b,\""}}});
 }
 
+TEST_CASE("rows of files whose first row names no columns, and rows of other numbers of fields") {
+  const TempFolder folder;
+  const auto rows_of = [&](const std::string& content, bool uneven) {
+    std::vector<json> rows;
+    DataRow row;
+    const DataFile file{folder.write("a.tsv", content), DataFormat::tsv, {"label", "text"}, uneven};
+    for (const auto opened = open_rows(file); opened->next(row);) {
+      rows.push_back(row.columns);
+      rows.back()["cut off"] = row.is_cut_off;
+    }
+    return rows;
+  };
+  const json first = {{"label", "1"}, {"text", "a"}, {"cut off", false}};
+  CHECK(rows_of("1\ta\n", false) == std::vector{first});
+  CHECK(rows_of("text\tlabel\na\t1\n", false) == std::vector{first});
+  CHECK(rows_of("1\ta\tb\n2\n", true) == std::vector{first, json{{"label", "2"}, {"cut off", true}}});
+  CHECK_THAT(message_of<DataError>([&] { rows_of("1\ta\n2\n", false); }), Contains("a.tsv:2: has 1 fields"));
+}
+
 TEST_CASE("rows of tables that cannot be read are refused with their line") {
   CHECK_THAT(error_of("", DataFormat::csv), Contains("has no rows"));
   CHECK_THAT(error_of("a,a\n", DataFormat::csv), Contains(":1: names the column 'a' twice"));
@@ -63,7 +82,15 @@ TEST_CASE("rows of tables that cannot be read are refused with their line") {
   CHECK_THAT(error_of("{\"a\":1}\n[1]\n", DataFormat::jsonl), Contains(":2: must hold a JSON object"));
   CHECK_THAT(error_of("[1]", DataFormat::json), Contains("row 1: must be an object"));
   CHECK_THAT(error_of("3", DataFormat::json), Contains("must be an array of objects"));
-  CHECK_THAT(error_of("some text", DataFormat::text), Contains("has no columns"));
+  CHECK_THAT(error_of("some text", DataFormat::tokens), Contains("has token ids and no columns"));
+  CHECK_THAT(error_of(std::string("a\nb\0c\n", 6), DataFormat::text), Contains("NUL byte at offset 3"));
+}
+
+TEST_CASE("rows of text: every line, also a blank one") {
+  const TempFolder folder;
+  const Rows rows = read(folder, "a.txt", "one\r\n\n two \nlast", DataFormat::text);
+  CHECK(rows.columns == std::vector<json>{{{"text", "one"}}, {{"text", ""}}, {{"text", " two "}}, {{"text", "last"}}});
+  CHECK(rows.where == std::vector<std::string>{":1", ":2", ":3", ":4"});
 }
 
 TEST_CASE("rows of JSON: an array, an object with data, or one object per line") {
@@ -74,6 +101,25 @@ TEST_CASE("rows of JSON: an array, an object with data, or one object per line")
     CAPTURE(text);
     CHECK(read(folder, "a.json", text, DataFormat::json).columns == expected);
   }
+}
+
+TEST_CASE("rows of CoNLL: each sentence is one, and columns have numbers") {
+  const TempFolder folder;
+  const Rows rows = read(folder, "a.conll",
+                         "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\r\nrejects  VBZ\tB-VP O\n\n\n-DOCSTART- -X- O O\n"
+                         "Peter NNP B-NP B-PER",
+                         DataFormat::conll);
+  REQUIRE(rows.columns.size() == 2);
+  CHECK(rows.columns[0] == json{{"tokens", {"EU", "rejects"}},
+                                {"label", {"B-ORG", "O"}},
+                                {"0", {"EU", "rejects"}},
+                                {"1", {"NNP", "VBZ"}},
+                                {"2", {"B-NP", "B-VP"}},
+                                {"3", {"B-ORG", "O"}}});
+  CHECK(rows.columns[1].at("tokens") == json::array({"Peter"}));
+  CHECK(rows.where == std::vector<std::string>{":3", ":8"});
+  CHECK(read(folder, "b.conll", "-DOCSTART- O\n\n", DataFormat::conll).columns.empty());
+  CHECK_THAT(error_of("a O\nb\n", DataFormat::conll), Contains("rows:2: has 1 columns") && Contains("has 2"));
 }
 
 TEST_CASE("rows of SQuAD: each question is one, with its paragraph's context") {

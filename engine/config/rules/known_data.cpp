@@ -1,0 +1,62 @@
+#include "engine/config/rules/known_data.h"
+
+#include <map>
+
+namespace shardline {
+
+const KnownData& known_data(DataName name) {
+  const std::vector<std::string> entails = {"entailment", "not_entailment"};
+  static const std::map<DataName, KnownData> all = {
+      {DataName::cola,
+       {.text = {"sentence"},
+        .label = {"label"},
+        .labels = {"unacceptable", "acceptable"},
+        .metrics = {"matthews_correlation"},
+        .columns = {"source", "label", "star", "sentence"}}},
+      {DataName::mnli,
+       {.text = {"premise", "sentence1"},
+        .pair = {"hypothesis", "sentence2"},
+        .label = {"label", "gold_label"},
+        .labels = {"entailment", "neutral", "contradiction"},
+        .metrics = {"accuracy"}}},
+      {DataName::mrpc,
+       {.text = {"sentence1", "#1 String"},
+        .pair = {"sentence2", "#2 String"},
+        .label = {"label", "Quality"},
+        .labels = {"not_equivalent", "equivalent"},
+        .metrics = {"accuracy", "f1"}}},
+      {DataName::qnli,
+       {.text = {"question"}, .pair = {"sentence"}, .label = {"label"}, .labels = entails, .metrics = {"accuracy"}}},
+      {DataName::qqp,
+       {.text = {"question1"},
+        .pair = {"question2"},
+        .label = {"label", "is_duplicate"},
+        .labels = {"not_duplicate", "duplicate"},
+        .metrics = {"accuracy", "f1"}}},
+      {DataName::rte,
+       {.text = {"sentence1"}, .pair = {"sentence2"}, .label = {"label"}, .labels = entails, .metrics = {"accuracy"}}},
+      {DataName::sst2,
+       {.text = {"sentence"}, .label = {"label"}, .labels = {"negative", "positive"}, .metrics = {"accuracy"}}},
+      {DataName::stsb,
+       {.text = {"sentence1"},
+        .pair = {"sentence2"},
+        .label = {"label", "score"},
+        .metrics = {"pearson", "spearmanr"}}},
+      {DataName::wnli,
+       {.text = {"sentence1"},
+        .pair = {"sentence2"},
+        .label = {"label"},
+        .labels = {"not_entailment", "entailment"},
+        .metrics = {"accuracy"}}},
+      {DataName::amazon_polarity,
+       {.text = {"content"},
+        .label = {"label"},
+        .labels = {"negative", "positive"},
+        .metrics = {"accuracy"},
+        .columns = {"label", "title", "content"},
+        .labels_in_csv = {"1", "2"}}},
+  };
+  return all.at(name);
+}
+
+}  // namespace shardline

@@ -1,0 +1,23 @@
+// The data sets that data.task_name names: GLUE (Wang et al. 2018, arXiv 1804.07461) and amazon_polarity (Zhang et al.
+// 2015, arXiv 1509.01626), with the labels of the Hugging Face hub and the metrics of transformers' run_glue.py.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/config/keys/options.h"
+
+namespace shardline {
+
+struct KnownData {
+  // The names that a column has in different files. Of several that a row has, the first one counts.
+  std::vector<std::string> text, pair, label;  // no pair: samples have one text
+  std::vector<std::string> labels;             // names, by id; empty: labels are numbers
+  std::vector<std::string> metrics;
+  // Of CSV and TSV files whose first row names no columns. One that contains the last of these names does.
+  std::vector<std::string> columns = {};
+  std::vector<std::string> labels_in_csv = {};  // by id, where CSV and TSV files have neither names nor ids
+};
+
+const KnownData& known_data(DataName name);
+
+}  // namespace shardline

@@ -1,0 +1,12 @@
+// Sentences of CoNLL files; see row_file.h.
+#pragma once
+#include <memory>
+
+#include "engine/data/source/row_file.h"
+
+namespace shardline {
+
+// Throws DataError later, for a line with another number of columns than the sentence's first one.
+std::unique_ptr<RowFile> open_conll(const DataFile& file);
+
+}  // namespace shardline

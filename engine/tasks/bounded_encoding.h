@@ -1,0 +1,15 @@
+// What a model reads for a text or a pair of texts, in as many tokens as a sample may have.
+#pragma once
+#include "engine/data/tokenizer/tokenizer.h"
+
+namespace shardline {
+
+struct BoundedEncoding {
+  Encoding encoding;
+  bool is_shortened = false;  // the whole has more than `most` tokens; from a pair, the longer text loses some first
+};
+// With special tokens. second: null for one text.
+BoundedEncoding encode_at_most(const Tokenizer& tokenizer, const TextOrWords& first, const TextOrWords* second,
+                               int64_t most);
+
+}  // namespace shardline

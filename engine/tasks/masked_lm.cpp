@@ -1,0 +1,131 @@
+#include "engine/tasks/masked_lm.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "engine/data/source/jsonl.h"
+#include "engine/tasks/bounded_encoding.h"
+#include "tensor_parallel/ops/cross_entropy.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+int32_t mask_token_of(const Tokenizer& tokenizer) {
+  if (const auto mask = tokenizer.special(SpecialToken::mask)) return *mask;
+  throw ConfigError(
+      "/data/tokenizer: has no mask token, which task \"masked-lm\" needs; name the tokenizer of an encoder, or add "
+      "\"mask_token\" to its tokenizer_config.json");
+}
+
+// Whether the token belongs to the word of the one before it: as in transformers, tokens that touch in the text do.
+bool continues_word(const Encoding& encoding, size_t token) {
+  if (token == 0 || encoding.is_special(token) || encoding.is_special(token - 1)) return false;
+  return encoding.offsets[token].begin == encoding.offsets[token - 1].end;
+}
+
+class MaskedLm final : public LabelledTask {
+ public:
+  MaskedLm(const Config& config, TokenizerPtr tokenizer)
+      : data_(config.data), tokenizer_(std::move(tokenizer)), mask_(mask_token_of(*tokenizer_)) {}
+
+  ExampleShape shape() const override { return {.types = true, .labels = true, .words = data_.whole_word_mask}; }
+  int64_t chunk() const override { return data_.line_by_line ? 0 : data_.sequence_length; }
+  std::optional<MaskingRule> masking() const override {
+    return MaskingRule{.probability = data_.mlm_probability,
+                       .whole_words = data_.whole_word_mask,
+                       .mask_token = mask_,
+                       .words = tokenizer_->vocab_size()};
+  }
+
+  RowExamples encode(const DataRow& row, bool labelled) const override {
+    const std::string& text = text_of(row, data_.text_column, "data.text_column");
+    const bool is_cut = chunk() == 0 || !labelled;
+    if (is_cut && is_blank_line(text)) return {};
+    const int64_t most = is_cut ? data_.sequence_length : std::numeric_limits<int64_t>::max();
+    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, std::string_view(text), nullptr, most);
+    if (encoding.size() == 0) return {.shortened = is_shortened};
+    if (!labelled && std::ranges::find(encoding.ids, mask_) == encoding.ids.end())
+      throw DataError(cat(row.where, ": '", data_.text_column, "' has no ", tokenizer_->decode(std::span(&mask_, 1)),
+                          is_shortened ? cat(" in its first ", data_.sequence_length, " tokens") : "",
+                          "; put one where a word is to be predicted"));
+    Example example{.ids = encoding.ids};
+    example.types.assign(encoding.types.begin(), encoding.types.end());
+    for (size_t token = 0; token < encoding.size(); ++token) {
+      const bool predicts = labelled ? !encoding.is_special(token) : encoding.ids[token] == mask_;
+      example.labels.push_back(predicts ? encoding.ids[token] : kNoLabel);
+      if (data_.whole_word_mask) example.continues.push_back(continues_word(encoding, token));
+    }
+    return {.examples = {std::move(example)}, .shortened = is_shortened};
+  }
+
+  std::string settings() const override {
+    return cat("masked-lm ", data_.text_column, '\n', data_.sequence_length, ' ', data_.line_by_line, ' ',
+               data_.whole_word_mask, ' ', tokenizer_->digest());
+  }
+
+  MetricValues metrics(const Predicted& predicted) const override {
+    const ExampleRange& data = predicted.data;
+    const TokenMasking masking(*this->masking(), kEvaluationMaskSeed);
+    const at::Tensor rows = predicted.logits.contiguous();
+    const auto* best = rows.const_data_ptr<double>();
+    int64_t right = 0, masked = 0;
+    for (int64_t i = data.first; i < data.first + data.count; ++i)
+      for (const auto& token : masking.tokens_of(*data.set, i, /*epoch=*/0)) {
+        right += best[2 * kBestWords * masked++] == data.set->ids(i)[token.place];
+      }
+    SL_ASSERT(masked == rows.size(0), "predictions of ", rows.size(0), " tokens, not ", masked);
+    return {{"perplexity", std::exp(predicted.mean_loss)}, {"accuracy", 1.0 * right / masked}};
+  }
+
+  void predictions(const Predicted& predicted, const UsePrediction& use) const override {
+    const at::Tensor rows = predicted.logits.contiguous();
+    const auto* best = rows.const_data_ptr<double>();
+    const ExampleRange& data = predicted.data;
+    for (int64_t i = data.first; i < data.first + data.count; ++i) {
+      const auto labels = data.set->labels(i), ids = data.set->ids(i);
+      json masks = json::array();
+      std::vector<int32_t> filled;
+      for (size_t token = 0; token < ids.size(); ++token) {
+        filled.push_back(ids[token]);
+        if (labels[token] == kNoLabel) continue;
+        filled.back() = best[0];
+        json words = json::array(), scores = json::array();
+        for (int64_t n = 0; n < kBestWords && std::isfinite(best[kBestWords + n]); ++n) {
+          const int32_t word = best[n];
+          words.push_back(tokenizer_->decode(std::span(&word, 1)));
+          scores.push_back(std::exp(best[kBestWords + n]));
+        }
+        masks.push_back({{"words", words}, {"scores", scores}});
+        best += 2 * kBestWords;
+      }
+      use({{"text", tokenizer_->decode(without_ends(filled))}, {"masks", masks}});
+    }
+  }
+
+ private:
+  // The tokens without those that the tokenizer puts around a text.
+  std::vector<int32_t> without_ends(std::vector<int32_t> ids) const {
+    std::erase_if(ids, [&](int32_t id) {
+      return std::ranges::any_of(std::array{SpecialToken::cls, SpecialToken::sep, SpecialToken::bos, SpecialToken::eos},
+                                 [&](SpecialToken role) { return tokenizer_->special(role) == id; });
+    });
+    return ids;
+  }
+
+  DataOptions data_;
+  TokenizerPtr tokenizer_;
+  int32_t mask_;
+};
+
+}  // namespace
+
+std::unique_ptr<LabelledTask> masked_lm(const Config& config, const TokenizerPtr& tokenizer) {
+  return std::make_unique<MaskedLm>(config, tokenizer);
+}
+
+}  // namespace shardline

@@ -1,0 +1,21 @@
+// The files that a config names for a part of its data.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/config/keys/options.h"
+#include "engine/data/source/data_files.h"
+
+namespace shardline {
+
+enum class DataPart { train, validation, validation_mismatched, test };
+
+// The paths that the config names for a part: those of its key, of which mnli's validation_mismatched is by default the
+// folders of validation.
+std::vector<std::string> paths_of(const Config& config, DataPart part);
+
+// The files of some paths. With data.task_name, a folder stands for the one file of that part in it. Throws as
+// find_data_files does, also for a folder without such a file or with several.
+std::vector<DataFile> task_files(const Config& config, DataPart part, const std::vector<std::string>& paths);
+
+}  // namespace shardline

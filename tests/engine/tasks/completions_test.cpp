@@ -1,0 +1,71 @@
+#include "engine/tasks/completions.h"
+
+#include <cmath>
+
+#include "core/error.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+namespace shardline::completions_test {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+using Ids = std::vector<int32_t>;
+
+constexpr int32_t kNone = kNoLabel;
+
+RowExamples encode(const TokenizerPtr& tokenizer, int length, const std::string& prompt,
+                   const std::string& completion) {
+  Config config;
+  config.data.sequence_length = length;
+  return completions(config, tokenizer)->encode({{{"prompt", prompt}, {"completion", completion}}, "a.jsonl:3"}, true);
+}
+
+}  // namespace
+
+TEST_CASE("completions: each token predicts the next one if that is of the completion") {
+  const TokenizerPtr bytes = load_tokenizer("bytes");
+  const RowExamples made = encode(bytes, 8, "ab", "cd");
+  REQUIRE(made.examples.size() == 1);
+  CHECK(made.examples[0].ids == Ids{'a', 'b', 'c', 'd'});
+  CHECK(made.examples[0].labels == Ids{kNone, 'c', 'd', kNone});
+  CHECK_FALSE(made.shortened);
+  const RowExamples cut = encode(bytes, 3, "ab", "cd");
+  CHECK(cut.shortened);
+  CHECK(cut.examples[0].ids == Ids{'a', 'b', 'c'});
+  CHECK(cut.examples[0].labels == Ids{kNone, 'c', kNone});
+  CHECK(encode(bytes, 3, "", "").examples.empty());
+}
+
+TEST_CASE("completions: the end of text is predicted, and so is a token that begins in the prompt") {
+  const TempFolder folder;
+  folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3},
+    "merges": ["a b"]}, "added_tokens": [{"id": 3, "content": "<end>", "special": true, "single_word": false,
+    "lstrip": false, "rstrip": false, "normalized": false}],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}})");
+  folder.write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  const TokenizerPtr tokenizer = load_tokenizer(folder.path().string());
+  const Example apart = encode(tokenizer, 9, "b", "a").examples.at(0);
+  CHECK(apart.ids == Ids{1, 0, 3});
+  CHECK(apart.labels == Ids{0, 3, kNone});
+  const Example joined = encode(tokenizer, 9, "ba", "ba<end>").examples.at(0);
+  CHECK(joined.ids == Ids{1, 2, 0, 3});
+  CHECK(joined.labels == Ids{2, 0, 3, kNone});
+}
+
+TEST_CASE("completions: metrics follow from the loss, and rows need both columns") {
+  const auto task = completions({}, load_tokenizer("bytes"));
+  CHECK_FALSE(task->uses_predictions());
+  const auto metrics = task->metrics({{}, {}, {}, std::log(3.0)});
+  REQUIRE(metrics.size() == 1);
+  CHECK(metrics[0].first == "perplexity");
+  CHECK(metrics[0].second == Approx(3));
+  CHECK_THAT(message_of<DataError>([&] {
+               task->encode({{{"prompt", "a"}}, "a.jsonl:3"}, true);
+             }),
+             Contains("a.jsonl:3: has no 'completion', only {prompt}; set data.completion_only_loss"));
+}
+
+}  // namespace shardline::completions_test

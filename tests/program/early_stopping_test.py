@@ -1,0 +1,55 @@
+"""Training that ends before its last step because evaluations bring no gain."""
+from harness import ProgramTest, unittest
+
+# Nothing is learned, so that only the first evaluation is a gain.
+IDLE = {"max_steps": 40, "learning_rate": 0, "eval_strategy": "steps", "eval_steps": 2, "save_steps": 4,
+        "early_stopping_patience": 3}
+
+
+class EarlyStopping(ProgramTest):
+    def train(self, folder="out", data=None, layout=None, **training):
+        data = {"validation": "text.txt", "max_eval_samples": 4, **(data or {})}
+        return self.expect(0, "train", self.config(data=data, training={**IDLE, **training}, output_dir=folder,
+                                                   **(layout or {})))
+
+    def steps(self, folder="out"):
+        return max(line["step"] for line in self.metrics(folder) if "loss" in line)
+
+    def test_patience(self):
+        """It is counted over a resume, and the ranks agree on the end."""
+        result = self.train()
+        self.assertIn("stopped early after step 8 of 40: eval_loss has not improved in 3 evaluations", result.out)
+        self.assertIn("saved the model in out", result.out)
+        self.assertEqual(self.steps(), 8)
+        self.assertEqual(self.files("out/checkpoint-8")[:1], ["config.json"])
+        self.train("ranks", layout={"p": 2, "communicator": "threads"})
+        self.assertEqual(self.steps("ranks"), 8)
+        self.train("again", resume_from_checkpoint="out/checkpoint-4")
+        self.assertEqual(self.steps("again"), 8)
+        self.train("longer", resume_from_checkpoint="out/checkpoint-4", early_stopping_patience=5)
+        self.assertEqual(self.steps("longer"), 12)
+        result = self.train("over", resume_from_checkpoint="out/checkpoint-8")
+        self.assertIn("stopped early after step 8 of 40", result.out)
+        self.assertEqual([line for line in self.metrics("over") if "loss" in line], [])
+        # Perplexity is another metric: evaluations before count no longer.
+        self.train("other", resume_from_checkpoint="out/checkpoint-4", metric_for_best_model="perplexity")
+        self.assertEqual(self.steps("other"), 12)
+
+    def test_gains(self):
+        """A run that improves goes on; gains that are too small do not count; the best model is the final one."""
+        self.train(learning_rate=1e-2, max_steps=12)
+        self.assertEqual(self.steps(), 12)
+        self.train("strict", learning_rate=1e-2, early_stopping_threshold=100, load_best_model_at_end=True)
+        self.assertEqual(self.steps("strict"), 8)
+        evaluations = [line["eval_loss"] for line in self.metrics("strict") if "eval_loss" in line]
+        self.assertEqual(len(evaluations), 4)
+
+    def test_mistakes(self):
+        config = self.config(training={"early_stopping_patience": 3}, data={"validation": "text.txt"})
+        self.expect(2, "train", config, says=["/training/early_stopping_patience", "eval_strategy"])
+        config = self.config(training={"early_stopping_threshold": 3})
+        self.expect(2, "train", config, says=["/training/early_stopping_threshold", "early_stopping_patience"])
+
+
+if __name__ == "__main__":
+    unittest.main()
