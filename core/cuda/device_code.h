@@ -110,8 +110,8 @@ class SharedRoom {
 };
 
 // Starts a copy of kCount numbers to a shared array, or of zeros if the source does not exist. Source and target are
-// aligned to the size of the copy: 4, 8 or 16 bytes. Until this thread has waited, nobody may read or write the target;
-// until a barrier after that, no other thread.
+// aligned to the size of the copy: 4, 8 or 16 bytes. No thread may read or write the target until this thread has
+// waited; the other threads of the block must also pass a barrier after that.
 template <int kCount, class T>
 SHARDLINE_DEVICE void start_copy(const SharedArray<T>& to, int first, const T* from, bool exists) {
   constexpr int kBytes = kCount * sizeof(T);

@@ -13,7 +13,7 @@ namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kPrefix = "checkpoint-", kPart = ".part-", kOf = "-of-";
+constexpr std::string_view kPrefix = "checkpoint-", kPart = ".part-", kOf = "-of-", kSuperseded = ".superseded";
 
 template <class Number>
 std::optional<Number> whole_number(std::string_view text) {
@@ -51,6 +51,22 @@ std::vector<std::string> names_in(const fs::path& directory, const IsWanted& is_
   }
   std::ranges::sort(names);
   return names;
+}
+
+// Returns the name that a checkpoint gets which must not be taken for one any more.
+std::string free_name_aside(const fs::path& path) {
+  std::string aside = cat(path.string(), kSuperseded);
+  for (int number = 2; fs::exists(fs::symlink_status(aside)); ++number)
+    aside = cat(path.string(), kSuperseded, "-", number);
+  return aside;
+}
+
+// If `unfinished` and the part of its name are two complete versions, returns the path of the part: the run was killed
+// while one replaced the other, so that the other hosts may have either.
+fs::path part_with_two_versions(const fs::path& unfinished) {
+  const fs::path part = unfinished.parent_path() / unfinished.stem().stem();  // without attempt and suffix
+  const bool are_two = checkpoint_of_part(part.string()) && has_manifest(part) && has_manifest(unfinished);
+  return are_two ? part : fs::path();
 }
 
 }  // namespace
@@ -113,17 +129,20 @@ std::vector<fs::path> strangers_in(const fs::path& directory) {
 }
 
 void set_aside(const fs::path& path) {
-  std::string aside = path.string() + ".superseded";
-  for (int number = 2; fs::exists(fs::symlink_status(aside)); ++number)
-    aside = cat(path.string(), ".superseded-", number);
-  rename_file(path.string(), aside);
+  rename_file(path.string(), free_name_aside(path));
 }
 
 void publish_checkpoint(const std::string& unfinished, const std::string& path) {
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(path, ignored)) && !has_manifest(path)) set_aside(path);
-  fs::exists(path, ignored) ? exchange_files(unfinished, path) : rename_file(unfinished, path);
-  sync_directory(fs::path(path).parent_path().string());
+  const bool replaces = fs::exists(path, ignored);
+  replaces ? exchange_files(unfinished, path) : rename_file(unfinished, path);
+  try {
+    sync_directory(fs::path(path).parent_path().string());
+  } catch (const RunError&) {  // the caller removes what it then finds under `unfinished`
+    replaces ? exchange_files(path, unfinished) : rename_file(path, unfinished);
+    throw;
+  }
 }
 
 void take_back_checkpoint(const std::string& unfinished, const std::string& path) {
@@ -158,8 +177,11 @@ void remove_unfinished(const fs::path& directory) {
     const bool is_ours = name.starts_with(kPrefix) || name.starts_with(kSharedPrefix) || name.starts_with(kNewestFile);
     if (!is_ours || !name.ends_with(kUnfinishedSuffix)) continue;
     const fs::path other = whole.substr(0, whole.rfind(kReplacedSuffix));
+    const fs::path part = part_with_two_versions(path);
     if (name.ends_with(kReplacedSuffix) && !fs::exists(other))
       fs::rename(path, other);  // its run was killed before the checkpoint that replaces it was there
+    else if (!part.empty())
+      rename_file(whole, free_name_aside(part));
     else
       fs::remove_all(path);
   }

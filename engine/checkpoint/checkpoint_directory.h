@@ -59,7 +59,8 @@ void remove_checkpoint(const std::filesystem::path& path);
 void name_newest(const std::string& directory, std::optional<int64_t> step);
 
 // Removes what earlier runs have left unfinished, and restores the name of a checkpoint that a killed run was about to
-// replace. Call it while no run saves checkpoints there.
+// replace. If there are two complete versions of a part, keeps the unpublished one as set_aside does. Call it while no
+// run saves checkpoints there.
 void remove_unfinished(const std::filesystem::path& directory);
 
 // An attempt is one execution of a training run, from its start to its end in any way. Only the attempt that claimed a

@@ -282,6 +282,7 @@ void CheckpointSaver::give_up(const std::string& reason, bool is_published) {
   fail("was not saved: " + reason);
   if (leads_) {
     try {
+      require_claim(parts_.directory, attempt_);
       if (is_published) take_back_checkpoint(started_->unfinished, started_->path);
       fs::remove_all(started_->unfinished);
     } catch (const std::exception&) {  // there is a failure to report already

@@ -137,7 +137,8 @@ at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& labels, const 
 }
 
 // In a dry run, instead of loss_of_blocks: the sums of the input's gradient, and of the bias's gradient, which are as
-// wide as the vocabulary and which the kernel of accelerators does not need; and the work, with all tokens as one block.
+// wide as the vocabulary and which the kernel of accelerators does not need; and the work, with all tokens as one
+// block.
 void note_blocks(const HeadPart& part, const at::Tensor& logits, const at::Tensor& dx, const Parameter& w,
                  const Parameter* b) {
   if (part.tokens == 0) return;

@@ -83,19 +83,30 @@ int64_t pack_of(at::ScalarType type) {
   return on_tensor_cores ? 16 / static_cast<int64_t>(c10::elementSize(type)) : 1;
 }
 
-// Returns the part of `size` that fills whole packs; `size` if it is small, because memory then limits the product. The
-// rest is never 1: cuBLAS takes that for a vector, and its kernels for vectors round a product before they add the bias.
-int64_t whole_packs(int64_t size, int64_t pack) {
-  constexpr int64_t kSmall = 256;
-  const int64_t rest = size < kSmall ? 0 : size % pack;
-  return size - rest - (rest == 1 ? pack : 0);
-}
+// How a product is divided into two: the first part of a dimension, and the rest. If the elements of a matrix that are
+// neighbours in memory do not fill whole packs, cuBLAS has only slow kernels for the product. It is worth dividing if
+// rows nevertheless begin at multiples of a pack, as those of logits do, and if most elements are in the first part.
+struct Division {
+  enum Dim { none, rows, columns, terms } dim = none;
+  int64_t first = 0;
+};
 
-// The terms of each sum of a b that are multiplied before the rest; all of them unless they are neighbours in memory and
-// do not fill whole packs.
-int64_t first_terms(const at::Tensor& a, const at::Tensor& b) {
-  const int64_t terms = a.size(1);
-  return has_dense(a, 1) || has_dense(b, 0) ? whole_packs(terms, pack_of(a.scalar_type())) : terms;
+Division division_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
+  constexpr int64_t kSmall = 2048;
+  const int64_t pack = pack_of(a.scalar_type());
+  const auto first_of = [&](int64_t size) {
+    // The rest is never 1: cuBLAS takes that for a vector, and its kernels for vectors round a product before they add
+    // the bias.
+    const int64_t rest = size < kSmall ? 0 : size % pack;
+    return size - rest - (rest == 1 ? pack : 0);
+  };
+  const auto has_whole_strides = [&](const at::Tensor& t, int dense) { return t.stride(1 - dense) % pack == 0; };
+  const int64_t rows = first_of(c.size(0)), columns = first_of(c.size(1)), terms = first_of(a.size(1));
+  if (rows < c.size(0) && has_dense(a, 0) && has_whole_strides(a, 0)) return {Division::rows, rows};
+  if (columns < c.size(1) && has_dense(c, 1) && has_whole_strides(c, 1)) return {Division::columns, columns};
+  if (terms < a.size(1) && has_dense(a, 1) && has_whole_strides(a, 1) && !has_dense(b, 0) && !bias.defined())
+    return {Division::terms, terms};
+  return {};
 }
 
 // Where the sums of two products are added: c if it has at least fp32, otherwise new memory in fp32.
@@ -123,26 +134,23 @@ void multiply_terms(const at::Tensor& c, const at::Tensor& a, const at::Tensor& 
     c.copy_(sums);
 }
 
-// Multiplies on a GPU. If what is contiguous in c or in a factor does not fill whole packs (50257 words of a vocabulary,
-// for example), cuBLAS has only slow kernels for the product, so the rest is multiplied separately.
 void multiply_on_gpu(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
                      bool accumulate) {
-  const int64_t pack = pack_of(a.scalar_type()), rows = c.size(0), columns = c.size(1);
-  const int64_t first_rows = has_dense(a, 0) ? whole_packs(rows, pack) : rows;
-  const int64_t first_columns = has_dense(c, 1) ? whole_packs(columns, pack) : columns;
-  const int64_t first = first_terms(a, b);
-  if (first_rows < rows) {
-    for (const auto& [start, count] : {std::pair(int64_t{0}, first_rows), std::pair(first_rows, rows - first_rows)})
-      multiply_by_aten(c.narrow(0, start, count), a.narrow(0, start, count), b, bias, accumulate);
-  } else if (first_columns < columns) {
-    for (const auto& [start, count] :
-         {std::pair(int64_t{0}, first_columns), std::pair(first_columns, columns - first_columns)})
-      multiply_by_aten(c.narrow(1, start, count), a, b.narrow(1, start, count),
-                       bias.defined() ? bias.narrow(0, start, count) : bias, accumulate);
-  } else if (first < a.size(1) && !bias.defined()) {
-    multiply_terms(c, a, b, first, accumulate);
-  } else {
-    multiply_by_aten(c, a, b, bias, accumulate);
+  const auto [dim, first] = division_of(c, a, b, bias);
+  switch (dim) {
+    case Division::none:
+      return multiply_by_aten(c, a, b, bias, accumulate);
+    case Division::terms:
+      return multiply_terms(c, a, b, first, accumulate);
+    case Division::rows:
+      for (const auto& [start, count] : {std::pair(int64_t{0}, first), std::pair(first, c.size(0) - first)})
+        multiply_by_aten(c.narrow(0, start, count), a.narrow(0, start, count), b, bias, accumulate);
+      return;
+    case Division::columns:
+      for (const auto& [start, count] : {std::pair(int64_t{0}, first), std::pair(first, c.size(1) - first)})
+        multiply_by_aten(c.narrow(1, start, count), a, b.narrow(1, start, count),
+                         bias.defined() ? bias.narrow(0, start, count) : bias, accumulate);
+      return;
   }
 }
 
@@ -156,7 +164,7 @@ void multiply_fp32(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool 
 // c = a b + bias (+ c when accumulate, without a bias); a and b may be transposed views.
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate) {
   if (c.is_meta()) {  // a dry run
-    if (is_accelerator(c) && first_terms(a, b) < a.size(1)) room_for_sums(c);
+    if (is_accelerator(c) && division_of(c, a, b, bias).dim == Division::terms) room_for_sums(c);
     return;
   }
   if (is_accelerator(c)) return multiply_on_gpu(c, a, b, bias, accumulate);

@@ -2,8 +2,9 @@
 // gradient is added straight into its buffer, no temporary), else to ATen; on GPUs to ATen. ATen is the reference.
 // Tensors: x [m, k], w [n, k], y and dy [m, n], row-major; the rows may be strided. All of one type: fp32, fp64, bf16
 // or fp16, but for dw and db, which are fp32 for half precision. Half-precision products are summed in fp32 and rounded
-// once. CPUs with instructions for bf16 use them through oneDNN; others, and all CPUs for fp16, multiply in fp32, a
-// block at a time (widened_products.h).
+// once, except that cuBLAS may round a product with a single row or output before it adds the bias. CPUs with
+// instructions for bf16 use them through oneDNN; others, and all CPUs for fp16, multiply in fp32, a block at a time
+// (widened_products.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -27,6 +27,7 @@ TEST_CASE("head kernels equal the loops of CPUs", "[kernels]") {
   const c10::DeviceGuard on_device(accelerator(0));
   testing::check_head_kernels(table(), accelerator(0), 37, 16, 33);
   testing::check_head_kernels(table(), accelerator(0), 200, 64, 50257);
+  testing::check_head_kernels(table(), accelerator(0), 333, 64, 515);
   testing::check_head_kernels(table(), accelerator(0), 130, 256, 50400);
 }
 

@@ -1,5 +1,6 @@
-// A block's shared memory that records which thread wrote and read each element since the last barrier. It finds races,
-// reads of elements that were never written, and indices outside an array in every run.
+// A block's shared memory that records which thread wrote and read each element since the last barrier. In every run it
+// finds races, reads of elements that were never written, indices outside an array, and uses of an element before a
+// copy to it has been waited for.
 #pragma once
 #include <cstddef>
 #include <cstdint>

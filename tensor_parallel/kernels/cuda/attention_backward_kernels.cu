@@ -12,8 +12,9 @@ struct ScoreQuery {
   float shift, along;
 };
 
-// Replaces the product of a query and a key by the probability after dropout, and that of the gradient of the query's
-// result and the key's value by the gradient of the score, but for its factor, the scale of scores.
+// score is the product of a query and a key; it becomes the probability after dropout. d_dropped is the product of the
+// gradient of the query's result and the key's value; it becomes the gradient of the score without the factor
+// sizes.scale.
 SHARDLINE_DEVICE void to_gradient(float& score, float& d_dropped, float scale, const ScoreQuery& query, float factor) {
   const float probability = exponential2(score * scale - query.shift);
   score = probability * factor;

@@ -9,8 +9,8 @@ namespace shardline::cuda {
 namespace {
 
 // Replaces a tile's scores by the probabilities that are kept, up to a factor for each row, which mixed and sum share:
-// 2^((score - largest) * scale). largest, mixed and sum cover the tiles before; afterwards, this one, too, except that
-// its values are not in mixed yet.
+// 2^((score - largest) * scale). On entry, largest, mixed and sum cover the earlier tiles. On return, largest and sum
+// also cover this tile; mixed is only rescaled, and the caller adds the values.
 template <class T, int kEights, class Kept>
 SHARDLINE_DEVICE void to_probabilities(float (&score)[kEights][4], float (&largest)[2], float (&sum)[2],
                                        float (&mixed)[T::kDim / 8][4], float scale, const Kept& kept) {

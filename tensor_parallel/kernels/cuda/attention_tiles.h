@@ -32,7 +32,7 @@ struct Tiling {
   static constexpr int kKeySets = kHalf && kDim <= 64 ? 2 : 1;
   static constexpr int kKeyRows = kKeySets * kRows;
   static constexpr int kChunk = kHalf ? 32 : kColumns;  // the columns whose gradients a warp computes at a time
-  // With two, the next tile is copied during the computation; fp32 has no room for a second.
+  // With two, the next tile is copied during the computation; fp32 tiles leave no shared memory for a second.
   static constexpr int kBuffers = kHalf ? 2 : 1;
   static constexpr int kPack = 16 / sizeof(S);
   static constexpr int kStride = kDim + kPack;  // between rows in shared memory, which thus begin in different banks
@@ -176,9 +176,9 @@ class TilePair {
   RowSource<T, Order, S> first_, second_;
 };
 
-// Calls use(row, buffer) for every kColumns rows from `first` to `end`, after start(row, buffer) has started to load
-// them and they have arrived; with two buffers, during the use of the tile before. Calls prepare() in between, when all
-// that was loaded earlier has arrived, too.
+// Calls use(row, buffer) for every tile of kColumns rows between `first` and `end`, once the rows that start(row,
+// buffer) loads have arrived. With two buffers, a tile is loaded while the one before it is used. Calls prepare() once
+// before the first use, when everything that the caller started to load earlier has arrived.
 template <class T, class Start, class Prepare, class Use>
 SHARDLINE_DEVICE void for_each_tile(int64_t first, int64_t end, const Start& start, const Prepare& prepare,
                                     const Use& use) {

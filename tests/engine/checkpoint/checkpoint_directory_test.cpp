@@ -36,4 +36,23 @@ TEST_CASE("a directory of checkpoints that cannot be read is not one without che
   CHECK(checkpoints_in(folder.path()).size() == 1);
 }
 
+// Hosts publish their parts one after the other, so after a kill a host cannot know which version the others have.
+TEST_CASE("both versions of a part that was being replaced survive its run") {
+  const TempFolder folder;
+  const std::string part = "checkpoint-5.part-1-of-2", attempt = ".0123456789abcdef.incomplete";
+  const auto put = [&](const std::string& name) { folder.write(cat(name, "/", kManifestFile), name); };
+  const auto text = [&](const std::string& name) { return read_file(folder.path() / name / kManifestFile); };
+  put(part);
+  put(part + attempt);
+  put("checkpoint-6.part-1-of-2" + attempt);  // was not published
+  folder.write("checkpoint-7.part-1-of-2/" + std::string(kManifestFile), "published");
+  folder.write("checkpoint-7.part-1-of-2" + attempt + "/x", "");  // is not complete
+  remove_unfinished(folder.path());
+  CHECK(text(part) == part);
+  CHECK(text(part + ".superseded") == part + attempt);
+  for (const char* step : {"6", "7"})
+    CHECK_FALSE(fs::exists(folder.path() / cat("checkpoint-", step, ".part-1-of-2", attempt)));
+  CHECK_FALSE(fs::exists(folder.path() / "checkpoint-7.part-1-of-2.superseded"));
+}
+
 }  // namespace shardline::checkpoint_directory_test

@@ -345,6 +345,8 @@ TEST_CASE("a checkpoint that one host cannot publish is given up on all, and the
     CHECK(names_in(disks / "b") == std::set<std::string>{"checkpoint-5.part-2-of-2", "newest"});
     CHECK(fs::last_write_time(disks / "a/checkpoint-5.part-1-of-2/manifest.json") == written);
   }
+  save_on_hosts(disks, kTwo, hosts, trained.path, 5);  // nothing is left of the version that this one replaces
+  CHECK(names_in(disks / "a") == std::set<std::string>{"checkpoint-5.part-1-of-2", "newest"});
   CHECK(complete_newest(disks, hosts) == 5);
 }
 

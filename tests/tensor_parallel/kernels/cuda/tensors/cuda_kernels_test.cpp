@@ -25,6 +25,7 @@ TEST_CASE("CUDA kernels of rows equal the loops of CPUs") {
 
 TEST_CASE("CUDA kernels of heads equal the loops of CPUs") {
   testing::check_head_kernels(table(), at::kCPU, 37, 16, 33);
+  testing::check_head_kernels(table(), at::kCPU, 333, 16, 33);
 }
 
 TEST_CASE("CUDA kernels take empty tensors") {
