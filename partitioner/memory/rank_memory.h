@@ -40,8 +40,8 @@ inline double MemoryBytes::total() const {
 std::vector<MemoryBytes> memory_by_rank(const PlacedLayers& placed);
 // The same without the runtime and the communicators of accelerators.
 std::vector<MemoryBytes> tensor_bytes_by_rank(const PlacedLayers& placed);
-// The memory of each stage's first rank, which has the largest part of what the T ranks or the replicas share. (On GPUs,
-// a rank with a part of the vocabulary that is not a multiple of 8 may need 16 KiB per hidden feature more.)
+// The memory of each stage's first rank, which has the largest part of what the T ranks or the replicas share. (On
+// GPUs, a rank with a part of the vocabulary that is not a multiple of 8 may need 16 KiB per hidden feature more.)
 std::vector<MemoryBytes> memory_by_stage(const PlacedLayers& placed);
 
 // Activations and messages of a stage's ranks, for the layer_bytes in `layers` and the stage's border_bytes_held in
