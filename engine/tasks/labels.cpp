@@ -98,10 +98,10 @@ void set_labels(json& keys, const std::vector<std::string>& names) {
   keys["label2id"] = std::move(label2id);
 }
 
-// The name of a label that a file of a known data set has; the value itself if it is none.
-std::string name_in(const KnownData& data, const json& value) {
+// The name of a label that a row of a known data set has; the value itself if it is none.
+std::string name_in(const KnownData& data, const json& value, const DataRow& row) {
   const std::string text = label_text(value);
-  if (value.is_string())
+  if (row.is_headless)
     if (const auto found = std::ranges::find(data.labels_in_csv, text); found != data.labels_in_csv.end())
       return data.labels[found - data.labels_in_csv.begin()];
   const auto id = integer_in(text);
@@ -146,16 +146,16 @@ LabelIds::LabelIds(const Config& config, const HeadChoice& head) : names_(head.n
   for (size_t id = 0; id < names_.size(); ++id) ids_.emplace(names_[id], id);
 }
 
-std::optional<int64_t> LabelIds::find(const json& value) const {
+std::optional<int64_t> LabelIds::find(const json& value, const DataRow& row) const {
   if (!value.is_primitive() || value.is_null()) return {};
-  const std::string text = data_ ? name_in(known_data(*data_), value) : label_text(value);
+  const std::string text = data_ ? name_in(known_data(*data_), value, row) : label_text(value);
   if (const auto found = ids_.find(text); found != ids_.end()) return found->second;
   const auto id = integer_in(text);
   return id && *id >= 0 && *id < std::ssize(names_) ? id : std::nullopt;
 }
 
 int64_t LabelIds::id_of(const json& value, const DataRow& row, const std::string& column) const {
-  if (const auto id = find(value)) return *id;
+  if (const auto id = find(value, row)) return *id;
   std::string known;
   for (size_t i = 0; i < std::min(names_.size(), kShownLabels); ++i) known += (i == 0 ? "" : ", ") + names_[i];
   if (names_.size() > kShownLabels) known += ", ...";

@@ -32,7 +32,7 @@ class LabelIds {
   int64_t id_of(const nlohmann::json& value, const DataRow& row, const std::string& column) const;
 
  private:
-  std::optional<int64_t> find(const nlohmann::json& value) const;
+  std::optional<int64_t> find(const nlohmann::json& value, const DataRow& row) const;
 
   std::map<std::string, int64_t> ids_;
   std::vector<std::string> names_;

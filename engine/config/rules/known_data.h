@@ -15,7 +15,7 @@ struct KnownData {
   std::vector<std::string> metrics;
   // Of CSV and TSV files whose first row names no columns. One that contains the last of these names does.
   std::vector<std::string> columns = {};
-  std::vector<std::string> labels_in_csv = {};  // by id, where CSV and TSV files have neither names nor ids
+  std::vector<std::string> labels_in_csv = {};  // by id, in such files, if these have neither names nor ids
 };
 
 const KnownData& known_data(DataName name);

@@ -20,6 +20,7 @@ class DelimitedRows final : public RowFile {
     std::vector<std::string> names;
     if (!take_row(names)) throw DataError(cat(file_.path().string(), ": has no rows; the first one names the columns"));
     if (!file.columns.empty() && std::ranges::find(names, file.columns.back()) == names.end()) {
+      is_headless_ = true;
       names_ = file.columns;
       rest_ = all;
       line_ = 0;
@@ -42,6 +43,7 @@ class DelimitedRows final : public RowFile {
       throw DataError(cat(row.where, ": has ", fields.size(), " fields, but the first row names ", names_.size(),
                           " columns", is_csv_ ? "; fields that contain commas or line ends must be in quotes" : ""));
     row.is_cut_off = fields.size() < names_.size();
+    row.is_headless = is_headless_;
     row.columns = nlohmann::json::object();
     for (size_t i = 0; i < std::min(fields.size(), names_.size()); ++i) row.columns[names_[i]] = std::move(fields[i]);
     return true;
@@ -97,7 +99,7 @@ class DelimitedRows final : public RowFile {
 
   MappedFile file_;
   std::string_view rest_;
-  bool is_csv_, is_uneven_;
+  bool is_csv_, is_uneven_, is_headless_ = false;
   std::vector<std::string> names_;
   int64_t line_ = 0, lines_of_row_ = 1;  // where the last row begins, and how many lines it has
 };

@@ -12,8 +12,9 @@ namespace shardline {
 // A row's columns by name, an object; CSV and TSV files have texts only.
 struct DataRow {
   nlohmann::json columns;
-  std::string where;        // "FILE:LINE", or "FILE, row N" in a JSON array
-  bool is_cut_off = false;  // has fewer fields than its file has columns, see DataFile::uneven
+  std::string where;         // "FILE:LINE", or "FILE, row N" in a JSON array
+  bool is_cut_off = false;   // has fewer fields than its file has columns, see DataFile::uneven
+  bool is_headless = false;  // the first row of its file names no columns, see DataFile::columns
 };
 
 class RowFile {

@@ -160,12 +160,12 @@ TEST_CASE("known data: amazon_polarity's files name no columns and count labels 
   const TempFolder folder;
   folder.write("train.csv", "\"1\",\"Bad\",\"a, b\"\n\"2\",\"Good\",\"c \"\"d\"\"\"\n");
   folder.write("test.csv", "\"2\",\"x\",\"y\"\n");
-  folder.write("hub.csv", "label,title,content\n2,x,y\n");
+  folder.write("hub.csv", "label,title,content\n0,x,y\n1,x,z\n");
   const std::string all = folder.path().string();
   const Config config = config_of("amazon_polarity", {{"train", all}, {"validation", all}});
   CHECK(read(config) == Read{{"a, b", "c \"d\""}, {0, 1}});
   CHECK(read(config, DataPart::validation) == Read{{"y"}, {1}});
-  CHECK(read(config_of("amazon_polarity", {{"train", all + "/hub.csv"}})) == Read{{"y"}, {1}});
+  CHECK(read(config_of("amazon_polarity", {{"train", all + "/hub.csv"}})) == Read{{"y", "z"}, {0, 1}});
   const std::string rows = folder.write("hub.jsonl", "{\"content\": \"y\", \"label\": 1}\n");
   CHECK(read(config_of("amazon_polarity", {{"train", rows}})) == Read{{"y"}, {1}});
 }
