@@ -23,7 +23,7 @@ std::vector<TokenMasking::Masked> TokenMasking::tokens_of(const ExampleSet& set,
   bool is_hidden = false;
   for (size_t place = 0; place < ids.size(); ++place) {
     const uint64_t element = kNumbersOfToken * place;
-    const bool is_new_word = !rule_.whole_words || continues[place] == 0;
+    const bool is_new_word = place == 0 || !rule_.whole_words || continues[place] == 0;
     if (is_new_word) is_hidden = is_below(element, rule_.probability);
     if (!is_hidden || labels[place] == kNoLabel) continue;
     int32_t shown = rule_.mask_token;

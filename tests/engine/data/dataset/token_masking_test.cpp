@@ -120,6 +120,22 @@ TEST_CASE("the tokens of a word are hidden together, all as the mask") {
   CHECK(hidden / words == Approx(0.15).margin(0.02));
 }
 
+TEST_CASE("the rest of a word that begins in the example before is hidden as a word") {
+  const TempFolder folder;
+  ExampleWriter writer({.labels = true, .words = true});
+  for (int64_t i = 0; i < kExamples; ++i)
+    writer.add({.ids = {5, 6, 7, 8}, .labels = {5, 6, 7, 8}, .continues = {1, 1, 0, 0}, .row = i});
+  const auto path = folder.path() / "set.bin";
+  writer.write(path, std::string(32, '7'), {.rows = kExamples});
+  const Masks masks = masks_of(ExampleSet(path), {.whole_words = true, .mask_token = kMask, .words = kWords}, 1, 0);
+  int64_t hidden = 0;
+  for (int64_t i = 0; i < kExamples; ++i) {
+    hidden += masks.contains({i, 0});
+    CHECK(masks.contains({i, 0}) == masks.contains({i, 1}));
+  }
+  CHECK(hidden > 0.08 * kExamples);
+}
+
 TEST_CASE("a source of hidden tokens: replicas share the batch, and epochs hide other tokens") {
   const TempFolder folder;
   const auto set = examples(folder);
