@@ -1,5 +1,8 @@
 #include "engine/data/dataset/token_masking.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "core/numbers/philox.h"
 #include "core/numbers/philox_block.h"
 
@@ -19,14 +22,19 @@ std::vector<TokenMasking::Masked> TokenMasking::tokens_of(const ExampleSet& set,
   };
   const auto ids = set.ids(example), labels = set.labels(example);
   const auto continues = set.continues(example);
-  std::vector<Masked> masked;
-  bool is_hidden = false;
+  std::vector<uint32_t> draws;  // of the tokens; those of a word have the same one
+  uint64_t limit = keep_limit(rule_.probability), least = std::numeric_limits<uint64_t>::max();
   for (size_t place = 0; place < ids.size(); ++place) {
-    const uint64_t element = kNumbersOfToken * place;
     const bool is_new_word = place == 0 || !rule_.whole_words || continues[place] == 0;
-    if (is_new_word) is_hidden = is_below(element, rule_.probability);
-    if (!is_hidden || labels[place] == kNoLabel) continue;
+    draws.push_back(is_new_word ? random_word(stream, kNumbersOfToken * place) : draws.back());
+    if (labels[place] != kNoLabel) least = std::min<uint64_t>(least, draws.back());
+  }
+  if (least >= limit) limit = least + 1;  // a step of short samples must have something to predict
+  std::vector<Masked> masked;
+  for (size_t place = 0; place < ids.size(); ++place) {
+    if (draws[place] >= limit || labels[place] == kNoLabel) continue;
     int32_t shown = rule_.mask_token;
+    const uint64_t element = kNumbersOfToken * place;
     if (!rule_.whole_words && !is_below(element + 1, kShownAsMask)) {
       const bool is_random = is_below(element + 1, kShownAsMaskOrRandom);
       shown = is_random ? random_word(stream, element + 2) * rule_.words >> 32 : ids[place];

@@ -25,7 +25,8 @@ class TokenMasking {
   };
   // The tokens of an example that the model predicts in an epoch, in order: a function of seed, epoch, example and
   // place alone. Of these, 80 % are shown as the mask token, 10 % as a random token and 10 % as they are; those of
-  // whole words all as the mask token, as in transformers. Tokens without a label are never hidden.
+  // whole words all as the mask token, as in transformers. Tokens without a label are never hidden. If chance chooses
+  // none of the others, the token or word with the smallest random number is hidden.
   std::vector<Masked> tokens_of(const ExampleSet& set, int64_t example, int64_t epoch) const;
 
  private:

@@ -120,6 +120,32 @@ TEST_CASE("the tokens of a word are hidden together, all as the mask") {
   CHECK(hidden / words == Approx(0.15).margin(0.02));
 }
 
+TEST_CASE("an example with labels has a hidden token, by chance each of them") {
+  const TempFolder folder;
+  ExampleWriter writer({.labels = true, .words = true});
+  for (int64_t i = 0; i < kExamples; ++i)
+    writer.add({.ids = {5, 6, 7, 8}, .labels = {kNoLabel, 6, 7, 8}, .continues = {0, 0, 1, 0}, .row = i});
+  writer.add({.ids = {5}, .labels = {kNoLabel}, .continues = {0}, .row = kExamples});
+  const auto path = folder.path() / "set.bin";
+  writer.write(path, std::string(32, '7'), {.rows = kExamples + 1});
+  const ExampleSet set(path);
+  for (const bool whole_words : {false, true}) {
+    CAPTURE(whole_words);
+    const MaskingRule rule{.probability = 1e-6, .whole_words = whole_words, .mask_token = kMask, .words = kWords};
+    std::map<std::vector<int64_t>, int> examples_with;  // these hidden places
+    for (int64_t i = 0; i < set.size(); ++i) {
+      std::vector<int64_t> places;
+      for (const auto& token : TokenMasking(rule, 1).tokens_of(set, i, 0)) places.push_back(token.place);
+      ++examples_with[places];
+    }
+    using Places = std::vector<int64_t>;
+    const auto all = whole_words ? std::vector<Places>{{}, {1, 2}, {3}} : std::vector<Places>{{}, {1}, {2}, {3}};
+    REQUIRE(examples_with.size() == all.size());
+    for (const Places& places : all) CHECK(examples_with[places] >= (places.empty() ? 1 : kExamples / 5));
+    CHECK(examples_with[{}] == 1);
+  }
+}
+
 TEST_CASE("the rest of a word that begins in the example before is hidden as a word") {
   const TempFolder folder;
   ExampleWriter writer({.labels = true, .words = true});
