@@ -1,5 +1,6 @@
 #include "engine/tasks/completions.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -14,7 +15,8 @@ class Completions final : public LabelledTask {
 
   ExampleShape shape() const override { return {.labels = true}; }
 
-  // A token that begins in the prompt and ends in the completion is of the completion. The end of text follows it.
+  // A token that begins in the prompt and ends in the completion is of the completion. The end of text follows it. A
+  // row of which no predicted token is left has no example: a step of such rows would have nothing to learn.
   RowExamples encode(const DataRow& row, bool) const override {
     const std::string &prompt = text_of(row, "prompt", kKey), &completion = text_of(row, "completion", kKey);
     const std::string text = prompt + completion;
@@ -29,10 +31,11 @@ class Completions final : public LabelledTask {
     }
     const bool is_long = std::ssize(example.ids) > length_;
     if (is_long) example.ids.resize(length_);
-    if (example.ids.empty()) return {};
     for (size_t token = 1; token < example.ids.size(); ++token)
       example.labels.push_back(is_predicted[token] ? example.ids[token] : kNoLabel);
     example.labels.push_back(kNoLabel);
+    if (std::ranges::all_of(example.labels, [](int32_t label) { return label == kNoLabel; }))
+      return {.shortened = true};
     return {.examples = {std::move(example)}, .shortened = is_long};
   }
 

@@ -36,7 +36,18 @@ TEST_CASE("completions: each token predicts the next one if that is of the compl
   CHECK(cut.shortened);
   CHECK(cut.examples[0].ids == Ids{'a', 'b', 'c'});
   CHECK(cut.examples[0].labels == Ids{kNone, 'c', kNone});
-  CHECK(encode(bytes, 3, "", "").examples.empty());
+}
+
+TEST_CASE("completions: a row without a predicted token is left out and counted as shortened") {
+  const TokenizerPtr bytes = load_tokenizer("bytes");
+  for (const auto& [prompt, completion] : std::vector<std::pair<std::string, std::string>>{
+           {"abc", "d"}, {"abcde", "f"}, {"ab", ""}, {"", ""}, {"", "a"}}) {
+    CAPTURE(prompt, completion);
+    const RowExamples made = encode(bytes, 3, prompt, completion);
+    CHECK(made.examples.empty());
+    CHECK(made.shortened);
+  }
+  CHECK(encode(bytes, 3, "ab", "cd").examples.size() == 1);
 }
 
 TEST_CASE("completions: the end of text is predicted, and so is a token that begins in the prompt") {
