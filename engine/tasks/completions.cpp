@@ -25,9 +25,12 @@ class Completions final : public LabelledTask {
     std::vector<bool> is_predicted;
     for (size_t token = 0; token < encoding.size(); ++token)
       is_predicted.push_back(encoding.offsets[token].end > prompt.size());
-    if (const auto eos = tokenizer_->eos(); eos && (example.ids.empty() || example.ids.back() != *eos)) {
-      example.ids.push_back(*eos);
-      is_predicted.push_back(true);
+    if (const auto eos = tokenizer_->eos()) {  // the tokenizer may have added it, as a token of no place in the text
+      if (example.ids.empty() || example.ids.back() != *eos) {
+        example.ids.push_back(*eos);
+        is_predicted.emplace_back();
+      }
+      is_predicted.back() = true;
     }
     const bool is_long = std::ssize(example.ids) > length_;
     if (is_long) example.ids.resize(length_);

@@ -66,6 +66,21 @@ TEST_CASE("completions: the end of text is predicted, and so is a token that beg
   CHECK(joined.labels == Ids{2, 0, 3, kNone});
 }
 
+TEST_CASE("completions: the end of text that the tokenizer adds is predicted") {
+  const TempFolder folder;
+  folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "<end>": 2}, "merges": []},
+    "added_tokens": [{"id": 2, "content": "<end>", "special": true, "single_word": false, "lstrip": false,
+    "rstrip": false, "normalized": false}], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+    "post_processor": {"type": "TemplateProcessing",
+    "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<end>", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {"<end>": {"id": "<end>", "ids": [2], "tokens": ["<end>"]}}}})");
+  folder.write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  const Example made = encode(load_tokenizer(folder.path().string()), 9, "b", "a").examples.at(0);
+  CHECK(made.ids == Ids{1, 0, 2});
+  CHECK(made.labels == Ids{0, 2, kNone});
+}
+
 TEST_CASE("completions: metrics follow from the loss, and rows need both columns") {
   const auto task = completions({}, load_tokenizer("bytes"));
   CHECK_FALSE(task->uses_predictions());
