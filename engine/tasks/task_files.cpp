@@ -1,6 +1,5 @@
 #include "engine/tasks/task_files.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
@@ -55,13 +54,8 @@ std::vector<std::string> paths_of(const Config& config, DataPart part) {
       return data.train;
     case DataPart::validation:
       return data.validation;
-    case DataPart::validation_mismatched: {
-      std::vector<std::string> paths = data.validation_mismatched;
-      if (paths.empty() && data.task_name == DataName::mnli)
-        std::ranges::copy_if(data.validation, std::back_inserter(paths),
-                             [](const std::string& path) { return fs::is_directory(path); });
-      return paths;
-    }
+    case DataPart::validation_mismatched:
+      return mismatched_paths(data);
     case DataPart::test:
       return data.test;
   }

@@ -10,8 +10,7 @@ namespace shardline {
 
 enum class DataPart { train, validation, validation_mismatched, test };
 
-// The paths that the config names for a part: those of its key, of which mnli's validation_mismatched is by default the
-// folders of validation.
+// The paths that the config names for a part: those of its key, of which validation_mismatched has a default.
 std::vector<std::string> paths_of(const Config& config, DataPart part);
 
 // The files of some paths. With data.task_name, a folder stands for the one file of that part in it. Throws as

@@ -1,5 +1,8 @@
 #include "engine/config/rules/known_data.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <map>
 
 namespace shardline {
@@ -57,6 +60,16 @@ const KnownData& known_data(DataName name) {
         .labels_in_csv = {"1", "2"}}},
   };
   return all.at(name);
+}
+
+std::vector<std::string> mismatched_paths(const DataOptions& data) {
+  std::vector<std::string> paths = data.validation_mismatched;
+  if (paths.empty() && data.task_name == DataName::mnli)
+    std::ranges::copy_if(data.validation, std::back_inserter(paths), [](const std::string& path) {
+      std::error_code ignored;
+      return !std::filesystem::is_regular_file(path, ignored);
+    });
+  return paths;
 }
 
 }  // namespace shardline

@@ -20,4 +20,8 @@ struct KnownData {
 
 const KnownData& known_data(DataName name);
 
+// The paths of mnli's second validation set: those of data.validation_mismatched, or else those of data.validation that
+// are no files, and so folders, also where they are not there.
+std::vector<std::string> mismatched_paths(const DataOptions& data);
+
 }  // namespace shardline

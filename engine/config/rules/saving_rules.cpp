@@ -96,7 +96,7 @@ std::vector<std::string> metric_names(const Config& config) {
     std::vector<std::string> names = known_data(*name).metrics;
     if (names.size() > 1) names.push_back("combined_score");
     names.insert(names.begin(), "loss");
-    if (name == DataName::mnli) names.insert(names.end(), {"loss_mm", "accuracy_mm"});
+    if (!mismatched_paths(config.data).empty()) names.insert(names.end(), {"loss_mm", "accuracy_mm"});
     return names;
   }
   switch (config.task) {

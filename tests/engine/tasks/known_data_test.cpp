@@ -182,6 +182,12 @@ TEST_CASE("known data: a folder stands for the file of a part") {
   CHECK(read(config, DataPart::test).texts == std::vector<std::string>{"test_matchedx"});
   const Config one = config_of("mnli", {{"train", all}, {"validation", all + "/dev_matched.tsv"}});
   CHECK(paths_of(one, DataPart::validation_mismatched).empty());
+  const auto names_mismatched = [](const Config& named) {
+    return std::ranges::count(metric_names(named), "accuracy_mm") == 1;
+  };
+  CHECK(names_mismatched(config));
+  CHECK(names_mismatched(config_of("mnli", {{"train", all}, {"validation", "elsewhere/MNLI"}})));
+  CHECK_FALSE(names_mismatched(one));
   folder.write("train.jsonl", "{}");
   CHECK_THAT(message_of<DataError>([&] { read(config); }), Contains("has train.tsv and train.jsonl"));
   CHECK_THAT(message_of<DataError>([&] {
