@@ -290,11 +290,7 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
   };
   const auto parts = read_parts<ExampleRange>(
       config.data, with_train, read,
-      [](const ExampleRange& all, double percentage) {
-        const int64_t rows = all.set->rows(), held_out = count_validation_blocks(rows, percentage);
-        return std::pair(examples_of_rows(all.set, held_out, rows - held_out), examples_of_rows(all.set, 0, held_out));
-      },
-      first_rows);
+      [](const ExampleRange& all, double percentage) { return split_validation(all.set, percentage); }, first_rows);
   std::optional<ExampleRange> mismatched;
   if (!paths_of(config, DataPart::validation_mismatched).empty()) {
     mismatched = read(DataPart::validation_mismatched);

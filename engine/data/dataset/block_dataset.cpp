@@ -17,7 +17,7 @@ int64_t count_blocks(int64_t tokens, int64_t documents, int64_t sequence_length)
 int64_t count_validation_blocks(int64_t blocks, double percentage) {
   const int64_t validation = std::llround(blocks * percentage / 100);
   if (validation >= 1 && validation < blocks) return validation;
-  throw DataError(cat("data.validation_split_percentage: ", percentage, " % of ", blocks, " blocks gives ", validation,
+  throw DataError(cat("data.validation_split_percentage: ", percentage, " % of ", blocks, " samples gives ", validation,
                       " for validation and ", blocks - validation, " for training; both need at least one"));
 }
 

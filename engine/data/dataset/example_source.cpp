@@ -4,12 +4,22 @@
 
 #include "core/error.h"
 #include "core/hex.h"
+#include "engine/data/dataset/block_dataset.h"
 
 namespace shardline {
 
 ExampleRange examples_of_rows(const std::shared_ptr<const ExampleSet>& set, int64_t first, int64_t count) {
   const int64_t begin = set->first_of_row(first);
   return {set, begin, set->first_of_row(first + std::min(count, set->rows())) - begin};
+}
+
+std::pair<ExampleRange, ExampleRange> split_validation(const std::shared_ptr<const ExampleSet>& set,
+                                                       double percentage) {
+  std::vector<int64_t> begins;  // the first example of each row
+  for (int64_t i = 0; i < set->size(); ++i)
+    if (i == 0 || set->row(i) != set->row(i - 1)) begins.push_back(i);
+  const int64_t border = begins[count_validation_blocks(std::ssize(begins), percentage)];
+  return {{set, border, set->size() - border}, {set, 0, border}};
 }
 
 void ExampleSource::read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "engine/data/dataset/batch_source.h"
 #include "engine/data/dataset/token_masking.h"
@@ -17,6 +18,9 @@ struct ExampleRange {
 };
 // The examples of rows [first, first + count), or of fewer if the data ends.
 ExampleRange examples_of_rows(const std::shared_ptr<const ExampleSet>& set, int64_t first, int64_t count);
+// {training, validation}: of the rows that have examples, the first `percentage` % are held out. Throws as
+// count_validation_blocks if a part would have none of these rows.
+std::pair<ExampleRange, ExampleRange> split_validation(const std::shared_ptr<const ExampleSet>& set, double percentage);
 
 class ExampleSource final : public EpochSource {
  public:

@@ -74,7 +74,7 @@ TEST_CASE("validation is the first part of the blocks") {
   CHECK(block(validation, 0) == Samples{1, 2});
   CHECK(block(train, 0) == Samples{7, 8});
   CHECK(block(train.first(7), 6) == Samples{19, 20});
-  CHECK_THAT(message_of<DataError>([&] { data.split_validation(1); }), Contains("1 %") && Contains("10 blocks"));
+  CHECK_THAT(message_of<DataError>([&] { data.split_validation(1); }), Contains("1 %") && Contains("10 samples"));
   CHECK_THAT(message_of<DataError>([&] { data.split_validation(100); }), Contains("0 for training"));
 }
 

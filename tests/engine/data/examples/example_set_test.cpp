@@ -90,6 +90,21 @@ TEST_CASE("examples whose tokens have labels, whose targets are numbers, or the 
   CHECK(answers.weight(1) == 0);
 }
 
+TEST_CASE("a validation split counts the rows that have examples") {
+  const TempFolder folder;
+  const auto set = std::make_shared<const ExampleSet>(write_and_open(
+      folder, {}, {{.ids = {1}, .row = 2}, {.ids = {2}, .row = 2}, {.ids = {3}, .row = 3}, {.ids = {4}, .row = 4}}));
+  const auto sizes = [&](double percentage) {
+    const auto [train, validation] = split_validation(set, percentage);
+    CHECK(validation.first == 0);
+    CHECK(train.first == validation.count);
+    return std::pair(train.count, validation.count);
+  };
+  CHECK(sizes(30) == std::pair<int64_t, int64_t>(2, 2));  // the first two of five rows have no examples
+  CHECK(sizes(60) == std::pair<int64_t, int64_t>(1, 3));
+  CHECK_THAT(message_of<DataError>([&] { sizes(10); }), Contains("10 % of 3 samples gives 0 for validation"));
+}
+
 TEST_CASE("a file that is not a whole set of examples is refused, and damage inside it is found") {
   const TempFolder folder;
   write_and_open(folder, {.targets = TargetKind::classes, .width = 1}, {{.ids = {1, 2, 3}, .targets = {2}}});
