@@ -60,13 +60,14 @@ class SequenceClassification final : public LabelledTask {
       : text_{{config.data.text_column}, "data.text_column"},
         pair_{{}, "data.text_pair_column"},
         label_{{config.data.label_column}, "data.label_column"},
+        name_(config.data.task_name),
         length_(config.data.sequence_length),
         head_(head),
         labels_(config, head),
         tokenizer_(std::move(tokenizer)) {
     if (config.data.text_pair_column) pair_.names = {*config.data.text_pair_column};
-    if (!config.data.task_name) return;
-    data_ = known_data(*config.data.task_name);
+    if (!name_) return;
+    data_ = known_data(*name_);
     text_.names = data_->text;
     pair_.names = data_->pair;
     label_.names = data_->label;
@@ -96,7 +97,7 @@ class SequenceClassification final : public LabelledTask {
   std::string settings() const override {
     return cat("sequence-classification ", json::array({text_.names, pair_.names, label_.names}).dump(), '\n', length_,
                ' ', tokenizer_->digest(), ' ', static_cast<int>(*head_.problem), ' ', head_.labels, ' ',
-               json(head_.names).dump(), ' ', data_.has_value());
+               json(head_.names).dump(), ' ', name_ ? word_of(*name_) : "");
   }
 
   MetricValues metrics(const Predicted& predicted) const override {
@@ -193,8 +194,9 @@ class SequenceClassification final : public LabelledTask {
     throw DataError(cat(row.where, ": '", label, "' must be a number; got ", value.dump()));
   }
 
-  Column text_, pair_, label_;     // pair_: without names if there is none
-  std::optional<KnownData> data_;  // that data.task_name names
+  Column text_, pair_, label_;  // pair_: without names if there is none
+  std::optional<DataName> name_;
+  std::optional<KnownData> data_;  // with this name
   int64_t length_;                 // most tokens of an example
   HeadChoice head_;
   LabelIds labels_;

@@ -156,6 +156,16 @@ TEST_CASE("known data: a model with the labels in another order gets those with 
              Contains("a.jsonl:1: the label 1 in 'label' is none of the model's 2 labels (no, yes)"));
 }
 
+TEST_CASE("known data: sets with the same columns share no examples, since their labels have other numbers") {
+  const auto settings_of = [](const std::string& name) {
+    Config config = config_of(name, {{"train", "nowhere.tsv"}});
+    config.model.config["id2label"] = {{"0", "entailment"}, {"1", "not_entailment"}};
+    return task_of(config)->settings();
+  };
+  CHECK(settings_of("rte") == settings_of("rte"));
+  CHECK(settings_of("rte") != settings_of("wnli"));
+}
+
 TEST_CASE("known data: amazon_polarity's files name no columns and count labels from 1") {
   const TempFolder folder;
   folder.write("train.csv", "\"1\",\"Bad\",\"a, b\"\n\"2\",\"Good\",\"c \"\"d\"\"\"\n");
