@@ -122,7 +122,10 @@ std::string label_text(const json& value) {
 bool leaves_labels_open(const Config& config) {
   if (!has_labels(config.task)) return false;
   const json& own = config.model.config;
-  if (own.contains("id2label") || own.contains("num_labels")) return false;
+  const auto& name = config.data.task_name;
+  const bool is_right_number =
+      name && own.contains("num_labels") && own["num_labels"] == known_data(*name).labels.size();
+  if (own.contains("id2label") || (own.contains("num_labels") && !is_right_number)) return false;
   const auto model = described_model(config.model, head_choice(config));
   return !model || std::ranges::all_of(model->head.names, is_default_name);
 }

@@ -13,7 +13,7 @@
 namespace shardline {
 
 // Whether the config of a task with labels leaves it to the data which labels there are: neither model.config nor the
-// config.json of model.path names them.
+// config.json of model.path names them, nor their number, unless it is that of the data set that data.task_name names.
 bool leaves_labels_open(const Config& config);
 
 // The same config, in which model.config has the id2label, label2id and problem_type of the labels that data.task_name

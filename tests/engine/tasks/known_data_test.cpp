@@ -146,6 +146,17 @@ TEST_CASE("known data: labels have the names and the order of the hub") {
   CHECK(stsb.model.config.at("problem_type") == "regression");
 }
 
+TEST_CASE("known data: a model of which only the number of labels is given has the names of the hub") {
+  const TempFolder folder;
+  Config config = config_of("rte", {{"train", folder.write("a.tsv", kSamples[5].tsv)}});
+  config.model.config = {{"model_type", "bert"}, {"vocab_size", 256}, {"num_labels", 2}};
+  config = with_labels_of_data(config);
+  CHECK(config.model.config.at("id2label") == json{{"0", "entailment"}, {"1", "not_entailment"}});
+  CHECK(read(config).targets == kSamples[5].expected.targets);
+  config.model.config = {{"model_type", "bert"}, {"vocab_size", 256}, {"num_labels", 3}};
+  CHECK_FALSE(with_labels_of_data(config).model.config.contains("id2label"));
+}
+
 TEST_CASE("known data: a model with the labels in another order gets those with the same names") {
   const TempFolder folder;
   Config config = config_of("rte", {{"train", folder.write("a.jsonl", kSamples[5].jsonl)}});
