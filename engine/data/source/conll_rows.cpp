@@ -23,7 +23,9 @@ std::vector<std::string> fields_of(std::string_view line) {
 
 class ConllRows final : public RowFile {
  public:
-  explicit ConllRows(const DataFile& file) : file_(file.path), rest_(file_.bytes()) {}
+  explicit ConllRows(const DataFile& file) : file_(file.path), rest_(file_.bytes()) {
+    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // a mark of UTF-8
+  }
 
   bool next(DataRow& row) override {
     std::vector<json> columns;
@@ -45,7 +47,8 @@ class ConllRows final : public RowFile {
       for (size_t i = 0; i < fields.size(); ++i) columns[i].push_back(fields[i]);
     }
     if (columns.empty()) return false;
-    row.columns = {{"tokens", columns.front()}, {"label", columns.back()}};
+    row.columns = {{"tokens", columns.front()}};
+    if (columns.size() > 1) row.columns["label"] = columns.back();
     for (size_t i = 0; i < columns.size(); ++i) row.columns[std::to_string(i)] = std::move(columns[i]);
     return true;
   }

@@ -32,8 +32,8 @@ class RowFile {
 // become rows with id, title, context, question, answers); a file with one object per line is read as jsonl. text: each
 // line, also a blank one, is a row whose only column is "text". conll: each line has a word and what is said of it,
 // separated by white space; blank lines and -DOCSTART- separate sentences. A sentence is a row, whose columns "0", "1",
-// ... are lists; the first is also called "tokens", and the last "label". Throws DataError, also for tokens, which have
-// no columns.
+// ... are lists; the first is also called "tokens", and the last of several "label". Throws DataError, also for tokens,
+// which have no columns.
 std::unique_ptr<RowFile> open_rows(const DataFile& file);
 
 // The value in a column. Throws DataError, which shows the columns that there are and the key of the config that names

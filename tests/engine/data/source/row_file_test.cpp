@@ -119,6 +119,8 @@ TEST_CASE("rows of CoNLL: each sentence is one, and columns have numbers") {
   CHECK(rows.columns[1].at("tokens") == json::array({"Peter"}));
   CHECK(rows.where == std::vector<std::string>{":3", ":8"});
   CHECK(read(folder, "b.conll", "-DOCSTART- O\n\n", DataFormat::conll).columns.empty());
+  CHECK(read(folder, "c.conll", "\xEF\xBB\xBFw O\n", DataFormat::conll).columns[0].at("tokens") == json::array({"w"}));
+  CHECK(read(folder, "d.conll", "w\n", DataFormat::conll).columns[0] == json{{"tokens", {"w"}}, {"0", {"w"}}});
   CHECK_THAT(error_of("a O\nb\n", DataFormat::conll), Contains("rows:2: has 1 columns") && Contains("has 2"));
 }
 
