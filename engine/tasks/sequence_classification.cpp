@@ -160,9 +160,11 @@ class SequenceClassification final : public LabelledTask {
     return label_set_metrics(labelled, expected, head_.labels);
   }
 
-  // Whether a row of a known data set has no field for a column that others of its file have.
+  // Whether a row of a known data set has no field for a column that others of its file have, or a blank label.
   bool is_cut_off(const DataRow& row) const {
-    return data_ && row.is_cut_off && !(text_.is_in(row) && pair_.is_in(row) && label_.is_in(row));
+    if (!data_) return false;
+    const bool has_all = text_.is_in(row) && pair_.is_in(row) && label_.is_in(row);
+    return has_all ? row.columns.at(label_.name_in(row)) == "" : row.is_cut_off;
   }
 
   std::vector<float> targets(const DataRow& row) const {
