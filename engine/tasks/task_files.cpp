@@ -13,10 +13,10 @@ namespace fs = std::filesystem;
 // The names, without extension, that files of a part have in the data sets' own archives or in exports of the hub; an
 // earlier one is taken before a later one.
 std::vector<std::string> names_of(DataName name, DataPart part) {
-  const bool is_mnli = name == DataName::mnli;
+  const bool is_mnli = name == DataName::mnli, is_mrpc = name == DataName::mrpc;
   switch (part) {
     case DataPart::train:
-      return {"train"};
+      return is_mrpc ? std::vector<std::string>{"train", "msr_paraphrase_train"} : std::vector<std::string>{"train"};
     case DataPart::validation:
       if (is_mnli) return {"dev_matched", "validation_matched"};
       if (name == DataName::amazon_polarity) return {"validation", "test"};
@@ -24,7 +24,8 @@ std::vector<std::string> names_of(DataName name, DataPart part) {
     case DataPart::validation_mismatched:
       return {"dev_mismatched", "validation_mismatched"};
     case DataPart::test:
-      return is_mnli ? std::vector<std::string>{"test_matched"} : std::vector<std::string>{"test"};
+      if (is_mrpc) return {"test", "msr_paraphrase_test"};
+      return {is_mnli ? "test_matched" : "test"};
   }
   SL_ASSERT(false, "no such part");
 }
@@ -33,7 +34,7 @@ std::string file_of_part(const std::string& folder, DataName name, DataPart part
   std::string tried;
   for (const std::string& stem : names_of(name, part)) {
     std::vector<std::string> found;
-    for (const char* extension : {".tsv", ".csv", ".jsonl", ".ndjson", ".json"})
+    for (const char* extension : {".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".json"})
       if (const fs::path file = fs::path(folder) / (stem + extension); fs::exists(file)) found.push_back(file.string());
     if (found.size() > 1)
       throw DataError(cat(folder, ": has ", fs::path(found[0]).filename().string(), " and ",
@@ -41,8 +42,8 @@ std::string file_of_part(const std::string& folder, DataName name, DataPart part
     if (found.size() == 1) return found[0];
     tried += cat(tried.empty() ? "" : " or ", stem);
   }
-  throw DataError(cat(folder, ": has no file ", tried, " (.tsv, .csv, .jsonl or .json) of task_name \"", word_of(name),
-                      "\"; name the file in place of the folder"));
+  throw DataError(cat(folder, ": has no file ", tried, " (.tsv, .txt, .csv, .jsonl or .json) of task_name \"",
+                      word_of(name), "\"; name the file in place of the folder"));
 }
 
 }  // namespace
@@ -70,6 +71,7 @@ std::vector<DataFile> task_files(const Config& config, DataPart part, const std:
     if (fs::is_directory(path)) path = file_of_part(path, *name, part);
   std::vector<DataFile> files = find_data_files(named, config.data.format);
   for (DataFile& file : files) {
+    if (file.format == DataFormat::text) file.format = DataFormat::tsv;  // MRPC's own files are tables in .txt
     file.columns = known_data(*name).columns;
     file.uneven = file.format == DataFormat::tsv;  // some of GLUE's rows are cut off
   }

@@ -218,6 +218,18 @@ TEST_CASE("known data: a folder stands for the file of a part") {
              Contains("has no file dev or validation"));
 }
 
+TEST_CASE("known data: MRPC's own files are tables, although their names end with .txt") {
+  const TempFolder folder;
+  folder.write("msr_paraphrase_train.txt", kSamples[2].tsv);
+  folder.write("msr_paraphrase_test.txt", kSamples[2].tsv);
+  const std::string all = folder.path().string();
+  const Config config =
+      config_of("mrpc", {{"train", all}, {"validation", all + "/msr_paraphrase_test.txt"}, {"test", all}});
+  CHECK(read(config) == kSamples[2].expected);
+  CHECK(read(config, DataPart::validation) == kSamples[2].expected);
+  CHECK(read(config, DataPart::test).texts == kSamples[2].expected.texts);
+}
+
 TEST_CASE("known data: metrics are those of GLUE") {
   for (const auto& [name, expected] :
        std::map<std::string, std::vector<std::string>>{{"cola", {"matthews_correlation"}},
