@@ -74,9 +74,14 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
     complain("data.task_name",
              cat("has rows of task \"sequence-classification\", but task is \"", word_of(config.task), '"'),
              "set task, or leave this out");
-  if (config.data.completion_only_loss && config.task != Task::causal_lm)
-    complain("data.completion_only_loss",
-             cat("is only used with task \"causal-lm\", but task is \"", word_of(config.task), '"'), "leave it out");
+  const auto check_task_of = [&](const char* key, bool is_set, Task task) {
+    if (is_set && config.task != task)
+      complain(key, cat("is only used with task \"", word_of(task), "\", but task is \"", word_of(config.task), '"'),
+               "leave it out");
+  };
+  check_task_of("data.completion_only_loss", config.data.completion_only_loss, Task::causal_lm);
+  check_task_of("data.line_by_line", config.data.line_by_line, Task::masked_lm);
+  check_task_of("data.whole_word_mask", config.data.whole_word_mask, Task::masked_lm);
   if (!config.data.validation_mismatched.empty()) {
     if (config.data.task_name != DataName::mnli)
       complain("data.validation_mismatched", "is only used with task_name \"mnli\"", "leave it out");

@@ -73,6 +73,9 @@ class RandomConfigs {
         {{"data", {{"validation", "v.txt"}}},
          {"training", {{"eval_strategy", "epoch"}, {"early_stopping_patience", 3}}}},
         {{"task", "sequence-classification"}, {"data", {{"validation", "v.tsv"}, {"task_name", "mnli"}}}},
+        {{"task", "masked-lm"},
+         {"model", {{"config", {{"model_type", "bert"}, {"n_layer", nullptr}}}}},
+         {"data", {{"line_by_line", true}, {"whole_word_mask", true}}}},
         {{"training", {{"lr_scheduler_type", "cosine"}, {"optim", "sgd"}}}},
         {{"mpi_options", {{"processes_per_host", 4}}}, {"smp_options", {{"shard_optimizer_state", true}}}},
         {{"training", {{"global_batch_size", 64}}}},
@@ -133,7 +136,7 @@ TEST_CASE("The resolved config of any config gives the same run", "[config][reso
   RandomConfigs configs(8);
   size_t read = 0;
   std::set<std::string> changed;  // keys that had another value than their default in some config
-  for (int i = 0; i < 7000; ++i) {
+  for (int i = 0; i < 10000; ++i) {
     const json file = configs.next();
     Config config;
     try {
