@@ -161,9 +161,10 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   state_.total_steps = parts.run.total;
   state_.curve = curve_;
   if (compares_evaluations(training)) {
+    const EpochSource* compared = best_metric(training).ends_with("_mm") ? parts.mismatched : parts.validation;
     state_.best_of = {{"metric", best_metric(training)},
                       {"greater_is_better", larger_is_better(training)},
-                      {"data", parts.validation ? parts.validation->digest() : ""}};
+                      {"data", compared ? compared->digest() : ""}};
     if (training.label_smoothing_factor != 0)
       state_.best_of["label_smoothing_factor"] = training.label_smoothing_factor;
   }

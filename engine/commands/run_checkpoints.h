@@ -38,7 +38,7 @@ struct RunCheckpointsParts {
   const Stores& stores;  // of the directory of checkpoints
   Trainer& trainer;
   const EpochSource& data;
-  const EpochSource* validation;  // null: none
+  const EpochSource *validation, *mismatched;  // null: none
   RunSteps run;
   std::string resolved_config;  // text of config.resolved.json
 };

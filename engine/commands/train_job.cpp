@@ -211,8 +211,9 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
   const RunSteps run{.total = steps, .per_epoch = data.train->steps_per_epoch()};
   RunRecords records(config, context, run);
-  RunCheckpoints checkpoints(
-      {config, parts, context, stores, trainer, *data.train, data.validation.get(), run, resolved_config}, records);
+  RunCheckpoints checkpoints({config, parts, context, stores, trainer, *data.train, data.validation.get(),
+                              data.mismatched.get(), run, resolved_config},
+                             records);
   if (point) checkpoints.check_curve(*point);
   const auto show = records.show("bytes of the model read");
   if (!point) {

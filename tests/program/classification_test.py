@@ -195,6 +195,12 @@ class Classification(ProgramTest):
                          {str(i): label for i, label in enumerate(labels)})
         self.expect(0, "predict", "out", "--set", "data.task_name=mnli", "--set", "data.test=mnli", "--set",
                     "data.tokenizer=tokenizer", "--set", "data.sequence_length=16", says="wrote 5 predictions")
+        # Evaluations on another mismatched set cannot be compared with those before.
+        table = (self.dir / "mnli/dev_mismatched.tsv").read_text().splitlines()
+        (self.dir / "mnli/dev_mismatched.tsv").write_text("\n".join(table[:-1]) + "\n")
+        file["training"].update({"overwrite_output_dir": False, "resume_from_checkpoint": "out/checkpoint-75"})
+        (self.dir / "mnli.json").write_text(json.dumps(file))
+        self.expect(0, "train", "mnli.json", says="after step 75, no longer counts")
         self.expect(2, "train", self.task(data={"task_name": "mnli"}),
                     says=["/data/text_column: has no effect with task_name"])
         self.expect(2, "train", self.task(data={"task_name": "mnly"}), says=["/data/task_name", "mnli"])
