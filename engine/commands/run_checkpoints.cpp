@@ -311,7 +311,7 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
 }
 
 // As EarlyStoppingCallback of transformers does: a gain that is too small does not count, but the next one is measured
-// from it.
+// from it. Unlike there, nothing counts before the first metric that is a number.
 void RunCheckpoints::spend_patience() {
   const TrainingOptions& training = parts_.config.training;
   const double metric = *newest_metric_;

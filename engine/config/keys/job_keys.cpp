@@ -95,7 +95,8 @@ std::vector<Key> data_keys() {
           "`validation` or `test` stands for the file of that part in it. Nothing is downloaded."),
       honoured(
           "format", data, &Data::format, json_choice(words_of<DataFormat>()),
-          "`auto` chooses by file extension. `text`: each file is one document. `jsonl`, `json`, `csv` and `tsv` have "
+          "`auto` chooses by file extension. `text`: each file is one document, or, with `masked-lm`, each line one "
+          "text. `jsonl`, `json`, `csv` and `tsv` have "
           "rows with named columns: one JSON object per line, an array of objects, or a first line with names. `conll` "
           "has a word on each line, in columns separated by white space, and blank lines between sentences. `tokens` "
           "are token ids and need no tokenizer."),
