@@ -282,8 +282,10 @@ void CheckpointSaver::give_up(const std::string& reason, bool is_published) {
   fail("was not saved: " + reason);
   if (leads_) {
     try {
-      require_claim(parts_.directory, attempt_);
-      if (is_published) take_back_checkpoint(started_->unfinished, started_->path);
+      if (is_published) {
+        require_claim(parts_.directory, attempt_);
+        take_back_checkpoint(started_->unfinished, started_->path);
+      }
       fs::remove_all(started_->unfinished);
     } catch (const std::exception&) {  // there is a failure to report already
     }

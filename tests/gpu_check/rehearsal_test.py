@@ -76,7 +76,7 @@ class Rehearsal(unittest.TestCase):
                     'echo "========= ERROR SUMMARY: 0 errors"')
         entries = self.phase("works", PATH=f"{tools}:{os.environ['PATH']}")
         self.passed(entries, but=["NCCL"])
-        self.assertIn("works: 10 of 11 steps passed; skipped: NCCL\n", self.printed)
+        self.assertIn("works: 11 of 12 steps passed; skipped: NCCL\n", self.printed)
         self.assertGreater(entries["ceilings"]["result"]["product_flops_per_second"], 0)
         self.assertGreater(entries["ceilings"]["result"]["host_link_bytes_per_second"]["to_host"], 0)
         for kind in ("with_dropout", "without_dropout"):
