@@ -53,7 +53,7 @@ std::vector<std::string> names_in(const fs::path& directory, const IsWanted& is_
   return names;
 }
 
-// Returns the name that a checkpoint gets which must not be taken for one any more.
+// Returns an unused name for a checkpoint that must no longer be taken for one.
 std::string free_name_aside(const fs::path& path) {
   std::string aside = cat(path.string(), kSuperseded);
   for (int number = 2; fs::exists(fs::symlink_status(aside)); ++number)

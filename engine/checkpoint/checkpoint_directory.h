@@ -49,7 +49,7 @@ void set_aside(const std::filesystem::path& path);
 // one of that name, the two exchange their names, and the caller removes `unfinished` once it is not needed any more.
 // Anything else of that name is set aside.
 void publish_checkpoint(const std::string& unfinished, const std::string& path);
-// Undoes this and removes the new checkpoint.
+// Undoes publish_checkpoint and removes the new checkpoint.
 void take_back_checkpoint(const std::string& unfinished, const std::string& path);
 // Removes a checkpoint. If this is interrupted, what is left is never mistaken for a checkpoint.
 void remove_checkpoint(const std::filesystem::path& path);

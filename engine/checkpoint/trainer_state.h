@@ -23,7 +23,7 @@ struct BestEvaluation {
 // What early stopping knows of the evaluations so far.
 struct Patience {
   double best = 0;    // their best metric
-  int64_t spent = 0;  // of the last ones, those in succession that were no gain
+  int64_t spent = 0;  // how many of the latest ones, in succession, were no gain
   bool operator==(const Patience&) const = default;
 };
 

@@ -137,7 +137,7 @@ void check_rows(const Config& config, const LabelledTask& task, DataPart part, c
   }
 }
 
-// Of labelled rows.
+// Checks the first row of each file of these parts, with its labels.
 void check_examples(const Config& config, const PlannedModel& planned, const std::vector<DataPart>& parts) {
   const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
   for (const DataPart part : parts) check_rows(config, *task, part, paths_of(config, part), /*labelled=*/true);

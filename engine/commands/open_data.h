@@ -45,8 +45,8 @@ struct PredictedData {
   ExampleRange examples;  // of all rows, without labels
   std::unique_ptr<EpochSource> source;
 };
-// They are in data.test, or else in data.validation. Throws ConfigError if the config has neither, or a task without
-// predictions.
+// Throws ConfigError if the config names no data to predict for (data.test, or else data.validation), or has a task
+// without predictions.
 void require_predicted_data(const Config& config);
 void check_predicted_data(const Config& config, const PlannedModel& planned);
 // Collective over the world.

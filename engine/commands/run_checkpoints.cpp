@@ -335,7 +335,8 @@ std::string RunCheckpoints::patience_text() const {
   const TrainingOptions& training = parts_.config.training;
   return cat(best_metric(training), " has not improved",
              training.early_stopping_threshold > 0 ? cat(" by more than ", training.early_stopping_threshold) : "",
-             " in ", state_.patience->spent, " evaluations; the best one had ", state_.patience->best);
+             " in ", state_.patience->spent, state_.patience->spent == 1 ? " evaluation" : " evaluations",
+             "; the best one had ", state_.patience->best);
 }
 
 // It becomes the best evaluation once its checkpoint is on the disk. Until then the earlier best one is kept.

@@ -15,8 +15,8 @@ class Completions final : public LabelledTask {
 
   ExampleShape shape() const override { return {.labels = true}; }
 
-  // A token that begins in the prompt and ends in the completion is of the completion. The end of text follows it. A
-  // row of which no predicted token is left has no example: a step of such rows would have nothing to learn.
+  // A token that begins in the prompt and ends in the completion belongs to the completion, which the end of text
+  // follows. A row that has no predicted token left has no example: a step of such rows would have nothing to learn.
   RowExamples encode(const DataRow& row, bool) const override {
     const std::string &prompt = text_of(row, "prompt", kKey), &completion = text_of(row, "completion", kKey);
     const std::string text = prompt + completion;

@@ -18,8 +18,8 @@ bool leaves_labels_open(const Config& config);
 
 // The same config, in which model.config has the id2label, label2id and problem_type of the labels that data.task_name
 // has, or else of those in the training data (if there is none, in the validation data), if the config leaves them
-// open: sorted as texts, or as integers if all of them are. Then it reads these files. Throws ConfigError if they are
-// not there, DataError for rows without a label.
+// open: sorted as texts, or as integers if all of them are. Reads files only in the second case. Throws ConfigError if
+// they are not there, DataError for rows without a label.
 Config with_labels_of_data(const Config& config);
 
 // The labels of a model by the values of a column.

@@ -51,7 +51,7 @@ class LabelledTask {
   virtual void predictions(const Predicted& predicted, const UsePrediction& use) const = 0;
 };
 
-// Of the masks of evaluations, which are the same in every run.
+// The seed of the masks of evaluations, which are the same in every run.
 inline constexpr uint64_t kEvaluationMaskSeed = 0;
 
 // Whether samples are blocks of tokens, for which there is no LabelledTask.

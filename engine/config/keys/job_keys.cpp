@@ -110,11 +110,12 @@ std::vector<Key> data_keys() {
           "training data unless the model's config has `id2label`."),
       honoured("tokens_column", data, &Data::tokens_column, json_text(),
                "`token-classification`: column of the words, a list of texts. In `conll` files, `tokens_column` and "
-               "`label_column` are numbers of columns, such as `\"3\"`, from 0 on; by default the first and the last."),
+               "`label_column` are column numbers, counted from 0, such as `\"3\"`; by default the first and the last "
+               "column."),
       honoured(
           "completion_only_loss", data, &Data::completion_only_loss, json_boolean(),
           "`causal-lm`: true: each row is a sample, whose columns `prompt` and `completion` are joined, and only the "
-          "tokens of the completion are predicted. false: texts are cut into blocks."),
+          "tokens of the completion and the end of text are predicted. false: texts are cut into blocks."),
       honoured("mlm_probability", data, &Data::mlm_probability, json_number(1e-6, 1),
                "`masked-lm`: share of the tokens, or of the words, that are hidden. Special tokens never are."),
       honoured("line_by_line", data, &Data::line_by_line, json_boolean(),

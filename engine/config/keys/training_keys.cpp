@@ -305,13 +305,14 @@ std::vector<Key> saving_keys() {
           "Metric by which evaluations are compared, for the best checkpoint and for early stopping; unset: `loss`. "
           "docs/tasks.md lists the metrics of each task."),
       honoured("greater_is_better", training_section, &Training::greater_is_better, json_boolean(),
-               "Whether a larger metric is better; unset: unless it is a loss, a perplexity or an error."),
+               "Whether a larger metric is better; unset: true unless the metric is a loss, a perplexity or an "
+               "error."),
       honoured("early_stopping_patience", training_section, &Training::early_stopping_patience,
                json_integer(1, kMostStepsOfRun),
                "As transformers' EarlyStoppingCallback: training ends after this many evaluations in succession whose "
                "metric_for_best_model was no gain over the best one before. Unset: it never ends early."),
       honoured("early_stopping_threshold", training_section, &Training::early_stopping_threshold, json_number(0),
-               "A gain is an improvement by more than this."),
+               "Only improvements by more than this count as gains."),
       honoured("max_run_seconds", training_section, &Training::max_run_seconds, json_integer(1),
                "Ours: seconds after which the run saves a checkpoint and stops with exit code 3."),
       refused("push_to_hub", false, "Upload the model.",

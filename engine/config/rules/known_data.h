@@ -13,7 +13,8 @@ struct KnownData {
   std::vector<std::string> text, pair, label;  // no pair: samples have one text
   std::vector<std::string> labels;             // names, by id; empty: labels are numbers
   std::vector<std::string> metrics;
-  // Of CSV and TSV files whose first row names no columns. One that contains the last of these names does.
+  // The columns of CSV and TSV files whose first row does not name them. A row that contains the last of these names
+  // does.
   std::vector<std::string> columns = {};
   std::vector<std::string> labels_in_csv = {};  // by id, in such files, if these have neither names nor ids
 };
@@ -21,7 +22,7 @@ struct KnownData {
 const KnownData& known_data(DataName name);
 
 // The paths of mnli's second validation set: those of data.validation_mismatched, or else those of data.validation that
-// are no files, and so folders, also where they are not there.
+// are not files: folders, and paths that do not exist on this machine.
 std::vector<std::string> mismatched_paths(const DataOptions& data);
 
 }  // namespace shardline

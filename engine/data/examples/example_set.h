@@ -36,7 +36,7 @@ struct ExampleShape {
 // What a set says of the data that it was made of.
 struct ExampleCounts {
   int64_t rows = 0;
-  int64_t shortened = 0;  // rows that were longer than the model or the config allows
+  int64_t shortened = 0;  // rows of which a part, or all, is in no example: too long, cut off or without a label
   int64_t left_over = 0;  // tokens at the end that fill no example
 };
 

@@ -6,7 +6,7 @@
 
 namespace shardline {
 
-// Throws DataError later, for a line with another number of columns than the sentence's first one.
+// Throws DataError later, for a line whose number of columns differs from that of the sentence's first line.
 std::unique_ptr<RowFile> open_conll(const DataFile& file);
 
 }  // namespace shardline

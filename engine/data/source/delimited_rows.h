@@ -7,8 +7,8 @@
 namespace shardline {
 
 // Throws DataError for a file without rows, for columns that are named twice or not at all, and later for a quote that
-// is not closed and, unless file.uneven allows it, for a row with another number of fields than there are columns.
-// There, a row lacks its last columns, or its last fields are left out.
+// is not closed and, unless file.uneven is set, for a row whose number of fields differs from that of the columns. If
+// it is set, a short row lacks its last columns, and the extra fields of a long one are left out.
 std::unique_ptr<RowFile> open_delimited(const DataFile& file);
 
 }  // namespace shardline
