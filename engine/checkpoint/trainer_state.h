@@ -20,7 +20,7 @@ struct BestEvaluation {
   bool operator==(const BestEvaluation&) const = default;
 };
 
-// What early stopping knows of the evaluations so far.
+// The state of early stopping after the evaluations so far.
 struct Patience {
   double best = 0;    // their best metric
   int64_t spent = 0;  // how many of the latest ones, in succession, were no gain

@@ -30,7 +30,7 @@ struct EvaluatedExamples {
 struct JobData {
   std::unique_ptr<EpochSource> train, validation, mismatched;  // null if the job has no such data
   std::unique_ptr<LabelledTask> task;                          // null for blocks of tokens
-  // Of a task: what the metrics of its validation data are computed from, and then likewise of mismatched.
+  // What a task computes the metrics of the validation data from, and those of the mismatched set.
   std::vector<EvaluatedExamples> evaluated;
 };
 // Collective over the world: the first rank of each host creates the caches, which may take long, and the others open

@@ -81,7 +81,7 @@ Found labels_in(const Config& config) {
   return found;
 }
 
-// What a model's config says of labels with these names, in order; without names, labels are numbers.
+// Returns the keys of a model's config for labels with these names, in order; without names, labels are numbers.
 void set_labels(json& keys, const std::vector<std::string>& names) {
   if (names.empty()) {
     keys["num_labels"] = 1;

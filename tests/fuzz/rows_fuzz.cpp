@@ -36,7 +36,7 @@ void read_rows(const DataFile& file, size_t size) {
       FUZZ_REQUIRE(std::string_view(error.what()).starts_with(row.where), error.what());
     }
     if (file.format == DataFormat::csv || file.format == DataFormat::tsv || file.format == DataFormat::text)
-      for (const auto& [name, value] : row.columns.items()) FUZZ_REQUIRE(value.is_string(), name, " is no text");
+      for (const auto& [name, value] : row.columns.items()) FUZZ_REQUIRE(value.is_string(), name, " is not text");
     if (file.format != DataFormat::conll) continue;
     for (const auto& [name, value] : row.columns.items())
       FUZZ_REQUIRE(value.is_array() && value.size() == row.columns.at("tokens").size(), name, " has another length");

@@ -6,7 +6,7 @@ import random
 from harness import ProgramTest, unittest
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a film is good ##ly bad fine ##st dull this that very".split()
-CYCLE = "a film is goodly bad finest dull this".split()  # each word tells the next one
+CYCLE = "a film is goodly bad finest dull this".split()  # each word determines the next one
 BERT = {"model_type": "bert", "vocab_size": len(WORDS), "hidden_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 40}
 

@@ -33,7 +33,7 @@ struct ExampleShape {
   bool operator==(const ExampleShape&) const = default;
 };
 
-// What a set says of the data that it was made of.
+// Counts about the data from which a set was made.
 struct ExampleCounts {
   int64_t rows = 0;
   int64_t shortened = 0;  // rows of which a part, or all, is in no example: too long, cut off or without a label
