@@ -90,7 +90,7 @@ def neo_scores_in_own_dtype(self, query, key, value, attention_mask=None):
     """GPTNeoSelfAttention._attn without its conversion to float32."""
     length = query.size(-2)
     scores = (query @ key.transpose(-1, -2)).masked_fill(~self.bias[:, :, :length, :length], -torch.inf)
-    weights = scores.softmax(-1)
+    weights = (scores if attention_mask is None else scores + attention_mask).softmax(-1)
     return weights @ value, weights
 
 
