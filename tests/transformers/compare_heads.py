@@ -7,7 +7,8 @@ the same rows of data, and compares losses, gradient norms, metrics, predictions
 Per family and head: a model with random weights, and a run of ten AdamW steps (learning rate 1e-3, constant; weight decay
 0.1 by transformers' rule; clipping at norm 1; no dropout) with rows in the order of the file, an evaluation after it, and
 predictions of the saved model. transformers gets batches that are padded to their longest sample, on the right in odd
-steps and on the left in even ones, with the positions of the tokens. Its float32 loss is that of the model's class,
+steps and on the left in even ones (where a class reads the first token: always on the right), with the positions of the
+tokens. Its float32 loss is that of the model's class,
 except for answers: there, padding must not take part in the softmax (docs/families.md).
 
 --markdown writes the table of docs/transformers.md to a file. Needs torch 2.11, transformers 5.23, scikit-learn,
@@ -181,7 +182,9 @@ class Case:
         assert len(samples) >= STEPS * BATCH, len(samples)
         for step in range(STEPS):
             batch = samples[step * BATCH: (step + 1) * BATCH]
-            outputs, loss = self.forward(model, batch, left=step % 2 == 1)
+            # transformers' encoders take the first column for the first token of each sample.
+            pools = self.family not in DECODERS and self.head.task == "sequence-classification"
+            outputs, loss = self.forward(model, batch, left=step % 2 == 1 and not pools)
             own = self.head.loss(outputs, [s.labels for s in batch])
             if loss is None or dtype == torch.float64:  # some classes compute their loss in float32
                 loss = own
@@ -260,10 +263,10 @@ def relative(given, expected):
     return max(abs(g - e) / abs(e) for g, e in zip(given, expected, strict=True))
 
 
-def kept_keys(case, out):
-    """The keys of the model's config that the saved one lacks or changed."""
+def lost_keys(case, out, dtype):
+    """The keys of the model's config that the saved one lacks or changed. The weights have the number type of the run."""
     before, after = (json.loads((path / "config.json").read_text()) for path in (case.folder / "model", out))
-    return [key for key, value in before.items() if after.get(key) != value]
+    return [key for key, value in dict(before, dtype=dtype).items() if after.get(key) != value]
 
 
 def compare(program, case, layout, references):
@@ -292,7 +295,7 @@ def compare(program, case, layout, references):
     assert not wrong, wrong
     logits = case.evaluate(model)[2]
     row["saved logits"] = max((a - b).abs().max().item() for a, b in zip(logits, references["float32"]["logits"], strict=True))
-    row["keys"] = kept_keys(case, out)
+    row["keys"] = lost_keys(case, out, dtype)
     shutil.rmtree(out)
     return row
 
