@@ -34,7 +34,16 @@ def encode(tokenizer, text, pair=None, strategy="longest_first", stride=0, is_wo
     return tokenizer.encode(text, pair, is_pretokenized=is_words)
 
 
-class Classes:
+class Head:
+    """What is compared of the logits of samples and of predictions."""
+    def without_bias(self, logits):
+        return logits
+
+    def predictions_without_bias(self, predictions):
+        return predictions
+
+
+class Classes(Head):
     """Pairs of texts."""
     task, title, auto = "sequence-classification", "classes of pairs", transformers.AutoModelForSequenceClassification
     names = ["a", "b", "c"]
@@ -137,7 +146,7 @@ class Numbers(LabelSets):
             yield {"score": output.item()}
 
 
-class OfRows:
+class OfRows(Head):
     """A label for each token."""
     def loss(self, outputs, labels):
         return cross_entropy(torch.cat(outputs), torch.tensor(sum(labels, [])))
@@ -247,7 +256,7 @@ class HiddenWords(OfRows):
             yield {"masks": [{"scores": output[i].softmax(-1).topk(5).values.tolist()} for i in masked]}
 
 
-class Answers:
+class Answers(Head):
     """Questions with and without an answer; some contexts are longer than a sample."""
     task, title, auto = "question-answering", "answers", transformers.AutoModelForQuestionAnswering
     config = {}
@@ -326,6 +335,20 @@ class Answers:
         for row, (answer, best) in zip(rows, self.answers(outputs, rows, tokenizer)):
             yield {"answer": answer, "id": row["id"],
                    "n_best": [{"start_logit": start, "end_logit": end} for start, end, _ in best]}
+
+    # The gradient of the bias of logits is zero but for rounding, of which AdamW makes steps as large as any other. The
+    # softmax removes what such a bias adds to all logits of a sample, and so do these.
+
+    def without_bias(self, logits):
+        return [row - row.mean(0) for row in logits]
+
+    def predictions_without_bias(self, predictions):
+        for prediction in predictions:
+            for key in ("start_logit", "end_logit"):
+                mean = sum(answer[key] for answer in prediction["n_best"]) / len(prediction["n_best"])
+                for answer in prediction["n_best"]:
+                    answer[key] -= mean
+        return predictions
 
 
 def normal(text):
