@@ -75,7 +75,7 @@ class RandomConfigs {
         {{"task", "sequence-classification"}, {"data", {{"validation", "v.tsv"}, {"task_name", "mnli"}}}},
         {{"task", "masked-lm"},
          {"model", {{"config", {{"model_type", "bert"}, {"n_layer", nullptr}}}}},
-         {"data", {{"line_by_line", true}, {"whole_word_mask", true}}}},
+         {"data", {{"line_by_line", true}, {"whole_word_mask", true}, {"test", "t.txt"}}}},
         {{"training", {{"lr_scheduler_type", "cosine"}, {"optim", "sgd"}}}},
         {{"mpi_options", {{"processes_per_host", 4}}}, {"smp_options", {{"shard_optimizer_state", true}}}},
         {{"training", {{"global_batch_size", 64}}}},
