@@ -63,10 +63,12 @@ class BatchSize(ProgramTest):
         """The plan fits, but the system gives less memory: the run starts again with half of the batch."""
         wide = {"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 32, "n_embd": 64, "n_layer": 2,
                            "n_head": 2}}
-        for name, layout in {"one": {}, "ranks": {"p": 2}}.items():
+        whole = {"global_batch_size": 4096}
+        smaller = {"global_batch_size": None, "per_device_train_batch_size": 4096}
+        (self.dir / "text.txt").write_text("the same line again and again\n" * 4000)
+        for name, layout, sizes in (("one", {}, whole), ("ranks", {"p": 2}, whole), ("smaller", {}, smaller)):
             with self.subTest(name):
-                (self.dir / "text.txt").write_text("the same line again and again\n" * 4000)
-                training = {"global_batch_size": 4096, "max_steps": 1, "auto_find_batch_size": True}
+                training = {**sizes, "max_steps": 1, "auto_find_batch_size": True}
                 config = self.config(model=wide, training=training, output_dir=name, **layout)
                 # Between what the whole batch and half of it take: beside its tensors, a rank takes 75 to 110 MiB.
                 needed = self.needed(config)
@@ -77,8 +79,9 @@ class BatchSize(ProgramTest):
                     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
                 result = self.expect(0, "train", config, preexec_fn=limit_memory)
                 self.assertIn("out of memory on rank", result.err)
-                self.assertRegex(result.err, r"starting again with .*; the global batch stays 4096")
-                self.assertGreater(self.sizes(name)[1]["accumulation_steps"], 1)
+                global_batch = "is 2048 instead of 4096" if sizes is smaller else "stays 4096"
+                self.assertRegex(result.err, f"starting again with .*; the global batch {global_batch}")
+                self.assertEqual(self.sizes(name)[1]["accumulation_steps"], 1 if sizes is smaller else 2)
 
 
 if __name__ == "__main__":
