@@ -145,6 +145,8 @@ def unpacked(package, folder):
         if code != 0:
             stop(f"{package} is not an archive of tools/gpu_package.sh: tar ended with {code}")
         package = folder
+    if not package.exists():
+        stop(f"{package} does not exist; make it with tools/gpu_package.sh, or set SHARDLINE_PACKAGE")
     if not (package / "bin/shardline").exists():
         stop(f"{package} has no programs (bin/shardline is missing); make the archive with tools/gpu_package.sh, or set "
              "SHARDLINE_PACKAGE to it or to the folder that it unpacks to")
@@ -341,7 +343,7 @@ def peer(name):
             if importlib.util.find_spec(package) is None:
                 raise Skipped(f"python3 has no {package}")
         samples = MODELS[name]["samples"]
-        weights = "bf16" if name == "GPT-J-6B" else "fp32"  # 6 billion in fp32 with gradients and states take 96 GB
+        weights = "bf16" if name == "GPT-J-6B" else "fp32"  # fp32 weights, gradients and states take 97 GB
         for batch in sorted({batch for batch, _ in MODELS[name]["layouts"]}, reverse=True):
             command = [sys.executable, HERE / "gpu_peer.py", json.dumps(check.model(name)), "--batch", str(batch),
                        "--microbatches", str(samples // batch), "--weights", weights,
@@ -350,13 +352,13 @@ def peer(name):
                 out = check.run(*command, environment={"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
             except Failed as failure:
                 if missing := re.search(NO_COMPILER, failure.output):
-                    raise Skipped(f"torch.compile lacks what it compiles with: {missing[0]}",
+                    raise Skipped(f"torch.compile cannot compile here: {missing[0]}",
                                   output=failure.output) from None
                 raise
             line = json.loads(out.strip().splitlines()[-1])
             if not line.get("out_of_memory"):
                 return {"samples_of_microbatch": batch, "samples": samples, **line}
-        raise Failed(f"transformers runs out of memory with {batch} samples at once", output=line["out_of_memory"])
+        raise Failed(f"transformers runs out of memory even with microbatches of {batch}", output=line["out_of_memory"])
 
     return measured
 

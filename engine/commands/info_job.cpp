@@ -147,7 +147,7 @@ std::string versions_text(const json& versions) {
   for (const auto& capability : cuda["capabilities"])
     capabilities += cat(capabilities.empty() ? "" : ", ", capability.get<std::string>());
   rows.push_back({"CUDA", cat(word(cuda["runtime"], ""), ", kernels for compute capability ", capabilities)});
-  rows.push_back({"driver", cuda["driver"].is_null() ? "none" : cat("for CUDA ", word(cuda["driver"], ""))});
+  rows.push_back({"driver", cuda["driver"].is_null() ? "none" : cat("supports CUDA ", word(cuda["driver"], ""))});
   rows.push_back({"NCCL", cuda["nccl"]});
   return table({}, rows);
 }
@@ -188,7 +188,7 @@ std::string use_text(const json& use) {
   const auto carried = [&](const char* what) {
     return cat(word(use[what]["communicator"], ""), ": ", word(use[what]["why"], ""));
   };
-  return cat(table({"rank of a host", "device", "why"}, rows), '\n',
+  return cat(table({"local rank", "device", "why"}, rows), '\n',
              table({}, {{"tensors", carried("tensors")}, {"host values", carried("host_values")}}), problem);
 }
 

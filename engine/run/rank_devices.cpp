@@ -42,7 +42,10 @@ int gpu_count() {
 
 std::string no_gpu_reason(const std::optional<GpuSoftware>& software, const char* visible) {
   if (!software) return "this build has no CUDA; configure it with -DSHARDLINE_CUDA=ON (docs/gpus.md)";
-  if (software->driver == 0) return "this host has no NVIDIA driver; install one (nvidia-smi shows it)";
+  if (software->driver == 0)
+    return "no NVIDIA driver was found; install one, or start the container with GPUs (docker run --gpus all); "
+           "nvidia-smi "
+           "must work here";
   if (software->driver / 1000 < software->runtime / 1000)
     return cat("the driver of this host supports CUDA ", cuda_text(software->driver), " at most, and this build uses ",
                cuda_text(software->runtime), "; update the driver, or build with LibTorch and a toolkit for CUDA ",
@@ -107,7 +110,7 @@ void check_gpu(const std::string& which, const GpuFacts& facts, const GpuSoftwar
                                 : cat("; no build supports GPUs older than ", capability_text(kOldestCapability));
   throw RunError(cat(which, " has compute capability ", capability_text(facts.capability),
                      ", but this build has kernels for ", capability_text(oldest),
-                     " and newer; set runtime.device to \"cpu\", hide it with CUDA_VISIBLE_DEVICES", build));
+                     " and newer; set runtime.device to \"cpu\", or hide this GPU with CUDA_VISIBLE_DEVICES", build));
 }
 
 void check_device_memory(at::Device device) {

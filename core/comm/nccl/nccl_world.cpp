@@ -23,7 +23,7 @@ c10::impl::VirtualGuardImpl guard_of(at::Device device) {
 const char* nccl_result_text(int result) {
   switch (result) {
     case 1:
-      return "a CUDA call failed, often an earlier kernel's error or a device that is gone";
+      return "a CUDA call failed; often an earlier kernel failed, or the GPU was lost";
     case 2:
       return "a system call failed: network, shared memory (/dev/shm too small?) or a lost connection";
     case 3:
