@@ -15,6 +15,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 CUDA_HOME = pathlib.Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")
+CUDA_MAJOR = "13"  # of the programs in the package
 KILL_SECONDS = 10  # for a killed command to end; one that waits in a driver may never do so
 MEMORY_TOLERANCE = 0.05  # of the plan
 # Under --rehearse: tensors are small, and operators of LibTorch take more workspace than our kernels.
@@ -164,6 +165,10 @@ def torch_folder(options):
     torch = pathlib.Path(root)
     if not options.rehearse and not (torch / "lib/libtorch_cuda.so").exists():
         stop(f"{torch} is not LibTorch for CUDA: lib/libtorch_cuda.so is missing; set TORCH_ROOT to one that has it")
+    version = torch / "version.py"
+    cuda = re.search(r"^cuda\b.*= *'(\d+)", version.read_text(), re.MULTILINE) if version.exists() else None
+    if not options.rehearse and cuda and cuda[1] != CUDA_MAJOR:
+        stop(f"{torch} is for CUDA {cuda[1]}, but the programs are for CUDA {CUDA_MAJOR}; set TORCH_ROOT to another one")
     return torch
 
 

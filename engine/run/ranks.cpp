@@ -88,7 +88,8 @@ CommunicatorChoice resolved_communicator(const Config& config) {
 
 void check_host(const Config& config) {
   const bool processes = resolved_communicator(config) == CommunicatorChoice::mpi;
-  if (processes && may_run_elsewhere(config)) return;
+  // Started ranks have compared their devices (run_on_ranks); each may see only its own GPU.
+  if (processes && (mpi_is_launched() || may_run_elsewhere(config))) return;
   if (processes) require_mpi();
   prepare_for_pipelines(config);  // choose_device starts CUDA, and ranks may be threads of this process
   const at::Device device = choose_device(config, 0);
@@ -121,7 +122,8 @@ HostChoices choices_here(const Config& config) {
                                                              : "ranks are processes, which mpirun starts";
   const bool on_gpus = is_accelerator(choices.ranks.front().device), own = on_gpus && !threads && ranks <= gpus;
   const bool nccl = own && has_nccl() && configured_world_size(config) > 1 &&
-                    (asked == CommunicatorChoice::automatic || asked == CommunicatorChoice::nccl);
+                    (asked == CommunicatorChoice::automatic || asked == CommunicatorChoice::nccl ||
+                     config.smp.ddp_dist_backend == CommunicatorChoice::nccl);
   choices.tensors = nccl ? "nccl" : choices.values;
   choices.tensors_why = nccl          ? "every rank has a GPU of its own"
                         : !on_gpus    ? "the ranks compute on CPUs"

@@ -286,7 +286,7 @@ TEST_CASE("nccl: a communicator that NCCL does not begin to make is refused for 
     make_nccl_world(control, control->rank(), fake::nccl());
   });
   for (const auto& text : texts)
-    CHECK_THAT(text, Contains("the NCCL group world of 2 ranks could not be made") &&
+    CHECK_THAT(text, Contains("the NCCL group world of 2 ranks could not be created") &&
                          Contains("a system call failed") && Contains("NCCL result 2: the last error of the process"));
   check_nothing_wrong();
 }
