@@ -61,7 +61,7 @@ std::optional<GpuFacts> gpu_facts(int device) {
 }
 
 std::optional<GpuSoftware> gpu_software() {
-  GpuSoftware software{.capabilities = {SHARDLINE_GPU_CAPABILITIES}};
+  GpuSoftware software{.code = {SHARDLINE_GPU_CODE}, .ptx = {SHARDLINE_GPU_PTX}};
   cudaRuntimeGetVersion(&software.runtime);
   cudaDriverGetVersion(&software.driver);
   int count = 0;
