@@ -231,7 +231,7 @@ int run(int argc, char** argv) {
   auto* generate = command("generate", "Generate text that continues prompts", true);
   auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
   auto* plan = command("plan", "Show what would run where, without starting anything");
-  auto* info = command("info", "Show versions, devices and links of this host, and what a config would use of them");
+  auto* info = command("info", "Show versions, devices and links of this host, and which of them a config would use");
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
   auto* doctor = app.add_subcommand("doctor", "Show why a training run ended or hangs, from the records of its ranks");
   for (auto* sub : {flight, doctor})

@@ -6,7 +6,6 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -87,7 +86,7 @@ class Executor {
   KeptLayers kept_;
   RunRecorder recorder_;
   std::vector<std::vector<LayerGroup>> groups_of_chunk_;
-  std::set<Mode> begun_modes_;  // of the runs so far
+  std::map<Mode, std::vector<int64_t>> last_tokens_;  // of the last run of a mode, by microbatch
 
   // State of the run in progress.
   const Schedule* schedule_ = nullptr;
