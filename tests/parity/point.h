@@ -20,7 +20,7 @@ struct Point {
   // overflowing" (some steps are skipped)
   std::string dtype = "float64";
   int microbatches = 1, accumulation = 1, active = 0;
-  bool dropout = false;  // of 0.1, with noise on the embeddings
+  bool dropout = false;  // of 0.1; in float64 with noise on the embeddings
   bool tied = true;
   bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty
   bool ignored = false;      // some labels do not count
