@@ -40,7 +40,8 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
   if (t.optim == Optim::adamw_torch) settings["/training/optim"] = word_of(Optim::adamw_torch_fused);
   if (!t.trainable.empty()) settings["/training/trainable"] = patterns(t.trainable);
   if (t.label_smoothing_factor != 0) settings["/training/label_smoothing_factor"] = t.label_smoothing_factor;
-  if (config.task == Task::masked_lm) {
+  if (t.neftune_noise_alpha) settings["/training/neftune_noise_alpha"] = *t.neftune_noise_alpha;
+  if (config.task == kMaskedLm) {
     settings["/data/mlm_probability"] = config.data.mlm_probability;
     settings["/data/whole_word_mask"] = config.data.whole_word_mask;
   }

@@ -27,12 +27,16 @@ std::filesystem::path cache_folder(const Config& config) {
   return std::filesystem::path(config.output_dir) / ".cache";
 }
 
-// Throws ConfigError if a tokenizer has ids that the model does not have.
+// Throws ConfigError if a tokenizer has ids that the model does not have. Training has resized the model for them (see
+// with_new_tokens), unless the config states its size.
 void check_ids_of(const Tokenizer& tokenizer, const Config& config, const ModelSpec& spec) {
-  if (tokenizer.vocab_size() > spec.vocab_size)
-    throw ConfigError(cat("/data/tokenizer: ", tokenizer_source(config), " has ids up to ", tokenizer.vocab_size() - 1,
-                          ", but the model's vocab_size is ", spec.vocab_size,
-                          "; set model.config.vocab_size to at least ", tokenizer.vocab_size()));
+  if (tokenizer.vocab_size() <= spec.vocab_size) return;
+  const bool is_stated = config.model.path.empty() || config.model.config.contains("vocab_size");
+  throw ConfigError(cat("/data/tokenizer: ", tokenizer_source(config), " has ids up to ", tokenizer.vocab_size() - 1,
+                        ", but the model's vocab_size is ", spec.vocab_size, "; ",
+                        is_stated ? cat("set model.config.vocab_size to at least ", tokenizer.vocab_size())
+                                  : "train the model with this tokenizer first, which adds rows to its embedding, or "
+                                    "use the model's own"));
 }
 
 int tokenizing_threads() {
@@ -193,6 +197,7 @@ void check_data(const Config& config, const PlannedModel& planned, bool must_be_
     check_blocks(config, planned, must_be_there);
   else
     check_examples(config, planned, {DataPart::train, DataPart::validation, DataPart::validation_mismatched});
+  if (config.training.do_predict) check_predicted_data(config, planned, must_be_there);
 }
 
 void check_validation_data(const Config& config, const PlannedModel& planned) {
@@ -276,7 +281,7 @@ ExampleRange read_examples(const Config& config, const LabelledTask& task, const
 
 JobData open_examples(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                       bool with_train) {
-  JobData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec))};
+  JobData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec)), .task_name = config.task};
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
   const auto read = [&](DataPart part) {
@@ -334,17 +339,21 @@ DataPart predicted_part(const Config& config) {
 }  // namespace
 
 void require_predicted_data(const Config& config) {
-  if (config.task == Task::causal_lm)
+  if (traits_of(config.task).head == HeadChoice::Kind::causal_lm)
     throw ConfigError("/task: predict needs another task; causal language models generate text instead");
   if (paths_of(config, predicted_part(config)).empty())
     throw ConfigError("/data/test: no data to predict for; name files, e.g. --set data.test=FILE");
 }
 
-void check_predicted_data(const Config& config, const PlannedModel& planned) {
+std::string predictions_file(const Config& config) {
+  return config.output_dir + "/predictions.jsonl";
+}
+
+void check_predicted_data(const Config& config, const PlannedModel& planned, bool must_be_there) {
   require_predicted_data(config);
   const DataPart part = predicted_part(config);
   const auto paths = paths_of(config, part);
-  require_files(part == DataPart::test ? "test" : "validation", paths);
+  if (must_be_there) require_files(part == DataPart::test ? "test" : "validation", paths);
   const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
   check_rows(config, *task, part, paths, /*labelled=*/false);
 }

@@ -30,6 +30,7 @@ struct EvaluatedExamples {
 struct JobData {
   std::unique_ptr<EpochSource> train, validation, mismatched;  // null if the job has no such data
   std::unique_ptr<LabelledTask> task;                          // null for blocks of tokens
+  std::string task_name;
   // What a task computes the metrics of the validation data from, and those of the mismatched set.
   std::vector<EvaluatedExamples> evaluated;
 };
@@ -48,7 +49,9 @@ struct PredictedData {
 // Throws ConfigError if the config names no data to predict for (data.test, or else data.validation), or has a task
 // without predictions.
 void require_predicted_data(const Config& config);
-void check_predicted_data(const Config& config, const PlannedModel& planned);
+void check_predicted_data(const Config& config, const PlannedModel& planned, bool must_be_there);
+// Where predictions are written unless the command line names a file.
+std::string predictions_file(const Config& config);
 // Collective over the world.
 PredictedData open_predicted_data(const Config& config, const ModelSource& model, const Layout& layout,
                                   RankContext& context);

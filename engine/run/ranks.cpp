@@ -205,6 +205,9 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     if (is_accelerator(context.device) && kind == CommunicatorChoice::threads)
       on_own_stream.reset_stream(
           c10::impl::VirtualGuardImpl(context.device.type()).getStreamFromGlobalPool(context.device));
+    // This process may have run before, with a larger batch.
+    trim_memory();
+    if (is_accelerator(context.device)) release_device_memory();
     if (!is_accelerator(context.device)) set_memory_cap(config.runtime.memory_cap);
     const bool own_devices = has_nccl() && each_has_its_own(device_names(*world, context.device));
     if (uses_nccl(config, own_devices, local_size, world->size()))

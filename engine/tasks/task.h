@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/config/keys/options.h"
+#include "engine/config/keys/task_names.h"
 #include "engine/data/dataset/example_source.h"
 #include "engine/data/examples/prepare_examples.h"
 #include "engine/data/tokenizer/tokenizer.h"
@@ -50,6 +51,25 @@ class LabelledTask {
   using UsePrediction = std::function<void(const nlohmann::json& prediction)>;
   virtual void predictions(const Predicted& predicted, const UsePrediction& use) const = 0;
 };
+
+// Makes a task. head: of the model, nothing of which is left open.
+using TaskFactory =
+    std::function<std::unique_ptr<LabelledTask>(const Config&, const HeadChoice& head, const TokenizerPtr&)>;
+
+// For programs with tasks of their own, which configs then name in `task`; call it before a config is read. A task has
+// one of the heads of the model's family. With a head for classes, its labels are those of data.label_column unless
+// model.config names them. Throws ConfigError if there is already a task with this name.
+void add_task(const std::string& name, TaskTraits traits, TaskFactory make);
+
+// A further metric of a task, one of shardline's or an added one: evaluations have it as "eval_NAME", and
+// metric_for_best_model may name it. Its logits are undefined where the task's metrics do not read them
+// (LabelledTask::uses_predictions). Call it before a config is read. Throws ConfigError if there is no such task, or if
+// that has a metric with this name.
+using Metric = std::function<double(const Predicted&)>;
+void add_metric(const std::string& task, const std::string& name, Metric metric);
+
+// The metrics of a task, then those that were added under its name.
+MetricValues all_metrics(const std::string& name, const LabelledTask& task, const Predicted& predicted);
 
 // The seed of the masks of evaluations, which are the same in every run.
 inline constexpr uint64_t kEvaluationMaskSeed = 0;

@@ -131,7 +131,8 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                              .seed = seed,
                              .step = step,
                              .loss_scale = loss_scale() / weight,
-                             .label_smoothing = config_.training.label_smoothing_factor});
+                             .label_smoothing = config_.training.label_smoothing_factor,
+                             .embedding_noise = config_.training.neftune_noise_alpha.value_or(0)});
   set_flight_instruction("finishing the gradients");
   parameters_.finish_gradients();
   gradients_complete_ = seconds_now();

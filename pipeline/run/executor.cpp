@@ -123,6 +123,7 @@ MicrobatchContext Executor::context_of(const Pass& pass) const {
           .seed = settings_.seed,
           .step = settings_.step,
           .loss_scale = settings_.loss_scale,
+          .embedding_noise = settings_.embedding_noise,
           .label_smoothing = settings_.label_smoothing,
           .predicts = settings_.predicts};
 }

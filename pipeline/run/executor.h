@@ -37,7 +37,7 @@ struct RunSettings {
   Mode mode = Mode::train;
   uint64_t seed = 0;
   int64_t step = 0;
-  double loss_scale = 1, label_smoothing = 0;
+  double loss_scale = 1, label_smoothing = 0, embedding_noise = 0;
   bool predicts = false;  // MicrobatchContext::predicts
   // Generation: the cache of each layer of the model; empty otherwise.
   std::vector<KvCache*> caches;

@@ -20,7 +20,8 @@ struct Point {
   // overflowing" (some steps are skipped)
   std::string dtype = "float64";
   int microbatches = 1, accumulation = 1, active = 0;
-  bool dropout = false, tied = true;
+  bool dropout = false;  // of 0.1; in float64 with noise on the embeddings
+  bool tied = true;
   bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty
   bool ignored = false;      // some labels do not count
   bool smoothing = false;    // of labels, by 0.1

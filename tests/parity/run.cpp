@@ -160,6 +160,7 @@ Config run_config(const Point& point) {
                  {"optim", point.optim},
                  {"trainable", trained_patterns(point)},
                  {"label_smoothing_factor", point.smoothing ? 0.1 : 0.0},
+                 {"neftune_noise_alpha", point.dropout && point.dtype == "float64" ? json(5) : json()},
                  {"optim_args", point.optim == "sgd" ? json("momentum=0.9") : json()},
                  {"seed", 1234}}},
                {"smp_options",

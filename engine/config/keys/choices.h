@@ -15,7 +15,6 @@
 
 namespace shardline {
 
-enum class Task { causal_lm, masked_lm, sequence_classification, token_classification, question_answering };
 // Data sets whose columns, labels and metrics are known: those of GLUE, and amazon_polarity.
 enum class DataName { cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb, wnli, amazon_polarity };
 enum class ModelInit { pretrained, random };
@@ -41,13 +40,6 @@ struct ChoiceWord {
 template <class Choice>
 inline constexpr std::array<ChoiceWord<Choice>, 0> kWords = {};
 
-template <>
-inline constexpr auto kWords<Task> =
-    std::to_array<ChoiceWord<Task>>({{Task::causal_lm, "causal-lm"},
-                                     {Task::masked_lm, "masked-lm"},
-                                     {Task::sequence_classification, "sequence-classification"},
-                                     {Task::token_classification, "token-classification"},
-                                     {Task::question_answering, "question-answering"}});
 template <>
 inline constexpr auto kWords<DataName> = std::to_array<ChoiceWord<DataName>>({{DataName::cola, "cola"},
                                                                               {DataName::mnli, "mnli"},

@@ -37,9 +37,11 @@ Key with_bytes(Key key) {
 }  // namespace
 
 std::vector<Key> top_level_keys() {
+  std::vector<JsonChoice> tasks;
+  for (const auto& [name, traits] : task_traits()) tasks.push_back({name});
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
-      top_level("task", &Config::task, json_choice(words_of<Task>()),
+      top_level("task", &Config::task, json_choice(tasks),
                 "What the model is trained for: `causal-lm` predicts the next token of blocks of text, `masked-lm` "
                 "tokens that "
                 "are hidden from it, `sequence-classification` the label of a text or of a pair of texts, "
