@@ -9,14 +9,14 @@
 
 namespace shardline {
 
-bool reads_blocks(const Config& config) {
+bool reads_text(const Config& config) {
   return config.task == Task::causal_lm && !config.data.completion_only_loss;
 }
 
 std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& head, const TokenizerPtr& tokenizer) {
   switch (config.task) {
     case Task::causal_lm:
-      return reads_blocks(config) ? nullptr : completions(config, tokenizer);
+      return reads_text(config) ? nullptr : completions(config, tokenizer);
     case Task::masked_lm:
       return masked_lm(config, tokenizer);
     case Task::sequence_classification:
