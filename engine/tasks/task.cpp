@@ -63,12 +63,12 @@ MetricValues all_metrics(const std::string& name_of_task, const LabelledTask& ta
   return values;
 }
 
-bool reads_blocks(const Config& config) {
+bool reads_text(const Config& config) {
   return config.task == kCausalLm && !config.data.completion_only_loss;
 }
 
 std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& head, const TokenizerPtr& tokenizer) {
-  return reads_blocks(config) ? nullptr : factories().at(config.task)(config, head, tokenizer);
+  return reads_text(config) ? nullptr : factories().at(config.task)(config, head, tokenizer);
 }
 
 }  // namespace shardline

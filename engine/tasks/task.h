@@ -24,7 +24,7 @@ using MetricValues = std::vector<std::pair<std::string, double>>;
 
 // What a model predicts for a range of examples.
 struct Predicted {
-  const ExampleRange& data;
+  const Examples& data;
   at::Tensor logits;            // double [examples or their tokens, outputs], in the order of the examples (see Layer)
   std::vector<DataFile> files;  // that the examples are made of
   double mean_loss = 0;         // of an evaluation
@@ -74,10 +74,10 @@ MetricValues all_metrics(const std::string& name, const LabelledTask& task, cons
 // The seed of the masks of evaluations, which are the same in every run.
 inline constexpr uint64_t kEvaluationMaskSeed = 0;
 
-// Whether samples are blocks of tokens, for which there is no LabelledTask.
-bool reads_blocks(const Config& config);
+// Whether samples are parts of texts without labels, for which there is no LabelledTask.
+bool reads_text(const Config& config);
 
-// Null where reads_blocks. head: of the model, nothing of which is left open.
+// Null where reads_text. head: of the model, nothing of which is left open.
 std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& head, const TokenizerPtr& tokenizer);
 
 }  // namespace shardline

@@ -95,7 +95,8 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
   const Batch batch = data.batch(step, {mine.begin, mine.length});
   check_batch(batch, *stage_.spec);
   const Microbatch whole = on_device(batch.rows, stage_.activations.device());
-  for (int i = 0; i < count; ++i) microbatches.push_back(part_of(whole, split_range(mine.length, count, i)));
+  for (int i = 0; i < count; ++i)
+    microbatches.push_back(part_of(whole, batch.segments_of(split_range(mine.length, count, i))));
   return {.samples = batch.global_samples, .tokens = batch.tokens, .weight = batch.weight, .epoch = batch.epoch};
 }
 

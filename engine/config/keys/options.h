@@ -50,13 +50,18 @@ struct DataOptions {
   int max_answer_length = 30;            // tokens
   bool version_2_with_negative = false;  // some questions have no answer
   double null_score_diff_threshold =
-      0;                       // no answer if its score is larger than that of the best text by more than this
-  std::string tokenizer;       // directory, tokenizer.json or "bytes"; empty: that of model.path
-  int sequence_length = 1024;  // tokens per sample
-  bool shuffle = true;         // false: samples in file order
-  std::optional<std::int64_t> max_train_samples;  // unset: all
-  std::optional<std::int64_t> max_eval_samples;   // unset: all
-  int validation_split_percentage = 0;            // percentage of the training samples, from the first one on; 0: none
+      0;                           // no answer if its score is larger than that of the best text by more than this
+  std::string tokenizer;           // directory, tokenizer.json or "bytes"; empty: that of model.path
+  int sequence_length = 1024;      // tokens per sample
+  std::optional<Packing> packing;  // of causal-lm; unset: usual_packing()
+  std::optional<std::int64_t> max_train_samples;      // unset: all
+  std::optional<std::int64_t> max_eval_samples;       // unset: all
+  std::optional<std::int64_t> max_samples_seed;       // by which these are chosen; unset: they are the first ones
+  int validation_split_percentage = 0;                // percentage of the training samples; 0: none
+  std::optional<std::int64_t> validation_split_seed;  // by which these are chosen; unset: they are the first ones
+
+  Packing usual_packing() const { return completion_only_loss ? Packing::none : Packing::wrapped; }
+  Packing used_packing() const { return packing.value_or(usual_packing()); }
   bool operator==(const DataOptions&) const = default;
 };
 
@@ -109,6 +114,7 @@ struct TrainingOptions {
   std::optional<int> early_stopping_patience;        // evaluations without a gain that end training; unset: none do
   double early_stopping_threshold = 0;               // a gain is more than this
   std::optional<int> max_run_seconds;                // after which a run stops and saves; unset: none
+  SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // unset: seed
   bool dataloader_drop_last = false;      // leave out the short last batch of an epoch

@@ -123,10 +123,18 @@ std::vector<Key> optimization_keys() {
                "Seed for the order of samples."),
       honoured("full_determinism", training_section, &Training::full_determinism, json_boolean(),
                "Runs on CPUs are always deterministic; true is refused on GPUs, where some sums have no fixed order."),
-      not_yet("train_sampling_strategy", "random", "How samples are drawn.",
-              "data.shuffle chooses between `random` and `sequential`"),
-      not_yet("group_by_length", false, "Version 4: samples of about the same length share a batch.", "leave it out"),
-      no_effect("length_column_name", json_text(), "length", "only used to group by length"),
+      honoured("train_sampling_strategy", training_section, &Training::train_sampling_strategy,
+               json_choice(words_of<SamplingStrategy>()),
+               "Order of the samples of an epoch. `random`: shuffled. `sequential`: that of the files. "
+               "`group_by_length`: shuffled, but samples of about the same length share a batch, as in transformers' "
+               "LengthGroupedSampler; the first batch has the longest one."),
+      shorthand(
+          "group_by_length", json_boolean(), false, "training.train_sampling_strategy",
+          [](const nlohmann::json& value) {
+            return value == true ? nlohmann::json("group_by_length") : nlohmann::json();
+          },
+          "Version 4: true means train_sampling_strategy `group_by_length`."),
+      no_effect("length_column_name", json_text(), "length", "the length of a sample is its number of tokens"),
   };
 }
 

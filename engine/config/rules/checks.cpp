@@ -78,6 +78,14 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
       complain(key, cat("is only used with task \"", task, "\", but task is \"", config.task, '"'), "leave it out");
   };
   check_task_of("data.completion_only_loss", config.data.completion_only_loss, kCausalLm);
+  check_task_of("data.packing", config.data.packing.has_value(), kCausalLm);
+  if (config.data.completion_only_loss &&
+      (config.data.packing == Packing::wrapped || config.data.packing == Packing::wrapped_reset))
+    complain("data.packing",
+             cat('"', word_of(*config.data.packing),
+                 "\" cuts prompts from their completions, but completion_only_loss "
+                 "is true"),
+             "use \"bfd\" or \"none\"");
   check_task_of("data.line_by_line", config.data.line_by_line, kMaskedLm);
   check_task_of("data.whole_word_mask", config.data.whole_word_mask, kMaskedLm);
   if (!config.data.validation_mismatched.empty()) {
