@@ -315,7 +315,7 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
     limit(mismatched, config.data.max_eval_samples, config.data);
   }
   progress.finish();
-  const bool packs = config.task == Task::causal_lm && config.data.used_packing() == Packing::bfd;
+  const bool packs = config.task == kCausalLm && config.data.used_packing() == Packing::bfd;
   const auto source = [&](const std::optional<Part<ExampleSet>>& part, bool train) -> std::unique_ptr<ExampleSource> {
     if (!part) return nullptr;
     ExampleSource::Options options{.packed_length = packs ? config.data.sequence_length : 0};

@@ -60,8 +60,8 @@ bool may_read_columns(const DataOptions& data) {
 
 // Whether samples are blocks of sequence_length tokens.
 bool has_blocks(const Run& run) {
-  if (run.config.task == Task::masked_lm) return !run.data().line_by_line;
-  return run.config.task == Task::causal_lm && !run.data().completion_only_loss &&
+  if (run.config.task == kMaskedLm) return !run.data().line_by_line;
+  return run.config.task == kCausalLm && !run.data().completion_only_loss &&
          (run.data().used_packing() == Packing::wrapped || run.data().used_packing() == Packing::wrapped_reset);
 }
 
@@ -134,9 +134,7 @@ const std::vector<Need>& needs() {
       {"data.text_pair_column", with_task_name, "leave it out, or task_name"},
       {"data.label_column", with_task_name, "leave it out, or task_name"},
       {"data.mlm_probability",
-       [](const Run& run) {
-         return when(run.config.task != Task::masked_lm, cat("with task \"", word_of(run.config.task), '"'));
-       },
+       [](const Run& run) { return when(run.config.task != kMaskedLm, cat("with task \"", run.config.task, '"')); },
        "leave it out, or set task to \"masked-lm\""},
       {"training.eval_strategy", without_data, give_data},
       {"training.eval_on_start", without_data, give_data},
@@ -175,12 +173,11 @@ const std::vector<Need>& needs() {
 
       {"data.text_column",
        [](const Run& run) {
-         const Task task = run.config.task;
-         if (task == Task::token_classification || task == Task::question_answering)
-           return cat("with task \"", word_of(task), '"');
+         const std::string& task = run.config.task;
+         if (task == kTokenClassification || task == kQuestionAnswering) return cat("with task \"", task, '"');
          if (run.data().completion_only_loss)
            return std::string("with completion_only_loss, which reads the columns prompt and completion");
-         return when(task == Task::causal_lm && !may_read_columns(run.data()), "without files that have columns");
+         return when(task == kCausalLm && !may_read_columns(run.data()), "without files that have columns");
        }},
       {"data.validation", without_evaluation},
       {"data.max_eval_samples", without_evaluation},
