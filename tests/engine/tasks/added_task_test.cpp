@@ -29,19 +29,19 @@ class LongTexts final : public LabelledTask {
 
   MetricValues metrics(const Predicted& predicted) const override {
     double right = 0;
-    for (int64_t i = 0; i < predicted.data.count; ++i) right += is_long(predicted, i) == expected(predicted, i);
-    return {{"right", right / predicted.data.count}};
+    for (int64_t i = 0; i < predicted.data.size(); ++i) right += is_long(predicted, i) == expected(predicted, i);
+    return {{"right", right / predicted.data.size()}};
   }
 
   void predictions(const Predicted& predicted, const UsePrediction& use) const override {
-    for (int64_t i = 0; i < predicted.data.count; ++i) use({{"long", is_long(predicted, i)}});
+    for (int64_t i = 0; i < predicted.data.size(); ++i) use({{"long", is_long(predicted, i)}});
   }
 
   static bool is_long(const Predicted& predicted, int64_t i) {
     return predicted.logits[i][1].item<double>() > predicted.logits[i][0].item<double>();
   }
   static bool expected(const Predicted& predicted, int64_t i) {
-    return predicted.data.set->targets(predicted.data.first + i)[0] == 1;
+    return predicted.data.set->targets(predicted.data[i])[0] == 1;
   }
 
  private:
@@ -51,7 +51,7 @@ class LongTexts final : public LabelledTask {
 
 double too_long(const Predicted& predicted) {
   double count = 0;
-  for (int64_t i = 0; i < predicted.data.count; ++i)
+  for (int64_t i = 0; i < predicted.data.size(); ++i)
     count += LongTexts::is_long(predicted, i) && !LongTexts::expected(predicted, i);
   return count;
 }
