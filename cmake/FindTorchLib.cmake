@@ -55,6 +55,13 @@ if(TorchLib_FOUND AND NOT TARGET TorchLib::cpu)
         "TORCH_ROOT to one with CUDA, or leave out -DSHARDLINE_CUDA=ON")
     endif()
     find_package(CUDAToolkit REQUIRED)
+    file(STRINGS "${TorchLib_ROOT_DIR}/lib/libc10_cuda.so" runtime REGEX "libcudart\\.so\\.[0-9]+" LIMIT_COUNT 1)
+    string(REGEX MATCH "libcudart\\.so\\.([0-9]+)" runtime "${runtime}")
+    if(runtime AND NOT CMAKE_MATCH_1 STREQUAL CUDAToolkit_VERSION_MAJOR)
+      message(FATAL_ERROR "LibTorch in ${TorchLib_ROOT_DIR} is for CUDA ${CMAKE_MATCH_1}, but the toolkit in "
+        "${CUDAToolkit_BIN_DIR} is CUDA ${CUDAToolkit_VERSION}; use a toolkit of the same major version "
+        "(-DCMAKE_CUDA_COMPILER) or another LibTorch (TORCH_ROOT)")
+    endif()
     _tl_shared(c10_cuda libc10_cuda.so)
     _tl_shared(torch_cuda libtorch_cuda.so)
     find_path(TORCHLIB_NCCL_INCLUDE nccl.h

@@ -1,6 +1,8 @@
 # shardline_library(NAME DEPENDENCY...): a static library of all sources of this folder and its rooms.
-# shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder and its rooms. Most suites
-# wait or use one thread for most of their time; those that do not should get the property PROCESSORS 2.
+# shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder and its rooms. PROCESSORS
+# counts half cores: most suites use one core (2), with one thread of OpenMP, because two would take five times as long
+# where another suite uses a core. Those that should have all cores get PROCESSORS 4 and an empty ENVIRONMENT, and those
+# that wait for most of their time PROCESSORS 1.
 # A subfolder with a CMakeLists.txt of its own is not part of either.
 
 # The files below this folder that match PATTERN, without those of subfolders that have a CMakeLists.txt.
@@ -58,5 +60,5 @@ function(shardline_test name label)
   target_link_libraries(${name}_tests PRIVATE ${ARGN})
   shardline_test_program(${name}_tests)
   add_test(NAME ${name} COMMAND ${name}_tests)
-  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600)
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600 PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()

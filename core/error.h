@@ -22,6 +22,11 @@ struct RunError : Error {
   using Error::Error;
 };
 
+// A device or a host has not enough memory.
+struct OutOfMemory : RunError {
+  using RunError::RunError;
+};
+
 // A file that the user gave holds something else than it should: names the file and the place in it. Exits with 1.
 struct DataError : RunError {
   using RunError::RunError;

@@ -131,7 +131,7 @@ Measured measure_steps(const Config& config, const Options& options, JobParts& p
 }
 
 void measure(const Config& written, const Options& options, RankContext& context) {
-  const Config config = completed_config(written, *context.world);
+  const Config config = completed_config(written, *context.world, /*trains=*/true);
   JobParts parts = make_parts(config, context);
   const auto [seconds, losses, pipelines, metrics] = measure_steps(config, options, parts, context);
   DeviceMeasurement device;  // after the steps, whose memory is free by now

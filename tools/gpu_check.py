@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The phases of tools/gpu_check.sh. Python's standard library only.
+"""Checks and measures shardline on this machine's GPU.
 
 A step runs commands, and is passed, failed, timed out, skipped with a reason, or not run because the phase had no time
 left. Its commands are killed at the step's limit, and the phase continues. Results of the steps replace their earlier
@@ -63,7 +63,7 @@ def run_phase(options):
         check.results = entries
         print(f"   LD_LIBRARY_PATH={check.environment['LD_LIBRARY_PATH']}", flush=True)
         for name, _, _ in steps:
-            entries[name] = {"status": "not run", "why": "the phase was stopped before"}
+            entries[name] = {"status": "not run", "why": "the phase was stopped before this step"}
         write_results(options.output, everything)
         for name, limit, step in steps:
             print(f"== {name}", flush=True)
@@ -86,6 +86,8 @@ def summary(phase, statuses):
 
 
 def read_results(file):
+    if not file.exists():
+        stop(f"{file} does not exist; run a phase first, or name its results file")
     try:
         everything = json.loads(file.read_text())
         if not isinstance(everything, dict) or not all(isinstance(entries, dict) for entries in everything.values()):
@@ -174,10 +176,14 @@ def speed_row(name, result, speed):
 def main():
     parser = argparse.ArgumentParser(prog="gpu_check.sh", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phase", choices=[*PHASES, "table"])
-    parser.add_argument("files", nargs="*", type=pathlib.Path, help="for table; default: that of --output")
+    parser.add_argument("phase", choices=[*PHASES, "table"],
+                        help="works: correctness; speed: steps compared with transformers; memory: ways to save memory, "
+                        "profile, train, generate and eval; table: results as markdown")
+    parser.add_argument("files", nargs="*", type=pathlib.Path, default=[],
+                        help="for table; default: that of --output")
     parser.add_argument("--package", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("gpu_check.json"))
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("gpu_check.json"),
+                        help="results (default: %(default)s)")
     parser.add_argument("--only", action="append", help="a step's name; may be repeated; other results are kept")
     parser.add_argument("--step-limit", type=float, help="seconds that no step may exceed")
     parser.add_argument("--rehearse", action="store_true", help="tiny models, for a package without a GPU")

@@ -15,6 +15,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 CUDA_HOME = pathlib.Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")
+CUDA_MAJOR = "13"  # of the programs in the package
 KILL_SECONDS = 10  # for a killed command to end; one that waits in a driver may never do so
 MEMORY_TOLERANCE = 0.05  # of the plan
 # Under --rehearse: tensors are small, and operators of LibTorch take more workspace than our kernels.
@@ -145,6 +146,8 @@ def unpacked(package, folder):
         if code != 0:
             stop(f"{package} is not an archive of tools/gpu_package.sh: tar ended with {code}")
         package = folder
+    if not package.exists():
+        stop(f"{package} does not exist; make it with tools/gpu_package.sh, or set SHARDLINE_PACKAGE")
     if not (package / "bin/shardline").exists():
         stop(f"{package} has no programs (bin/shardline is missing); make the archive with tools/gpu_package.sh, or set "
              "SHARDLINE_PACKAGE to it or to the folder that it unpacks to")
@@ -162,6 +165,10 @@ def torch_folder(options):
     torch = pathlib.Path(root)
     if not options.rehearse and not (torch / "lib/libtorch_cuda.so").exists():
         stop(f"{torch} is not LibTorch for CUDA: lib/libtorch_cuda.so is missing; set TORCH_ROOT to one that has it")
+    version = torch / "version.py"
+    cuda = re.search(r"^cuda\b.*= *'(\d+)", version.read_text(), re.MULTILINE) if version.exists() else None
+    if not options.rehearse and cuda and cuda[1] != CUDA_MAJOR:
+        stop(f"{torch} is for CUDA {cuda[1]}, but the programs are for CUDA {CUDA_MAJOR}; set TORCH_ROOT to another one")
     return torch
 
 
@@ -341,7 +348,7 @@ def peer(name):
             if importlib.util.find_spec(package) is None:
                 raise Skipped(f"python3 has no {package}")
         samples = MODELS[name]["samples"]
-        weights = "bf16" if name == "GPT-J-6B" else "fp32"  # 6 billion in fp32 with gradients and states take 96 GB
+        weights = "bf16" if name == "GPT-J-6B" else "fp32"  # fp32 weights, gradients and states take 97 GB
         for batch in sorted({batch for batch, _ in MODELS[name]["layouts"]}, reverse=True):
             command = [sys.executable, HERE / "gpu_peer.py", json.dumps(check.model(name)), "--batch", str(batch),
                        "--microbatches", str(samples // batch), "--weights", weights,
@@ -350,13 +357,13 @@ def peer(name):
                 out = check.run(*command, environment={"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
             except Failed as failure:
                 if missing := re.search(NO_COMPILER, failure.output):
-                    raise Skipped(f"torch.compile lacks what it compiles with: {missing[0]}",
+                    raise Skipped(f"torch.compile cannot compile here: {missing[0]}",
                                   output=failure.output) from None
                 raise
             line = json.loads(out.strip().splitlines()[-1])
             if not line.get("out_of_memory"):
                 return {"samples_of_microbatch": batch, "samples": samples, **line}
-        raise Failed(f"transformers runs out of memory with {batch} samples at once", output=line["out_of_memory"])
+        raise Failed(f"transformers runs out of memory even with microbatches of {batch}", output=line["out_of_memory"])
 
     return measured
 

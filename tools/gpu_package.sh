@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Builds for GPUs of compute capability 8.0 and newer, and packs what tools/gpu_check.sh needs on a machine with a GPU
-# and LibTorch into build-cuda/shardline-gpu.tar.gz: the programs, stripped, and the few libraries that such a machine
-# may lack. Needs no GPU. Ranks are threads, and products on CPUs are ATen's: Open MPI and oneDNN are left out.
+# and LibTorch into build-cuda/shardline-gpu.tar.gz: the programs, stripped, and the few libraries that the machine
+# may lack. The script itself needs no GPU. Ranks are threads, and products on CPUs are ATen's: Open MPI and oneDNN are left out.
+#
+#   tools/gpu_package.sh [CMAKE_OPTION...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case "${1:-}" in -h | --help) sed -n '2,6s/^# //p' tools/gpu_package.sh; exit 0 ;; esac
 source tools/setup.sh
 
 programs=(tools/shardline tools/bench_step tools/bench_device tests/cuda/cuda_tests)

@@ -193,7 +193,7 @@ setup_cuda_half() {
   [ -z "$missing" ] || stop_with_2 "LibTorch in $TORCH_ROOT needs libraries that are not found:" ${missing} \
     "A CUDA toolkit has cuBLAS, cuFFT and the like (name its folder in LD_LIBRARY_PATH if it is not /usr/local/cuda)," \
     "these wheels have the others: ${wheel_of[*]}" \
-    "Unset TORCH_ROOT to have LibTorch fetched with them."
+    "If TORCH_ROOT is set, unset it to have LibTorch fetched with them."
 }
 
 setup_torch() {

@@ -12,8 +12,10 @@
 #include "core/flight/flight_file.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/commands/job.h"
+#include "engine/commands/job_parts.h"
 #include "engine/commands/used_model.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/saving_rules.h"
 #include "engine/launch/lifelines.h"
 #include "engine/launch/start_ranks.h"
 #include "engine/launch/stop_signals.h"
@@ -21,10 +23,12 @@
 #include "engine/launch/training_attempts.h"
 #include "engine/observe/doctor/diagnosis_text.h"
 #include "engine/observe/doctor/job_records.h"
+#include "engine/plan/batch_size.h"
 #include "engine/plan/layout_search.h"
 #include "engine/run/launcher_news.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/ranks.h"
+#include "engine/run/stop.h"
 #include "engine/tasks/labels.h"
 #include "partitioner/layout/cluster.h"
 
@@ -45,22 +49,28 @@ struct CommandLine {
   std::string predictions;
 };
 
-// Reads the config, adds the labels of the data where it leaves them open, and replaces "auto" by numbers, which are
-// added to the command line's overrides. on_ranks: this process is a rank if mpirun has started it, and then the first
-// rank finds labels and numbers for all (completed_config).
-Config load(CommandLine& line, bool on_ranks = false) {
+// Reads the config, adds the labels of the data where it leaves them open and for training the vocab_size of a larger
+// tokenizer, and replaces "auto" by numbers, which are added to the command line's overrides. on_ranks: this process is
+// a rank if mpirun has started it, and then the first rank finds all of this for all (completed_config).
+Config load(CommandLine& line, bool on_ranks, bool trains) {
   const auto read = [&] {
     return std::filesystem::is_directory(line.config) ? config_of_directory(line.config, line.overrides)
                                                       : read_config(line.config, line.overrides);
   };
   const Config written = read();
   if (on_ranks && is_started_rank(written)) return written;
-  const Config config = with_labels_of_data(written);
-  const auto chosen = settings_between(config, with_chosen_degrees(config, line.plan.assumed));
+  const auto completed = [&](const Config& config) {
+    return with_labels_of_data(trains ? with_new_tokens(config) : config);
+  };
+  const Config config = completed(written);
+  const Config numbered = with_chosen_degrees(config, line.plan.assumed);
+  const Config fitting = trains ? with_fitting_batch(numbered, line.plan.assumed) : numbered;
+  if (fitting != numbered) std::cerr << "auto_find_batch_size: " << batch_changes(numbered, fitting) << std::endl;
+  const auto chosen = settings_between(config, fitting);
   if (chosen.empty()) return config;
-  line.plan.written = config;
+  if (leaves_degrees_open(config)) line.plan.written = config;
   line.overrides.insert(line.overrides.end(), chosen.begin(), chosen.end());
-  return with_labels_of_data(read());
+  return completed(read());
 }
 
 // The arguments, with the settings that `load` has added to the command line.
@@ -82,9 +92,9 @@ void run_on_these_ranks(const Config& config, const RankCommand& command) {
 
 // Runs a command on all ranks. If ranks must be started first, `check` is called before that.
 int on_ranks(CommandLine& line, const std::vector<std::string>& arguments, const Check& check,
-             const RankCommand& command) {
+             const RankCommand& command, bool trains = false) {
   const size_t given = line.overrides.size();
-  const Config config = load(line, /*on_ranks=*/true);
+  const Config config = load(line, /*on_ranks=*/true, trains);
   if (!mpi_is_launched()) check(config);
   if (needs_mpirun(config)) return start_ranks(config, with_settings(arguments, line, given), std::cerr);
   run_on_these_ranks(config, command);
@@ -97,15 +107,33 @@ int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
   const auto job_with = [&](const std::vector<std::string>& settings) {
     line.overrides = given;
     line.overrides.insert(line.overrides.end(), settings.begin(), settings.end());
-    const Config config = load(line, /*on_ranks=*/true);
+    const Config config = load(line, /*on_ranks=*/true, /*trains=*/true);
     if (!mpi_is_launched()) check_train(config);
     return TrainingJob{config, with_settings(arguments, line, given.size())};
   };
-  const TrainingJob job = job_with({});
+  TrainingJob job = job_with({});
   if (!mpi_is_launched()) forget_earlier_request(job.config, std::cerr);
   if (needs_mpirun(job.config)) return train_on_ranks({job, line.plan.written.has_value(), job_with}, std::cerr);
-  run_on_these_ranks(job.config, train_job);
-  return 0;
+  std::vector<std::string> changes;
+  while (true) {
+    std::optional<std::vector<std::string>> half;
+    try {
+      run_on_these_ranks(job.config, train_job);
+      return 0;
+    } catch (const OutOfMemory& error) {
+      if (job.config.training.auto_find_batch_size && !mpi_is_launched()) half = settings_for_half_batch(job.config);
+      if (!half) throw;
+      std::cerr << error.what() << '\n';
+    }
+    changes.insert(changes.end(), half->begin(), half->end());
+    const bool is_own = run_phase() != RunPhase::preparing || !job.config.training.overwrite_output_dir;
+    if (is_own && resume_source(job.config).kind == ResumeSource::Kind::fresh)
+      changes.push_back("training.resume_from_checkpoint=auto");
+    enter_phase(RunPhase::preparing);
+    const Config before = std::move(job.config);
+    job = job_with(changes);
+    std::cerr << "starting again with " << batch_changes(before, job.config) << std::endl;
+  }
 }
 
 void add_generate_options(CLI::App& app, CommandLine& line) {
@@ -163,7 +191,7 @@ std::string run_plan(CommandLine& line) {
   line.plan.assumed.nodes = line.nodes;
   for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
     if (line.precision == to_string(precision)) line.plan.assumed.precision = precision;
-  const Config config = load(line);
+  const Config config = load(line, /*on_ranks=*/false, /*trains=*/true);
   const bool predicts = !config.cluster.empty() || !line.plan.search.empty() || !line.plan.html.empty();
   if (line.nodes && !predicts)
     throw ConfigError("--nodes: has no effect without --cluster; name the machines, or leave it out");
@@ -203,7 +231,7 @@ int run(int argc, char** argv) {
   auto* generate = command("generate", "Generate text that continues prompts", true);
   auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
   auto* plan = command("plan", "Show what would run where, without starting anything");
-  auto* info = command("info", "Show versions, devices and links of this host, and what a config would use of them");
+  auto* info = command("info", "Show versions, devices and links of this host, and which of them a config would use");
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
   auto* doctor = app.add_subcommand("doctor", "Show why a training run ended or hangs, from the records of its ranks");
   for (auto* sub : {flight, doctor})
@@ -265,8 +293,10 @@ int run(int argc, char** argv) {
   }
   if (*profile) {
     line.overrides.push_back("profile=");  // a measurement must neither depend on an earlier profile nor require one
-    return on_ranks(line, arguments, check_profile,
-                    [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
+    return on_ranks(
+        line, arguments, check_profile,
+        [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); },
+        /*trains=*/true);
   }
   if (*flight) print_flights(line.output_dir);
   if (*doctor) std::cout << doctor_text(line.output_dir, line.json);
@@ -274,7 +304,9 @@ int run(int argc, char** argv) {
   if (*merge) std::cout << merge_checkpoint(parts, checkpoint_path);
   if (*verify) std::cout << verified_text(checkpoint_path);
   if (*plan) std::cout << run_plan(line);
-  if (*info) std::cout << info_text(line.config.empty() ? std::nullopt : std::optional(load(line)), line.json);
+  if (*info)
+    std::cout << info_text(
+        line.config.empty() ? std::nullopt : std::optional(load(line, /*on_ranks=*/false, /*trains=*/true)), line.json);
   return 0;
 }
 

@@ -385,6 +385,8 @@ void rethrow_of_rank(const std::exception_ptr& exception, int rank) {
     throw DistributedError(named(error));
   } catch (const DataError& error) {
     throw DataError(named(error));
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(named(error));
   } catch (const Interrupted& error) {
     throw Interrupted(named(error));
   } catch (const ConfigError& error) {

@@ -98,4 +98,8 @@ int64_t free_device_memory(at::Device device) {
   return at::accelerator::getMemoryInfo(device.index()).first;
 }
 
+void release_device_memory() {
+  at::accelerator::emptyCache();
+}
+
 }  // namespace shardline

@@ -85,5 +85,7 @@ struct DeviceMemory {
 DeviceMemory device_memory(at::Device device);
 int64_t device_memory_size(at::Device device);  // bytes
 int64_t free_device_memory(at::Device device);  // bytes that no process has allocated
+// Returns the memory of freed tensors, which torch's allocator keeps for reuse, to the current device.
+void release_device_memory();
 
 }  // namespace shardline

@@ -28,7 +28,9 @@ namespace {
 
 double attribute(cudaDeviceAttr which, int device) {
   int value = 0;
-  return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
+  if (cudaDeviceGetAttribute(&value, which, device) == cudaSuccess) return value;
+  cudaGetLastError();  // otherwise the runtime reports it again after the next kernel
+  return 0;
 }
 
 }  // namespace
@@ -36,7 +38,7 @@ double attribute(cudaDeviceAttr which, int device) {
 std::optional<GpuFacts> gpu_facts(int device) {
   cudaDeviceProp properties;
   if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
-    cudaGetLastError();  // otherwise the runtime reports it again after the next kernel
+    cudaGetLastError();  // as above
     return std::nullopt;
   }
   constexpr double kKilohertz = 1e3;
@@ -59,7 +61,7 @@ std::optional<GpuFacts> gpu_facts(int device) {
 }
 
 std::optional<GpuSoftware> gpu_software() {
-  GpuSoftware software{.capabilities = {SHARDLINE_GPU_CAPABILITIES}};
+  GpuSoftware software{.code = {SHARDLINE_GPU_CODE}, .ptx = {SHARDLINE_GPU_PTX}};
   cudaRuntimeGetVersion(&software.runtime);
   cudaDriverGetVersion(&software.driver);
   int count = 0;
@@ -73,9 +75,11 @@ std::optional<GpuSoftware> gpu_software() {
 GpuLink gpu_link(int from, int to) {
   int direct = 0, atomics = 0;
   const bool known = cudaDeviceCanAccessPeer(&direct, from, to) == cudaSuccess;
+  if (!known) cudaGetLastError();
   if (!known || direct == 0) return GpuLink::host_memory;
   const bool answered =
       cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to) == cudaSuccess;
+  if (!answered) cudaGetLastError();
   return answered && atomics != 0 ? GpuLink::nvlink : GpuLink::pcie;
 }
 

@@ -23,8 +23,9 @@ std::optional<GpuFacts> gpu_facts(int device);
 struct GpuSoftware {
   int runtime = 0;  // the version that this process has loaded
   int driver = 0;   // the newest version that the driver supports; 0: no driver is installed
-  std::vector<int>
-      capabilities;   // those that this build has kernels for, ascending; newer GPUs compile the last one's PTX
+  // The compute capabilities for which this build has code, and those for which it has PTX, which drivers compile for
+  // any newer GPU.
+  std::vector<int> code, ptx;
   std::string error;  // why CUDA finds no GPU; empty if it finds any
 };
 // Empty in builds for CPUs.

@@ -78,10 +78,12 @@ struct MicrobatchContext {
   uint64_t seed = 0;                        // of the dropout masks
   int64_t step = 0;                         // optimizer step, keys the dropout masks
   double loss_scale = 1;                    // factor of a loss sum before backward: 1 / weight of the whole step
+  double embedding_noise = 0;               // alpha of the noise on embeddings in training; 0: none
   double label_smoothing = 0;               // share of a label's probability that all words get in equal parts
   WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
   KvCache* cache = nullptr;                 // of this layer, in generation
   bool predicts = false;                    // Mode::evaluate returns logits, see Layer
+  bool is_memory_bound = false;             // a dry run that bounds memory: as many labelled rows as there may be
   bool recompute_attention = false;         // the attention core keeps only its input and is recomputed in backward
   LossTerm loss;                            // set by the last layer
 };

@@ -58,6 +58,7 @@ struct ParamSpec {
   bool partial_over_t = false;  // whole on every T rank, but each has only a part of its gradient
   bool deferred = false;        // its gradient is a product that waits in the WeightGradQueue
   bool may_be_missing = false;  // in files, then it is initialised: a part of a head that is trained first
+  bool row_is_word = false;     // dimension 0 counts words: files may have fewer, see models/files/new_rows.h
   std::vector<ParamSource> sources;
 
   int64_t numel() const;                   // of the logical parameter
@@ -115,6 +116,8 @@ struct SplitUnit {
 
 // SplitUnit::parts of attention.
 inline constexpr const char* kAttentionHeads = "heads";
+// And of what has a row for each word of the vocabulary.
+inline constexpr const char* kVocabularyWords = "words";
 
 // Decisions about units, by full name ("h.3.attn"); other units are split.
 struct SplitChoice {

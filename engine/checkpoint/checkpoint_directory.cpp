@@ -132,16 +132,16 @@ void set_aside(const fs::path& path) {
   rename_file(path.string(), free_name_aside(path));
 }
 
-void publish_checkpoint(const std::string& unfinished, const std::string& path) {
+std::string publish_checkpoint(const std::string& unfinished, const std::string& path) {
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(path, ignored)) && !has_manifest(path)) set_aside(path);
   const bool replaces = fs::exists(path, ignored);
   replaces ? exchange_files(unfinished, path) : rename_file(unfinished, path);
   try {
     sync_directory(fs::path(path).parent_path().string());
-  } catch (const RunError&) {  // the caller removes what it then finds under `unfinished`
-    replaces ? exchange_files(path, unfinished) : rename_file(path, unfinished);
-    throw;
+    return "";
+  } catch (const RunError& error) {
+    return error.what();
   }
 }
 

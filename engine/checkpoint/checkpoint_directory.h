@@ -47,8 +47,9 @@ void set_aside(const std::filesystem::path& path);
 
 // Renames an unfinished checkpoint or part, whose files are on the disk, to its final name. If an earlier attempt left
 // one of that name, the two exchange their names, and the caller removes `unfinished` once it is not needed any more.
-// Anything else of that name is set aside.
-void publish_checkpoint(const std::string& unfinished, const std::string& path);
+// Anything else of that name is set aside. Returns why the new name may not be on the disk yet; empty: it is. Others
+// may have seen the checkpoint by then, so that it is not taken back for that.
+[[nodiscard]] std::string publish_checkpoint(const std::string& unfinished, const std::string& path);
 // Undoes publish_checkpoint and removes the new checkpoint.
 void take_back_checkpoint(const std::string& unfinished, const std::string& path);
 // Removes a checkpoint. If this is interrupted, what is left is never mistaken for a checkpoint.

@@ -179,6 +179,8 @@ std::string CheckpointSaver::report() const {
   if (started_ && !started_->copy_failure.empty())
     return error_text(cat("rank ", world_->rank(), " could not copy its values: ", started_->copy_failure));
   if (work_ && !work_->error().empty()) return error_text(work_->error());
+  if (const auto& unsynced = *started_->unsynced_here; stage_ == Stage::publishing && !unsynced.empty())
+    return "=" + error_text(unsynced).substr(1);
   std::vector<PieceRow> rows;
   for (size_t i = 0; stage_ == Stage::writing && i < snapshot_.blocks().size(); ++i) {
     const Block& of_file = snapshot_.blocks()[i];
@@ -236,16 +238,19 @@ void CheckpointSaver::proceed() {
               write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
               sync_directory(started.unfinished);
               require_claim(directory, attempt);
-              publish_checkpoint(started.unfinished, started.path);
+              *started.unsynced_here = publish_checkpoint(started.unfinished, started.path);
             });
       return;
     case Stage::publishing:
       if (!failure.empty()) return give_up(failure, /*is_published=*/done_here);
       stage_ = Stage::tidying;
       last_saved_ = started_->step;
+      for (const auto& report : reports)
+        if (started_->unsynced_name.empty()) started_->unsynced_name = report.substr(1);
       if (leads_)
         lead([started = *started_, directory = parts_.directory, attempt = attempt_, keep = parts_.keep] {
-          require_claim(directory, attempt);  // a later attempt may need what this one would remove
+          require_claim(directory, attempt);           // a later attempt may need what this one would remove
+          if (!started.unsynced_name.empty()) return;  // the older ones are still needed
           std::error_code ignored;
           fs::remove_all(started.unfinished, ignored);  // a checkpoint that this one replaces
           const std::string unnamed = failure_of([&] { name_newest(directory, started.step); });
@@ -254,8 +259,11 @@ void CheckpointSaver::proceed() {
         });
       return;
     case Stage::tidying:
-      if (const auto& reason = failure.empty() ? *started_->unsynced : failure; !reason.empty())
-        fail(cat("was saved, but: ", reason));
+      for (const auto& reason : {failure, started_->unsynced_name, *started_->unsynced})
+        if (!reason.empty()) {
+          fail(cat("was saved, but: ", reason));
+          break;
+        }
       stage_ = Stage::idle;
       started_.reset();
   }

@@ -87,6 +87,10 @@ class CheckpointSaver {
     std::string copy_failure = {};             // of this rank; see Snapshot::take
     // On rank 0: the error of sync_records, if any.
     std::shared_ptr<std::string> unsynced = std::make_shared<std::string>();
+    // Why the name of the checkpoint may not be on the disk: on leaders, in their own store, as publish_checkpoint
+    // says; and in the first such store, once all ranks know.
+    std::shared_ptr<std::string> unsynced_here = std::make_shared<std::string>();
+    std::string unsynced_name = {};
   };
   void make_files() const;
   std::vector<BlockToWrite> blocks_to_write() const;

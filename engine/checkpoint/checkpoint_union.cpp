@@ -344,7 +344,8 @@ std::string CheckpointUnion::publish() const {
   try {
     write_file(file_in(unfinished(path_), kManifestFile), manifest_text(whole_));
     sync_directory(unfinished(path_));
-    publish_checkpoint(unfinished(path_), path_);
+    const std::string unsynced = publish_checkpoint(unfinished(path_), path_);
+    if (!unsynced.empty()) throw RunError(unsynced);
     std::error_code ignored;
     fs::remove_all(unfinished(path_), ignored);
     return "";

@@ -17,7 +17,7 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
   };
   json settings = {{"/data (digest)", facts.data},
                    {"/data/sequence_length", config.data.sequence_length},
-                   {"/data/shuffle", config.data.shuffle},
+                   {"/data/shuffle", t.train_sampling_strategy != SamplingStrategy::sequential},
                    {"/training/global_batch_size", facts.global_batch},
                    {"/training/dataloader_drop_last", t.dataloader_drop_last},
                    {"/training/seed", t.seed},
@@ -40,7 +40,12 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
   if (t.optim == Optim::adamw_torch) settings["/training/optim"] = word_of(Optim::adamw_torch_fused);
   if (!t.trainable.empty()) settings["/training/trainable"] = patterns(t.trainable);
   if (t.label_smoothing_factor != 0) settings["/training/label_smoothing_factor"] = t.label_smoothing_factor;
-  if (config.task == Task::masked_lm) {
+  if (t.neftune_noise_alpha) settings["/training/neftune_noise_alpha"] = *t.neftune_noise_alpha;
+  if (t.train_sampling_strategy == SamplingStrategy::group_by_length)
+    settings["/training/train_sampling_strategy"] = word_of(t.train_sampling_strategy);
+  if (config.data.used_packing() != config.data.usual_packing())
+    settings["/data/packing"] = word_of(config.data.used_packing());
+  if (config.task == kMaskedLm) {
     settings["/data/mlm_probability"] = config.data.mlm_probability;
     settings["/data/whole_word_mask"] = config.data.whole_word_mask;
   }

@@ -49,12 +49,14 @@ LossScaler::State scaler_from(const JsonValue& object) {
 
 json patience_json(const std::optional<Patience>& patience) {
   if (!patience) return nullptr;
-  return {{"best", patience->best}, {"spent", patience->spent}};
+  return {{"best", patience->best ? json(*patience->best) : json(nullptr)}, {"spent", patience->spent}};
 }
 
 Patience patience_from(const JsonValue& object) {
   object.require(json_object());
-  return {.best = number_at(object, "best"), .spent = count_at(object, "spent")};
+  Patience patience{.spent = count_at(object, "spent")};
+  if (object.has("best")) patience.best = number_at(object, "best");
+  return patience;
 }
 
 }  // namespace

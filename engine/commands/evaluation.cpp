@@ -3,8 +3,10 @@
 #include <ATen/ops/cat.h>
 
 #include <cmath>
+#include <ostream>
 
 #include "core/comm/communicator.h"
+#include "core/files/disk_file.h"
 #include "engine/commands/job_parts.h"
 
 namespace shardline {
@@ -24,8 +26,9 @@ MetricValues of_first_rank(Communicator& world, MetricValues values) {
 }
 
 // Loss and metrics of the examples of a task, which `source` reads.
-LossTerm evaluate_examples(Trainer& trainer, const LabelledTask& task, const EvaluatedExamples& evaluated,
+LossTerm evaluate_examples(Trainer& trainer, const JobData& data, const EvaluatedExamples& evaluated,
                            EpochSource& source, Communicator& world, MetricValues& values) {
+  const LabelledTask& task = *data.task;
   std::vector<at::Tensor> logits;
   const bool first = world.rank() == 0;
   Trainer::UseLogits use;
@@ -39,7 +42,7 @@ LossTerm evaluate_examples(Trainer& trainer, const LabelledTask& task, const Eva
   values.emplace_back("eval_loss" + evaluated.suffix, mean);
   MetricValues metrics;
   const at::Tensor all = logits.empty() ? at::Tensor() : at::cat(logits);
-  if (first) metrics = task.metrics({evaluated.examples, all, evaluated.files, mean});
+  if (first) metrics = all_metrics(data.task_name, task, {evaluated.examples, all, evaluated.files, mean});
   for (const auto& [name, value] : of_first_rank(world, metrics))
     values.emplace_back(cat("eval_", name, evaluated.suffix), value);
   return loss;
@@ -58,11 +61,27 @@ Evaluation evaluate(Trainer& trainer, const JobData& data, Communicator& world, 
   }
   for (const EvaluatedExamples& evaluated : data.evaluated) {
     const bool is_other = &evaluated != &data.evaluated.front();
-    const LossTerm loss = evaluate_examples(trainer, *data.task, evaluated,
-                                            is_other ? *data.mismatched : *data.validation, world, values);
+    const LossTerm loss =
+        evaluate_examples(trainer, data, evaluated, is_other ? *data.mismatched : *data.validation, world, values);
     if (!is_other) evaluation.loss = loss;
   }
   return evaluation;
+}
+
+void write_predictions(Trainer& trainer, const PredictedData& data, const std::string& file, RankContext& context) {
+  std::vector<at::Tensor> logits;
+  trainer.evaluate(*data.source, data.source->steps_per_epoch(), [&](const at::Tensor& more) {
+    if (context.first()) logits.push_back(more);
+  });
+  if (!context.first()) return;
+  std::string lines;
+  int64_t rows = 0;
+  data.task->predictions({data.examples, at::cat(logits), data.files}, [&](const nlohmann::json& prediction) {
+    lines += prediction.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    ++rows;
+  });
+  write_file(file, lines);
+  if (context.out) *context.out << "wrote " << rows << " predictions to " << file << std::endl;
 }
 
 }  // namespace shardline

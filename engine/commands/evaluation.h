@@ -1,4 +1,4 @@
-// Evaluates a model on a job's validation data.
+// What a job does with a model besides training it: evaluates it on validation data, predicts for other data.
 #pragma once
 #include "engine/commands/open_data.h"
 #include "engine/observe/metrics.h"
@@ -14,5 +14,9 @@ struct Evaluation {
 // One pass over data.validation, equal on every rank. Collective over the world. Metrics of tasks with labels are
 // computed on the first rank.
 Evaluation evaluate(Trainer& trainer, const JobData& data, Communicator& world, int64_t step, double epoch);
+
+// Writes what the model predicts for each row, in the order of the data, one JSON object per line. Collective over the
+// world.
+void write_predictions(Trainer& trainer, const PredictedData& data, const std::string& file, RankContext& context);
 
 }  // namespace shardline

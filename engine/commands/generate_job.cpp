@@ -57,13 +57,15 @@ void check_generate(const Config& config, const GenerateOptions& options) {
   const auto prompts = prompts_of(options);
   require_weights(config);
   const auto planned = plan_model(config, configured_world_size(config));
+  require_whole(planned.model);
   encode_prompts(prompts, *require_tokenizer(config), planned.model.spec);
 }
 
 void generate_job(const Config& written, const GenerateOptions& options, RankContext& context) {
   require_weights(written);
-  const Config config = completed_config(written, *context.world);
+  const Config config = completed_config(written, *context.world, /*trains=*/false);
   JobParts parts = make_parts(config, context);
+  require_whole(parts.model);
   // The first rank alone has prompts and tokenizer: another host's files may differ.
   std::vector<std::string> texts;
   TokenizerPtr tokenizer;

@@ -32,12 +32,14 @@ json cuda_json() {
   if (!software) return nullptr;
   int nccl = 0;
   nccl_api().get_version(&nccl);
-  json capabilities = json::array();
-  for (const int capability : software->capabilities) capabilities.push_back(capability_text(capability));
+  json code = json::array(), ptx = json::array();
+  for (const int capability : software->code) code.push_back(capability_text(capability));
+  for (const int capability : software->ptx) ptx.push_back(capability_text(capability));
   return {{"runtime", cuda_text(software->runtime)},
           {"driver", software->driver == 0 ? json() : json(cuda_text(software->driver))},
           {"nccl", nccl_version_text(nccl)},
-          {"capabilities", capabilities}};
+          {"capabilities", code},
+          {"ptx", ptx}};
 }
 
 json versions_json() {
@@ -143,11 +145,11 @@ std::string versions_text(const json& versions) {
     rows.push_back({"CUDA", "no: this build is for CPUs"});
     return table({}, rows);
   }
-  std::string capabilities;
-  for (const auto& capability : cuda["capabilities"])
-    capabilities += cat(capabilities.empty() ? "" : ", ", capability.get<std::string>());
-  rows.push_back({"CUDA", cat(word(cuda["runtime"], ""), ", kernels for compute capability ", capabilities)});
-  rows.push_back({"driver", cuda["driver"].is_null() ? "none" : cat("for CUDA ", word(cuda["driver"], ""))});
+  std::string kernels;
+  for (const auto& capability : cuda["capabilities"]) kernels += cat(", ", capability.get<std::string>());
+  for (const auto& capability : cuda["ptx"]) kernels += cat(", PTX for ", capability.get<std::string>(), " and newer");
+  rows.push_back({"CUDA", cat(word(cuda["runtime"], ""), ", kernels for compute capability ", kernels.substr(2))});
+  rows.push_back({"driver", cuda["driver"].is_null() ? "none" : cat("supports CUDA ", word(cuda["driver"], ""))});
   rows.push_back({"NCCL", cuda["nccl"]});
   return table({}, rows);
 }
@@ -188,7 +190,7 @@ std::string use_text(const json& use) {
   const auto carried = [&](const char* what) {
     return cat(word(use[what]["communicator"], ""), ": ", word(use[what]["why"], ""));
   };
-  return cat(table({"rank of a host", "device", "why"}, rows), '\n',
+  return cat(table({"local rank", "device", "why"}, rows), '\n',
              table({}, {{"tensors", carried("tensors")}, {"host values", carried("host_values")}}), problem);
 }
 

@@ -10,6 +10,8 @@
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/model_rules.h"
+#include "engine/plan/batch_size.h"
 #include "engine/plan/layout_search.h"
 #include "engine/plan/tensor_splits.h"
 #include "engine/run/memory_room.h"
@@ -52,15 +54,34 @@ void write_schedule_picture(const Plan& plan, const std::string& path) {
   write_file(path, schedule_svg(plan.train));
 }
 
-Config completed_config(const Config& written, Communicator& world) {
-  require_equal(world, "config", resolved(written).dump());
-  const bool first = world.rank() == 0;
-  Config config = written;
-  if (leaves_degrees_open(written) || leaves_labels_open(written)) {
-    const std::string chosen = first ? resolved(with_chosen_degrees(with_labels_of_data(written))).dump() : "";
-    config = parse_config(broadcast_string(world, chosen, 0), "the config of the first rank");
+Config with_new_tokens(const Config& config) {
+  const auto source = tokenizer_source(config);
+  if (config.model.path.empty() || config.model.config.contains("vocab_size")) return config;
+  if (config.data.tokenizer.empty() && !has_tokenizer(source)) return config;
+  const auto model = described_model(config.model, head_choice(config));
+  if (!model || !model->mistakes.empty()) return config;
+  Config grown = config;
+  try {
+    const int64_t tokens = open_tokenizer(config)->vocab_size();
+    if (model->vocab_size > 0 && tokens > model->vocab_size) grown.model.config["vocab_size"] = tokens;
+  } catch (const Error&) {  // opening the data reports it
   }
-  if (first) check_world(config, world);  // its host knows the allocation
+  return grown;
+}
+
+Config completed_config(const Config& written, Communicator& world, bool trains) {
+  require_equal(world, "config", resolved(written).dump());
+  Config config = written;
+  std::string chosen;
+  if (world.rank() == 0) {
+    const Config labelled = with_labels_of_data(trains ? with_new_tokens(written) : written);
+    const Config numbered = with_chosen_degrees(labelled);
+    if (const Config own = trains ? with_fitting_batch(numbered) : numbered; own != written)
+      chosen = resolved(own).dump();
+  }
+  chosen = broadcast_string(world, chosen, 0);
+  if (!chosen.empty()) config = parse_config(chosen, "the config of the first rank");
+  if (world.rank() == 0) check_world(config, world);  // its host knows the allocation
   return config;
 }
 
@@ -104,6 +125,9 @@ void load_checkpoint_parameters(const std::string& checkpoint, const JobParts& p
   if (!names.missing.empty())
     throw DataError(cat(checkpoint, ": the checkpoint has no tensor ", names.missing.front(),
                         "; use the task with which it was saved"));
+  if (!names.grown.empty())
+    throw DataError(cat(checkpoint, ": the checkpoint has rows for fewer words than the model: ", names.grown.front(),
+                        "; use the tokenizer with which it was saved"));
   require_equal(*parts.groups.world, "checkpoint", read_parameters(directory, parameters, show));
 }
 

@@ -16,9 +16,14 @@ namespace shardline {
 // Writes an SVG. Throws RunError if the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);
 
-// Collective over the world: the config that the job runs, with numbers that the first rank chooses where `written` has
-// "auto". Stops the job unless all ranks have the same config, and as many of them were started as it asks for.
-Config completed_config(const Config& written, Communicator& world);
+// The same config, in which model.config has the vocab_size of the tokenizer, if that has more tokens than the model of
+// model.path has words and the config does not state vocab_size itself.
+Config with_new_tokens(const Config& config);
+
+// Collective over the world: the config that the job runs, with what the first rank finds: the labels of the data,
+// numbers where `written` has "auto", and if the job trains, vocab_size for new tokens. Stops the job unless all ranks
+// have the same config, and as many of them were started as it asks for.
+Config completed_config(const Config& written, Communicator& world, bool trains);
 
 // Model, plan and communicators of this rank.
 struct JobParts {

@@ -7,7 +7,6 @@
 #include <iostream>
 #include <optional>
 #include <thread>
-#include <tuple>
 
 #include "core/comm/long_work.h"
 #include "core/error.h"
@@ -27,12 +26,16 @@ std::filesystem::path cache_folder(const Config& config) {
   return std::filesystem::path(config.output_dir) / ".cache";
 }
 
-// Throws ConfigError if a tokenizer has ids that the model does not have.
+// Throws ConfigError if a tokenizer has ids that the model does not have. Training has resized the model for them (see
+// with_new_tokens), unless the config states its size.
 void check_ids_of(const Tokenizer& tokenizer, const Config& config, const ModelSpec& spec) {
-  if (tokenizer.vocab_size() > spec.vocab_size)
-    throw ConfigError(cat("/data/tokenizer: ", tokenizer_source(config), " has ids up to ", tokenizer.vocab_size() - 1,
-                          ", but the model's vocab_size is ", spec.vocab_size,
-                          "; set model.config.vocab_size to at least ", tokenizer.vocab_size()));
+  if (tokenizer.vocab_size() <= spec.vocab_size) return;
+  const bool is_stated = config.model.path.empty() || config.model.config.contains("vocab_size");
+  throw ConfigError(cat("/data/tokenizer: ", tokenizer_source(config), " has ids up to ", tokenizer.vocab_size() - 1,
+                        ", but the model's vocab_size is ", spec.vocab_size, "; ",
+                        is_stated ? cat("set model.config.vocab_size to at least ", tokenizer.vocab_size())
+                                  : "train the model with this tokenizer first, which adds rows to its embedding, or "
+                                    "use the model's own"));
 }
 
 int tokenizing_threads() {
@@ -44,6 +47,7 @@ TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec)
   TokenDataOptions options{.format = config.data.format,
                            .text_column = config.data.text_column,
                            .vocab_size = spec.vocab_size,
+                           .end_documents = config.data.used_packing() != Packing::wrapped,
                            .cache_folder = cache_folder(config),
                            .threads = tokenizing_threads()};
   // Token ids need no tokenizer; if text has none, the data reader reports it.
@@ -64,7 +68,8 @@ SampleOrderOptions sample_order(const Config& config, const Layout& layout, bool
   return {.global_batch = train ? layout.global_batch() : layout.eval_batch * layout.replicas,
           .loader_batches = train ? layout.loader_batches : 1,
           .seed = seed,
-          .shuffle = train && config.data.shuffle,
+          .shuffle = train && t.train_sampling_strategy != SamplingStrategy::sequential,
+          .group_by_length = train && t.train_sampling_strategy == SamplingStrategy::group_by_length,
           .drop_last = train && t.dataloader_drop_last};
 }
 
@@ -78,12 +83,12 @@ void require_files(const char* key, const std::vector<std::string>& paths) {
   if (!missing.empty()) throw ConfigError(missing);
 }
 
-// The number of blocks in these files; unset if a text must be read to know it, or if a file is missing.
+// The number of blocks in these files; unset if documents must be read to know it, or if a file is missing.
 std::optional<int64_t> blocks_of(const Config& config, const TokenDataOptions& options,
                                  const std::vector<std::string>& paths, bool must_be_there) {
   std::vector<std::string> there = paths;
   if (!must_be_there) std::erase_if(there, [](const std::string& path) { return !is_data_file(path); });
-  bool known = there.size() == paths.size();
+  bool known = there.size() == paths.size() && config.data.used_packing() == Packing::wrapped;
   if (there.empty() && !paths.empty()) return {};
   check_data_files(there, options.format, options.text_column);
   int64_t tokens = 0, documents = 0;
@@ -149,32 +154,48 @@ void check_blocks(const Config& config, const PlannedModel& planned, bool must_b
   auto blocks = blocks_of(config, options, data.train, must_be_there);
   if (!data.validation.empty()) blocks_of(config, options, data.validation, must_be_there);
   if (blocks && data.validation.empty() && data.validation_split_percentage > 0)
-    *blocks -= count_validation_blocks(*blocks, data.validation_split_percentage);
+    *blocks -= count_held_out(*blocks, data.validation_split_percentage);
   // If the number of blocks is unknown, max_train_samples is an upper bound of it.
-  if (data.max_train_samples) blocks = std::min(*data.max_train_samples, blocks.value_or(*data.max_train_samples));
+  if (data.max_train_samples && counts_blocks(data.used_packing()))
+    blocks = std::min(*data.max_train_samples, blocks.value_or(*data.max_train_samples));
   if (!blocks) return;
   SampleOrderOptions order = sample_order(config, planned.plan.layout, /*train=*/true);
   order.samples = *blocks;
   count_steps(config, SampleOrder(order).batches_per_epoch());
 }
 
-// A part of the data for training and one for validation.
-template <class Part>
+// What is used of some data: rows, or blocks of tokens.
+template <class Data>
+struct Part {
+  std::shared_ptr<const Data> data;
+  Selection units;
+};
+template <class Data>
 struct Parts {
-  std::optional<Part> train, validation;
+  std::optional<Part<Data>> train, validation;
 };
 
-// read: reads a part; split: {train, validation} of one; first: its first samples.
-template <class Part, class Read, class Split, class First>
-Parts<Part> read_parts(const DataOptions& data, bool with_train, const Read& read, const Split& split,
-                       const First& first) {
-  Parts<Part> parts;
-  const bool splits = data.validation.empty() && data.validation_split_percentage > 0;
+template <class Data>
+void limit(std::optional<Part<Data>>& part, const std::optional<int64_t>& most, const DataOptions& options) {
+  if (part && most) part->units = part->units.at_most(*most, options.max_samples_seed);
+}
+
+// read(DataPart): all of a part.
+template <class Data, class Read>
+Parts<Data> read_parts(const DataOptions& options, bool with_train, const Read& read) {
+  Parts<Data> parts;
+  const bool splits = options.validation.empty() && options.validation_split_percentage > 0;
   if (with_train || splits) parts.train = read(DataPart::train);
-  if (splits) std::tie(parts.train, parts.validation) = split(*parts.train, data.validation_split_percentage);
-  if (!data.validation.empty()) parts.validation = read(DataPart::validation);
-  if (parts.train && data.max_train_samples) parts.train = first(*parts.train, *data.max_train_samples);
-  if (parts.validation && data.max_eval_samples) parts.validation = first(*parts.validation, *data.max_eval_samples);
+  if (splits) {
+    const Selection& all = parts.train->units;
+    const int64_t held_out = count_held_out(all.size(), options.validation_split_percentage);
+    auto [validation, train] = all.divided(held_out, options.validation_split_seed);
+    parts.validation = {parts.train->data, std::move(validation)};
+    parts.train->units = std::move(train);
+  }
+  if (!options.validation.empty()) parts.validation = read(DataPart::validation);
+  limit(parts.train, options.max_train_samples, options);
+  limit(parts.validation, options.max_eval_samples, options);
   if (!with_train) parts.train.reset();
   return parts;
 }
@@ -189,10 +210,11 @@ void check_data(const Config& config, const PlannedModel& planned, bool must_be_
     require_files("validation", data.validation);
     require_files("validation_mismatched", data.validation_mismatched);
   }
-  if (reads_blocks(config))
+  if (reads_text(config))
     check_blocks(config, planned, must_be_there);
   else
     check_examples(config, planned, {DataPart::train, DataPart::validation, DataPart::validation_mismatched});
+  if (config.training.do_predict) check_predicted_data(config, planned, must_be_there);
 }
 
 void check_validation_data(const Config& config, const PlannedModel& planned) {
@@ -200,13 +222,13 @@ void check_validation_data(const Config& config, const PlannedModel& planned) {
   const auto& paths = own_files ? config.data.validation : config.data.train;
   require_files(own_files ? "validation" : "train", paths);
   require_files("validation_mismatched", config.data.validation_mismatched);
-  if (!reads_blocks(config)) {
+  if (!reads_text(config)) {
     const DataPart part = own_files ? DataPart::validation : DataPart::train;
     return check_examples(config, planned, {part, DataPart::validation_mismatched});
   }
   const auto options = token_data_options(config, planned.model.spec);
   const auto blocks = blocks_of(config, options, paths, true);
-  if (blocks && !own_files) count_validation_blocks(*blocks, config.data.validation_split_percentage);
+  if (blocks && !own_files) count_held_out(*blocks, config.data.validation_split_percentage);
 }
 
 int64_t count_steps(const Config& config, int64_t steps_per_epoch) {
@@ -224,41 +246,43 @@ int64_t count_steps(const Config& config, int64_t steps_per_epoch) {
 
 namespace {
 
-JobData open_blocks(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
-                    bool with_train) {
+JobData open_text(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
+                  bool with_train) {
   TokenDataOptions options = token_data_options(config, model.spec);
+  const Packing packing = config.data.used_packing();
+  const int64_t length = config.data.sequence_length;
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
-  const auto parts = read_parts<BlockDataset>(
-      config.data, with_train,
-      [&](DataPart part) {
-        options.paths = paths_of(config, part);
-        const auto prepare = [&](const ReportBytes& report) {
-          options.progress = report;
-          return prepare_token_cache(options);
-        };
-        const auto cache = open_token_cache(prepare_on_each_host(prepare, context, progress));
-        digest += cache->digest();
-        try {
-          return BlockDataset(cache, config.data.sequence_length);
-        } catch (const DataError& error) {
-          throw about_files(options.paths, error);
-        }
-      },
-      [](const BlockDataset& all, double percentage) { return all.split_validation(percentage); },
-      [](const BlockDataset& all, int64_t count) { return all.first(count); });
+  const auto read = [&](DataPart part) -> Part<TokenCache> {
+    options.paths = paths_of(config, part);
+    const auto prepare = [&](const ReportBytes& report) {
+      options.progress = report;
+      return prepare_token_cache(options);
+    };
+    const auto cache = open_token_cache(prepare_on_each_host(prepare, context, progress));
+    digest += cache->digest();
+    try {
+      return {cache, text_units(*cache, packing, length)};
+    } catch (const DataError& error) {
+      throw about_files(options.paths, error);
+    }
+  };
+  const auto parts = read_parts<TokenCache>(config.data, with_train, read);
   progress.finish();
-  const auto source = [&](const std::optional<BlockDataset>& data, bool train) {
-    return data ? std::make_unique<DatasetSource>(*data, sample_order(config, layout, train)) : nullptr;
+  const auto source = [&](const std::optional<Part<TokenCache>>& part, bool train) {
+    return part ? std::make_unique<DatasetSource>(TextDataset(part->data, packing, length, part->units),
+                                                  sample_order(config, layout, train))
+                : nullptr;
   };
   JobData data{.train = source(parts.train, true), .validation = source(parts.validation, false)};
   require_equal(*context.world, "data", digest);
   return data;
 }
 
-// The examples of all rows of these files; their digest is added to `digest`.
-ExampleRange read_examples(const Config& config, const LabelledTask& task, const std::vector<DataFile>& files,
-                           bool labelled, RankContext& context, Progress& progress, std::string& digest) {
+// The examples of all rows of these files, whose digest is added to `digest`.
+std::shared_ptr<const ExampleSet> read_examples(const Config& config, const LabelledTask& task,
+                                                const std::vector<DataFile>& files, bool labelled, RankContext& context,
+                                                Progress& progress, std::string& digest) {
   const auto prepare = [&](const ReportBytes& report) {
     return prepare_examples({.files = files,
                              .shape = task.shape(),
@@ -271,47 +295,44 @@ ExampleRange read_examples(const Config& config, const LabelledTask& task, const
   };
   const auto set = std::make_shared<const ExampleSet>(prepare_on_each_host(prepare, context, progress));
   digest += set->digest();
-  return {set, 0, set->size()};
+  return set;
 }
 
 JobData open_examples(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                       bool with_train) {
-  JobData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec))};
+  JobData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec)), .task_name = config.task};
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
-  const auto read = [&](DataPart part) {
+  const auto read = [&](DataPart part) -> Part<ExampleSet> {
     const auto files = task_files(config, part, paths_of(config, part));
-    return read_examples(config, *data.task, files, /*labelled=*/true, context, progress, digest);
+    const auto set = read_examples(config, *data.task, files, /*labelled=*/true, context, progress, digest);
+    return {set, rows_with_examples(*set)};
   };
-  const auto first_rows = [](const ExampleRange& all, int64_t count) {
-    const int64_t first_row = all.set->row(all.first);
-    const ExampleRange part = examples_of_rows(all.set, first_row, count);
-    return ExampleRange{all.set, all.first, std::min(all.count, part.count)};
-  };
-  const auto parts = read_parts<ExampleRange>(
-      config.data, with_train, read,
-      [](const ExampleRange& all, double percentage) { return split_validation(all.set, percentage); }, first_rows);
-  std::optional<ExampleRange> mismatched;
+  const auto parts = read_parts<ExampleSet>(config.data, with_train, read);
+  std::optional<Part<ExampleSet>> mismatched;
   if (!paths_of(config, DataPart::validation_mismatched).empty()) {
     mismatched = read(DataPart::validation_mismatched);
-    if (config.data.max_eval_samples) mismatched = first_rows(*mismatched, *config.data.max_eval_samples);
+    limit(mismatched, config.data.max_eval_samples, config.data);
   }
   progress.finish();
-  const auto source = [&](const std::optional<ExampleRange>& range, bool train) -> std::unique_ptr<ExampleSource> {
-    if (!range) return nullptr;
-    std::optional<TokenMasking> masking;
+  const bool packs = config.task == kCausalLm && config.data.used_packing() == Packing::bfd;
+  const auto source = [&](const std::optional<Part<ExampleSet>>& part, bool train) -> std::unique_ptr<ExampleSource> {
+    if (!part) return nullptr;
+    ExampleSource::Options options{.packed_length = packs ? config.data.sequence_length : 0};
     if (const auto rule = data.task->masking())
-      masking.emplace(*rule, train ? config.training.seed : kEvaluationMaskSeed);
-    return std::make_unique<ExampleSource>(*range, sample_order(config, layout, train), masking);
+      options.masking.emplace(*rule, train ? config.training.seed : kEvaluationMaskSeed);
+    return std::make_unique<ExampleSource>(examples_of_rows(part->data, part->units),
+                                           sample_order(config, layout, train), options);
   };
   data.train = source(parts.train, true);
-  data.validation = source(parts.validation, false);
-  data.mismatched = source(mismatched, false);
-  const auto evaluate = [&](const char* suffix, const std::optional<ExampleRange>& examples, DataPart part) {
-    if (examples) data.evaluated.push_back({suffix, *examples, task_files(config, part, paths_of(config, part))});
+  const auto evaluate = [&](const char* suffix, std::unique_ptr<ExampleSource> evaluated, DataPart part) {
+    if (evaluated)
+      data.evaluated.push_back({suffix, evaluated->data(), task_files(config, part, paths_of(config, part))});
+    return evaluated;
   };
-  evaluate("", parts.validation, config.data.validation.empty() ? DataPart::train : DataPart::validation);
-  evaluate("_mm", mismatched, DataPart::validation_mismatched);
+  data.validation = evaluate("", source(parts.validation, false),
+                             config.data.validation.empty() ? DataPart::train : DataPart::validation);
+  data.mismatched = evaluate("_mm", source(mismatched, false), DataPart::validation_mismatched);
   require_equal(*context.world, "data", digest);
   return data;
 }
@@ -320,8 +341,8 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
 
 JobData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                   bool with_train) {
-  return reads_blocks(config) ? open_blocks(config, model, layout, context, with_train)
-                              : open_examples(config, model, layout, context, with_train);
+  return reads_text(config) ? open_text(config, model, layout, context, with_train)
+                            : open_examples(config, model, layout, context, with_train);
 }
 
 namespace {
@@ -334,17 +355,21 @@ DataPart predicted_part(const Config& config) {
 }  // namespace
 
 void require_predicted_data(const Config& config) {
-  if (config.task == Task::causal_lm)
+  if (traits_of(config.task).head == HeadChoice::Kind::causal_lm)
     throw ConfigError("/task: predict needs another task; causal language models generate text instead");
   if (paths_of(config, predicted_part(config)).empty())
     throw ConfigError("/data/test: no data to predict for; name files, e.g. --set data.test=FILE");
 }
 
-void check_predicted_data(const Config& config, const PlannedModel& planned) {
+std::string predictions_file(const Config& config) {
+  return config.output_dir + "/predictions.jsonl";
+}
+
+void check_predicted_data(const Config& config, const PlannedModel& planned, bool must_be_there) {
   require_predicted_data(config);
   const DataPart part = predicted_part(config);
   const auto paths = paths_of(config, part);
-  require_files(part == DataPart::test ? "test" : "validation", paths);
+  if (must_be_there) require_files(part == DataPart::test ? "test" : "validation", paths);
   const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
   check_rows(config, *task, part, paths, /*labelled=*/false);
 }
@@ -357,7 +382,8 @@ PredictedData open_predicted_data(const Config& config, const ModelSource& model
                      .files = task_files(config, part, paths_of(config, part))};
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
-  data.examples = read_examples(config, *data.task, data.files, /*labelled=*/false, context, progress, digest);
+  const auto set = read_examples(config, *data.task, data.files, /*labelled=*/false, context, progress, digest);
+  data.examples = {set, Selection(0, set->size())};
   progress.finish();
   data.source = std::make_unique<ExampleSource>(data.examples, sample_order(config, layout, /*train=*/false));
   require_equal(*context.world, "data", digest);

@@ -24,12 +24,13 @@ int64_t count_steps(const Config& config, int64_t steps_per_epoch);
 
 struct EvaluatedExamples {
   std::string suffix;  // of the metrics' names
-  ExampleRange examples;
+  Examples examples;
   std::vector<DataFile> files;
 };
 struct JobData {
   std::unique_ptr<EpochSource> train, validation, mismatched;  // null if the job has no such data
-  std::unique_ptr<LabelledTask> task;                          // null for blocks of tokens
+  std::unique_ptr<LabelledTask> task;                          // null for text
+  std::string task_name;
   // What a task computes the metrics of the validation data from, and those of the mismatched set.
   std::vector<EvaluatedExamples> evaluated;
 };
@@ -42,13 +43,15 @@ JobData open_data(const Config& config, const ModelSource& model, const Layout& 
 struct PredictedData {
   std::unique_ptr<LabelledTask> task;
   std::vector<DataFile> files;
-  ExampleRange examples;  // of all rows, without labels
+  Examples examples;  // of all rows, without labels
   std::unique_ptr<EpochSource> source;
 };
 // Throws ConfigError if the config names no data to predict for (data.test, or else data.validation), or has a task
 // without predictions.
 void require_predicted_data(const Config& config);
-void check_predicted_data(const Config& config, const PlannedModel& planned);
+void check_predicted_data(const Config& config, const PlannedModel& planned, bool must_be_there);
+// Where predictions are written unless the command line names a file.
+std::string predictions_file(const Config& config);
 // Collective over the world.
 PredictedData open_predicted_data(const Config& config, const ModelSource& model, const Layout& layout,
                                   RankContext& context);

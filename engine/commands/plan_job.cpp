@@ -61,8 +61,8 @@ Config config_of_directory(const std::string& directory, const std::vector<std::
   // A config requires data and output_dir; the commands that take a directory use neither unless they are set.
   nlohmann::json minimal = {
       {"model", {{"path", directory}}}, {"data", {{"train", directory}}}, {"output_dir", directory}};
-  const Task task = task_of_directory(directory);
-  minimal["task"] = word_of(task);
+  const std::string task = task_of_directory(directory);
+  minimal["task"] = task;
   if (const auto model = described_model({.path = directory}, head_choice(task)); model && model->mistakes.empty())
     minimal["data"]["sequence_length"] = std::min<int64_t>(DataOptions().sequence_length, model->max_positions);
   return parse_config(minimal.dump(), directory, overrides);

@@ -84,7 +84,7 @@ void check_profile(const Config& config) {
 }
 
 void profile_job(const Config& written, const std::string& path, RankContext& context) {
-  const Config config = completed_config(written, *context.world);
+  const Config config = completed_config(written, *context.world, /*trains=*/true);
   const JobParts parts = make_parts(config, context);
   const fs::path file = path.empty() ? fs::path(config.output_dir) / kProfileFile : fs::path(path);
   const auto earlier = measured_earlier(config, parts, context, file);

@@ -311,19 +311,16 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
 }
 
 // As EarlyStoppingCallback of transformers does: a gain that is too small does not count, but the next one is measured
-// from it. Unlike there, nothing counts before the first metric that is a number.
+// from it. A metric that is not a number is no gain, even if it is the first one.
 void RunCheckpoints::spend_patience() {
   const TrainingOptions& training = parts_.config.training;
   const double metric = *newest_metric_;
-  auto& patience = state_.patience;
-  if (!patience) {
-    if (std::isfinite(metric)) patience = Patience{.best = metric};
-    return;
-  }
-  const bool better = is_better(training, metric, patience->best);
-  const bool is_gain = better && std::abs(metric - patience->best) > training.early_stopping_threshold;
-  patience->spent = is_gain ? 0 : patience->spent + 1;
-  if (better) patience->best = metric;
+  if (!state_.patience) state_.patience.emplace();
+  auto& [best, spent] = *state_.patience;
+  const bool better = std::isfinite(metric) && (!best || is_better(training, metric, *best));
+  const bool is_gain = better && (!best || std::abs(metric - *best) > training.early_stopping_threshold);
+  spent = is_gain ? 0 : spent + 1;
+  if (better) best = metric;
 }
 
 bool RunCheckpoints::is_out_of_patience() const {
@@ -336,7 +333,8 @@ std::string RunCheckpoints::patience_text() const {
   return cat(best_metric(training), " has not improved",
              training.early_stopping_threshold > 0 ? cat(" by more than ", training.early_stopping_threshold) : "",
              " in ", state_.patience->spent, state_.patience->spent == 1 ? " evaluation" : " evaluations",
-             "; the best one had ", state_.patience->best);
+             state_.patience->best ? cat("; the best one had ", *state_.patience->best)
+                                   : ", in none of which it was a number");
 }
 
 // It becomes the best evaluation once its checkpoint is on the disk. Until then the earlier best one is kept.

@@ -79,7 +79,8 @@ void check_run(const Config& config, const PlannedModel& planned, RunMoment mome
 
 std::vector<std::string> obstacles_now(const Config& config, const ModelSpec& spec) {
   std::vector<std::string> obstacles;
-  for (const auto& paths : {config.data.train, config.data.validation, config.data.validation_mismatched})
+  const auto& test = config.training.do_predict ? config.data.test : std::vector<std::string>();
+  for (const auto& paths : {config.data.train, config.data.validation, config.data.validation_mismatched, test})
     for (const auto& path : paths)
       if (!is_data_file(path)) obstacles.push_back(path + ": there is no such data file or folder yet");
   const auto check = [&](const std::function<void()>& rule) {

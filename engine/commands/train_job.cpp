@@ -178,6 +178,8 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context, parts.plan.layout.mesh());
   JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
+  std::optional<PredictedData> predicted;
+  if (config.training.do_predict) predicted = open_predicted_data(config, parts.model, parts.plan.layout, context);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
 
   std::optional<Forecast> forecast;
@@ -352,6 +354,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
         if (context.out) *context.out << "the best model is that of " << best << std::endl;
       }
     }
+    if (predicted) write_predictions(trainer, *predicted, predictions_file(config), context);
     records.finish();
     if (forecast)
       records.attempt("comparison with the forecast", [&] {
@@ -375,7 +378,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
 }  // namespace
 
 void train_job(const Config& written, RankContext& context) {
-  const Config config = completed_config(written, *context.world);
+  const Config config = completed_config(written, *context.world, /*trains=*/true);
   auto parts = std::make_unique<JobParts>(make_parts(config, context));
   note_end_of_rank([&] {
     std::optional<StoppedAfterSaving> stopped;
@@ -398,7 +401,7 @@ void check_evaluate(const Config& config) {
 void evaluate_job(const Config& written, RankContext& context) {
   require_weights(written);
   require_validation(written);
-  const Config config = completed_config(in_evaluation_precision(written), *context.world);
+  const Config config = completed_config(in_evaluation_precision(written), *context.world, /*trains=*/false);
   JobParts parts = make_parts(config, context);
   require_whole(parts.model);
   JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);

@@ -29,6 +29,10 @@ void require_weights(const Config& config) {
 }
 
 void require_whole(const ModelSource& model) {
+  if (!model.names.grown.empty())
+    throw ConfigError(cat("/model/config/vocab_size: the files in ", model.directory->path(),
+                          " have rows for fewer words: ", model.names.grown.front(),
+                          "; train the model first, or leave vocab_size out"));
   if (model.names.missing.empty()) return;
   throw ConfigError(cat("/model/path: ", model.directory->path(), " has no ", model.names.missing.front(),
                         ", which the task needs and which would have initial values; train the model for the task "

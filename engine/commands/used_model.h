@@ -11,7 +11,7 @@ namespace shardline {
 // says where the trained model is written, not that it is to be used.
 void require_weights(const Config& config);
 
-// Throws ConfigError if the files lack a part of the model, which would then have its initial values.
+// Throws ConfigError if the files lack a part of the model, tensors or rows, which would then have its initial values.
 void require_whole(const ModelSource& model);
 
 // "model: models/gpt2", followed by the setting for the model in output_dir if that is another one.

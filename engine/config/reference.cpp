@@ -123,6 +123,11 @@ P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, and D = world si
   that do not fill a batch. If `global_batch_size` is set, this means the global batch, on every layout. Otherwise it
   means the batch of one accumulation step on all replicas, as in transformers, so the last step of an epoch may have
   fewer accumulation steps: 80 samples in batches of 8 with 4 accumulation steps give 3 steps of 32, 32 and 16 samples.
+- With `auto_find_batch_size`, the samples of a microbatch are halved until the plan fits the memory of the machines,
+  and again if a run that `shardline` has started fails for lack of memory nevertheless (but not if the system kills a
+  rank). If `global_batch_size` is set, there are more accumulation steps and the global batch stays; otherwise
+  `per_device_train_batch_size` and the global batch become smaller. The run says what changed, and
+  `config.resolved.json` has the result.
 - With `"auto"` for P, T, `microbatches`, `virtual_pipeline_degree` or `sharded_data_parallel_degree` the planner
   chooses the fastest layout that fits; `global_batch_size` is then required, and everything else stays as the config
   says. The number of ranks is `hosts` x `processes_per_host` if these are set; otherwise the number of devices of the

@@ -1,6 +1,7 @@
 #include "engine/launch/stuck_threads.h"
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -22,10 +23,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kQuiet = 1s;
 
-std::mutex ranks_mutex;  // guards the three below
+std::mutex ranks_mutex;  // guards the four below
 int ranks_running = 0;
 Clock::time_point last_change;  // of ranks_running
 bool has_failed_rank = false;
+int64_t ended_jobs = 0;  // how often the last rank has ended; a process may start again
 
 class RunningRank {
  public:
@@ -37,6 +39,9 @@ class RunningRank {
     const std::lock_guard lock(ranks_mutex);
     ranks_running += change;
     last_change = Clock::now();
+    if (ranks_running > 0) return;
+    has_failed_rank = false;
+    ++ended_jobs;
   }
 };
 
@@ -52,22 +57,20 @@ class RunningRank {
   std::_Exit(code);
 }
 
-void end_when_stuck(const std::exception_ptr& failure, int rank) {
+void end_when_stuck(const std::exception_ptr& failure, int rank, int64_t job) {
   while (true) {
     std::this_thread::sleep_for(50ms);
     const std::lock_guard lock(ranks_mutex);
-    if (ranks_running == 0) return;
+    if (ended_jobs != job) return;
     if (Clock::now() - last_change >= kQuiet) break;
   }
   end_with(failure, rank);
 }
 
 void note_failure() {
-  {
-    const std::lock_guard lock(ranks_mutex);
-    if (std::exchange(has_failed_rank, true)) return;
-  }
-  std::thread(end_when_stuck, std::current_exception(), current_rank()).detach();
+  const std::lock_guard lock(ranks_mutex);
+  if (std::exchange(has_failed_rank, true)) return;
+  std::thread(end_when_stuck, std::current_exception(), current_rank(), ended_jobs).detach();
 }
 
 }  // namespace

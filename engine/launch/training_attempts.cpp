@@ -23,6 +23,7 @@
 #include "engine/launch/fewer_hosts.h"
 #include "engine/launch/restarts.h"
 #include "engine/launch/start_ranks.h"
+#include "engine/plan/batch_size.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/output_lock.h"
 #include "engine/run/resuming_command.h"
@@ -107,6 +108,13 @@ class Attempts {
       const bool saved = end.news.contains(News::saved) || checkpoints_.has_new();
       has_saved_ = has_saved_ || saved;
       has_trained_ = has_trained_ || end.news.contains(News::trains);
+      if (takes_smaller_batch(end, job.config)) {
+        log_ << lines_without_prefix(end.failure) << std::flush;
+        const Config before = job.config;
+        job = next_job_after_end();
+        log_ << "starting again with " << batch_changes(before, job.config) << std::endl;
+        continue;
+      }
       const bool again = restarts.again_after({.exit_code = end.exit_code,
                                                .asked_to_stop = end.asked_to_stop || is_asked_to_stop(),
                                                .finished = end.news.contains(News::finished),
@@ -119,12 +127,7 @@ class Attempts {
         return has_trained_ && end.exit_code == kExitConfig ? kExitFailed : exit_code_of_program(end);
       }
       log_ << "attempt " << restarts.attempts() << " failed:\n" << lines_without_prefix(end.failure) << std::flush;
-      try {
-        wait_for_output_dir();
-        job = next_job();
-      } catch (const ConfigError& error) {
-        throw RunError(cat("the run cannot start again: ", error.what()));
-      }
+      job = next_job_after_end();
       log_ << "attempt " << restarts.attempts() + 1 << " of at most " << config_.mpi.max_restarts + 1 << ' '
            << where_it_continues() << std::endl;
     }
@@ -163,8 +166,27 @@ class Attempts {
   }
 
   std::vector<std::string> settings_to_continue() const {
-    const std::string source = source_to_continue();
-    return source.empty() ? std::vector<std::string>() : std::vector{"training.resume_from_checkpoint=" + source};
+    std::vector<std::string> settings = batch_settings_;
+    if (const std::string source = source_to_continue(); !source.empty())
+      settings.push_back("training.resume_from_checkpoint=" + source);
+    return settings;
+  }
+
+  // Whether the ranks have ended for lack of memory and the config lets a smaller batch be tried, which is that of all
+  // later attempts.
+  bool takes_smaller_batch(const MpirunEnd& end, const Config& failed) {
+    if (!end.news.contains(News::out_of_memory) || !failed.training.auto_find_batch_size) return false;
+    if (end.asked_to_stop || is_asked_to_stop()) return false;
+    const auto half = settings_for_half_batch(failed);
+    if (half) batch_settings_.insert(batch_settings_.end(), half->begin(), half->end());
+    return half.has_value();
+  }
+
+  TrainingJob next_job_after_end() const try {
+    wait_for_output_dir();
+    return next_job();
+  } catch (const ConfigError& error) {
+    throw RunError(cat("the run cannot start again: ", error.what()));
   }
 
   std::string where_it_continues() const {
@@ -307,6 +329,7 @@ class Attempts {
   std::ostream& log_;
   SavedCheckpoints checkpoints_;
   bool has_saved_ = false, has_trained_ = false;  // in any attempt
+  std::vector<std::string> batch_settings_;       // after a lack of memory
 };
 
 }  // namespace

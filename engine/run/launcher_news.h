@@ -8,11 +8,12 @@
 namespace shardline {
 
 enum class News {
-  started,   // by each rank: its program runs
-  trains,    // by rank 0, like those below: the first step begins
-  saved,     // a checkpoint is complete
-  stops,     // all ranks end because the run was asked to stop; also by a rank that a signal ends before its first step
-  finished,  // the command has done its work; what is missing now stays missing
+  started,  // by each rank: its program runs
+  trains,   // by rank 0, like those below: the first step begins
+  saved,    // a checkpoint is complete
+  stops,    // all ranks end because the run was asked to stop; also by a rank that a signal ends before its first step
+  out_of_memory,  // by any rank: it has failed because memory was exhausted
+  finished,       // the command has done its work; what is missing now stays missing
 };
 
 // Open MPI passes variables that begin with OMPI_ on to ranks on other hosts.

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/observe/format.h"
+#include "engine/run/launcher_news.h"
 #include "engine/run/local_cluster.h"
 #include "engine/run/rank_devices.h"
 
@@ -93,17 +94,22 @@ std::string in_use_text(at::Device device) {
              " by others, the driver and libraries; the device has ", format_bytes(all));
 }
 
+[[noreturn]] void end_out_of_memory(const std::string& text) {
+  tell_launcher(News::out_of_memory);
+  throw OutOfMemory(text);
+}
+
 [[noreturn]] void fail(const MemoryBytes& planned, at::Device device, const std::string& reason) {
-  throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(device), ": ", reason,
-                     "\n  in use at the peak: ", in_use_text(device), "\n  planned for this rank: ",
-                     planned_text(planned), "\n  to use less: ", advice(planned), kEffect));
+  end_out_of_memory(cat("out of memory on rank ", current_rank(), ", ", device_text(device), ": ", reason,
+                        "\n  in use at the peak: ", in_use_text(device), "\n  planned for this rank: ",
+                        planned_text(planned), "\n  to use less: ", advice(planned), kEffect));
 }
 
 // The host memory of a rank with an accelerator holds offloaded tensors, token ids and files.
 [[noreturn]] void fail_on_host(const MemoryBytes& planned, at::Device device, const std::string& reason) {
   if (!is_accelerator(device)) fail(planned, device, reason);
-  throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(at::kCPU), ": ", reason,
-                     "\n  planned there for this rank: ", format_bytes(planned.host), kOffloadedToHost));
+  end_out_of_memory(cat("out of memory on rank ", current_rank(), ", ", device_text(at::kCPU), ": ", reason,
+                        "\n  planned there for this rank: ", format_bytes(planned.host), kOffloadedToHost));
 }
 
 // What some ranks need of one memory that they share.
@@ -176,7 +182,7 @@ void check_rooms(const std::vector<MemoryRoom>& rooms, const std::vector<MemoryB
   if (need.bytes <= need.free_bytes) return;
   const size_t rank = need.ranks.front();
   const bool fits_alone = need.bytes <= rooms[rank].bytes;
-  throw RunError(
+  end_out_of_memory(
       cat(text_of(need, rooms[rank]), "\n  planned for rank ", rank, ": ", planned_text(planned[rank]),
           fits_alone
               ? "\n  other processes may hold memory there: nvidia-smi lists them; end them, or choose other GPUs with "
@@ -188,7 +194,7 @@ void check_rooms(const std::vector<MemoryRoom>& rooms, const std::vector<MemoryB
 void check_host_rooms(const std::vector<MemoryRoom>& hosts, const std::vector<MemoryBytes>& planned) {
   const Need need = greatest_need(hosts, planned, [](const MemoryBytes& bytes) { return bytes.host; });
   if (need.bytes <= need.free_bytes) return;
-  throw RunError(cat(text_of(need, hosts[need.ranks.front()]), kOffloadedToHost));
+  end_out_of_memory(cat(text_of(need, hosts[need.ranks.front()]), kOffloadedToHost));
 }
 
 void check_snapshot_room(const std::vector<MemoryRoom>& hosts, const std::vector<double>& bytes) {

@@ -22,8 +22,8 @@ struct MemoryRoom {
 std::vector<MemoryRoom> gather_rooms(Communicator& world, at::Device device);  // of accelerators, which every rank has
 std::vector<MemoryRoom> gather_host_rooms(Communicator& world, const std::vector<int>& host_of);  // see RankContext
 
-// planned: by rank, the bytes of tensors. RunError if a device has not enough free memory for what its ranks need, or a
-// host for what its ranks offload.
+// planned: by rank, the bytes of tensors. OutOfMemory if a device has not enough free memory for what its ranks need,
+// or a host for what its ranks offload.
 void check_rooms(const std::vector<MemoryRoom>& rooms, const std::vector<MemoryBytes>& planned);
 void check_host_rooms(const std::vector<MemoryRoom>& hosts, const std::vector<MemoryBytes>& planned);
 
@@ -33,7 +33,7 @@ void check_snapshot_room(const std::vector<MemoryRoom>& hosts, const std::vector
 // "4 ranks share 2 devices: ..." if ranks share any, else empty.
 std::string sharing_note(const std::vector<MemoryRoom>& rooms);
 
-// Calls `work`. If an allocation in it fails, on the device or on the host, throws a RunError with the size of the
+// Calls `work`. If an allocation in it fails, on the device or on the host, throws OutOfMemory with the size of the
 // request, the memory in use, the memory that the plan counts for this rank, and what to change. planned: returns the
 // bytes of this rank's tensors, 0 for classes that are not planned.
 void explain_lack_of_memory(const std::function<MemoryBytes()>& planned, at::Device device,

@@ -10,6 +10,7 @@
 #include "engine/config/rules/model_rules.h"
 #include "models/families/families.h"
 #include "models/files/hf_layout.h"
+#include "models/files/new_rows.h"
 #include "models/files/tensor_files.h"
 
 namespace shardline {
@@ -110,6 +111,9 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
   fill_with_progress(parameters, show, [&](Parameter& parameter, const auto& filled) {
     if (files && files->holds(*parameter.spec)) {
       files->read(*parameter.spec, parameter.name, t, t_degree, parameter.value, filled);
+      if (files->rows_of(*parameter.spec) < parameter.spec->shape[0])
+        draw_new_rows(*files, *parameter.spec, parameter.name, numbers.at(parameter.name), seed, t, t_degree,
+                      parameter.value, filled);
       return;
     }
     init_parameter(parameter, numbers.at(parameter.name), seed, t, t_degree);

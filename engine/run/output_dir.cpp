@@ -132,12 +132,13 @@ std::vector<fs::path> model_files(const fs::path& dir) {
 // the run may have been started with it, and a user's only copy must not be removed while the run can still fail.
 bool is_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
-         name.string().starts_with(kTensorBoardFile);
+         name == "predictions.jsonl" || name.string().starts_with(kTensorBoardFile);
 }
 
 // Records that a run continues.
 bool is_kept_record(const fs::path& name) {
-  return name == "metrics.jsonl" || name == "timeline" || name.string().starts_with(kTensorBoardFile);
+  return name == "metrics.jsonl" || name == "timeline" || name == "predictions.jsonl" ||
+         name.string().starts_with(kTensorBoardFile);
 }
 
 // What an attempt recorded after the step from which the run continues would be there twice.

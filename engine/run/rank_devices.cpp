@@ -26,6 +26,13 @@ bool is_device(const std::string& name) {
   return !name.ends_with(kNoDevice);
 }
 
+std::string kernels_text(const GpuSoftware& software) {
+  std::string text = "kernels for ";
+  for (const int code : software.code) text += capability_text(code) + ", ";
+  for (const int ptx : software.ptx) text += cat("PTX for ", capability_text(ptx), " and newer, ");
+  return text.substr(0, text.size() - 2);
+}
+
 }  // namespace
 
 std::string cuda_text(int version) {
@@ -42,7 +49,10 @@ int gpu_count() {
 
 std::string no_gpu_reason(const std::optional<GpuSoftware>& software, const char* visible) {
   if (!software) return "this build has no CUDA; configure it with -DSHARDLINE_CUDA=ON (docs/gpus.md)";
-  if (software->driver == 0) return "this host has no NVIDIA driver; install one (nvidia-smi shows it)";
+  if (software->driver == 0)
+    return "no NVIDIA driver was found; install one, or start the container with GPUs (docker run --gpus all); "
+           "nvidia-smi "
+           "must work here";
   if (software->driver / 1000 < software->runtime / 1000)
     return cat("the driver of this host supports CUDA ", cuda_text(software->driver), " at most, and this build uses ",
                cuda_text(software->runtime), "; update the driver, or build with LibTorch and a toolkit for CUDA ",
@@ -100,14 +110,16 @@ void check_device(const Config& config, at::Device device) {
 }
 
 void check_gpu(const std::string& which, const GpuFacts& facts, const GpuSoftware& software) {
-  const int oldest = software.capabilities.front();
-  if (facts.capability >= oldest) return;
+  // Code also runs on newer GPUs of its major version.
+  const auto runs = [&](int code) { return code / 10 == facts.capability / 10 && code <= facts.capability; };
+  const auto compiles = [&](int ptx) { return ptx <= facts.capability; };
+  if (std::ranges::any_of(software.code, runs) || std::ranges::any_of(software.ptx, compiles)) return;
   const std::string build = facts.capability >= kOldestCapability
                                 ? cat(", or build for it with -DCMAKE_CUDA_ARCHITECTURES=", facts.capability)
                                 : cat("; no build supports GPUs older than ", capability_text(kOldestCapability));
-  throw RunError(cat(which, " has compute capability ", capability_text(facts.capability),
-                     ", but this build has kernels for ", capability_text(oldest),
-                     " and newer; set runtime.device to \"cpu\", hide it with CUDA_VISIBLE_DEVICES", build));
+  throw RunError(cat(which, " has compute capability ", capability_text(facts.capability), ", but this build has ",
+                     kernels_text(software),
+                     "; set runtime.device to \"cpu\", or hide this GPU with CUDA_VISIBLE_DEVICES", build));
 }
 
 void check_device_memory(at::Device device) {

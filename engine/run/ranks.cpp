@@ -53,7 +53,8 @@ void check_tasks(int mpi_size) {
                         "starts the ranks itself"));
 }
 
-// NCCL wants a device of its own for every rank; ranks that share one talk through mpi. own_devices: whether they have.
+// NCCL wants a device of its own for every rank; ranks that share one communicate over MPI. own_devices: whether every
+// rank has its own GPU.
 bool uses_nccl(const Config& config, bool own_devices, int local_size, int world_size) {
   const auto demand = [&](const char* key, CommunicatorChoice choice, const char* instead) {
     if (choice == CommunicatorChoice::nccl && !own_devices)
@@ -87,7 +88,8 @@ CommunicatorChoice resolved_communicator(const Config& config) {
 
 void check_host(const Config& config) {
   const bool processes = resolved_communicator(config) == CommunicatorChoice::mpi;
-  if (processes && may_run_elsewhere(config)) return;
+  // Started ranks have compared their devices (run_on_ranks); each may see only its own GPU.
+  if (processes && (mpi_is_launched() || may_run_elsewhere(config))) return;
   if (processes) require_mpi();
   prepare_for_pipelines(config);  // choose_device starts CUDA, and ranks may be threads of this process
   const at::Device device = choose_device(config, 0);
@@ -120,15 +122,17 @@ HostChoices choices_here(const Config& config) {
                                                              : "ranks are processes, which mpirun starts";
   const bool on_gpus = is_accelerator(choices.ranks.front().device), own = on_gpus && !threads && ranks <= gpus;
   const bool nccl = own && has_nccl() && configured_world_size(config) > 1 &&
-                    (asked == CommunicatorChoice::automatic || asked == CommunicatorChoice::nccl);
+                    (asked == CommunicatorChoice::automatic || asked == CommunicatorChoice::nccl ||
+                     config.smp.ddp_dist_backend == CommunicatorChoice::nccl);
   choices.tensors = nccl ? "nccl" : choices.values;
-  choices.tensors_why =
-      nccl          ? "every rank has a GPU of its own"
-      : !on_gpus    ? "the ranks compute on CPUs"
-      : !own        ? cat(ranks, " ranks share ", threads ? 1 : gpus, " GPU(s), and NCCL needs one for each rank")
-      : !has_nccl() ? "this build has no NCCL"
-      : asked != CommunicatorChoice::automatic ? cat("runtime.communicator is \"", word_of(asked), '"')
-                                               : "one rank";
+  choices.tensors_why = nccl          ? "every rank has a GPU of its own"
+                        : !on_gpus    ? "the ranks compute on CPUs"
+                        : !own        ? cat(ranks, " ranks share ", threads || gpus == 1 ? "1 GPU" : cat(gpus, " GPUs"),
+                                            ", but NCCL needs one GPU per rank")
+                        : !has_nccl() ? "this build has no NCCL"
+                        : asked != CommunicatorChoice::automatic
+                            ? cat("runtime.communicator is \"", word_of(asked), '"')
+                            : "one rank";
   return choices;
 }
 
@@ -143,9 +147,9 @@ void check_world(const Config& config, const Communicator& world) {
       cat("the config asks for ", wanted, " ranks (",
           per_host == 0 ? "pipeline x tensor degree on one host"
                         : cat("hosts x mpi_options.processes_per_host = ", used_hosts(config), " x ", per_host),
-          "), but mpirun started ", world.size(), "; start it with -np ", wanted, ", or set ");
+          "), but mpirun or srun started ", world.size(), "; start ", wanted, ", or set ");
   throw ConfigError(started + (per_host == 0 ? "mpi_options.processes_per_host for more replicas"
-                                             : "mpi_options.hosts and processes_per_host to what is started"));
+                                             : "mpi_options.hosts and processes_per_host to match"));
 }
 
 bool needs_mpirun(const Config& config) {
@@ -201,6 +205,9 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     if (is_accelerator(context.device) && kind == CommunicatorChoice::threads)
       on_own_stream.reset_stream(
           c10::impl::VirtualGuardImpl(context.device.type()).getStreamFromGlobalPool(context.device));
+    // This process may have run before, with a larger batch.
+    trim_memory();
+    if (is_accelerator(context.device)) release_device_memory();
     if (!is_accelerator(context.device)) set_memory_cap(config.runtime.memory_cap);
     const bool own_devices = has_nccl() && each_has_its_own(device_names(*world, context.device));
     if (uses_nccl(config, own_devices, local_size, world->size()))

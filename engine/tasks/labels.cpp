@@ -60,8 +60,9 @@ struct Found {
   }
 };
 
-bool has_labels(Task task) {
-  return task == Task::sequence_classification || task == Task::token_classification;
+bool has_labels(const Config& config) {
+  const auto head = traits_of(config.task).head;
+  return head == HeadChoice::Kind::sequence_classification || head == HeadChoice::Kind::token_classification;
 }
 
 Found labels_in(const Config& config) {
@@ -120,7 +121,7 @@ std::string label_text(const json& value) {
 }
 
 bool leaves_labels_open(const Config& config) {
-  if (!has_labels(config.task)) return false;
+  if (!has_labels(config)) return false;
   const json& own = config.model.config;
   const auto& name = config.data.task_name;
   const bool is_right_number =
@@ -139,7 +140,7 @@ Config with_labels_of_data(const Config& config) {
     return labelled;
   }
   const Found found = labels_in(config);
-  const bool is_sequence = config.task == Task::sequence_classification;
+  const bool is_sequence = traits_of(config.task).head == HeadChoice::Kind::sequence_classification;
   set_labels(keys, is_sequence && found.fractions && !found.lists ? std::vector<std::string>() : found.ordered());
   if (is_sequence && found.lists && !keys.contains("problem_type")) keys["problem_type"] = "multi_label_classification";
   return labelled;

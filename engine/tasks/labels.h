@@ -16,10 +16,16 @@ namespace shardline {
 // config.json of model.path names them, nor their number, unless it is that of the data set that data.task_name names.
 bool leaves_labels_open(const Config& config);
 
-// The same config, in which model.config has the id2label, label2id and problem_type of the labels that data.task_name
-// has, or else of those in the training data (if there is none, in the validation data), if the config leaves them
-// open: sorted as texts, or as integers if all of them are. Reads files only in the second case. Throws ConfigError if
-// they are not there, DataError for rows without a label.
+// The same config with the labels that it leaves open. They are those of the data set that data.task_name names, or
+// else those in data.label_column of all rows of the training data (without any, of the validation data), for which
+// files are read. A label is the text of a value: 3, "3" and true are the labels "3", "3" and "true". Then model.config
+// has:
+// - id2label and label2id of all labels, in the order of their texts, or of their values if all are integers; for
+//   sequence classification also problem_type "multi_label_classification" if a row has a list, unless it is given;
+// - for sequence classification without lists, if any value is a number that is not an integer, such as 0.5 or the text
+//   "2.0": num_labels 1 instead, and problem_type "regression" unless it is given.
+// Throws ConfigError if a file is not there, DataError for a row whose label is missing, null or an object, and for
+// more than 100000 labels.
 Config with_labels_of_data(const Config& config);
 
 // The labels of a model by the values of a column.

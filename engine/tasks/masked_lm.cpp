@@ -69,14 +69,14 @@ class MaskedLm final : public LabelledTask {
   }
 
   MetricValues metrics(const Predicted& predicted) const override {
-    const ExampleRange& data = predicted.data;
+    const Examples& data = predicted.data;
     const TokenMasking masking(*this->masking(), kEvaluationMaskSeed);
     const at::Tensor rows = predicted.logits.contiguous();
     const auto* best = rows.const_data_ptr<double>();
     int64_t right = 0, masked = 0;
-    for (int64_t i = data.first; i < data.first + data.count; ++i)
-      for (const auto& token : masking.tokens_of(*data.set, i, /*epoch=*/0)) {
-        right += best[2 * kBestWords * masked++] == data.set->ids(i)[token.place];
+    for (int64_t i = 0; i < data.size(); ++i)
+      for (const auto& token : masking.tokens_of(*data.set, data[i], /*epoch=*/0)) {
+        right += best[2 * kBestWords * masked++] == data.set->ids(data[i])[token.place];
       }
     SL_ASSERT(masked == rows.size(0), "predictions of ", rows.size(0), " tokens, not ", masked);
     return {{"perplexity", std::exp(predicted.mean_loss)}, {"accuracy", 1.0 * right / masked}};
@@ -85,9 +85,9 @@ class MaskedLm final : public LabelledTask {
   void predictions(const Predicted& predicted, const UsePrediction& use) const override {
     const at::Tensor rows = predicted.logits.contiguous();
     const auto* best = rows.const_data_ptr<double>();
-    const ExampleRange& data = predicted.data;
-    for (int64_t i = data.first; i < data.first + data.count; ++i) {
-      const auto labels = data.set->labels(i), ids = data.set->ids(i);
+    const Examples& data = predicted.data;
+    for (int64_t i = 0; i < data.size(); ++i) {
+      const auto labels = data.set->labels(data[i]), ids = data.set->ids(data[i]);
       json masks = json::array();
       std::vector<int32_t> filled;
       for (size_t token = 0; token < ids.size(); ++token) {

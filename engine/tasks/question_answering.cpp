@@ -170,13 +170,13 @@ class QuestionAnswering final : public LabelledTask {
                                 .max_tokens = data_.max_answer_length,
                                 .may_be_none = data_.version_2_with_negative,
                                 .null_score_diff_threshold = threshold};
-    const ExampleRange& data = predicted.data;
+    const Examples& data = predicted.data;
     const at::Tensor logits = predicted.logits.to(at::kFloat).t().contiguous();  // starts, then ends
     const auto* starts = logits.const_data_ptr<float>();
     const auto* ends = starts + logits.size(1);
-    int64_t index = 0, example = data.first;  // of the row, and its first window
+    int64_t index = 0, next = 0;  // of the row, and the place of its first window in data
     for_each_row(predicted.files, [&](const DataRow& row, int64_t) {
-      const bool is_evaluated = example < data.first + data.count && data.set->row(example) == index++;
+      const bool is_evaluated = next < data.size() && data.set->row(data[next]) == index++;
       if (!is_evaluated) return;
       const std::vector<Encoding> windows = windows_of(row);
       std::vector<std::vector<std::optional<AnswerSpan>>> offsets;
@@ -190,9 +190,9 @@ class QuestionAnswering final : public LabelledTask {
           spans.back() = AnswerSpan{begin, end};
         }
       }
-      for (size_t i = 0; i < windows.size(); ++i, ++example) {
+      for (size_t i = 0; i < windows.size(); ++i, ++next) {
         const size_t tokens = windows[i].size();
-        SL_ASSERT(std::cmp_equal(tokens, data.set->tokens(example)), row.where, " has other windows than before");
+        SL_ASSERT(std::cmp_equal(tokens, data.set->tokens(data[next])), row.where, " has other windows than before");
         parts.push_back({.start_logits = {starts, tokens}, .end_logits = {ends, tokens}, .offsets = offsets[i]});
         starts += tokens;
         ends += tokens;

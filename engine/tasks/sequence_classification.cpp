@@ -140,13 +140,13 @@ class SequenceClassification final : public LabelledTask {
 
  private:
   MetricValues all_metrics(const Predicted& predicted) const {
-    const ExampleRange& data = predicted.data;
+    const Examples& data = predicted.data;
     const at::Tensor& logits = predicted.logits;
-    SL_ASSERT(logits.size(0) == data.count && logits.size(1) == head_.labels, "logits ", logits.sizes(), " of ",
-              data.count, " examples");
+    SL_ASSERT(logits.size(0) == data.size() && logits.size(1) == head_.labels, "logits ", logits.sizes(), " of ",
+              data.size(), " examples");
     std::vector<double> targets;
-    for (int64_t i = data.first; i < data.first + data.count; ++i)
-      for (const float target : data.set->targets(i)) targets.push_back(target);
+    for (int64_t i = 0; i < data.size(); ++i)
+      for (const float target : data.set->targets(data[i])) targets.push_back(target);
     const at::Tensor rows = logits.contiguous();
     const std::vector<double> outputs(rows.const_data_ptr<double>(), rows.const_data_ptr<double>() + rows.numel());
     if (head_.problem == Problem::regression)

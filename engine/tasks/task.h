@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/config/keys/options.h"
+#include "engine/config/keys/task_names.h"
 #include "engine/data/dataset/example_source.h"
 #include "engine/data/examples/prepare_examples.h"
 #include "engine/data/tokenizer/tokenizer.h"
@@ -23,7 +24,7 @@ using MetricValues = std::vector<std::pair<std::string, double>>;
 
 // What a model predicts for a range of examples.
 struct Predicted {
-  const ExampleRange& data;
+  const Examples& data;
   at::Tensor logits;            // double [examples or their tokens, outputs], in the order of the examples (see Layer)
   std::vector<DataFile> files;  // that the examples are made of
   double mean_loss = 0;         // of an evaluation
@@ -51,13 +52,32 @@ class LabelledTask {
   virtual void predictions(const Predicted& predicted, const UsePrediction& use) const = 0;
 };
 
+// Makes a task. head: of the model, nothing of which is left open.
+using TaskFactory =
+    std::function<std::unique_ptr<LabelledTask>(const Config&, const HeadChoice& head, const TokenizerPtr&)>;
+
+// For programs with tasks of their own, which configs then name in `task`; call it before a config is read. A task has
+// one of the heads of the model's family. With a head for classes, its labels are those of data.label_column unless
+// model.config names them. Throws ConfigError if there is already a task with this name.
+void add_task(const std::string& name, TaskTraits traits, TaskFactory make);
+
+// A further metric of a task, one of shardline's or an added one: evaluations have it as "eval_NAME", and
+// metric_for_best_model may name it. Its logits are undefined where the task's metrics do not read them
+// (LabelledTask::uses_predictions). Call it before a config is read. Throws ConfigError if there is no such task, or if
+// that has a metric with this name.
+using Metric = std::function<double(const Predicted&)>;
+void add_metric(const std::string& task, const std::string& name, Metric metric);
+
+// The metrics of a task, then those that were added under its name.
+MetricValues all_metrics(const std::string& name, const LabelledTask& task, const Predicted& predicted);
+
 // The seed of the masks of evaluations, which are the same in every run.
 inline constexpr uint64_t kEvaluationMaskSeed = 0;
 
-// Whether samples are blocks of tokens, for which there is no LabelledTask.
-bool reads_blocks(const Config& config);
+// Whether samples are parts of texts without labels, for which there is no LabelledTask.
+bool reads_text(const Config& config);
 
-// Null where reads_blocks. head: of the model, nothing of which is left open.
+// Null where reads_text. head: of the model, nothing of which is left open.
 std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& head, const TokenizerPtr& tokenizer);
 
 }  // namespace shardline

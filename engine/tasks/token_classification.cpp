@@ -48,10 +48,10 @@ class TokenClassification final : public LabelledTask {
     const at::Tensor best = predicted.logits.argmax(1);
     const auto* tag = best.const_data_ptr<int64_t>();
     std::vector<Tags> given, expected;
-    for (int64_t i = predicted.data.first; i < predicted.data.first + predicted.data.count; ++i) {
+    for (int64_t i = 0; i < predicted.data.size(); ++i) {
       given.emplace_back();
       expected.emplace_back();
-      for (const int32_t label : predicted.data.set->labels(i)) {
+      for (const int32_t label : predicted.data.set->labels(predicted.data[i])) {
         const int64_t chosen = *tag++;
         if (label == kNoLabel) continue;
         expected.back().push_back(head_.names[label]);
@@ -68,9 +68,9 @@ class TokenClassification final : public LabelledTask {
     const auto [scores, tags] = predicted.logits.softmax(1).max(1);
     const auto* score = scores.const_data_ptr<double>();
     const auto* tag = tags.const_data_ptr<int64_t>();
-    for (int64_t i = predicted.data.first; i < predicted.data.first + predicted.data.count; ++i) {
+    for (int64_t i = 0; i < predicted.data.size(); ++i) {
       json names = json::array(), certainties = json::array();
-      for (const int32_t label : predicted.data.set->labels(i)) {
+      for (const int32_t label : predicted.data.set->labels(predicted.data[i])) {
         if (label != kNoLabel) {
           names.push_back(head_.names[*tag]);
           certainties.push_back(*score);

@@ -95,7 +95,8 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
   const Batch batch = data.batch(step, {mine.begin, mine.length});
   check_batch(batch, *stage_.spec);
   const Microbatch whole = on_device(batch.rows, stage_.activations.device());
-  for (int i = 0; i < count; ++i) microbatches.push_back(part_of(whole, split_range(mine.length, count, i)));
+  for (int i = 0; i < count; ++i)
+    microbatches.push_back(part_of(whole, batch.segments_of(split_range(mine.length, count, i))));
   return {.samples = batch.global_samples, .tokens = batch.tokens, .weight = batch.weight, .epoch = batch.epoch};
 }
 
@@ -131,7 +132,8 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                              .seed = seed,
                              .step = step,
                              .loss_scale = loss_scale() / weight,
-                             .label_smoothing = config_.training.label_smoothing_factor});
+                             .label_smoothing = config_.training.label_smoothing_factor,
+                             .embedding_noise = config_.training.neftune_noise_alpha.value_or(0)});
   set_flight_instruction("finishing the gradients");
   parameters_.finish_gradients();
   gradients_complete_ = seconds_now();

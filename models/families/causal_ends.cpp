@@ -42,6 +42,7 @@ class CausalEmbedding : public Layer {
 
   Border forward(const Border&, MicrobatchContext& context) override {
     const auto sum = embedding(tp_, *context.batch, words_, first_word_, added_, border_);
+    add_embedding_noise(tp_, context, index_, sum);
     const auto rows = dropout_rows(tp_, context, index_, 0, config_.embd_pdrop);
     if (rows.probability == 0) return {sum};
     return {bias_dropout_add(tp_, sum, context.batch->tokens(), nullptr, {}, rows)};
@@ -103,7 +104,7 @@ LabelHead causal_label_head(const CausalConfig& c, HeadChoice::Kind kind) {
 
 LayerSpec causal_embedding(const TransformerConfig& c, const SpecMaker& make) {
   LayerSpec layer{.name = "embedding", .output = {{"hidden", {BorderTensor::kRows, c.n_embd}}}};
-  make.add_unit(layer, "wte", "words", c.vocab_size);
+  make.add_unit(layer, "wte", kVocabularyWords, c.vocab_size);
   layer.params = {
       make.of(layer.units[0], make.table("wte.weight", {c.vocab_size, c.n_embd}, "transformer.wte.weight"), 0)};
   if (c.position_table) {
@@ -116,7 +117,7 @@ LayerSpec causal_embedding(const TransformerConfig& c, const SpecMaker& make) {
 
 LayerSpec causal_head(const TransformerConfig& c, const SpecMaker& make) {
   LayerSpec layer{.name = "head", .output = {}};
-  make.add_unit(layer, "lm_head", "words", c.vocab_size);
+  make.add_unit(layer, "lm_head", kVocabularyWords, c.vocab_size);
   const SplitUnit words = layer.units[0];
   layer.params = make.norm("ln_f", "transformer.ln_f");
   layer.params.push_back(make.of(words, make.table("lm_head.weight", {c.vocab_size, c.n_embd}, "lm_head.weight"), 0));

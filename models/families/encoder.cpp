@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "core/comm/communicator.h"
 #include "core/error.h"
@@ -43,6 +44,7 @@ class EncoderEmbedding : public Layer {
   Border forward(const Border&, MicrobatchContext& context) override {
     const int64_t tokens = context.batch->tokens();
     const auto sum = embedding(tp_, *context.batch, words_, first_word_, added_, type_.wide);
+    add_embedding_noise(tp_, context, index_, sum);
     const auto normed = layer_norm(tp_, sum, tokens, norm_, norm_bias_, config_.layer_norm_epsilon);
     const auto rows = dropout_rows(tp_, context, index_, 0, config_.embd_pdrop);
     return {type_.border(rows.probability == 0 ? normed : bias_dropout_add(tp_, normed, tokens, nullptr, {}, rows))};
@@ -87,9 +89,9 @@ class MaskedHead : public Layer {
  public:
   enum { kDense, kDenseBias, kNorm, kNormBias, kWords, kWordsBias };
 
-  MaskedHead(const EncoderConfig& config, double labelled_share, const LayerBuild& build)
+  MaskedHead(const EncoderConfig& config, HeadChoice choice, const LayerBuild& build)
       : config_(config),
-        labelled_share_(labelled_share),
+        choice_(std::move(choice)),
         tp_{build.tp, build.sequence_parallel},
         params_(build.params),
         first_word_(build.spec->params[kWords].split(build.tp->rank(), build.tp->size()).begin) {}
@@ -97,7 +99,9 @@ class MaskedHead : public Layer {
   Border forward(const Border& input, MicrobatchContext& context) override {
     SL_ASSERT(context.mode != Mode::generate, "a head for masked words generates nothing");
     const Microbatch& batch = *context.batch;
-    const auto rows = labelled_rows(batch, labelled_share_);
+    const double share = context.is_memory_bound ? most_labelled_share(choice_, batch.tokens(), batch.segments())
+                                                 : choice_.labelled_share;
+    const auto rows = labelled_rows(batch, share);
     const auto x = BorderType::layer(picked_rows(tp_, input[0], batch.tokens(), rows), *params_[kDense]);
     const auto dense = column_linear({}, x, x.size(0), *params_[kDense], nullptr, context.weight_grads);
     const auto active = bias_activation(dense, *params_[kDenseBias], config_.head_activation);
@@ -113,7 +117,7 @@ class MaskedHead : public Layer {
 
  private:
   EncoderConfig config_;
-  double labelled_share_;
+  HeadChoice choice_;
   TensorParallel tp_;
   std::vector<Parameter*> params_;
   int64_t first_word_;
@@ -138,7 +142,7 @@ std::vector<ParamSource> stacked(const std::vector<std::string>& modules, const 
 
 LayerSpec encoder_embedding(const EncoderConfig& c, const EncoderNames& names, const SpecMaker& make) {
   LayerSpec layer{.name = "embedding", .output = {{"hidden", {BorderTensor::kRows, c.n_embd}}}};
-  make.add_unit(layer, "words", "words", c.vocab_size);
+  make.add_unit(layer, "words", kVocabularyWords, c.vocab_size);
   const auto table = [&](const std::string& name, int64_t entries, const std::string& hf) {
     return make.table(name, {entries, c.n_embd}, names.base + hf + ".weight");
   };
@@ -188,7 +192,7 @@ LayerSpec encoder_block(const EncoderConfig& c, const EncoderNames& names, const
 LayerSpec masked_head(const EncoderConfig& c, const EncoderNames& names, const SpecMaker& make,
                       const HeadChoice& choice) {
   LayerSpec layer{.name = "head", .output = {}};
-  make.add_unit(layer, "decoder", "words", c.vocab_size);
+  make.add_unit(layer, "decoder", kVocabularyWords, c.vocab_size);
   const SplitUnit words = layer.units[0];
   ParamSpec dense = make.linear("dense.weight", {c.n_embd, c.n_embd}, c.initializer_range,
                                 {{.tensor = names.masked_dense + ".weight"}});
@@ -206,10 +210,8 @@ LayerSpec masked_head(const EncoderConfig& c, const EncoderNames& names, const S
               0)};
   for (ParamSpec& param : layer.params) param.may_be_missing = true;
   if (tied) layer.params[MaskedHead::kWords].tied_to = "embedding.words.weight";
-  layer.code = cat(task_name(choice.kind), " ", choice.labelled_share);
-  layer.build = [c, share = choice.labelled_share](const LayerBuild& build) {
-    return std::make_unique<MaskedHead>(c, share, build);
-  };
+  layer.code = cat(task_name(choice.kind), " ", choice.labelled_share, " ", choice.labelled_together);
+  layer.build = [c, choice](const LayerBuild& build) { return std::make_unique<MaskedHead>(c, choice, build); };
   return layer;
 }
 

@@ -16,7 +16,7 @@ struct HfModel {
   std::vector<HfConfigMistake> mistakes;
   nlohmann::json config;             // contents of a saved model's config.json
   std::set<std::string> only_saved;  // the user's keys that change only that file
-  int64_t max_positions = 0;
+  int64_t max_positions = 0, vocab_size = 0;
   HeadChoice head;                                                                  // with nothing left open
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave the layers' costs unset
 };
@@ -36,6 +36,7 @@ Family family_of(HeadClasses heads, FamilyConfig (*read_config)(HfConfigReader&)
   const auto read = [read_config, make](HfConfigReader& reader, HfModel& model) {
     const FamilyConfig config = read_config(reader);
     model.max_positions = config.n_positions;
+    model.vocab_size = config.vocab_size;
     model.make_spec = [config, make, head = model.head](bool sequence_parallel, const SplitChoices& choices) {
       return make(config, head, sequence_parallel, choices);
     };

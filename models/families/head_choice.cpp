@@ -1,5 +1,7 @@
 #include "models/families/head_choice.h"
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -87,6 +89,13 @@ std::optional<Kind> kind_of_class(const std::string& name) {
                           Kind::question_answering})
     if (name.ends_with(endings[kind])) return kind;
   return {};
+}
+
+double most_labelled_share(const HeadChoice& head, int64_t rows, int64_t segments) {
+  if (rows == 0) return head.labelled_share;
+  const double mean = std::max(head.labelled_share, 1.0 * segments / rows);
+  const double variance = mean * (1 - mean) * head.labelled_together / rows;
+  return std::min(1.0, mean + 6 * std::sqrt(variance));
 }
 
 void complete_head(HfConfigReader& read, HeadChoice& head) {

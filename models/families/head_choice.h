@@ -20,9 +20,16 @@ struct HeadChoice {
   int64_t labels = 0;              // outputs of a classification; 0: as config.json says
   std::optional<Problem> problem;  // unset: as config.json says, else regression for one label and one class for more
   std::vector<std::string> names;  // of the labels, in order; empty: those of config.json
-  // The share of a masked_lm microbatch's rows that have a label, from which the costs of the head are counted.
+  // The share of a masked_lm microbatch's rows that have a label on average, from which the time of the head is
+  // counted, and how many rows get their labels together: those of a word.
   double labelled_share = 0.15;
+  int labelled_together = 1;
 };
+
+// The share that no microbatch of so many rows and segments exceeds, from which memory is counted. Each segment has at
+// least one labelled row; otherwise chance decides, and counts that are more than six standard deviations above the
+// mean are left out (one microbatch in 10^9).
+double most_labelled_share(const HeadChoice& head, int64_t rows, int64_t segments);
 
 // The name of a kind as a config's "task" spells it: "sequence-classification".
 const char* task_name(HeadChoice::Kind kind);

@@ -63,6 +63,7 @@ void SpecMaker::add_unit(LayerSpec& layer, const std::string& name, const std::s
 ParamSpec SpecMaker::of(const SplitUnit& unit, ParamSpec param, int split_dim) const {
   param.split_dim = unit.split ? split_dim : -1;
   param.partial_over_t = !unit.split && sequence_parallel;
+  param.row_is_word = unit.parts == kVocabularyWords;
   return param;
 }
 

@@ -97,6 +97,17 @@ void copy_in_pieces(const at::Tensor& from, at::ScalarType dtype, const at::Tens
   copy_in_pieces(from.narrow(dim, half, rest), dtype, to.narrow(dim, half, rest), copied);
 }
 
+// The source of a parameter in a file that has `rows` of its dimension 0.
+ParamSource with_rows(const ParamSpec& param, ParamSource source, int64_t rows) {
+  if (rows == param.shape[0]) return source;
+  SL_ASSERT(source.permute.empty() && source.offset.empty(), source.tensor, " has its words elsewhere");
+  const auto view = file_view(param, source), shape = file_shape(param, source);
+  source.view = view;
+  source.shape = shape;
+  source.view[0] = source.shape[0] = rows;
+  return source;
+}
+
 // The view of a tensor of this type, in other sizes.
 at::Tensor in_sizes(const at::Tensor& view, at::ScalarType dtype, std::vector<int64_t> sizes) {
   if (view.scalar_type() != dtype) sizes.push_back(c10::elementSize(dtype));
@@ -126,6 +137,9 @@ std::vector<std::string> NameReport::notes() const {
   };
   note("the model's files lack tensors of its head, which start with initial values", missing);
   note("tensors of the model's files that the model does not use are left out", left_out);
+  note(
+      "tensors of the model's files have too few rows for the tokens; new rows are drawn around the mean of the others",
+      grown);
   return notes;
 }
 
@@ -167,11 +181,21 @@ bool HfDirectory::holds(const ParamSpec& param) const {
   return std::ranges::all_of(param.sources, [this](const ParamSource& source) { return find(source) != nullptr; });
 }
 
+int64_t HfDirectory::rows_of(const ParamSpec& param) const {
+  if (!param.row_is_word) return param.shape[0];
+  const Place* place = find(param.sources[0]);
+  SL_ASSERT(place, param.name, " is not in the files");
+  return place->file->tensors().at(place->name).shape[0];
+}
+
 // What keeps a tensor from being this source; empty when nothing does.
 std::string HfDirectory::mistake(const ParamSpec& param, const ParamSource& source, const Place& place) const {
   const auto& entry = place.file->tensors().at(place.name);
   const auto wanted = file_shape(param, source);
-  if (entry.shape != wanted)
+  auto accepted = wanted;
+  if (param.row_is_word && !entry.shape.empty() && entry.shape[0] > 0)
+    accepted[0] = std::min(accepted[0], entry.shape[0]);
+  if (entry.shape != accepted)
     return cat(place.name, " in ", place.file->path(), " has the shape ", at::IntArrayRef(entry.shape),
                ", but the model needs ", at::IntArrayRef(wanted));
   if (!c10::isFloatingType(entry.dtype))
@@ -213,6 +237,8 @@ NameReport HfDirectory::check_names(const ModelSpec& spec) const {
           missing.emplace(source.aliases.empty() ? source.tensor : source.aliases.front(), source.tensor);
         } else if (const auto wrong = mistake(param, source, *place); !wrong.empty()) {
           mistakes.add(wrong);
+        } else if (rows_of(param) < param.shape[0]) {
+          report.grown.push_back(cat(source.tensor, " (", rows_of(param), " -> ", param.shape[0], ')'));
         }
       }
     }
@@ -246,9 +272,10 @@ void HfDirectory::read(const ParamSpec& param, const std::string& full_name, int
                           "; use the config.json that belongs to these files"));
     if (const auto wrong = mistake(param, source, *place); !wrong.empty())
       throw DataError(cat("parameter ", full_name, ": ", wrong, "; use the config.json that belongs to these files"));
-    auto part = shared_part(param, source, t, t_degree, destination);
+    const ParamSource there = with_rows(param, source, rows_of(param));
+    auto part = shared_part(param, there, t, t_degree, destination);
     const auto dtype = place->file->tensors().at(place->name).dtype;
-    const auto in_file = in_sizes(place->file->view(place->name), dtype, file_view(param, source));
+    const auto in_file = in_sizes(place->file->view(place->name), dtype, file_view(param, there));
     copy_in_pieces(in_file.narrow(part.dim, part.range.begin, part.range.length), dtype, part.local, copied);
     place->file->release(place->name);
   }

@@ -23,6 +23,7 @@ std::vector<std::string> companion_files(const std::string& directory);
 struct NameReport {
   std::vector<std::string> missing;   // of parameters that may be missing, which start with initial values
   std::vector<std::string> left_out;  // that the model does not use: of other heads, and buffers
+  std::vector<std::string> grown;     // with rows for fewer words than the model has
 
   std::vector<std::string> notes() const;  // for users; the first names of long lists
 };
@@ -39,16 +40,19 @@ class HfDirectory {
   const std::string& path() const { return path_; }
   const nlohmann::json& config() const { return config_; }
 
-  // Checks that every tensor that the model needs exists once, with its shape, and that every tensor that exists is
-  // needed or may be left out; otherwise throws one DataError with all names. Tied parameters need no tensor, but may
-  // have one.
+  // Checks that every tensor that the model needs exists once, with its shape or rows for fewer words, and that every
+  // tensor that exists is needed or may be left out; otherwise throws one DataError with all names. Tied parameters
+  // need no tensor, but may have one.
   NameReport check_names(const ModelSpec& spec) const;
   // Whether the files have all tensors of a parameter. After check_names this is false only for those in its report.
   bool holds(const ParamSpec& param) const;
+  // Those of dimension 0 of a parameter that it holds; fewer than the parameter has if the model has more words.
+  int64_t rows_of(const ParamSpec& param) const;
 
   // Copies the slice of rank t of t_degree into `destination` [param.local_shape(t, t_degree)], in its dtype. The
-  // parameter must not be tied: its values are those of the parameter that it is tied to. `copied` is called for each
-  // piece, with its bytes of `destination`; together they are all of it.
+  // parameter must not be tied: its values are those of the parameter that it is tied to. Rows of words that the files
+  // do not have are left as they are. `copied` is called for each piece that is copied, with its bytes of
+  // `destination`.
   void read(const ParamSpec& param, const std::string& full_name, int t, int t_degree, at::Tensor destination,
             const Copied& copied = {}) const;
 

@@ -59,6 +59,7 @@ struct DryCase {
   bool sequence_parallel = false;
   int64_t element_bytes = 4, border_bytes = 4;
   bool recompute_attention = false, attention_in_fp32 = false;
+  bool is_memory_bound = false;  // see MicrobatchContext
 };
 
 at::ScalarType type_of(int64_t bytes) {
@@ -142,8 +143,10 @@ class DryLayer {
 
   void forward() {
     const at::AutoGradMode grad(spec_.has_backward);
-    MicrobatchContext context{
-        .batch = &batch_, .weight_grads = &queue_, .recompute_attention = case_.recompute_attention};
+    MicrobatchContext context{.batch = &batch_,
+                              .weight_grads = &queue_,
+                              .is_memory_bound = case_.is_memory_bound,
+                              .recompute_attention = case_.recompute_attention};
     for (const auto& tensor : layer_->forward(input_, context)) {
       if (spec_.has_backward) edges_.push_back(torch::autograd::impl::gradient_edge(tensor));
       outputs_.push_back(tensor.detach());
@@ -201,7 +204,8 @@ DryBytes dry_bytes(const LayerSpec& layer, const std::vector<BorderTensor>& inpu
                     .element_bytes = at.element_bytes,
                     .border_bytes = at.border_bytes,
                     .recompute_attention = at.recompute_attention,
-                    .attention_in_fp32 = at.attention_in_fp32};
+                    .attention_in_fp32 = at.attention_in_fp32,
+                    .is_memory_bound = true};
   DryBytes result;
   const RepresentedDevice device(at.on_accelerator);
   MetaBytes bytes;

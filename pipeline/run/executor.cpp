@@ -58,10 +58,16 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
   parameters_.begin_run(acquired_layers(list, stage_.layers_of_chunk, groups_of_chunk_));
   // In the first run of a mode, CUDA loads kernels, its libraries start, and memory is allocated and page-locked, for
   // each of which it may wait for all that runs on the device: also for a receive whose message this rank would cause.
-  const bool is_first = begun_modes_.insert(settings.mode).second;
+  // Later, more memory may be page-locked where what is offloaded has other sizes than in the run before.
+  std::vector<int64_t> tokens;
+  for (const auto& microbatch : microbatches) tokens.push_back(microbatch.tokens());
+  auto& last_tokens = last_tokens_[settings.mode];
+  const bool offloads = stage_.choices.offload.enabled && settings.mode == Mode::train;
+  const bool may_lock = last_tokens.empty() || (offloads && last_tokens != tokens);
+  last_tokens = std::move(tokens);
   messages_.begin(
       schedule, [this](const Instruction& receive) { return shapes(receive); },
-      /*posts_ahead=*/!is_first || !is_accelerator(stage_.activations.device()));
+      /*posts_ahead=*/!may_lock || !is_accelerator(stage_.activations.device()));
   recorder_.begin_run();
   HostPace pace(stage_.activations.device(), kInstructionsAhead);
   for (place_ = 0; place_ < list.size(); ++place_) {
@@ -117,6 +123,7 @@ MicrobatchContext Executor::context_of(const Pass& pass) const {
           .seed = settings_.seed,
           .step = settings_.step,
           .loss_scale = settings_.loss_scale,
+          .embedding_noise = settings_.embedding_noise,
           .label_smoothing = settings_.label_smoothing,
           .predicts = settings_.predicts};
 }

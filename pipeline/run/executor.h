@@ -6,7 +6,6 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -38,7 +37,7 @@ struct RunSettings {
   Mode mode = Mode::train;
   uint64_t seed = 0;
   int64_t step = 0;
-  double loss_scale = 1, label_smoothing = 0;
+  double loss_scale = 1, label_smoothing = 0, embedding_noise = 0;
   bool predicts = false;  // MicrobatchContext::predicts
   // Generation: the cache of each layer of the model; empty otherwise.
   std::vector<KvCache*> caches;
@@ -87,7 +86,7 @@ class Executor {
   KeptLayers kept_;
   RunRecorder recorder_;
   std::vector<std::vector<LayerGroup>> groups_of_chunk_;
-  std::set<Mode> begun_modes_;  // of the runs so far
+  std::map<Mode, std::vector<int64_t>> last_tokens_;  // of the last run of a mode, by microbatch
 
   // State of the run in progress.
   const Schedule* schedule_ = nullptr;

@@ -2,15 +2,22 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_put.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/backward.h"
 #include "core/model/work_notes.h"
+#include "core/numbers/half_numbers.h"
+#include "core/numbers/philox_block.h"
+#include "tensor_parallel/kernels/aten/aten_random.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/ops/elementwise.h"
 
@@ -97,6 +104,17 @@ void add_partial_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t
   add_rows(gradient, found.words, rows_of(dy, found.rows));
 }
 
+// Calls use(tokens, length of the segment) for the part of each segment that is in a range of the microbatch's tokens.
+template <class Use>
+void for_segments(const Microbatch& batch, Range range, const Use& use) {
+  int64_t begin = 0;
+  for (const int64_t end : batch.ends) {
+    const int64_t first = std::max(begin, range.begin), last = std::min(end, range.end());
+    if (first < last) use(Range{first, last - first}, end - begin);
+    begin = end;
+  }
+}
+
 }  // namespace
 
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
@@ -135,6 +153,74 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
     }
     return std::vector<at::Tensor>{};
   });
+}
+
+namespace {
+
+constexpr int kNoiseSite = 1;                     // of the layer's random numbers; its dropout has site 0
+constexpr int64_t kNoiseBlockElements = 1 << 18;  // whose random numbers are made at a time by ATen
+
+// The same number in [-1, 1] for a word on every device.
+constexpr double kWordScale = 1.0 / (uint64_t{1} << 31);
+
+template <class S>
+void add_noise(S* row, int64_t hidden, const StreamWords& stream, uint64_t first, double bound) {
+  const PhiloxKeys keys = philox_keys(stream.key0, stream.key1);
+  PhiloxBlock block = stream.block(first / 4, keys);
+  for (int64_t i = 0; i < hidden; ++i) {
+    const uint64_t element = first + i;
+    if (i > 0 && element % 4 == 0) block = stream.block(element / 4, keys);
+    const double uniform = (block.word[element % 4] + 0.5) * kWordScale - 1;
+    row[i] = narrow<S>(widen(row[i]) + Wide<S>(bound * uniform));
+  }
+}
+
+void add_noise_by_loops(const MicrobatchContext& context, const RandomStream& stream, Range mine, at::Tensor rows) {
+  const Microbatch& batch = *context.batch;
+  const auto *samples = batch.samples.const_data_ptr<int64_t>(), *places = batch.places.const_data_ptr<int64_t>();
+  const int64_t hidden = rows.size(1);
+  with_type_of(rows, [&](auto type) {
+    using S = decltype(type);
+    S* values = numbers<S>(rows);
+    for_segments(batch, mine, [&](Range tokens, int64_t length) {
+      const double bound = context.embedding_noise / std::sqrt(1.0 * length * hidden);
+      for (int64_t token = tokens.begin; token < tokens.end(); ++token)
+        add_noise(values + (token - mine.begin) * hidden, hidden,
+                  stream_words(stream.seed, stream.op, stream.step, samples[token]), places[token] * hidden, bound);
+    });
+  });
+}
+
+// A few rows at a time, because the integers of which a number is made take several times its memory.
+void add_noise_by_operators(const MicrobatchContext& context, const RandomStream& stream, Range mine, at::Tensor rows) {
+  const Microbatch& batch = *context.batch;
+  const int64_t hidden = rows.size(1), at_a_time = std::max<int64_t>(1, kNoiseBlockElements / hidden);
+  const auto columns = at::arange(hidden, batch.places.options());
+  for (int64_t begin = mine.begin; begin < mine.end(); begin += at_a_time) {
+    const Range block{begin, std::min(at_a_time, mine.end() - begin)};
+    const auto key = [&](const at::Tensor& keys) { return keys.narrow(0, block.begin, block.length).unsqueeze(1); };
+    const auto words = aten::random_words(stream, key(batch.samples), key(batch.places) * hidden + columns);
+    const auto noise = words.to(at::kDouble).add_(0.5).mul_(kWordScale).sub_(1);
+    for_segments(batch, block, [&](Range tokens, int64_t length) {
+      noise.narrow(0, tokens.begin - begin, tokens.length)
+          .mul_(context.embedding_noise / std::sqrt(1.0 * length * hidden));
+    });
+    const auto to = rows.narrow(0, begin - mine.begin, block.length);
+    to.copy_(to.to(wide_type(to)) + noise.to(wide_type(to)));
+  }
+}
+
+}  // namespace
+
+void add_embedding_noise(const TensorParallel& tp, const MicrobatchContext& context, int64_t layer, at::Tensor rows) {
+  if (context.mode != Mode::train || context.embedding_noise == 0) return;
+  const Range mine = tokens_of_rows(tp, context.batch->tokens());
+  const RandomStream stream{context.seed, dropout_op(layer, kNoiseSite), static_cast<uint32_t>(context.step)};
+  const at::NoGradGuard no_grad;
+  if (runs_loops(rows))
+    add_noise_by_loops(context, stream, mine, rows);
+  else
+    add_noise_by_operators(context, stream, mine, rows);
 }
 
 }  // namespace shardline

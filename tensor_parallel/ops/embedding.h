@@ -27,4 +27,9 @@ struct AddedTable {
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
                      const std::vector<AddedTable>& added, std::optional<at::ScalarType> border = {});
 
+// In training, if the context asks for it: adds noise to what `embedding` has returned for layer `layer`, uniform
+// between plus and minus embedding_noise / sqrt(length of the row's segment x hidden), as NEFTune does. A number
+// depends on the seed, the step, the sample, the row's place in it and the feature alone, on every device.
+void add_embedding_noise(const TensorParallel& tp, const MicrobatchContext& context, int64_t layer, at::Tensor rows);
+
 }  // namespace shardline

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "core/comm/clock.h"
+#include "core/comm/local_communicator.h"
 #include "core/device/accelerator.h"
 #include "core/device/device_marks.h"
 #include "core/device/stream_wait.h"
@@ -26,6 +27,7 @@
 #include "optim/flat/host_link.h"
 #include "optim/update/device_exact_sum.h"
 #include "tensor_parallel/kernels/aten/aten_random.h"
+#include "tensor_parallel/ops/embedding.h"
 #include "tests/fake_device/fake_device.h"
 
 #include "tests/catch.h"
@@ -71,6 +73,27 @@ TEST_CASE("masks made on a device are those of the CPU") {
         CHECK(at::equal(mask[i].to(at::kByte), expected));
       }
     }
+}
+
+TEST_CASE("noise on embeddings made on a device is that of the CPU") {
+  constexpr int64_t kTokens = 97,
+                    kHidden = 8190;  // several blocks of rows, and rows that begin inside a block of words
+  const CommunicatorPtr alone = make_local_world();
+  Microbatch batch = causal_microbatch(at::zeros({1, kTokens}, at::kLong), {}, at::full({1}, 7, at::kLong));
+  batch.ends = {2, 40, kTokens};
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const at::Tensor before = at::randn({kTokens, kHidden}).to(type);
+    const auto with_noise_on = [&](at::Device device) {
+      const Microbatch there = on_device(batch, device);
+      const at::Tensor rows = before.to(device, type, /*non_blocking=*/false, /*copy=*/true);
+      add_embedding_noise({alone.get(), false}, {.batch = &there, .seed = 3, .step = 4, .embedding_noise = 5}, 0, rows);
+      return rows.cpu();
+    };
+    const at::Tensor expected = with_noise_on(at::kCPU);
+    CHECK_FALSE(at::equal(expected, before));
+    CHECK(at::equal(with_noise_on(fake::device()), expected));
+  }
+  CHECK(fake::take_faults() == Faults());
 }
 
 TEST_CASE("an exact sum on a device is the exact sum on the host") {

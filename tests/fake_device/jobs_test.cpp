@@ -197,7 +197,7 @@ TEST_CASE("info lists devices and what a config would use of them") {
   const json shared = use("auto", processes);
   CHECK(shared.at("ranks").size() == 6);
   CHECK(shared.at("ranks").at(5).at("device") == "fake:1");
-  CHECK(shared.at("tensors").at("why") == "6 ranks share 4 GPU(s), and NCCL needs one for each rank");
+  CHECK(shared.at("tensors").at("why") == "6 ranks share 4 GPUs, but NCCL needs one GPU per rank");
   const json cpu = use("cpu", two);
   CHECK(cpu.at("ranks").at(0).at("device") == "cpu");
   CHECK(cpu.at("tensors").at("why") == "the ranks compute on CPUs");

@@ -135,6 +135,7 @@ std::vector<Axis> matrix_axes() {
       axis<bool>("last batch", &Point::short_batch, {false, true}, {"full", "short"}),
       axis<bool>("labels", &Point::ignored, {false, true}, {"all count", "some ignored"}),
       axis<bool>("label smoothing", &Point::smoothing, {false, true}, {"0", "0.1"}),
+      axis<std::string>("packing", &Point::packing, {"off", "packed"}),
       axis<std::string>("checkpointing", &Point::checkpointing, {"none", "each", "group_2", "contiguous", "selective"}),
       axis<std::string>("offload", &Point::offload, {"off", "checkpointed", "all"}),
       axis<std::string>("sharding", &Point::sharding,

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
 #include <list>
@@ -202,6 +203,24 @@ void pad(Batch& batch) {
   for (size_t i = 0; i < rows.ends.size(); ++i) rows.ends[i] += static_cast<int64_t>(i) + 1;
 }
 
+// The documents of each sample see each other.
+void join_documents(Microbatch& batch, int) {
+  std::vector<int64_t> ends, firsts;
+  for (int64_t i = 0; i < batch.segments(); ++i) {
+    const bool goes_on = i > 0 && batch.segment_samples[i].equal(batch.segment_samples[i - 1]);
+    if (goes_on) {
+      ends.back() = batch.ends[i];
+    } else {
+      ends.push_back(batch.ends[i]);
+      firsts.push_back(i);
+    }
+  }
+  const at::Tensor kept = at::tensor(firsts, at::kLong);
+  batch.ends = std::move(ends);
+  batch.segment_samples = batch.segment_samples.index_select(0, kept);
+  batch.segment_places = batch.segment_places.index_select(0, kept);
+}
+
 // The first two samples of a microbatch see each other.
 void join_samples(Microbatch& batch, int) {
   if (batch.segments() < 2) return;
@@ -240,6 +259,10 @@ std::vector<Fault> planted_faults() {
   };
   const auto with_dropout = [](Point point) {
     point.dropout = true;
+    return point;
+  };
+  const auto packed = [](Point point) {
+    point.packing = "packed";
     return point;
   };
   const auto task_point = [](const char* task) {
@@ -354,6 +377,14 @@ std::vector<Fault> planted_faults() {
        reading([](Batch& batch) { batch.rows.targets.select(1, 0).sub_(1).clamp_min_(0); })},
       {"a padded token is seen", task_point("sequence-classification"), reading(pad)},
       {"a sample sees its neighbour", task_point("token-classification"), layer("h.2", with_microbatch(join_samples))},
+      {"the documents of a sample see each other", packed({.p = 2, .microbatches = 2}),
+       layer("h.2", with_microbatch(join_documents))},
+      {"positions go on from document to document", packed({.t = 2}),
+       reading([](Batch& batch) { batch.rows.positions = batch.rows.places; })},
+      {"a document predicts the first token of its neighbour", packed({.p = 2, .microbatches = 2}),
+       reading([](Batch& batch) { count_others(batch, batch.rows.ids.roll(-1)); })},
+      {"dropout masks begin anew with each document", with_dropout(packed({.microbatches = 2})),
+       reading([](Batch& batch) { batch.rows.places = batch.rows.positions; })},
       {"the types of tokens are lost", task_point("sequence-classification"),
        reading([](Batch& batch) { batch.rows.types.zero_(); })},
       {"the second replica hides other tokens", on_replicas(task_point("masked-lm")), reading([](Batch& batch) {

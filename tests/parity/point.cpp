@@ -44,7 +44,8 @@ std::string Point::name() const {
              checkpointing == "none" ? "" : " " + checkpointing, offload == "off" ? "" : cat(" offload ", offload),
              states_on_host ? " states on the host" : "", sharding == "none" ? "" : " " + sharding,
              units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ",
-             task == "causal-lm" ? "" : task + " ", shape, trained == "all" ? "" : cat(", trained: ", trained),
+             task == "causal-lm" ? "" : task + " ", packing == "off" ? "" : packing + " ", shape,
+             trained == "all" ? "" : cat(", trained: ", trained),
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
                                   : " " + dtype,
@@ -61,8 +62,8 @@ int Point::chunks_per_stage() const {
 }
 
 std::string Point::reference_key() const {
-  return cat(dtype, " ", model, " ", task, " ", shape, " ", trained, " ", global_batch, dropout, tied, short_batch,
-             ignored, smoothing, " ", optim, " ", steps);
+  return cat(dtype, " ", model, " ", task, " ", packing, " ", shape, " ", trained, " ", global_batch, dropout, tied,
+             short_batch, ignored, smoothing, " ", optim, " ", steps);
 }
 
 Point Point::reference() const {
@@ -72,6 +73,7 @@ Point Point::reference() const {
           .short_batch = short_batch,
           .ignored = ignored,
           .smoothing = smoothing,
+          .packing = packing,
           .model = model,
           .task = task,
           .shape = shape,
@@ -114,6 +116,7 @@ bool feasible(const Point& point) {
   if (point.chunks_per_stage() > 1 && (point.p == 1 || point.p * point.chunks_per_stage() > kLayers)) return false;
   if (point.sharding != "none" && point.d == 1) return false;
   if (point.sharding == "MiCS 2" && point.d % 2 != 0) return false;
+  if (point.packing != "off" && point.task != "causal-lm" && point.task != "completions") return false;
   return has_head(point) && point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
 }
 

@@ -20,7 +20,8 @@ struct Point {
   // overflowing" (some steps are skipped)
   std::string dtype = "float64";
   int microbatches = 1, accumulation = 1, active = 0;
-  bool dropout = false, tied = true;
+  bool dropout = false;  // of 0.1; in float64 with noise on the embeddings
+  bool tied = true;
   bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty
   bool ignored = false;      // some labels do not count
   bool smoothing = false;    // of labels, by 0.1
@@ -31,6 +32,9 @@ struct Point {
   // parameters whole.
   std::string sharding = "none";
   std::string units = "split";  // over T: all of them, or those that split_rules() leaves
+  // Of causal-lm and completions: "packed": several documents are in each sample. "apart": each of these documents is a
+  // sample, so that a step has more samples than global_batch says.
+  std::string packing = "off";
   // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta" or "distilbert".
   std::string model = "gpt2";
   // Other tasks have samples of any length up to the sequence. Also "regression" and "several labels", which are

@@ -1,9 +1,10 @@
 #include "tests/parity/random_examples.h"
 
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros_like.h>
 
 #include "core/numbers/philox.h"
+#include "engine/data/examples/segment_rows.h"
+#include "tests/parity/random_documents.h"
 
 namespace shardline::parity {
 namespace {
@@ -62,9 +63,8 @@ RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
 
 Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
   Batch batch{.first_sample = slice.first, .global_samples = samples_in_step(step)};
-  std::vector<int64_t> ids, types, labels, positions, samples, first_places, segments;
+  std::vector<int64_t> ids, types, labels, ends;
   std::vector<double> targets;
-  Microbatch& rows = batch.rows;
   for (int64_t sample = 0; sample < batch.global_samples; ++sample) {
     const RandomExample example = example_of(task_, step, sample);
     const auto length = std::ssize(example.ids);
@@ -75,18 +75,16 @@ Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
     types.insert(types.end(), example.types.begin(), example.types.end());
     labels.insert(labels.end(), example.labels.begin(), example.labels.end());
     targets.insert(targets.end(), example.targets.begin(), example.targets.end());
-    for (int64_t place = 0; place < length; ++place) positions.push_back(place);
-    samples.resize(ids.size(), sample);
-    segments.push_back(sample);
-    rows.ends.push_back(std::ssize(ids));
+    const int64_t before = std::ssize(ids) - length;
+    for (const int64_t end :
+         task_.packed ? random_document_ends(task_.seed, step, sample, length) : std::vector<int64_t>{length})
+      ends.push_back(before + end);
+    batch.sample_ends.push_back(std::ssize(ends));
   }
   const auto integers = [](const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); };
+  Microbatch& rows = batch.rows;
+  rows = rows_of_segments(ends, slice.first, batch.sample_ends);
   rows.ids = integers(ids);
-  rows.positions = rows.places = integers(positions);
-  rows.samples = integers(samples);
-  rows.segment_samples = integers(segments);
-  rows.segment_places = at::zeros_like(rows.segment_samples);
-  rows.position_count = task_.length;
   if (task_.types > 1) rows.types = integers(types);
   if (predicts_rows(task_)) {
     rows.labels = integers(labels);

@@ -97,6 +97,8 @@ With `trained` other than `all`, the rest of the model is frozen, and must not m
 Shapes: `6 heads` has a vocabulary of 1009 and sequence length 33; `3 heads` has an inner size of 50; `1 head` has a
 vocabulary of 3 and 3 inner features, so that some of 4 ranks have none; `2 tokens` has fewer tokens in a microbatch
 than there are ranks. `short`: every other step has fewer than half the samples, and some microbatches are empty.
+`packed`: several documents are in each sample, and see themselves alone; `packing_test.cpp` compares them with the same
+documents as separate samples.
 
     parity_tests                  # every pair of axis values, the fp32 sample, equal bits, injected faults
     parity_tests "[matrix]"       # the rest: each value alone; P, T, D >= 2 with dropout and uneven sizes;

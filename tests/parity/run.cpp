@@ -22,6 +22,7 @@
 #include "engine/config/config.h"
 #include "engine/train/trainer.h"
 #include "tests/optim/flat/whole_gradients.h"
+#include "tests/parity/random_documents.h"
 #include "tests/parity/random_examples.h"
 #include "tests/parity/random_source.h"
 
@@ -38,6 +39,7 @@ int64_t samples_of_step(const Point& point, int64_t step) {
 std::unique_ptr<BatchSource> random_source(const Point& point) {
   const auto samples = [point](int64_t step) { return samples_of_step(point, step); };
   const Shape shape = shape_of(point);
+  const bool packed = point.packing != "off";
   if (point.task != "causal-lm")
     return std::make_unique<RandomExamples>(RandomTask{.seed = 99,
                                                        .task = point.task,
@@ -45,18 +47,22 @@ std::unique_ptr<BatchSource> random_source(const Point& point) {
                                                        .length = shape.sequence,
                                                        .types = point.model == "bert" ? 2 : 1,
                                                        .ignored = point.ignored,
+                                                       .packed = packed,
                                                        .samples_in_step = samples});
   return std::make_unique<RandomSource>(RandomTokens{.seed = 99,
                                                      .vocab = shape.vocab,
                                                      .length = shape.sequence,
                                                      .ignored = point.ignored,
+                                                     .packed = packed,
                                                      .samples_in_step = samples});
 }
 
 // The training data of a point.
 class PointSource : public BatchSource {
  public:
-  PointSource(const Point& point, const Tampering& tampering) : source_(random_source(point)), tampering_(tampering) {}
+  PointSource(const Point& point, const Tampering& tampering) : source_(random_source(point)), tampering_(tampering) {
+    if (point.packing == "apart") source_ = std::make_unique<DocumentsApart>(std::move(source_));
+  }
 
   int64_t samples_in_step(int64_t step) const override { return source_->samples_in_step(step); }
   Batch batch(int64_t step, const BatchSlice& slice) override {
@@ -160,6 +166,7 @@ Config run_config(const Point& point) {
                  {"optim", point.optim},
                  {"trainable", trained_patterns(point)},
                  {"label_smoothing_factor", point.smoothing ? 0.1 : 0.0},
+                 {"neftune_noise_alpha", point.dropout && point.dtype == "float64" ? json(5) : json()},
                  {"optim_args", point.optim == "sgd" ? json("momentum=0.9") : json()},
                  {"seed", 1234}}},
                {"smp_options",

@@ -85,6 +85,28 @@ class Classification(ProgramTest):
                     "--set", "data.tokenizer=tokenizer", "--set", "data.sequence_length=16",
                     says=["/model/path", "qa_outputs", "task"])
 
+    def test_predictions_of_a_run(self):
+        """do_predict writes what `shardline predict` writes for the final model: the best one, on any layout, also if
+        the run has been continued."""
+        self.write("test.csv", [{"sentence": row["sentence"]} for row in rows(30, 3)])
+        best = {"do_predict": True, "max_steps": 30, "eval_strategy": "steps", "eval_steps": 10, "save_steps": 10,
+                "load_best_model_at_end": True, "metric_for_best_model": "accuracy", "greater_is_better": False}
+        for name, layout in {"one": {}, "ranks": {"p": 2, "t": 2, "communicator": "threads"}}.items():
+            config = self.task(data={"test": "test.csv"}, training=best, output_dir=name, **layout)
+            result = self.expect(0, "train", config, says=f"wrote 30 predictions to {name}/predictions.jsonl")
+            self.assertIn("the best model is that of", result.out)
+            written = (self.dir / name / "predictions.jsonl").read_text()
+            self.expect(0, "predict", config, "--set", f"model.path={name}", "--set", "model.config={}", "--output",
+                        "again.jsonl")
+            self.assertEqual((self.dir / "again.jsonl").read_text(), written)
+        config = self.task(data={"test": "test.csv"}, output_dir="continued",
+                           training={**best, "resume_from_checkpoint": "one/checkpoint-30"})
+        self.expect(0, "train", config, says=["nothing is left to train", "wrote 30 predictions"])
+        self.expect(2, "train", self.task(training={"do_predict": True}, output_dir="none"),
+                    says=["/training/do_predict", "data.test"])
+        self.expect(2, "train", self.task(data={"test": "absent.csv"}, training={"do_predict": True},
+                                          output_dir="none"), says=["/data/test", "absent.csv"])
+
     def test_pairs_numbers_and_several_labels(self):
         draw = random.Random(3)
         table = [{"s1": " ".join(draw.choices(PLAIN, k=draw.randrange(1, 9))), "s2": draw.choice(PLAIN),

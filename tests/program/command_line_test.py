@@ -61,7 +61,7 @@ class CommandLine(ProgramTest):
         self.assertIn(info["no_gpu"].split(";")[0], use["ranks"][0]["why"])
         self.assertEqual(use["tensors"], {"communicator": "threads", "why": "the ranks compute on CPUs"})
         self.assertIsNone(use["problem"])
-        self.expect(0, "info", config, says=["rank of a host", 'runtime.communicator is "threads"'])
+        self.expect(0, "info", config, says=["local rank", 'runtime.communicator is "threads"'])
         self.expect(0, "info", config, "--set", "training.tf32=true", says="problem: /training/tf32: needs a GPU")
         missing = json.loads(self.expect(0, "info", config, "--set", "runtime.device=cuda", "--json").out)["use"]
         self.assertEqual(missing["ranks"], [])

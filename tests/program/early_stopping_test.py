@@ -1,4 +1,6 @@
 """Training that ends before its last step because evaluations bring no gain."""
+import json
+
 from harness import ProgramTest, unittest
 
 # Nothing is learned, so that only the first evaluation is a gain.
@@ -43,6 +45,22 @@ class EarlyStopping(ProgramTest):
         self.assertEqual(self.steps("strict"), 8)
         evaluations = [line["eval_loss"] for line in self.metrics("strict") if "eval_loss" in line]
         self.assertEqual(len(evaluations), 4)
+
+    def test_no_number(self):
+        """An evaluation whose metric is not a number is no gain, even the first one: here all labels are equal, so that
+        there is no correlation."""
+        rows = [{"text": f"line {i}", "label": 0.5} for i in range(20)]
+        (self.dir / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        config = self.config(task="sequence-classification", data={"train": "rows.jsonl", "validation": "rows.jsonl"},
+                             training={**IDLE, "metric_for_best_model": "pearson"})
+        result = self.expect(0, "train", config)
+        self.assertIn("eval_pearson has not improved in 3 evaluations, in none of which it was a number", result.out)
+        self.assertEqual(self.steps(), 6)
+        config = self.config(task="sequence-classification", data={"train": "rows.jsonl", "validation": "rows.jsonl"},
+                             training={**IDLE, "metric_for_best_model": "pearson",
+                                       "resume_from_checkpoint": "out/checkpoint-4"}, output_dir="again")
+        self.expect(0, "train", config)
+        self.assertEqual(self.steps("again"), 6)
 
     def test_mistakes(self):
         config = self.config(training={"early_stopping_patience": 3}, data={"validation": "text.txt"})

@@ -235,7 +235,7 @@ class Failures(RanksTest):
                                       PROGRAM, "train", self.config(**sections)],
                                      cwd=self.dir, env=environment, stderr=subprocess.PIPE, text=True, timeout=120)
                 self.assertEqual(run.returncode, 2, run.stderr)
-                self.assertIn(f"hosts x mpi_options.processes_per_host = {product}), but mpirun started {started}", run.stderr)
+                self.assertIn(f"hosts x mpi_options.processes_per_host = {product}), but mpirun or srun started {started}", run.stderr)
                 self.assertEqual(self.files(), [])
 
     def test_no_progress_bars_from_an_mpirun_whose_output_is_no_terminal(self):

@@ -189,7 +189,7 @@ void NcclChannel::fail(const CommRequest& request, const NcclWorld::State& state
   flight_ring().end(request.ticket, FlightState::failed);
   const DistributedError error = identity_->error(request, state.error, since);
   if (state.remote) NcclWorld::let_others_speak();
-  if (world_->failure().empty()) world_->fail(error.what());
+  if (world_->failure().empty()) world_->end_job(error.what());
   throw DistributedError(world_->failure());
 }
 

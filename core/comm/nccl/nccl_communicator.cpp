@@ -96,9 +96,10 @@ void establish(NcclWorld& world, void* comm, const CommIdentity& identity, bool 
   if (state.error.empty()) state = world.settle(comm, limit);
   if (state.error.empty()) return;
   if (state.remote) NcclWorld::let_others_speak();
-  world.fail(cat("rank ", identity.members[identity.rank], " on host ", host_name(), ": the NCCL group ", identity.name,
-                 " of ", identity.size(), " ranks could not be made within ", limit.time.count() / 1000.0,
-                 " s: ", state.error, " [", identity.library, "]"));
+  world.end_job(cat(
+      "rank ", identity.members[identity.rank], " on host ", host_name(), ": the NCCL group ", identity.name, " of ",
+      identity.size(), " ranks could not be created: ", state.error, " (limit ", limit.time.count() / 1000.0,
+      " s; NCCL_DEBUG=INFO shows details, NCCL_SOCKET_IFNAME selects the network) [", identity.library, "]"));
   throw DistributedError(world.failure());
 }
 

@@ -3,6 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace shardline {
 namespace {
@@ -23,7 +24,7 @@ c10::impl::VirtualGuardImpl guard_of(at::Device device) {
 const char* nccl_result_text(int result) {
   switch (result) {
     case 1:
-      return "a CUDA call failed, often an earlier kernel's error or a device that is gone";
+      return "a CUDA call failed; often an earlier kernel failed, or the GPU was lost";
     case 2:
       return "a system call failed: network, shared memory (/dev/shm too small?) or a lost connection";
     case 3:
@@ -102,6 +103,16 @@ void NcclWorld::fail(const std::string& message) {
   abort_comms();
 }
 
+void NcclWorld::end_job(const std::string& message) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_.empty()) failure_ = message;
+  }
+  control_->abort(failure());  // first, so that the message is sent even if aborting NCCL hangs
+  std::lock_guard lock(mutex_);
+  abort_comms();
+}
+
 void NcclWorld::fail(const std::exception& error) {
   fail(message_of(error));
 }
@@ -144,9 +155,13 @@ NcclWorld::State NcclWorld::state_of(void* comm, int result) const {
 NcclWorld::State NcclWorld::meaning_of(void* comm, int result) const {
   if (result == kNcclSuccess || result == kNcclInProgress) return {.busy = result == kNcclInProgress};
   const char* detail = api_.last_error(comm);
-  return {
-      .error = cat(nccl_result_text(result), " (NCCL result ", result, detail && *detail ? cat(": ", detail) : "", ")"),
-      .remote = result == kNcclRemoteError};
+  const bool is_full = detail && std::string_view(detail).find("out of memory") != std::string_view::npos;
+  const char* text = is_full
+                         ? "the GPU has no memory left for NCCL; end other processes on it, or make the plan smaller "
+                           "(smaller microbatches, activation checkpointing, offloading, sharding)"
+                         : nccl_result_text(result);
+  return {.error = cat(text, " (NCCL result ", result, detail && *detail ? cat(": ", detail) : "", ")"),
+          .remote = result == kNcclRemoteError};
 }
 
 NcclWorld::State NcclWorld::settle(void* comm, const TimeLimit& limit) const {
@@ -172,8 +187,8 @@ void NcclWorld::watch(const NcclBatchPtr& batch) {
 }
 
 void NcclWorld::make_wait(const NcclBatchPtr& batch, const std::shared_ptr<StreamWait>& wait) {
+  wait->end_with(batch->end);  // not locked: if the device's queue is full, this waits, and the limits must still apply
   std::lock_guard lock(mutex_);
-  wait->end_with(batch->end);
   for (CommRequest& request : batch->requests) request.let_tensors_go();
   for (Watched& watched : watched_)
     if (watched.batch == batch) watched.waits.push_back(wait);
@@ -193,11 +208,9 @@ void NcclWorld::watch_over() {
     if (found.remote) let_others_speak();
     lock.lock();
     if (!failure_.empty()) continue;
-    failure_ = found.error;
     lock.unlock();
-    control_->abort(found.error);
+    end_job(found.error);
     lock.lock();
-    abort_comms();
   }
 }
 

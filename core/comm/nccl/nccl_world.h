@@ -66,6 +66,8 @@ class NcclWorld {
   std::string failure() const;
   // Aborts all communicators. Only the first message is kept.
   void fail(const std::string& message);
+  // The same after the other ranks have got the message, which ends their job.
+  void end_job(const std::string& message);
   // The same for an exception that must not leave a destructor or a poll: it reports that work on the device has
   // failed, or repeats the failure of this world.
   void fail(const std::exception& error);

@@ -11,14 +11,16 @@
 #include "core/error.h"
 #include "core/files/json_type.h"
 #include "engine/data/text/data_format.h"
+#include "engine/data/text/packing.h"
 #include "optim/update/learning_rate.h"
 
 namespace shardline {
 
-enum class Task { causal_lm, masked_lm, sequence_classification, token_classification, question_answering };
 // Data sets whose columns, labels and metrics are known: those of GLUE, and amazon_polarity.
 enum class DataName { cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb, wnli, amazon_polarity };
 enum class ModelInit { pretrained, random };
+// The order of an epoch's samples. group_by_length: at random, but samples of about the same length share a batch.
+enum class SamplingStrategy { random, sequential, group_by_length };
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
 enum class Tracker { tensorboard, none };                                   // where metrics are written, too
 enum class LoggingStrategy { no, steps, epoch };
@@ -41,13 +43,6 @@ struct ChoiceWord {
 template <class Choice>
 inline constexpr std::array<ChoiceWord<Choice>, 0> kWords = {};
 
-template <>
-inline constexpr auto kWords<Task> =
-    std::to_array<ChoiceWord<Task>>({{Task::causal_lm, "causal-lm"},
-                                     {Task::masked_lm, "masked-lm"},
-                                     {Task::sequence_classification, "sequence-classification"},
-                                     {Task::token_classification, "token-classification"},
-                                     {Task::question_answering, "question-answering"}});
 template <>
 inline constexpr auto kWords<DataName> = std::to_array<ChoiceWord<DataName>>({{DataName::cola, "cola"},
                                                                               {DataName::mnli, "mnli"},
@@ -72,6 +67,16 @@ inline constexpr auto kWords<DataFormat> = std::to_array<ChoiceWord<DataFormat>>
                                                                                   {DataFormat::tsv, "tsv"},
                                                                                   {DataFormat::conll, "conll"},
                                                                                   {DataFormat::tokens, "tokens"}});
+template <>
+inline constexpr auto kWords<Packing> = std::to_array<ChoiceWord<Packing>>({{Packing::wrapped, "wrapped"},
+                                                                            {Packing::wrapped_reset, "wrapped_reset"},
+                                                                            {Packing::bfd, "bfd"},
+                                                                            {Packing::none, "none"}});
+template <>
+inline constexpr auto kWords<SamplingStrategy> =
+    std::to_array<ChoiceWord<SamplingStrategy>>({{SamplingStrategy::random, "random"},
+                                                 {SamplingStrategy::sequential, "sequential"},
+                                                 {SamplingStrategy::group_by_length, "group_by_length"}});
 template <>
 inline constexpr auto kWords<RateSchedule> =
     std::to_array<ChoiceWord<RateSchedule>>({{RateSchedule::linear, "linear"},

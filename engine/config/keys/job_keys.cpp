@@ -37,9 +37,11 @@ Key with_bytes(Key key) {
 }  // namespace
 
 std::vector<Key> top_level_keys() {
+  std::vector<JsonChoice> tasks;
+  for (const auto& [name, traits] : task_traits()) tasks.push_back({name});
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
-      top_level("task", &Config::task, json_choice(words_of<Task>()),
+      top_level("task", &Config::task, json_choice(tasks),
                 "What the model is trained for: `causal-lm` predicts the next token of blocks of text, `masked-lm` "
                 "tokens that "
                 "are hidden from it, `sequence-classification` the label of a text or of a pair of texts, "
@@ -148,14 +150,33 @@ std::vector<Key> data_keys() {
           "Directory, tokenizer.json or `bytes` (each byte is a token); unset: the tokenizer in model.path. Token ids "
           "of text files are cached in `$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
       honoured("sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24), "Tokens in a sample."),
-      honoured("shuffle", data, &Data::shuffle, json_boolean(), "false: samples are used in file order."),
+      honoured("packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),
+               "`causal-lm`: how [documents become samples](tasks.md#packing). `wrapped`, the default for text: the "
+               "stream of all documents is cut into samples of `sequence_length` tokens, whose tokens see all earlier "
+               "ones. `wrapped_reset`: the same samples, but attention stays within a document, and positions begin "
+               "at 0 in each (Megatron's `--reset-attention-mask` and `--reset-position-ids`). `bfd`: whole documents "
+               "are packed into samples by best-fit decreasing, and attention and positions are those of each "
+               "document; longer ones are cut into pieces. `none`, the default with `completion_only_loss`: each "
+               "document is a sample, and is cut off if it is longer. Except with `wrapped`, documents end with the "
+               "end-of-text token, which is added where it is missing."),
+      refused("packing_strategy", nullptr, "TRL's name of the way to pack.", "give it as data.packing"),
+      shorthand(
+          "shuffle", json_boolean(), true, "training.train_sampling_strategy",
+          [](const nlohmann::json& value) { return nlohmann::json(value == true ? "random" : "sequential"); },
+          "true means train_sampling_strategy `random`, false `sequential`."),
       honoured("max_train_samples", data, &Data::max_train_samples, json_integer(1, kLargestCount),
-               "Train only on this many samples, the first ones; unset: all."),
+               "Train only on this many samples, the first ones unless `max_samples_seed` is set; unset: all."),
       honoured("max_eval_samples", data, &Data::max_eval_samples, json_integer(1, kLargestCount),
-               "Evaluate only on this many samples, the first ones; unset: all."),
+               "Evaluate only on this many samples, the first ones unless `max_samples_seed` is set; unset: all."),
+      honoured("max_samples_seed", data, &Data::max_samples_seed, or_null(json_integer(0, 4294967295.0)),
+               "Choose the samples of `max_train_samples` and `max_eval_samples` at random with this seed, as "
+               "`dataset.shuffle(seed).select(range(n))` does in Python; unset: the first ones."),
       honoured("validation_split_percentage", data, &Data::validation_split_percentage, json_integer(0, 99),
-               "Percentage of the training samples, the first ones, that is held out for evaluation if there are no "
-               "validation files."),
+               "Percentage of the training samples that is held out for evaluation if there are no validation files; "
+               "the first ones unless `validation_split_seed` is set."),
+      honoured("validation_split_seed", data, &Data::validation_split_seed, or_null(json_integer(0, 4294967295.0)),
+               "Choose the samples of `validation_split_percentage` at random with this seed, as "
+               "`dataset.train_test_split(seed=...)` does in Python; unset: the first ones."),
   };
 }
 

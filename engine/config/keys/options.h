@@ -12,6 +12,7 @@
 #include "engine/config/keys/choices.h"
 #include "engine/config/keys/partition_rules.h"
 #include "engine/config/keys/recompute_rules.h"
+#include "engine/config/keys/task_names.h"
 #include "engine/config/keys/tensor_rules.h"
 #include "engine/config/keys/training_arguments.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
@@ -49,13 +50,18 @@ struct DataOptions {
   int max_answer_length = 30;            // tokens
   bool version_2_with_negative = false;  // some questions have no answer
   double null_score_diff_threshold =
-      0;                       // no answer if its score is larger than that of the best text by more than this
-  std::string tokenizer;       // directory, tokenizer.json or "bytes"; empty: that of model.path
-  int sequence_length = 1024;  // tokens per sample
-  bool shuffle = true;         // false: samples in file order
-  std::optional<std::int64_t> max_train_samples;  // unset: all
-  std::optional<std::int64_t> max_eval_samples;   // unset: all
-  int validation_split_percentage = 0;            // percentage of the training samples, from the first one on; 0: none
+      0;                           // no answer if its score is larger than that of the best text by more than this
+  std::string tokenizer;           // directory, tokenizer.json or "bytes"; empty: that of model.path
+  int sequence_length = 1024;      // tokens per sample
+  std::optional<Packing> packing;  // of causal-lm; unset: usual_packing()
+  std::optional<std::int64_t> max_train_samples;      // unset: all
+  std::optional<std::int64_t> max_eval_samples;       // unset: all
+  std::optional<std::int64_t> max_samples_seed;       // by which these are chosen; unset: they are the first ones
+  int validation_split_percentage = 0;                // percentage of the training samples; 0: none
+  std::optional<std::int64_t> validation_split_seed;  // by which these are chosen; unset: they are the first ones
+
+  Packing usual_packing() const { return completion_only_loss ? Packing::none : Packing::wrapped; }
+  Packing used_packing() const { return packing.value_or(usual_packing()); }
   bool operator==(const DataOptions&) const = default;
 };
 
@@ -65,6 +71,7 @@ struct TrainingOptions {
   std::optional<int> per_device_train_batch_size;  // samples; read_config sets 8 unless global_batch_size is given
   std::optional<int> gradient_accumulation_steps;  // read_config sets 1 unless global_batch_size is given
   int per_device_eval_batch_size = 8;              // samples
+  bool auto_find_batch_size = false;               // see engine/plan/batch_size.h
   double num_train_epochs = 3.0;                   // used when max_steps is -1
   int max_steps = -1;                              // -1: num_train_epochs determines it
   double learning_rate = 5e-5;                     // the peak
@@ -82,6 +89,7 @@ struct TrainingOptions {
   double max_grad_norm = 1.0;   // limit of the L2 norm over the whole model; 0: no clipping
   double max_grad_value = 0.0;  // limit of each element, after max_grad_norm; 0: no clipping
   double label_smoothing_factor = 0;
+  std::optional<double> neftune_noise_alpha;                  // of noise on the embeddings; unset: none
   LoggingStrategy logging_strategy = LoggingStrategy::steps;  // of console lines; metrics.jsonl has every step
   double logging_steps = 500;  // see engine/config/rules/run_steps.h, also for the next keys
   bool logging_first_step = false;
@@ -91,6 +99,7 @@ struct TrainingOptions {
   double eval_delay = 0;
   bool eval_on_start = false;  // evaluate before step 1
   bool do_eval = false;        // evaluate after the last step
+  bool do_predict = false;     // predict on data.test after that
   SaveStrategy save_strategy = SaveStrategy::steps;
   double save_steps = 500;
   std::optional<int> save_total_limit;        // most checkpoints that are kept; unset: all
@@ -105,6 +114,7 @@ struct TrainingOptions {
   std::optional<int> early_stopping_patience;        // evaluations without a gain that end training; unset: none do
   double early_stopping_threshold = 0;               // a gain is more than this
   std::optional<int> max_run_seconds;                // after which a run stops and saves; unset: none
+  SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // unset: seed
   bool dataloader_drop_last = false;      // leave out the short last batch of an epoch
@@ -191,7 +201,7 @@ struct RuntimeOptions {
 
 struct Config {
   ModelOptions model;
-  Task task = Task::causal_lm;
+  std::string task = kCausalLm;  // one of task_traits()
   DataOptions data;
   TrainingOptions training;
   SmpOptions smp;

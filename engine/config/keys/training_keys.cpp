@@ -30,8 +30,11 @@ std::vector<Key> batch_keys() {
           .also({"per_gpu_eval_batch_size"}),
       honoured("dataloader_drop_last", training_section, &Training::dataloader_drop_last, json_boolean(),
                "Drop the last batch of an epoch if it is incomplete; see Sizes."),
-      not_yet("auto_find_batch_size", false, "Try smaller batches until one fits.",
-              "set the batch size; more microbatches need less memory for the same batch"),
+      honoured(
+          "auto_find_batch_size", training_section, &Training::auto_find_batch_size, json_boolean(),
+          "Halve per_device_train_batch_size until the plan fits the memory, and again if the run fails for lack of "
+          "memory nevertheless. With global_batch_size, accumulation makes up for it; otherwise the global batch "
+          "becomes smaller. See [Sizes](#sizes)."),
       refused("average_tokens_across_devices", true, "The loss is the mean over the tokens of all ranks.",
               "leave it out: this is always the case"),
   };
@@ -80,7 +83,8 @@ std::vector<Key> optimization_keys() {
       honoured("optim_args", training_section, &Training::optim_args, json_text(),
                "Arguments of `sgd` as text, for example `momentum=0.9,dampening=0,nesterov=true`; the other optimizers "
                "take none."),
-      not_yet("optim_target_modules", nullptr, "Layers that GaLore or APOLLO work on.", "leave it out"),
+      refused("optim_target_modules", nullptr, "Layers that GaLore or APOLLO work on.",
+              "leave it out: `optim` has neither of these optimizers"),
       adafactor,
       honoured("weight_decay", training_section, &Training::weight_decay, json_number(0),
                "Weight decay; it does not apply to biases, norms or parameters that match no_decay_patterns. adamw and "
@@ -103,7 +107,10 @@ std::vector<Key> optimization_keys() {
       honoured("label_smoothing_factor", training_section, &Training::label_smoothing_factor, json_number(0, 1),
                "Fraction of each label's probability that is spread evenly over the whole vocabulary, in training and "
                "evaluation."),
-      not_yet("neftune_noise_alpha", nullptr, "Noise added to embeddings.", "leave it out"),
+      honoured("neftune_noise_alpha", training_section, &Training::neftune_noise_alpha, json_number(0),
+               "NEFTune: in training, noise is added to the embeddings of words, uniform between plus and minus "
+               "alpha / sqrt(tokens x hidden size), where tokens are those of the sample, or of its segment if samples "
+               "are packed; transformers counts padding, too. Unset: none."),
       honoured(
           "trainable", training_section, &Training::trainable, json_texts(),
           "Ours: only parameters whose name matches one of these [patterns](#patterns) are trained, by their names "
@@ -116,10 +123,18 @@ std::vector<Key> optimization_keys() {
                "Seed for the order of samples."),
       honoured("full_determinism", training_section, &Training::full_determinism, json_boolean(),
                "Runs on CPUs are always deterministic; true is refused on GPUs, where some sums have no fixed order."),
-      not_yet("train_sampling_strategy", "random", "How samples are drawn.",
-              "data.shuffle chooses between `random` and `sequential`"),
-      not_yet("group_by_length", false, "Version 4: samples of about the same length share a batch.", "leave it out"),
-      no_effect("length_column_name", json_text(), "length", "only used to group by length"),
+      honoured("train_sampling_strategy", training_section, &Training::train_sampling_strategy,
+               json_choice(words_of<SamplingStrategy>()),
+               "Order of the samples of an epoch. `random`: shuffled. `sequential`: that of the files. "
+               "`group_by_length`: shuffled, but samples of about the same length share a batch, as in transformers' "
+               "LengthGroupedSampler; the first batch has the longest one."),
+      shorthand(
+          "group_by_length", json_boolean(), false, "training.train_sampling_strategy",
+          [](const nlohmann::json& value) {
+            return value == true ? nlohmann::json("group_by_length") : nlohmann::json();
+          },
+          "Version 4: true means train_sampling_strategy `group_by_length`."),
+      no_effect("length_column_name", json_text(), "length", "the length of a sample is its number of tokens"),
   };
 }
 
@@ -214,8 +229,8 @@ std::vector<Key> logging_and_evaluation_keys() {
       honoured("report_to", training_section, &Training::report_to,
                json_texts(words_of<Tracker>({"wandb", "mlflow", "comet_ml", "trackio", "swanlab", "all"}, tracker)),
                "Where metrics are written in addition to metrics.jsonl."),
-      not_yet("logging_dir", nullptr, "Version 4: directory of the TensorBoard events.",
-              "leave it out: they are written to output_dir"),
+      refused("logging_dir", nullptr, "Version 4: directory of the TensorBoard events.",
+              "leave it out: they are written to output_dir, beside the other records of the run"),
       no_effect("log_level", json_text(), "passive", "changes no output"),
       no_effect("log_level_replica", json_text(), "warning", "only rank 0 writes lines"),
       no_effect("log_on_each_node", json_boolean(), true, "only rank 0 writes lines"),
@@ -246,13 +261,14 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("include_for_metrics", json_any(), nlohmann::json::array(), "only used in Python"),
       no_effect("include_inputs_for_metrics", json_boolean(), false, "version 4: only used in Python"),
       no_effect("batch_eval_metrics", json_boolean(), false, "metrics always work batch by batch"),
-      no_effect("prediction_loss_only", json_boolean(), false, "evaluation computes nothing but the loss"),
+      no_effect("prediction_loss_only", json_boolean(), false, "metrics are always computed"),
       no_effect("label_names", or_null(json_texts()), nullptr, "the task determines the labels"),
       no_effect("past_index", json_integer(-1), -1, "version 4: no model here has such a state"),
       no_effect("do_train", json_boolean(), false, "the command decides: shardline train"),
       honoured("do_eval", training_section, &Training::do_eval, json_boolean(), "Also evaluate after the last step."),
-      not_yet("do_predict", false, "Predict on data.test after training.",
-              "leave it out: prediction is not implemented yet"),
+      honoured("do_predict", training_section, &Training::do_predict, json_boolean(),
+               "After training, write what the model predicts for data.test to `predictions.jsonl` in output_dir, as "
+               "`shardline predict` does: the final model, which with load_best_model_at_end is the best one."),
   };
 }
 

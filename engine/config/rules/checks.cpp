@@ -70,18 +70,24 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens)
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
-  if (config.data.task_name && config.task != Task::sequence_classification)
-    complain("data.task_name",
-             cat("has rows of task \"sequence-classification\", but task is \"", word_of(config.task), '"'),
+  if (config.data.task_name && config.task != kSequenceClassification)
+    complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"", config.task, '"'),
              "set task, or leave this out");
-  const auto check_task_of = [&](const char* key, bool is_set, Task task) {
+  const auto check_task_of = [&](const char* key, bool is_set, const char* task) {
     if (is_set && config.task != task)
-      complain(key, cat("is only used with task \"", word_of(task), "\", but task is \"", word_of(config.task), '"'),
-               "leave it out");
+      complain(key, cat("is only used with task \"", task, "\", but task is \"", config.task, '"'), "leave it out");
   };
-  check_task_of("data.completion_only_loss", config.data.completion_only_loss, Task::causal_lm);
-  check_task_of("data.line_by_line", config.data.line_by_line, Task::masked_lm);
-  check_task_of("data.whole_word_mask", config.data.whole_word_mask, Task::masked_lm);
+  check_task_of("data.completion_only_loss", config.data.completion_only_loss, kCausalLm);
+  check_task_of("data.packing", config.data.packing.has_value(), kCausalLm);
+  if (config.data.completion_only_loss &&
+      (config.data.packing == Packing::wrapped || config.data.packing == Packing::wrapped_reset))
+    complain("data.packing",
+             cat('"', word_of(*config.data.packing),
+                 "\" cuts prompts from their completions, but completion_only_loss "
+                 "is true"),
+             "use \"bfd\" or \"none\"");
+  check_task_of("data.line_by_line", config.data.line_by_line, kMaskedLm);
+  check_task_of("data.whole_word_mask", config.data.whole_word_mask, kMaskedLm);
   if (!config.data.validation_mismatched.empty()) {
     if (config.data.task_name != DataName::mnli)
       complain("data.validation_mismatched", "is only used with task_name \"mnli\"", "leave it out");
@@ -117,6 +123,11 @@ void check_training(const Config& config, const Complaint& complain) {
   check_value("training.lr_scheduler_kwargs", complain, [&] {
     learning_rate_options(training, training.max_steps > 0 ? std::optional<int64_t>(training.max_steps) : std::nullopt);
   });
+  if (training.do_predict && config.data.test.empty())
+    complain("training.do_predict", "needs data.test", "name the files to predict for, or leave it out");
+  if (training.do_predict && traits_of(config.task).head == HeadChoice::Kind::causal_lm)
+    complain("training.do_predict", "causal language models predict nothing but text",
+             "use shardline generate after the run, or another task");
   check_value("training.optim_args", complain, [&] { optimizer_options(training); });
 }
 

@@ -6,42 +6,31 @@
 
 namespace shardline {
 
-HeadChoice head_choice(Task task) {
-  using Kind = HeadChoice::Kind;
-  switch (task) {
-    case Task::causal_lm:
-      return {.kind = Kind::causal_lm};
-    case Task::masked_lm:
-      return {.kind = Kind::masked_lm};
-    case Task::sequence_classification:
-      return {.kind = Kind::sequence_classification};
-    case Task::token_classification:
-      return {.kind = Kind::token_classification};
-    case Task::question_answering:
-      return {.kind = Kind::question_answering};
-  }
-  SL_ASSERT(false, "no such task");
+HeadChoice head_choice(const std::string& task) {
+  return {.kind = traits_of(task).head};
 }
 
 HeadChoice head_choice(const Config& config) {
   HeadChoice head = head_choice(config.task);
-  if (config.task == Task::masked_lm) head.labelled_share = config.data.mlm_probability;
+  constexpr int kTokensOfLongWord = 4;
+  if (head.kind == HeadChoice::Kind::masked_lm) {
+    head.labelled_share = config.data.mlm_probability;
+    if (config.data.whole_word_mask) head.labelled_together = kTokensOfLongWord;
+  }
   return head;
 }
 
-Task task_of_directory(const std::string& directory) {
+std::string task_of_directory(const std::string& directory) {
   nlohmann::json file;
   try {
     file = json_in_text(read_regular_file(directory + "/config.json"));
   } catch (const DataError&) {  // opening the model reports it
-    return Task::causal_lm;
+    return kCausalLm;
   }
   const auto classes = file.is_object() ? file.value("architectures", nlohmann::json()) : nlohmann::json();
-  if (!classes.is_array() || classes.empty() || !classes[0].is_string()) return Task::causal_lm;
+  if (!classes.is_array() || classes.empty() || !classes[0].is_string()) return kCausalLm;
   const auto kind = kind_of_class(classes[0].get<std::string>());
-  for (const auto& word : kWords<Task>)
-    if (kind == head_choice(word.choice).kind) return word.choice;
-  return Task::causal_lm;
+  return kind ? task_name(*kind) : kCausalLm;
 }
 
 std::optional<HfModel> described_model(const ModelOptions& options, const HeadChoice& head) {

@@ -8,11 +8,11 @@
 namespace shardline {
 
 // The head that a task needs; its labels are those of the model's config.
-HeadChoice head_choice(Task task);
+HeadChoice head_choice(const std::string& task);
 HeadChoice head_choice(const Config& config);
 
 // What a model directory was trained for, by the "architectures" in its config.json; causal-lm if these do not say it.
-Task task_of_directory(const std::string& directory);
+std::string task_of_directory(const std::string& directory);
 
 // Reads model.config and the config.json of model.path. Unset if there is neither, or if that file cannot be read,
 // which is reported when the model is opened.

@@ -58,6 +58,13 @@ bool may_read_columns(const DataOptions& data) {
          !std::all_of(data.validation.begin(), data.validation.end(), is_other);
 }
 
+// Whether samples are blocks of sequence_length tokens.
+bool has_blocks(const Run& run) {
+  if (run.config.task == kMaskedLm) return !run.data().line_by_line;
+  return run.config.task == kCausalLm && !run.data().completion_only_loss &&
+         (run.data().used_packing() == Packing::wrapped || run.data().used_packing() == Packing::wrapped_reset);
+}
+
 int replicas(const Run& run) {
   return configured_world_size(run.config) / (run.smp().pipeline_parallel_degree * run.smp().tensor_parallel_degree);
 }
@@ -126,6 +133,9 @@ const std::vector<Need>& needs() {
       {"data.text_column", with_task_name, "leave it out, or task_name"},
       {"data.text_pair_column", with_task_name, "leave it out, or task_name"},
       {"data.label_column", with_task_name, "leave it out, or task_name"},
+      {"data.mlm_probability",
+       [](const Run& run) { return when(run.config.task != kMaskedLm, cat("with task \"", run.config.task, '"')); },
+       "leave it out, or set task to \"masked-lm\""},
       {"training.eval_strategy", without_data, give_data},
       {"training.eval_on_start", without_data, give_data},
       {"training.do_eval", without_data, give_data},
@@ -162,7 +172,13 @@ const std::vector<Need>& needs() {
        "set smp_options.ddp to true"},
 
       {"data.text_column",
-       [](const Run& run) { return when(!may_read_columns(run.data()), "without files that have columns"); }},
+       [](const Run& run) {
+         const std::string& task = run.config.task;
+         if (task == kTokenClassification || task == kQuestionAnswering) return cat("with task \"", task, '"');
+         if (run.data().completion_only_loss)
+           return std::string("with completion_only_loss, which reads the columns prompt and completion");
+         return when(task == kCausalLm && !may_read_columns(run.data()), "without files that have columns");
+       }},
       {"data.validation", without_evaluation},
       {"data.max_eval_samples", without_evaluation},
       {"training.eval_steps",
@@ -201,7 +217,27 @@ const std::vector<Need>& needs() {
        [](const Run& run) {
          return when(run.training().max_steps > 0, cat("with max_steps ", run.training().max_steps));
        }},
-      {"training.data_seed", [](const Run& run) { return when(!run.data().shuffle, "with data.shuffle false"); }},
+      {"training.data_seed",
+       [](const Run& run) {
+         return when(run.training().train_sampling_strategy == SamplingStrategy::sequential,
+                     "with train_sampling_strategy \"sequential\"");
+       }},
+      {"training.train_sampling_strategy",
+       [](const Run& run) {
+         return when(run.training().train_sampling_strategy == SamplingStrategy::group_by_length && has_blocks(run),
+                     "beyond that of \"random\" where all samples have the same length");
+       }},
+      {"data.max_samples_seed",
+       [](const Run& run) {
+         return when(!run.data().max_train_samples && !run.data().max_eval_samples,
+                     "without max_train_samples or max_eval_samples");
+       },
+       "set one of them, or leave it out"},
+      {"data.validation_split_seed",
+       [](const Run& run) {
+         return when(run.data().validation_split_percentage == 0, "without validation_split_percentage");
+       },
+       "set that too"},
       {"training.tf32",
        [](const Run& run) {
          const bool multiplies_fp32 = precision_of(run.config) == Precision::fp32

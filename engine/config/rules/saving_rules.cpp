@@ -92,26 +92,16 @@ bool larger_is_better(const TrainingOptions& training) {
 }
 
 std::vector<std::string> metric_names(const Config& config) {
+  const TaskTraits& task = traits_of(config.task);
+  std::vector<std::string> names = task.metrics;
   if (const auto name = config.data.task_name) {
-    std::vector<std::string> names = known_data(*name).metrics;
+    names = known_data(*name).metrics;
     if (names.size() > 1) names.push_back("combined_score");
-    names.insert(names.begin(), "loss");
     if (!mismatched_paths(config.data).empty()) names.insert(names.end(), {"loss_mm", "accuracy_mm"});
-    return names;
   }
-  switch (config.task) {
-    case Task::causal_lm:
-      return {"loss", "perplexity"};
-    case Task::masked_lm:
-      return {"loss", "perplexity", "accuracy"};
-    case Task::sequence_classification:
-      return {"loss", "accuracy", "f1", "matthews_correlation", "mse", "pearson", "spearmanr"};
-    case Task::token_classification:
-      return {"loss", "precision", "recall", "f1", "accuracy"};
-    case Task::question_answering:
-      return {"loss", "exact_match", "exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"};
-  }
-  SL_ASSERT(false, "no such task");
+  names.insert(names.begin(), "loss");
+  names.insert(names.end(), task.added_metrics.begin(), task.added_metrics.end());
+  return names;
 }
 
 bool looks_for_best(const TrainingOptions& training) {

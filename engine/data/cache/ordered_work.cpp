@@ -12,13 +12,13 @@ namespace shardline {
 namespace {
 
 struct Result {
-  EncodedPart part;
+  EncodedPiece piece;
   std::exception_ptr error;
 };
 
 class Pool {
  public:
-  Pool(int64_t count, int threads, const std::function<EncodedPart(int64_t)>& make)
+  Pool(int64_t count, int threads, const std::function<EncodedPiece(int64_t)>& make)
       : count_(count), window_(int64_t{4} * threads), make_(make) {
     for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
@@ -31,7 +31,7 @@ class Pool {
     changed_.notify_all();
   }  // the threads are joined by their own destructors
 
-  EncodedPart take(int64_t index) {
+  EncodedPiece take(int64_t index) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ready_.count(index) > 0; });
     Result result = std::move(ready_[index]);
@@ -39,7 +39,7 @@ class Pool {
     taken_ = index + 1;
     changed_.notify_all();
     if (result.error) std::rethrow_exception(result.error);
-    return std::move(result.part);
+    return std::move(result.piece);
   }
 
  private:
@@ -52,7 +52,7 @@ class Pool {
       lock.unlock();
       Result result;
       try {
-        result.part = make_(index);
+        result.piece = make_(index);
       } catch (...) {
         result.error = std::current_exception();
       }
@@ -64,7 +64,7 @@ class Pool {
 
   const int64_t count_;
   const int64_t window_;
-  const std::function<EncodedPart(int64_t)>& make_;
+  const std::function<EncodedPiece(int64_t)>& make_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t next_ = 0;   // item to make
@@ -76,8 +76,8 @@ class Pool {
 
 }  // namespace
 
-void ordered_work(int64_t count, int threads, const std::function<EncodedPart(int64_t)>& make,
-                  const std::function<void(int64_t, EncodedPart)>& use) {
+void ordered_work(int64_t count, int threads, const std::function<EncodedPiece(int64_t)>& make,
+                  const std::function<void(int64_t, EncodedPiece)>& use) {
   SL_ASSERT(threads >= 1, "threads is ", threads);
   Pool pool(count, threads, make);
   for (int64_t i = 0; i < count; ++i) use(i, pool.take(i));

@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "core/error.h"
+#include "engine/data/cache/document_ends.h"
 #include "engine/data/cache/file_digest.h"
 #include "engine/data/cache/make_once.h"
 #include "engine/data/cache/ordered_work.h"
@@ -17,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kHashedBytes = size_t{64} << 20;  // read at a time
+constexpr int kEndsVersion = 1;                    // of where documents end
 
 std::string_view bytes_of(const TokenCacheHeader& header) {
   return {reinterpret_cast<const char*>(&header), sizeof header};
@@ -83,12 +87,18 @@ int64_t bytes_of(const std::vector<DataFile>& files) {
   return bytes;
 }
 
+std::optional<int32_t> end_of_text(const TokenDataOptions& options) {
+  return options.tokenizer ? options.tokenizer->eos() : std::nullopt;
+}
+
 XXH128_hash_t digest_of(const std::vector<DataFile>& files, const TokenDataOptions& options, Meter& meter) {
   FileDigest digest;
   const auto read = [&](int64_t bytes) { meter.hashed(bytes); };
-  digest.add(cat("shardline tokens ", TokenCacheHeader::kVersion, " ", options.vocab_size));
+  digest.add(cat("shardline tokens ", TokenCacheHeader::kVersion, " ", options.vocab_size, ", ends ", kEndsVersion));
   digest.add(options.text_column);
   digest.add(options.tokenizer ? options.tokenizer->digest() : "none");
+  if (const auto eos = end_of_text(options))
+    digest.add(cat(options.end_documents ? "added " : "", "end of text ", *eos));
   for (const DataFile& file : files) {
     digest.add(file.path.string());
     digest.add(cat(static_cast<int>(file.format)));
@@ -114,7 +124,6 @@ struct Work {
   };
   std::vector<std::unique_ptr<DataSource>> sources;
   std::vector<Item> items;
-  int64_t documents = 0;
   int64_t bytes = 0;
 
   Work(const std::vector<DataFile>& files, const TokenDataOptions& options, Meter& meter) {
@@ -125,7 +134,6 @@ struct Work {
                                            .scanned = [&meter] { meter.read_again(); }};
     for (const DataFile& file : files) {
       const auto& source = sources.emplace_back(open_data_source(file, source_options));
-      documents += source->documents();
       for (int64_t piece = 0; piece < source->pieces(); ++piece) {
         items.push_back({&file, source.get(), piece});
         bytes += bytes_of_item(items.size() - 1);
@@ -134,18 +142,59 @@ struct Work {
     if (items.empty()) throw DataError(cat(files.front().path.string(), ": the data has no tokens at all"));
   }
   int64_t bytes_of_item(size_t item) const { return items[item].source->piece_bytes(items[item].piece); }
+  bool ends_file(size_t item) const { return item + 1 == items.size() || items[item + 1].piece == 0; }
+};
+
+// A file that is written at its end alone, with a checksum of what was appended after its first bytes.
+class CheckedFile {
+ public:
+  explicit CheckedFile(const fs::path& path) : file_(path), state_(XXH3_createState(), XXH3_freeState) {}
+
+  void append(std::string_view bytes) {
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+    file_.append(bytes);
+  }
+  void begin(std::string_view first_bytes) {
+    XXH3_64bits_reset(state_.get());
+    file_.clear();
+    file_.append(first_bytes);
+  }
+  // Whether a killed process has left so many bytes with this checksum; they are kept.
+  bool goes_on(size_t first_bytes, size_t bytes, uint64_t expected, Meter& meter) {
+    XXH3_64bits_reset(state_.get());
+    if (file_.size() != first_bytes + bytes) return false;
+    for (size_t offset = first_bytes; offset < file_.size(); offset += kHashedBytes) {
+      const std::string part = file_.read(offset, std::min(kHashedBytes, file_.size() - offset));
+      XXH3_64bits_update(state_.get(), part.data(), part.size());
+      meter.read_again();
+    }
+    return checksum() == expected;
+  }
+  uint64_t checksum() const { return XXH3_64bits_digest(state_.get()); }
+  PartialFile& file() { return file_; }
+
+ private:
+  PartialFile file_;
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
 
 // Makes the cache, continuing the work of a killed process.
 class CacheWriter {
  public:
   CacheWriter(const fs::path& path, const Work& work, const TokenDataOptions& options, Meter& meter)
-      : file_(path),
+      : ids_(path),
+        ends_(DocumentEnds::path_of(path)),
         work_(work),
         options_(options),
-        width_(options.vocab_size <= 65536 ? 2 : 4),
-        checksum_(XXH3_createState(), XXH3_freeState) {
-    go_on_or_begin(meter);
+        eos_(end_of_text(options)),
+        width_(options.vocab_size <= 65536 ? 2 : 4) {
+    if (goes_on(meter)) return;
+    items_ = tokens_ = documents_ = last_end_ = 0;
+    done_bytes_ = 0;
+    border_ = {};
+    const TokenCacheHeader header;  // until the cache is complete
+    ids_.begin(bytes_of(header));
+    ends_.begin({});
   }
 
   void write(const std::function<void(int64_t done, int64_t total)>& progress) {
@@ -154,8 +203,8 @@ class CacheWriter {
       const auto& item = work_.items[first + i];
       return item.source->encode(item.piece);
     };
-    const auto use = [&](int64_t, EncodedPart part) {
-      take(std::move(part));
+    const auto use = [&](int64_t, EncodedPiece piece) {
+      take(std::move(piece));
       if (done_bytes_ - saved_bytes_ >= options_.save_every_bytes) save();
       progress(done_bytes_, work_.bytes);
     };
@@ -170,93 +219,112 @@ class CacheWriter {
     header.version = TokenCacheHeader::kVersion;
     header.width = width_;
     header.tokens = tokens_;
-    header.documents = work_.documents;
+    header.documents = documents_;
     header.vocab_size = options_.vocab_size;
     header.digest[0] = digest.high64;
     header.digest[1] = digest.low64;
-    header.ids_checksum = XXH3_64bits_digest(checksum_.get());
+    header.ids_checksum = ids_.checksum();
+    header.ends_checksum = ends_.checksum();
     header.checksum = header.expected_checksum();
-    file_.overwrite(0, bytes_of(header));
-    file_.commit();
+    ids_.file().overwrite(0, bytes_of(header));
+    ends_.file().commit();
+    ids_.file().commit();  // last: where this file is, the other one is, too
   }
 
-  void discard() { file_.discard(); }
+  void discard() {
+    ids_.file().discard();
+    ends_.file().discard();
+  }
 
  private:
-  void take(EncodedPart part) {
+  void take(EncodedPiece piece) {
     const auto& item = work_.items[items_];
     if (item.piece == 0) border_ = {};
-    const TokenIds ids = item.source->join(item.piece, std::move(part), border_);
+    const TokenIds ids = with_ends(item.source->join(item.piece, std::move(piece.part), border_), piece.document_ends);
     check_ids(ids, options_.vocab_size, *item.file);
     bytes_.resize(ids.size() * width_);
     for (size_t i = 0; i < ids.size(); ++i) std::memcpy(bytes_.data() + i * width_, &ids[i], width_);  // little-endian
-    XXH3_64bits_update(checksum_.get(), bytes_.data(), bytes_.size());
-    file_.append(bytes_);
+    ids_.append(bytes_);
     tokens_ += ids.size();
     done_bytes_ += work_.bytes_of_item(items_);
     ++items_;
   }
 
+  // Notes where documents end in these ids, which follow the tokens so far, and returns them with the tokens that end
+  // documents.
+  TokenIds with_ends(const TokenIds& ids, const std::vector<int64_t>& document_ends) {
+    TokenIds made;
+    std::vector<uint64_t> ends;
+    const auto note_end = [&] { ends.push_back(last_end_ = tokens_ + made.size()); };
+    const auto end_document = [&] {
+      if (tokens_ + made.size() == last_end_) return;  // a document without tokens, or one that ends for two reasons
+      if (options_.end_documents && eos_) made.push_back(*eos_);
+      note_end();
+    };
+    size_t next = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      for (; next < document_ends.size() && std::cmp_less_equal(document_ends[next], i); ++next) end_document();
+      made.push_back(ids[i]);
+      if (ids[i] == eos_) note_end();
+    }
+    if (next < document_ends.size() || work_.ends_file(items_)) end_document();
+    documents_ += ends.size();
+    ends_.append({reinterpret_cast<const char*>(ends.data()), ends.size() * sizeof(uint64_t)});
+    return made;
+  }
+
   void save() {
     const std::vector<uint8_t> state(border_.state.begin(), border_.state.end());
-    file_.save(nlohmann::json{{"items", items_},
-                              {"of_items", work_.items.size()},
-                              {"tokens", tokens_},
-                              {"checksum", XXH3_64bits_digest(checksum_.get())},
-                              {"border", {{"at", border_.offset}, {"state", state}}}}
-                   .dump());
+    ends_.file().save("ends");
+    ids_.file().save(nlohmann::json{{"items", items_},
+                                    {"of_items", work_.items.size()},
+                                    {"tokens", tokens_},
+                                    {"checksum", ids_.checksum()},
+                                    {"documents", documents_},
+                                    {"last_end", last_end_},
+                                    {"ends_checksum", ends_.checksum()},
+                                    {"border", {{"at", border_.offset}, {"state", state}}}}
+                         .dump());
     saved_bytes_ = done_bytes_;
   }
 
-  void go_on_or_begin(Meter& meter) {
-    XXH3_64bits_reset(checksum_.get());
-    if (read_note(meter)) return;
-    file_.clear();
-    XXH3_64bits_reset(checksum_.get());
-    items_ = tokens_ = 0;
-    done_bytes_ = 0;
-    border_ = {};
-    const TokenCacheHeader header;  // until the cache is complete
-    file_.append(bytes_of(header));
-  }
-
-  // False unless the file holds the ids that its note describes.
-  bool read_note(Meter& meter) {
-    const auto note = nlohmann::json::parse(file_.note(), nullptr, /*allow_exceptions=*/false);
+  // False unless the files hold what the note of the first describes. The process may have died between the two saves.
+  bool goes_on(Meter& meter) {
+    const auto note = nlohmann::json::parse(ids_.file().note(), nullptr, /*allow_exceptions=*/false);
     if (!note.is_object()) return false;
-    uint64_t checksum = 0;
+    uint64_t checksum = 0, ends_checksum = 0;
     try {
       if (note.at("of_items") != work_.items.size()) return false;
       items_ = note.at("items").get<size_t>();
       tokens_ = note.at("tokens").get<uint64_t>();
       checksum = note.at("checksum").get<uint64_t>();
+      documents_ = note.at("documents").get<uint64_t>();
+      last_end_ = note.at("last_end").get<uint64_t>();
+      ends_checksum = note.at("ends_checksum").get<uint64_t>();
       border_.offset = note.at("border").at("at").get<size_t>();
       const auto state = note.at("border").at("state").get<std::vector<uint8_t>>();
       border_.state.assign(state.begin(), state.end());
     } catch (const nlohmann::json::exception&) {
       return false;
     }
-    if (items_ > work_.items.size() || file_.size() != sizeof(TokenCacheHeader) + tokens_ * width_) return false;
-    for (size_t offset = sizeof(TokenCacheHeader); offset < file_.size(); offset += kHashedBytes) {
-      const std::string ids = file_.read(offset, std::min(kHashedBytes, file_.size() - offset));
-      XXH3_64bits_update(checksum_.get(), ids.data(), ids.size());
-      meter.read_again();
-    }
-    if (XXH3_64bits_digest(checksum_.get()) != checksum) return false;
+    if (items_ > work_.items.size() || !ids_.goes_on(sizeof(TokenCacheHeader), tokens_ * width_, checksum, meter) ||
+        !ends_.goes_on(0, documents_ * sizeof(uint64_t), ends_checksum, meter))
+      return false;
     for (size_t item = 0; item < items_; ++item) done_bytes_ += work_.bytes_of_item(item);
     saved_bytes_ = done_bytes_;
     return true;
   }
 
-  PartialFile file_;
+  CheckedFile ids_, ends_;
   const Work& work_;
   const TokenDataOptions& options_;
-  const uint32_t width_;                                               // bytes of an id
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> checksum_;  // of the ids
+  const std::optional<int32_t> eos_;
+  const uint32_t width_;  // bytes of an id
   std::string bytes_;
 
   size_t items_ = 0;  // done
-  uint64_t tokens_ = 0;
+  uint64_t tokens_ = 0, documents_ = 0;
+  uint64_t last_end_ = 0;  // of a document
   int64_t done_bytes_ = 0;
   int64_t saved_bytes_ = 0;
   Seam border_;
@@ -286,6 +354,7 @@ bool is_good_cache(const fs::path& path, XXH128_hash_t digest, Meter& meter) {
   if (!fs::exists(path)) return false;
   try {
     const TokenCache cache(path);
+    const DocumentEnds ends(cache);
     return cache.digest() == digest_text(digest) &&
            cache.is_intact([&](int64_t done, int64_t total) { meter.second_half(done, total); });
   } catch (const DataError&) {

@@ -46,6 +46,7 @@ TokenCache::TokenCache(const std::filesystem::path& path) : file_(path) {
   documents_ = header.documents;
   vocab_size_ = header.vocab_size;
   ids_checksum_ = header.ids_checksum;
+  ends_checksum_ = header.ends_checksum;
   digest_ = hex(header.digest);
 }
 

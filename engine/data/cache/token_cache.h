@@ -1,5 +1,6 @@
-// The token ids of a data set in one memory-mapped file, made once per host and found again by a digest of everything
-// that they depend on: paths, sizes and contents of the data files, tokenizer, options, version of this format.
+// The token ids of a data set in one memory-mapped file, with another one for the ends of documents, made once per host
+// and found again by a digest of everything that they depend on: paths, sizes and contents of the data files,
+// tokenizer, options, version of this format.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -20,6 +21,8 @@ struct TokenDataOptions {
   std::string text_column = "text";  // of JSONL
   TokenizerPtr tokenizer;            // may be null when all files hold tokens
   int64_t vocab_size = 0;            // of the model; every id is below it
+  // Add the tokenizer's end-of-text token, if it has one, to each document that does not end with it.
+  bool end_documents = false;
   std::filesystem::path cache_folder;
   int threads = 1;
   // Called on this thread, now and then, with what is done and how much there is: bytes to hash and to tokenize. While
@@ -40,8 +43,9 @@ class TokenCache {
   int64_t size() const { return size_; }  // tokens
   int64_t documents() const { return documents_; }
   int64_t vocab_size() const { return vocab_size_; }
-  uint64_t ids_checksum() const { return ids_checksum_; }  // of the tokens alone
-  const std::string& digest() const { return digest_; }    // what ranks compare: same digest, same tokens
+  uint64_t ids_checksum() const { return ids_checksum_; }    // of the tokens alone
+  uint64_t ends_checksum() const { return ends_checksum_; }  // of where documents end, see DocumentEnds
+  const std::string& digest() const { return digest_; }      // what ranks compare: same digest, same tokens
   const std::filesystem::path& path() const { return file_.path(); }
 
   // Tokens [first, first + count) to `out`. DataError for a damaged file whose ids are not below vocab_size.
@@ -55,14 +59,15 @@ class TokenCache {
   int64_t size_ = 0;
   int64_t documents_ = 0;
   int64_t vocab_size_ = 0;
-  uint64_t ids_checksum_ = 0;
+  uint64_t ids_checksum_ = 0, ends_checksum_ = 0;
   std::string digest_;
 };
 using TokenCachePtr = std::shared_ptr<const TokenCache>;
 
 // The path of the cache for these options, which is made if it is missing or damaged. Several processes may ask at the
 // same time: one makes it, the others wait. The work that a killed process has saved is not repeated. Throws DataError
-// for the data, RunError for the cache's disk. A file under the cache's name is always complete.
+// for the data, RunError for the cache's disk. A file under the cache's name is always complete,
+// and next to it is that of its DocumentEnds.
 std::filesystem::path prepare_token_cache(const TokenDataOptions& options);
 TokenCachePtr open_token_cache(const std::filesystem::path& path);
 

@@ -1,11 +1,12 @@
 #include "engine/data/dataset/batch_source.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 
 #include "core/error.h"
+#include "engine/data/examples/segment_rows.h"
 
 namespace shardline {
 namespace {
@@ -22,21 +23,25 @@ void check_range(const Batch& batch, const at::Tensor& values, const char* what,
                  int64_t ahead, const std::string& rule) {
   const at::Tensor dense = values.contiguous();
   const auto* value = dense.const_data_ptr<int64_t>();
-  size_t sample = 0;
+  int64_t segment = 0, sample = 0;
   for (int64_t row = 0; row < dense.numel(); ++row) {
-    while (row >= batch.rows.ends[sample]) ++sample;
+    while (row >= batch.rows.ends[segment]) ++segment;
+    while (segment >= batch.segments_of({sample, 1}).end()) ++sample;
     if ((value[row] >= 0 && value[row] < count) || (is_label && value[row] == kNoLabel)) continue;
     const std::string source =
-        sample < batch.sample_index.size() ? cat(" (sample ", batch.sample_index[sample], " of the data)") : "";
+        sample < std::ssize(batch.sample_index) ? cat(" (sample ", batch.sample_index[sample], " of the data)") : "";
     throw DataError(cat("the batch: sample ", batch.first_sample + sample, source, ", token ",
-                        batch.rows.positions.const_data_ptr<int64_t>()[row] + ahead, " has the ", what, " ", value[row],
+                        batch.rows.places.const_data_ptr<int64_t>()[row] + ahead, " has the ", what, " ", value[row],
                         rule));
   }
 }
 
-SampleOrderOptions for_samples(SampleOrderOptions order, int64_t samples) {
+SampleOrder order_of(SampleOrderOptions order, int64_t samples, const std::function<int64_t(int64_t)>& length_of) {
   order.samples = samples;
-  return order;
+  std::vector<int64_t> lengths;
+  if (order.group_by_length)
+    for (int64_t sample = 0; sample < samples; ++sample) lengths.push_back(length_of(sample));
+  return SampleOrder(order, std::move(lengths));
 }
 
 }  // namespace
@@ -71,8 +76,15 @@ void check_batch(const Batch& batch, const ModelSpec& spec) {
     check_range(batch, rows.labels, "label", spec.vocab_size, /*is_label=*/true, spec.predicts_next, vocabulary(true));
 }
 
-EpochSource::EpochSource(int64_t samples, SampleOrderOptions order)
-    : samples_(samples), order_(for_samples(order, samples)) {}
+Range Batch::segments_of(const Range& samples) const {
+  if (sample_ends.empty()) return samples;
+  const auto segments_before = [&](int64_t sample) { return sample == 0 ? 0 : sample_ends[sample - 1]; };
+  const int64_t begin = segments_before(samples.begin);
+  return {begin, segments_before(samples.end()) - begin};
+}
+
+EpochSource::EpochSource(int64_t samples, SampleOrderOptions order, const std::function<int64_t(int64_t)>& length_of)
+    : samples_(samples), order_(order_of(order, samples, length_of)) {}
 
 Batch EpochSource::batch(int64_t step, const BatchSlice& slice) {
   SL_ASSERT(step >= 0, "step ", step);
@@ -87,23 +99,31 @@ Batch EpochSource::batch(int64_t step, const BatchSlice& slice) {
 }
 
 void DatasetSource::read(const std::vector<int64_t>& samples, int64_t, Batch& batch) const {
-  const int64_t length = data_.sequence_length(), rows = std::ssize(batch.sample_index);
-  batch.tokens = std::ssize(samples) * length;
-  batch.weight = std::ssize(samples) * (length - 1);
-  const at::Tensor ids = at::empty({rows, length}, at::kLong);
-  auto* out = ids.mutable_data_ptr<int64_t>();
-  for (int64_t row = 0; row < rows; ++row) data_.read(batch.sample_index[row], out + row * length);
-  batch.rows = rows_of_slice(ids, {}, batch.first_sample);
-}
-
-std::string DatasetSource::describe() const {
-  return cat(data_.size(), " blocks of ", data_.sequence_length(), " tokens, ", data_.dropped_tokens(),
-             " tokens left over");
-}
-
-std::string DatasetSource::digest() const {
-  return cat(std::hex, data_.tokens().ids_checksum(), std::dec, ", ", data_.size(), " blocks from ",
-             data_.first_block(), " on");
+  for (const int64_t sample : samples)
+    for (const Range& part : data_.parts(sample)) {
+      batch.tokens += part.length;
+      batch.weight += part.length - 1;  // the last token of a part predicts nothing
+    }
+  std::vector<Range> parts;
+  std::vector<int64_t> ends;
+  for (const int64_t sample : batch.sample_index) {
+    for (const Range& part : data_.parts(sample)) {
+      parts.push_back(part);
+      ends.push_back((ends.empty() ? 0 : ends.back()) + part.length);
+    }
+    batch.sample_ends.push_back(std::ssize(parts));
+  }
+  batch.rows = rows_of_segments(std::move(ends), batch.first_sample, batch.sample_ends);
+  batch.rows.labels = at::empty_like(batch.rows.ids);
+  auto* ids = batch.rows.ids.mutable_data_ptr<int64_t>();
+  auto* labels = batch.rows.labels.mutable_data_ptr<int64_t>();
+  for (const Range& part : parts) {
+    data_.cache().read(part.begin, part.length, ids);
+    std::copy_n(ids + 1, part.length - 1, labels);
+    labels[part.length - 1] = kNoLabel;
+    ids += part.length;
+    labels += part.length;
+  }
 }
 
 void FedSource::push(const at::Tensor& ids, const at::Tensor& labels) {

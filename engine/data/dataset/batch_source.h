@@ -5,13 +5,15 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/model/microbatch.h"
-#include "engine/data/dataset/block_dataset.h"
 #include "engine/data/dataset/sample_order.h"
+#include "engine/data/dataset/text_dataset.h"
 
 namespace shardline {
 
@@ -24,7 +26,8 @@ struct BatchSlice {
 BatchSlice clipped(const BatchSlice& slice, int64_t samples);
 
 struct Batch {
-  Microbatch rows;                    // the tokens of the slice's samples, each a segment, in host memory
+  Microbatch rows;                    // the tokens of the slice's samples, in host memory
+  std::vector<int64_t> sample_ends;   // segments before the end of each sample of the slice; empty: one for each
   std::vector<int64_t> sample_index;  // [samples of the slice] indexes in the data set
   int64_t first_sample = 0;           // place of the slice's first sample in the global batch
   // Of the whole global batch:
@@ -32,6 +35,9 @@ struct Batch {
   int64_t tokens = 0;
   int64_t weight = 0;  // labels that count
   double epoch = 0;    // epochs completed after this step
+
+  // The segments of some samples of the slice.
+  Range segments_of(const Range& samples) const;
 };
 
 // The tokens of a slice whose samples have one length: ids [samples, length] int64, and the labels of the same
@@ -58,15 +64,15 @@ class EpochSource : public BatchSource {
   Batch batch(int64_t step, const BatchSlice& slice) final;
   int64_t samples_in_step(int64_t step) const final { return order_.samples_in_batch(step % steps_per_epoch()); }
   int64_t steps_per_epoch() const { return order_.batches_per_epoch(); }
-  int64_t samples() const { return samples_; }          // of an epoch
-  virtual int64_t dropped_tokens() const { return 0; }  // that are in no sample
-  virtual std::string describe() const = 0;             // "2490 blocks of 128 tokens, 7 tokens left over"
+  int64_t samples() const { return samples_; }  // of an epoch
+  virtual int64_t dropped_tokens() const = 0;   // that are in no sample
+  virtual std::string describe() const = 0;     // "2490 blocks of 128 tokens, 7 tokens left over"
   // The same for the same samples, wherever their files are.
   virtual std::string digest() const = 0;
 
  protected:
-  // order.samples is set to `samples`.
-  EpochSource(int64_t samples, SampleOrderOptions order);
+  // order.samples is set to `samples`. length_of: tokens of a sample, called if samples are grouped by length.
+  EpochSource(int64_t samples, SampleOrderOptions order, const std::function<int64_t(int64_t)>& length_of);
 
  private:
   // Fills in the tokens and the weight of these samples, which are the global batch, and the rows of the slice's
@@ -77,21 +83,21 @@ class EpochSource : public BatchSource {
   SampleOrder order_;
 };
 
-// Blocks in the order of `order`, for causal language models.
+// Texts, for causal language models.
 class DatasetSource final : public EpochSource {
  public:
-  DatasetSource(BlockDataset data, const SampleOrderOptions& order)
-      : EpochSource(data.size(), order), data_(std::move(data)) {}
+  DatasetSource(TextDataset data, const SampleOrderOptions& order)
+      : EpochSource(data.size(), order, [&](int64_t sample) { return data.tokens(sample); }), data_(std::move(data)) {}
 
   int64_t dropped_tokens() const override { return data_.dropped_tokens(); }
-  std::string describe() const override;
-  std::string digest() const override;
-  const BlockDataset& data() const { return data_; }
+  std::string describe() const override { return cat(data_.describe(), ", ", dropped_tokens(), " tokens left over"); }
+  std::string digest() const override { return data_.digest(); }
+  const TextDataset& data() const { return data_; }
 
  private:
   void read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const override;
 
-  BlockDataset data_;
+  TextDataset data_;
 };
 
 // `fed`: each push is the global batch of one step, in order. A step may be read several times (once per microbatch)

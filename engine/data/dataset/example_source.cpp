@@ -1,34 +1,75 @@
 #include "engine/data/dataset/example_source.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/hex.h"
-#include "engine/data/dataset/block_dataset.h"
 
 namespace shardline {
 
-ExampleRange examples_of_rows(const std::shared_ptr<const ExampleSet>& set, int64_t first, int64_t count) {
-  const int64_t begin = set->first_of_row(first);
-  return {set, begin, set->first_of_row(first + std::min(count, set->rows())) - begin};
+namespace {
+
+// Each of the examples is a sample, or fills one together with others.
+Bins bins_of(const Examples& data, int64_t packed_length) {
+  if (packed_length > 0) {
+    std::vector<int64_t> lengths;
+    for (int64_t i = 0; i < data.size(); ++i) lengths.push_back(data.set->tokens(data[i]));
+    return best_fit_decreasing(lengths, packed_length);
+  }
+  Bins single{.items = std::vector<uint32_t>(data.size()), .ends = std::vector<int64_t>(data.size())};
+  std::iota(single.items.begin(), single.items.end(), 0u);
+  std::iota(single.ends.begin(), single.ends.end(), int64_t{1});
+  return single;
 }
 
-std::pair<ExampleRange, ExampleRange> split_validation(const std::shared_ptr<const ExampleSet>& set,
-                                                       double percentage) {
-  std::vector<int64_t> begins;  // the first example of each row
-  for (int64_t i = 0; i < set->size(); ++i)
-    if (i == 0 || set->row(i) != set->row(i - 1)) begins.push_back(i);
-  const int64_t border = begins[count_validation_blocks(std::ssize(begins), percentage)];
-  return {{set, border, set->size() - border}, {set, 0, border}};
+}  // namespace
+
+Selection rows_with_examples(const ExampleSet& set) {
+  std::vector<uint32_t> rows;
+  for (int64_t i = 0; i < set.size(); ++i)
+    if (i == 0 || set.row(i) != set.row(i - 1)) rows.push_back(set.row(i));
+  return Selection(std::move(rows));
+}
+
+Examples examples_of_rows(const std::shared_ptr<const ExampleSet>& set, const Selection& rows) {
+  std::vector<uint32_t> examples;
+  for (int64_t i = 0; i < rows.size(); ++i)
+    for (int64_t example = set->first_of_row(rows[i]); example < set->first_of_row(rows[i] + 1); ++example)
+      examples.push_back(example);
+  return {set, Selection(std::move(examples))};
+}
+
+ExampleSource::ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options)
+    : ExampleSource(data, order, options, bins_of(data, options.packed_length)) {}
+
+ExampleSource::ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options, Bins bins)
+    : EpochSource(bins.size(), order,
+                  [&](int64_t sample) {
+                    int64_t tokens = 0;
+                    for (const uint32_t item : bins[sample]) tokens += data.set->tokens(data[item]);
+                    return tokens;
+                  }),
+      data_(std::move(data)),
+      masking_(options.masking),
+      bins_(std::move(bins)) {
+  SL_ASSERT(!masking_ || options.packed_length == 0, "masks are those of samples");
 }
 
 void ExampleSource::read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const {
-  for (const int64_t sample : samples) {
-    batch.tokens += data_.set->tokens(data_.first + sample);
-    batch.weight += data_.set->weight(data_.first + sample);
+  for (const int64_t sample : samples)
+    for (const uint32_t item : bins_[sample]) {
+      batch.tokens += data_.set->tokens(data_[item]);
+      batch.weight += data_.set->weight(data_[item]);
+    }
+  std::vector<int64_t> examples;
+  for (const int64_t sample : batch.sample_index) {
+    for (const uint32_t item : bins_[sample]) examples.push_back(data_[item]);
+    batch.sample_ends.push_back(std::ssize(examples));
   }
-  for (int64_t& example : batch.sample_index) example += data_.first;
-  batch.rows = data_.set->microbatch(batch.sample_index, batch.first_sample);
+  const bool is_packed = bins_.items.size() != bins_.ends.size();
+  if (!is_packed) batch.sample_index = examples;
+  batch.rows = data_.set->microbatch(examples, batch.first_sample, batch.sample_ends);
   if (masking_) mask(samples, epoch, batch);
 }
 
@@ -39,7 +80,7 @@ void ExampleSource::mask(const std::vector<int64_t>& samples, int64_t epoch, Bat
   const int64_t first = batch.first_sample, end = first + std::ssize(batch.sample_index);
   batch.weight = 0;
   for (int64_t i = 0, row = 0; i < std::ssize(samples); ++i) {
-    const int64_t example = data_.first + samples[i];
+    const int64_t example = data_[samples[i]];
     const auto masked = masking_->tokens_of(*data_.set, example, epoch);
     batch.weight += std::ssize(masked);
     if (i < first || i >= end) continue;
@@ -53,18 +94,19 @@ void ExampleSource::mask(const std::vector<int64_t>& samples, int64_t epoch, Bat
 
 std::string ExampleSource::describe() const {
   int64_t tokens = 0, longest = 0;
-  for (int64_t i = data_.first; i < data_.first + data_.count; ++i) {
-    tokens += data_.set->tokens(i);
-    longest = std::max(longest, data_.set->tokens(i));
+  for (int64_t i = 0; i < data_.size(); ++i) {
+    tokens += data_.set->tokens(data_[i]);
+    longest = std::max(longest, data_.set->tokens(data_[i]));
   }
-  std::string text = cat(data_.count, " examples, ", tokens, " tokens, longest ", longest);
+  std::string text = cat(data_.size(), " examples, ", tokens, " tokens, longest ", longest);
+  if (samples() != data_.size()) text += cat(", packed into ", samples(), " samples");
   if (data_.set->shortened() > 0) text += cat(", ", data_.set->shortened(), " rows shortened");
   if (data_.set->left_over() > 0) text += cat(", ", data_.set->left_over(), " tokens left over");
   return text;
 }
 
 std::string ExampleSource::digest() const {
-  return cat(hex_digits(data_.set->checksum()), ", ", data_.count, " examples from ", data_.first, " on");
+  return cat(hex_digits(data_.set->checksum()), ", ", data_.size(), " examples ", data_.chosen.describe());
 }
 
 }  // namespace shardline

@@ -3,43 +3,52 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "engine/data/dataset/batch_source.h"
+#include "engine/data/dataset/best_fit.h"
+#include "engine/data/dataset/selection.h"
 #include "engine/data/dataset/token_masking.h"
 #include "engine/data/examples/example_set.h"
 
 namespace shardline {
 
-// The examples of a set that are of neighbouring rows of the data.
-struct ExampleRange {
+// Some examples of a set, in its order.
+struct Examples {
   std::shared_ptr<const ExampleSet> set;
-  int64_t first = 0, count = 0;
+  Selection chosen;
+  int64_t size() const { return chosen.size(); }
+  int64_t operator[](int64_t i) const { return chosen[i]; }
 };
-// The examples of rows [first, first + count), or of fewer if the data ends.
-ExampleRange examples_of_rows(const std::shared_ptr<const ExampleSet>& set, int64_t first, int64_t count);
-// {training, validation}: of the rows that have examples, the first `percentage` % are held out. Throws as
-// count_validation_blocks if a part would have none of these rows.
-std::pair<ExampleRange, ExampleRange> split_validation(const std::shared_ptr<const ExampleSet>& set, double percentage);
+
+// The rows of the data that have examples.
+Selection rows_with_examples(const ExampleSet& set);
+Examples examples_of_rows(const std::shared_ptr<const ExampleSet>& set, const Selection& rows);
 
 class ExampleSource final : public EpochSource {
  public:
-  // masking: if set, tokens are hidden from the model, other ones in each epoch; only these count.
-  ExampleSource(ExampleRange data, const SampleOrderOptions& order, std::optional<TokenMasking> masking = {})
-      : EpochSource(data.count, order), data_(std::move(data)), masking_(masking) {}
+  struct Options {
+    // Tokens are hidden from the model, other ones in each epoch; only these count.
+    std::optional<TokenMasking> masking = {};
+    // Above 0: several examples, of at most this many tokens together, are packed into each sample (best_fit.h).
+    int64_t packed_length = 0;
+  };
+  ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options);
+  ExampleSource(Examples data, const SampleOrderOptions& order) : ExampleSource(std::move(data), order, Options()) {}
 
   int64_t dropped_tokens() const override { return data_.set->left_over(); }
   std::string describe() const override;
   std::string digest() const override;
-  const ExampleRange& data() const { return data_; }
+  const Examples& data() const { return data_; }
 
  private:
+  ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options, Bins bins);
   void read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const override;
   // Replaces ids and labels of the slice's rows; sets the weight of the whole batch.
   void mask(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const;
 
-  ExampleRange data_;
+  Examples data_;
   std::optional<TokenMasking> masking_;
+  Bins bins_;  // the places in data_ of the examples of each sample
 };
 
 }  // namespace shardline

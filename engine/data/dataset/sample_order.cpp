@@ -6,33 +6,12 @@
 #include <utility>
 
 #include "core/error.h"
+#include "engine/data/dataset/seeded_shuffle.h"
 
 namespace shardline {
 namespace {
 
-// splitmix64 (Steele, Lea, Flood 2014): the state counts up by a constant, the output is a mix of it.
-class SplitMix64 {
- public:
-  explicit SplitMix64(uint64_t state) : state_(state) {}
-
-  uint64_t next() {
-    uint64_t z = state_ += 0x9E3779B97F4A7C15;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    return z ^ (z >> 31);
-  }
-
-  // Uniform in [0, bound): the part of the range that would favour small values is drawn again.
-  uint64_t below(uint64_t bound) {
-    const uint64_t uneven = (0 - bound) % bound;  // 2^64 mod bound
-    uint64_t value = next();
-    while (value < uneven) value = next();
-    return value % bound;
-  }
-
- private:
-  uint64_t state_;
-};
+constexpr int64_t kMostBatchesOfPart = 50;  // see group_by_length
 
 // The last one may be short.
 int64_t batches_of(int64_t samples, int64_t batch) {
@@ -41,7 +20,8 @@ int64_t batches_of(int64_t samples, int64_t batch) {
 
 }  // namespace
 
-SampleOrder::SampleOrder(const SampleOrderOptions& options) : options_(options) {
+SampleOrder::SampleOrder(const SampleOrderOptions& options, std::vector<int64_t> lengths)
+    : options_(options), lengths_(std::move(lengths)) {
   SL_ASSERT(options.samples >= 1 && options.samples <= std::numeric_limits<uint32_t>::max(), options.samples,
             " samples");
   SL_ASSERT(
@@ -83,14 +63,26 @@ std::vector<int64_t> SampleOrder::samples_of_batch(int64_t epoch, int64_t k) {
 }
 
 void SampleOrder::shuffle(int64_t epoch) {
-  permutation_.resize(options_.samples);
-  std::iota(permutation_.begin(), permutation_.end(), 0u);
-  // Seed and epoch each go through the generator, so that (1, 2) and (2, 1) are unrelated.
-  SplitMix64 random(SplitMix64(options_.seed).next() ^ SplitMix64(~epoch).next());
-  for (uint64_t left = permutation_.size(); left > 1; --left) {
-    std::swap(permutation_[left - 1], permutation_[random.below(left)]);
-  }
+  permutation_ = shuffled_numbers(options_.samples, options_.seed, epoch);
+  if (options_.group_by_length) group_by_length();
   shuffled_epoch_ = epoch;
+}
+
+// As transformers' LengthGroupedSampler: parts of the permutation, of several batches each, are sorted from the longest
+// sample to the shortest.
+void SampleOrder::group_by_length() {
+  SL_ASSERT(std::ssize(lengths_) == options_.samples, lengths_.size(), " lengths of ", options_.samples, " samples");
+  const int64_t batch = options_.global_batch;
+  const int64_t part = batch * std::clamp<int64_t>(options_.samples / (4 * batch), 1, kMostBatchesOfPart);
+  const auto length_of = [&](uint32_t sample) { return lengths_[sample]; };
+  int64_t longest = 0;  // the place of the longest sample, which is the first one of its part
+  for (int64_t begin = 0; begin < options_.samples; begin += part) {
+    const auto from = permutation_.begin() + begin;
+    std::ranges::stable_sort(from, from + std::min(part, options_.samples - begin), std::ranges::greater(), length_of);
+    if (length_of(permutation_[begin]) > length_of(permutation_[longest])) longest = begin;
+  }
+  // A batch that is too large for the memory shows in the first step.
+  std::swap(permutation_[0], permutation_[longest]);
 }
 
 }  // namespace shardline

@@ -10,17 +10,20 @@ struct SampleOrderOptions {
   int64_t global_batch = 1;
   int64_t loader_batches = 1;  // that make up a global batch: transformers' data loaders yield that many in a step
   uint64_t seed = 0;
-  bool shuffle = true;     // else file order in every epoch
-  bool drop_last = false;  // leave out an epoch's last loader batch if it is short
+  bool shuffle = true;           // else file order in every epoch
+  bool group_by_length = false;  // if shuffled: samples of about the same length share a batch
+  bool drop_last = false;        // leave out an epoch's last loader batch if it is short
 };
 
 // Global batch k of an epoch holds positions k*global_batch .. (k+1)*global_batch-1 of the epoch's permutation, which
-// is a Fisher-Yates shuffle driven by splitmix64: the same on every machine. The last one of an epoch is short unless
+// is that of shuffled_numbers. With group_by_length, the permutation is cut into parts of at most 50 batches and at
+// most a quarter of the samples (but at least one batch), each part is sorted from the longest sample to the shortest,
+// and the longest of all samples changes places with the first one. The last batch of an epoch is short unless
 // global_batch divides the samples; with drop_last it still holds whole loader batches. One object serves one thread.
 class SampleOrder {
  public:
-  // DataError when drop_last would leave no batch.
-  explicit SampleOrder(const SampleOrderOptions& options);
+  // lengths: of the samples, only needed to group by length. DataError when drop_last would leave no batch.
+  explicit SampleOrder(const SampleOrderOptions& options, std::vector<int64_t> lengths = {});
 
   int64_t batches_per_epoch() const;
   int64_t samples_in_batch(int64_t k) const;
@@ -30,8 +33,10 @@ class SampleOrder {
 
  private:
   void shuffle(int64_t epoch);
+  void group_by_length();
 
   SampleOrderOptions options_;
+  std::vector<int64_t> lengths_;
   int64_t loader_batch_, kept_;  // samples: of a loader batch, of an epoch
   int64_t shuffled_epoch_ = -1;
   std::vector<uint32_t> permutation_;  // of shuffled_epoch_

@@ -1,6 +1,7 @@
 #include "engine/data/examples/example_set.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "core/error.h"
 #include "engine/data/cache/partial_file.h"
+#include "engine/data/examples/segment_rows.h"
 
 namespace shardline {
 namespace {
@@ -115,33 +117,21 @@ std::span<const float> ExampleSet::targets(int64_t example) const {
   return targets_.subspan(example * shape_.width, shape_.width);
 }
 
-Microbatch ExampleSet::microbatch(std::span<const int64_t> examples, int64_t first_sample) const {
-  Microbatch made;
-  int64_t rows = 0;
-  for (const int64_t example : examples) {
-    made.ends.push_back(rows += tokens(example));
-    made.position_count = std::max(made.position_count, tokens(example));
-  }
+Microbatch ExampleSet::microbatch(std::span<const int64_t> examples, int64_t first_sample,
+                                  const std::vector<int64_t>& sample_ends) const {
+  std::vector<int64_t> ends;
+  for (const int64_t example : examples) ends.push_back((ends.empty() ? 0 : ends.back()) + tokens(example));
+  Microbatch made = rows_of_segments(std::move(ends), first_sample, sample_ends);
   const int64_t count = std::ssize(examples);
-  const auto integers = [](int64_t size) { return at::empty({size}, at::kLong); };
-  made.ids = integers(rows);
-  made.positions = made.places = integers(rows);
-  made.samples = integers(rows);
-  made.segment_samples = integers(count);
-  made.segment_places = integers(count).zero_();
-  if (shape_.types) made.types = integers(rows);
-  if (shape_.labels) made.labels = integers(rows);
+  if (shape_.types) made.types = at::empty_like(made.ids);
+  if (shape_.labels) made.labels = at::empty_like(made.ids);
   const auto at_row = [](at::Tensor& tensor, int64_t row) { return tensor.mutable_data_ptr<int64_t>() + row; };
   for (int64_t i = 0, row = 0; i < count; row = made.ends[i++]) {
     const int64_t begin = begin_of(examples[i]), length = tokens(examples[i]);
     std::copy_n(ids_.begin() + begin, length, at_row(made.ids, row));
     if (shape_.types) std::copy_n(types_.begin() + begin, length, at_row(made.types, row));
     if (shape_.labels) std::copy_n(labels_.begin() + begin, length, at_row(made.labels, row));
-    std::fill_n(at_row(made.samples, row), length, first_sample + i);
-    for (int64_t place = 0; place < length; ++place) at_row(made.positions, row)[place] = place;
-    at_row(made.segment_samples, 0)[i] = first_sample + i;
   }
-  made.is_rectangular = std::ranges::all_of(examples, [&](int64_t e) { return tokens(e) == made.position_count; });
   if (shape_.targets == TargetKind::none) return made;
   const bool is_number = shape_.targets == TargetKind::numbers;
   std::vector<int64_t> sizes = {count};

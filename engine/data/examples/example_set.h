@@ -64,8 +64,9 @@ class ExampleSet {
   std::span<const uint8_t> continues(int64_t example) const;  // empty without words
   std::span<const float> targets(int64_t example) const;      // empty without targets
 
-  // The examples as segments, in this order. first_sample: place of the first one in the global batch.
-  Microbatch microbatch(std::span<const int64_t> examples, int64_t first_sample) const;
+  // The examples as segments, in this order. first_sample, sample_ends: see rows_of_segments.
+  Microbatch microbatch(std::span<const int64_t> examples, int64_t first_sample,
+                        const std::vector<int64_t>& sample_ends = {}) const;
 
  private:
   int64_t begin_of(int64_t example) const { return example == 0 ? 0 : ends_[example - 1]; }

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "engine/data/source/jsonl.h"
+#include "engine/data/source/line_rows.h"
 
 namespace shardline {
 namespace {
@@ -21,22 +21,19 @@ std::vector<std::string> fields_of(std::string_view line) {
   return fields;
 }
 
-class ConllRows final : public RowFile {
+class ConllRows final : public LineRows {
  public:
-  explicit ConllRows(const DataFile& file) : file_(file.path), rest_(file_.bytes()) {
-    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // a mark of UTF-8
-  }
+  using LineRows::LineRows;
 
   bool next(DataRow& row) override {
     std::vector<json> columns;
-    while (!rest_.empty()) {
-      const std::vector<std::string> fields = fields_of(take_line(rest_));
-      ++line_;
+    for (std::string_view line; take(line);) {
+      const std::vector<std::string> fields = fields_of(line);
       if (fields.empty() || fields[0] == "-DOCSTART-") {
         if (columns.empty()) continue;
         break;
       }
-      const std::string here = cat(file_.path().string(), ":", line_);
+      const std::string here = place();
       if (columns.empty()) {
         columns.assign(fields.size(), json::array());
         row.where = here;
@@ -52,12 +49,6 @@ class ConllRows final : public RowFile {
     for (size_t i = 0; i < columns.size(); ++i) row.columns[std::to_string(i)] = std::move(columns[i]);
     return true;
   }
-  size_t done() const override { return file_.size() - rest_.size(); }
-
- private:
-  MappedFile file_;
-  std::string_view rest_;
-  int64_t line_ = 0;
 };
 
 }  // namespace

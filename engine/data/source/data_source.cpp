@@ -29,16 +29,32 @@ const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) 
   return nullptr;
 }
 
+// Texts that are encoded one after the other, each a document.
+class Documents {
+ public:
+  explicit Documents(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  void add(std::string_view text) {
+    const std::vector<int32_t> more = tokenizer_.encode(text);
+    piece_.part.ids.insert(piece_.part.ids.end(), more.begin(), more.end());
+    piece_.document_ends.push_back(std::ssize(piece_.part.ids));
+  }
+  EncodedPiece take() { return std::move(piece_); }
+
+ private:
+  const Tokenizer& tokenizer_;
+  EncodedPiece piece_;
+};
+
 class TextSource final : public DataSource {
  public:
   TextSource(const DataFile& file, const DataSourceOptions& options)
       : file_(file.path), tokenizer_(options.tokenizer), piece_bytes_(options.piece_bytes), threads_(options.threads) {}
 
-  int64_t documents() const override { return 1; }
   int64_t pieces() const override { return (file_.size() + piece_bytes_ - 1) / piece_bytes_; }
   int64_t piece_bytes(int64_t piece) const override { return begin(piece + 1) - begin(piece); }
 
-  EncodedPart encode(int64_t piece) const override {
+  EncodedPiece encode(int64_t piece) const override {
     const std::string_view text = file_.bytes();
     const size_t first = begin(piece);
     const size_t end = begin(piece + 1);
@@ -47,7 +63,7 @@ class TextSource final : public DataSource {
     EncodedPart part = tokenizer_->encode_part(
         text, {.offset = lead}, {.until = end, .listed_from = first, .listed_until = first + kListedBytes});
     file_.release(text.substr(first, end - first));
-    return part;
+    return {std::move(part), {}};
   }
 
   TokenIds join(int64_t piece, EncodedPart part, Seam& border) const override {
@@ -105,28 +121,25 @@ class JsonlSource final : public DataSource {
           reported = begin;
         }
       }
-      if (!is_blank_line(take_line(rest))) ++documents_;
+      take_line(rest);
       pieces_.back().end = file_.size() - rest.size();
     }
   }
 
-  int64_t documents() const override { return documents_; }
   int64_t pieces() const override { return pieces_.size(); }
   int64_t piece_bytes(int64_t piece) const override { return pieces_[piece].end - pieces_[piece].begin; }
 
-  EncodedPart encode(int64_t piece) const override {
+  EncodedPiece encode(int64_t piece) const override {
     const Piece& lines = pieces_[piece];
     std::string_view rest = file_.bytes().substr(lines.begin, lines.end - lines.begin);
-    std::vector<int32_t> ids;
+    Documents documents(*tokenizer_);
     for (int64_t number = lines.first_line; !rest.empty(); ++number) {
       const std::string_view line = take_line(rest);
       if (is_blank_line(line)) continue;
-      const std::vector<int32_t> more =
-          tokenizer_->encode(text_of_row(line, column_, cat(file_.path().string(), ":", number)));
-      ids.insert(ids.end(), more.begin(), more.end());
+      documents.add(text_of_row(line, column_, cat(file_.path().string(), ":", number)));
     }
     file_.release(file_.bytes().substr(lines.begin, lines.end - lines.begin));
-    return {.ids = std::move(ids)};
+    return documents.take();
   }
   TokenIds join(int64_t, EncodedPart part, Seam&) const override { return std::move(part.ids); }
 
@@ -141,7 +154,6 @@ class JsonlSource final : public DataSource {
   TokenizerPtr tokenizer_;
   std::string column_;
   std::vector<Piece> pieces_;
-  int64_t documents_ = 0;
 };
 
 // Tables other than JSON Lines: all texts are in memory, because a row may have line ends anywhere.
@@ -153,20 +165,15 @@ class TableSource final : public DataSource {
       if (pieces_.empty() || std::cmp_greater_equal(pieces_.back().bytes, options.piece_bytes)) pieces_.push_back({});
       Piece& piece = pieces_.back();
       piece.bytes += piece.texts.emplace_back(text_of(row, options.text_column, "data.text_column")).size();
-      ++documents_;
     }
   }
 
-  int64_t documents() const override { return documents_; }
   int64_t pieces() const override { return pieces_.size(); }
   int64_t piece_bytes(int64_t piece) const override { return pieces_[piece].bytes; }
-  EncodedPart encode(int64_t piece) const override {
-    std::vector<int32_t> ids;
-    for (const std::string& text : pieces_[piece].texts) {
-      const std::vector<int32_t> more = tokenizer_->encode(text);
-      ids.insert(ids.end(), more.begin(), more.end());
-    }
-    return {.ids = std::move(ids)};
+  EncodedPiece encode(int64_t piece) const override {
+    Documents documents(*tokenizer_);
+    for (const std::string& text : pieces_[piece].texts) documents.add(text);
+    return documents.take();
   }
   TokenIds join(int64_t, EncodedPart part, Seam&) const override { return std::move(part.ids); }
 
@@ -178,7 +185,6 @@ class TableSource final : public DataSource {
 
   TokenizerPtr tokenizer_;
   std::vector<Piece> pieces_;
-  int64_t documents_ = 0;
 };
 
 class TokenSource final : public DataSource {
@@ -186,13 +192,13 @@ class TokenSource final : public DataSource {
   TokenSource(const DataFile& file, const DataSourceOptions& options)
       : file_(file.path), vocab_size_(options.vocab_size), piece_tokens_(options.piece_bytes) {}
 
-  int64_t documents() const override { return file_.documents(); }
   int64_t pieces() const override { return (file_.size() + piece_tokens_ - 1) / piece_tokens_; }
   int64_t piece_bytes(int64_t piece) const override {
     return file_.size() == 0 ? 0 : count(piece) * (file_.bytes() / file_.size());
   }
-  EncodedPart encode(int64_t piece) const override {
-    return {.ids = file_.read(piece * piece_tokens_, count(piece), vocab_size_)};
+  EncodedPiece encode(int64_t piece) const override {
+    const int64_t first = piece * piece_tokens_;
+    return {{.ids = file_.read(first, count(piece), vocab_size_)}, file_.document_ends(first, count(piece))};
   }
   TokenIds join(int64_t, EncodedPart part, Seam&) const override { return std::move(part.ids); }
 

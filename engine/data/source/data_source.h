@@ -15,17 +15,24 @@ namespace shardline {
 
 using TokenIds = std::vector<int32_t>;
 
+struct EncodedPiece {
+  EncodedPart part;
+  // How many ids of the part are before the end of each document that ends in it, in ascending order. The end of the
+  // file, where its last document ends, may be missing.
+  std::vector<int64_t> document_ends;
+};
+
 // The ids of a file are those of its documents, one after the other with nothing in between.
 class DataSource {
  public:
   virtual ~DataSource() = default;
-  virtual int64_t documents() const = 0;
   virtual int64_t pieces() const = 0;
   virtual int64_t piece_bytes(int64_t piece) const = 0;
   // Encodes any piece, in any order, on several threads at the same time. What precedes the piece is only guessed.
-  virtual EncodedPart encode(int64_t piece) const = 0;
+  virtual EncodedPiece encode(int64_t piece) const = 0;
   // Returns the ids of the file that follow those of the pieces before `piece`. Called for each piece in order.
-  // `border` is the end of the pieces so far, initially Seam{}; this call moves it forward.
+  // `border` is the end of the pieces so far, initially Seam{}; this call moves it forward. Where documents end in a
+  // piece, these are the ids of `part`.
   virtual TokenIds join(int64_t piece, EncodedPart part, Seam& border) const = 0;
 };
 

@@ -18,7 +18,9 @@ class DelimitedRows final : public RowFile {
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // a mark of UTF-8
     const std::string_view all = rest_;
     std::vector<std::string> names;
-    if (!take_row(names)) throw DataError(cat(file_.path().string(), ": has no rows; the first one names the columns"));
+    if (!take_row(names))
+      throw DataError(
+          cat(file_.path().string(), ": has no rows", file.columns.empty() ? "; the first one names the columns" : ""));
     if (!file.columns.empty() && std::ranges::find(names, file.columns.back()) == names.end()) {
       is_headless_ = true;
       names_ = file.columns;
@@ -40,8 +42,9 @@ class DelimitedRows final : public RowFile {
     if (!take_row(fields)) return false;
     row.where = place();
     if (fields.size() != names_.size() && !is_uneven_)
-      throw DataError(cat(row.where, ": has ", fields.size(), " fields, but the first row names ", names_.size(),
-                          " columns", is_csv_ ? "; fields that contain commas or line ends must be in quotes" : ""));
+      throw DataError(cat(row.where, ": has ", fields.size(), " fields, but ",
+                          is_headless_ ? "this data set has " : "the first row names ", names_.size(), " columns",
+                          is_csv_ ? "; fields that contain commas or line ends must be in quotes" : ""));
     row.is_cut_off = fields.size() < names_.size();
     row.is_headless = is_headless_;
     row.columns = nlohmann::json::object();

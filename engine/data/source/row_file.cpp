@@ -8,56 +8,43 @@
 #include "engine/data/source/conll_rows.h"
 #include "engine/data/source/delimited_rows.h"
 #include "engine/data/source/jsonl.h"
+#include "engine/data/source/line_rows.h"
 
 namespace shardline {
 namespace {
 
 using nlohmann::json;
 
-class JsonLines final : public RowFile {
+class JsonLines final : public LineRows {
  public:
-  explicit JsonLines(const DataFile& file) : file_(file.path), rest_(file_.bytes()) {}
+  using LineRows::LineRows;
 
   bool next(DataRow& row) override {
-    while (!rest_.empty()) {
-      const std::string_view line = take_line(rest_);
-      ++line_;
+    for (std::string_view line; take(line);) {
       if (is_blank_line(line)) continue;
-      row.where = cat(file_.path().string(), ":", line_);
+      row.where = place();
       row.columns = parse_data_json(line, row.where);
       return true;
     }
     return false;
   }
-  size_t done() const override { return file_.size() - rest_.size(); }
-
- private:
-  MappedFile file_;
-  std::string_view rest_;
-  int64_t line_ = 0;
 };
 
 // Each line of a text is a row, blank ones included.
-class TextLines final : public RowFile {
+class TextLines final : public LineRows {
  public:
-  explicit TextLines(const DataFile& file) : file_(file.path), rest_(file_.bytes()) {}
+  using LineRows::LineRows;
 
   bool next(DataRow& row) override {
-    if (rest_.empty()) return false;
     const size_t begin = done();
-    std::string_view line = take_line(rest_);
-    check_is_text(file_, begin, done());
+    std::string_view line;
+    if (!take(line)) return false;
+    check_is_text(file(), begin, done());
     if (line.ends_with('\r')) line.remove_suffix(1);
-    row.where = cat(file_.path().string(), ":", ++line_);
+    row.where = place();
     row.columns = {{"text", line}};
     return true;
   }
-  size_t done() const override { return file_.size() - rest_.size(); }
-
- private:
-  MappedFile file_;
-  std::string_view rest_;
-  int64_t line_ = 0;
 };
 
 // The questions of one of SQuAD's articles, each with what the article and the paragraph say.

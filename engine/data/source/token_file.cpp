@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <string>
 
 #include "core/error.h"
@@ -13,6 +14,7 @@ constexpr int32_t kLlmcGpt2Magic = 20240520;
 constexpr int32_t kLlmcLlama3Magic = 20240801;
 constexpr int64_t kLlmcHeaderBytes = 256 * sizeof(int32_t);
 constexpr std::string_view kMegatronMagic("MMIDIDX\0\0", 9);
+constexpr int64_t kHeader = 34;  // bytes before the lists of a Megatron index
 
 template <class T>
 T load(std::string_view bytes, int64_t offset) {
@@ -42,13 +44,12 @@ TokenFile::TokenFile(const std::filesystem::path& path) : file_(std::make_shared
 // offsets[], i64 bounds[] (from 0 to sequences), and i8 modes[] in multimodal sets.
 void TokenFile::open_megatron(const std::filesystem::path& index_path) {
   format_ = "Megatron";
-  const MappedFile file(index_path);
-  const std::string_view index = file.bytes();
+  index_ = std::make_shared<MappedFile>(index_path);
+  const std::string_view index = index_->bytes();
   const int64_t size = index.size();
   const auto check = [&](bool good, const auto&... message) {
     if (!good) throw DataError(cat(index_path.string(), ": ", message...));
   };
-  constexpr int64_t kHeader = 34;
   check(size >= kHeader, "has ", size, " bytes; a Megatron index has at least ", kHeader);
   check(index.starts_with(kMegatronMagic), "does not begin with MMIDIDX, as a Megatron index does; rename it if the ",
         file_->path().filename().string(), " next to it is not a Megatron file");
@@ -93,6 +94,30 @@ void TokenFile::open_megatron(const std::filesystem::path& index_path) {
   check(previous == n, "its documents end at sequence ", previous, " of ", n);
   size_ = end / width;
   documents_ = m - 1;
+  sequences_ = n;
+  width_ = width;
+}
+
+// Tokens before the end of a document.
+int64_t TokenFile::document_end(int64_t document) const {
+  if (!index_) return size_;
+  const auto bound = load<int64_t>(index_->bytes(), kHeader + 12 * sequences_ + 8 * (document + 1));
+  return bound == sequences_ ? size_ : load<int64_t>(index_->bytes(), kHeader + 4 * sequences_ + 8 * bound) / width_;
+}
+
+std::vector<int64_t> TokenFile::document_ends(int64_t first, int64_t count) const {
+  int64_t document = 0;  // by bisection, the first one that ends after `first`
+  for (int64_t above = documents_; document < above;) {
+    const int64_t middle = std::midpoint(document, above);
+    if (document_end(middle) <= first)
+      document = middle + 1;
+    else
+      above = middle;
+  }
+  std::vector<int64_t> ends;
+  for (; document < documents_ && document_end(document) <= first + count; ++document)
+    ends.push_back(document_end(document) - first);
+  return ends;
 }
 
 // The header has 256 i32: magic, version, number of tokens. Version 1: u16 (GPT-2); version 7: u32 (Llama 3).

@@ -22,6 +22,8 @@ class TokenFile {
   int64_t documents() const { return documents_; }  // 1 if the format has none
   int64_t bytes() const { return file_->size(); }
 
+  // Where documents end among tokens [first, first + count): how many of these are before the end of each, ascending.
+  std::vector<int64_t> document_ends(int64_t first, int64_t count) const;
   // Returns tokens [first, first + count). Throws a DataError that names the place of an id outside 0..vocab_size-1.
   std::vector<int32_t> read(int64_t first, int64_t count, int64_t vocab_size) const;
 
@@ -31,6 +33,7 @@ class TokenFile {
   void open_llmc();
   void open_raw();
   int64_t token(int64_t index) const;
+  int64_t document_end(int64_t document) const;
 
   std::shared_ptr<MappedFile> file_;
   const char* format_ = "";
@@ -38,6 +41,8 @@ class TokenFile {
   int64_t offset_ = 0;  // the byte at which the first token begins
   int64_t size_ = 0;
   int64_t documents_ = 1;
+  std::shared_ptr<MappedFile> index_;  // of a Megatron pair
+  int64_t sequences_ = 0, width_ = 0;  // in the index; bytes of a token there
 };
 
 }  // namespace shardline

@@ -29,8 +29,7 @@ at::Tensor chosen(const at::Tensor& condition, const at::Tensor& yes, const at::
 
 }  // namespace
 
-at::Tensor random_keep(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element,
-                       double probability_of_keeping) {
+at::Tensor random_words(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element) {
   const at::Tensor block = element.bitwise_right_shift(2);
   std::array<at::Tensor, 4> c = {low(block), block.bitwise_right_shift(32).bitwise_or_(int64_t{stream.op} << 16),
                                  sample, at::full_like(sample, int64_t{stream.step})};
@@ -41,9 +40,13 @@ at::Tensor random_keep(const RandomStream& stream, const at::Tensor& sample, con
          high(product0).bitwise_xor(c[3]).bitwise_xor_(int64_t{key1}), low(product0)};
   }
   const at::Tensor place = element.bitwise_and(3);
-  const at::Tensor word = chosen(place < 2, chosen(place == 0, c[0], c[1]), chosen(place == 2, c[2], c[3]));
+  return chosen(place < 2, chosen(place == 0, c[0], c[1]), chosen(place == 2, c[2], c[3]));
+}
+
+at::Tensor random_keep(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element,
+                       double probability_of_keeping) {
   const int64_t limit = probability_of_keeping * 4294967296.0;
-  return word < limit;
+  return random_words(stream, sample, element) < limit;
 }
 
 }  // namespace shardline::aten

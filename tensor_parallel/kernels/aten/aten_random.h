@@ -6,8 +6,11 @@
 
 namespace shardline::aten {
 
-// Returns a bool tensor: whether word(element) < probability_of_keeping * 2^32 in the stream of each `sample`. element
-// and sample are int64 and broadcast; samples are below 2^32. stream.sample is not used.
+// Returns word(element) in the stream of each `sample`. Both are int64, like the result, and broadcast; samples are
+// below 2^32. stream.sample is not used.
+at::Tensor random_words(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element);
+
+// Returns a bool tensor: whether these words are below probability_of_keeping * 2^32.
 at::Tensor random_keep(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element,
                        double probability_of_keeping);
 

@@ -7,6 +7,7 @@
 #include <dnnl.hpp>
 #include <map>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -31,13 +32,25 @@ dnnl::engine& cpu() {
   return *engine;
 }
 
-dnnl::matmul::primitive_desc describe(const Primitive& p, const dnnl::primitive_attr& attr, bool has_bias) {
+#if DNNL_VERSION_MAJOR < 3
+// oneDNN 2.6.3's AMX kernels configure the tiles for sums of 31 terms more than a multiple of 32 as those of another
+// kernel: they end in an illegal instruction (SIGILL), or in wrong sums.
+bool breaks_on_amx(const ShardlineMatmul& x) {
+  return x.bf16_factors && x.k % 32 == 31;
+}
+#endif
+
+dnnl::matmul::primitive_desc describe(const Primitive& p, const dnnl::primitive_attr& attr, const ShardlineMatmul& x) {
 #if DNNL_VERSION_MAJOR >= 3
-  return has_bias ? dnnl::matmul::primitive_desc(cpu(), p.a, p.b, p.bias, p.c, attr)
-                  : dnnl::matmul::primitive_desc(cpu(), p.a, p.b, p.c, attr);
+  return x.bias != nullptr ? dnnl::matmul::primitive_desc(cpu(), p.a, p.b, p.bias, p.c, attr)
+                           : dnnl::matmul::primitive_desc(cpu(), p.a, p.b, p.c, attr);
 #else
-  const auto desc = has_bias ? dnnl::matmul::desc(p.a, p.b, p.bias, p.c) : dnnl::matmul::desc(p.a, p.b, p.c);
-  return dnnl::matmul::primitive_desc(desc, attr, cpu());
+  const auto desc = x.bias != nullptr ? dnnl::matmul::desc(p.a, p.b, p.bias, p.c) : dnnl::matmul::desc(p.a, p.b, p.c);
+  dnnl::matmul::primitive_desc described(desc, attr, cpu());
+  const auto on_amx = [&] { return std::string_view(described.impl_info_str()).find("amx") != std::string_view::npos; };
+  while (breaks_on_amx(x) && on_amx() && described.next_impl()) {  // which reads `desc`
+  }
+  return described;
 #endif
 }
 
@@ -56,7 +69,7 @@ Primitive make(const ShardlineMatmul& x) {
     sum.append_sum(1);
     attr.set_post_ops(sum);
   }
-  const auto described = describe(p, attr, x.bias != nullptr);
+  const auto described = describe(p, attr, x);
   p.scratchpad = described.scratchpad_desc();
   p.matmul = dnnl::matmul(described);
   return p;

@@ -1,8 +1,11 @@
 // How the ranks of a job open their data: one rank of each host creates the token cache, however long that takes.
 #include "engine/commands/open_data.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -126,6 +129,120 @@ TEST_CASE("open data: waits for another job that has not begun to write its cach
     held.reset();
   });
   CHECK_THAT(open_on_ranks(config), Contains("waiting for another job's token cache: "));
+}
+
+// The data of one rank.
+JobData open_alone(const Place& place, const nlohmann::json& data) {
+  nlohmann::json file = nlohmann::json::parse(R"({"model": {"config": {"model_type": "gpt2", "n_layer": 1, "n_head": 2,
+    "n_embd": 8, "n_positions": 16, "vocab_size": 2000}}, "data": {"tokenizer": "bytes", "sequence_length": 4}})");
+  file["data"].update(data);
+  file["output_dir"] = (place.folder.path() / "out").string();
+  const Config config = parse_config(file.dump(), "open data test");
+  const PlannedModel planned = plan_model(config, 1);
+  std::optional<JobData> opened;
+  run_ranks(1, [&](CommunicatorPtr world) {
+    RankContext context{.world = world, .device_world = world, .local_rank = 0, .local_size = 1};
+    opened.emplace(open_data(config, planned.model, planned.plan.layout, context, /*with_train=*/true));
+  });
+  return std::move(*opened);
+}
+
+// The samples of an epoch, as texts, in any order.
+std::multiset<std::string> samples_of(EpochSource& source) {
+  std::multiset<std::string> all;
+  for (int64_t step = 0; step < source.steps_per_epoch(); ++step) {
+    const Batch batch = source.batch(step, {0, source.samples_in_step(step)});
+    for (int64_t sample = 0; sample < batch.global_samples; ++sample) {
+      const Microbatch rows = part_of(batch.rows, batch.segments_of({sample, 1}));
+      std::string text;
+      for (int64_t row = 0; row < rows.tokens(); ++row) text += static_cast<char>(rows.ids[row].item<int64_t>());
+      all.insert(text);
+    }
+  }
+  return all;
+}
+
+TEST_CASE("open data: packed documents end with the end-of-text token once, and a wrapped stream has no such tokens") {
+  const Place place(10s);
+  const std::string tokenizer = SHARDLINE_SOURCE_DIR "/tests/engine/data/golden/gpt2";
+  const int64_t eos = load_tokenizer(tokenizer)->eos().value();
+  std::string rows;
+  for (const char* text : {"a b", "c d e<|endoftext|>", "f"}) rows += nlohmann::json({{"text", text}}).dump() + "\n";
+  const std::string file = place.folder.write("a.jsonl", rows);
+  for (const char* packing : {"wrapped", "wrapped_reset", "bfd", "none"}) {
+    CAPTURE(packing);
+    const JobData data = open_alone(place, {{"train", file},
+                                            {"tokenizer", tokenizer},
+                                            {"packing", packing},
+                                            {"sequence_length", std::string(packing) == "wrapped" ? 7 : 9}});
+    std::vector<std::vector<int64_t>> segments;
+    for (int64_t step = 0; step < data.train->steps_per_epoch(); ++step) {
+      const Batch batch = data.train->batch(step, {0, data.train->samples_in_step(step)});
+      for (int64_t segment = 0; segment < batch.rows.segments(); ++segment) {
+        const at::Tensor ids = part_of(batch.rows, {segment, 1}).ids;
+        segments.emplace_back(ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel());
+      }
+    }
+    int64_t ends = 0, tokens = 0;
+    for (const auto& segment : segments) {
+      ends += std::ranges::count(segment, eos);
+      tokens += std::ssize(segment);
+    }
+    const bool wrapped = std::string(packing) == "wrapped";
+    CHECK(segments.size() == (wrapped ? 1 : 3));
+    CHECK(ends == (wrapped ? 1 : 3));
+    CHECK(tokens == (wrapped ? 7 : 9));
+    if (!wrapped) CHECK(std::ranges::all_of(segments, [&](const auto& segment) { return segment.back() == eos; }));
+  }
+}
+
+TEST_CASE("open data: samples are held out and chosen at random by seeds, for texts, documents and rows") {
+  const Place place(10s);
+  std::string text, rows;
+  for (int i = 100; i < 150; ++i) text += cat(i, "\n");
+  for (int i = 100; i < 150; ++i)
+    rows += nlohmann::json({{"text", cat(i, "-")}, {"prompt", cat(i)}, {"completion", "-"}}).dump() + "\n";
+  const std::string text_file = place.folder.write("a.txt", text), row_file = place.folder.write("a.jsonl", rows);
+  const std::vector<nlohmann::json> kinds = {{{"train", text_file}},
+                                             {{"train", row_file}, {"packing", "wrapped_reset"}},
+                                             {{"train", row_file}, {"packing", "none"}},
+                                             {{"train", row_file}, {"packing", "bfd"}},
+                                             {{"train", row_file}, {"completion_only_loss", true}}};
+  for (const nlohmann::json& kind : kinds) {
+    CAPTURE(kind.dump());
+    const auto open = [&](nlohmann::json options) {
+      options.update(kind);
+      options["validation_split_percentage"] = 20;
+      const JobData data = open_alone(place, options);
+      return std::pair(samples_of(*data.train), samples_of(*data.validation));
+    };
+    const auto [train, validation] = open({{"validation_split_seed", 1}});
+    CHECK(train.size() == 40);
+    CHECK(validation.size() == 10);
+    std::multiset<std::string> all = train;
+    all.insert(validation.begin(), validation.end());
+    const auto [last, first] = open(nlohmann::json::object());
+    std::multiset<std::string> expected = last;
+    expected.insert(first.begin(), first.end());
+    CHECK(all == expected);
+    CHECK(std::set(all.begin(), all.end()).size() == 50);
+    CHECK(first.contains(*all.begin()));
+    CHECK(validation != first);
+    CHECK((open({{"validation_split_seed", 1}}) == std::pair(train, validation)));
+    CHECK(open({{"validation_split_seed", 2}}).second != validation);
+
+    const auto [some, few] = open(
+        {{"validation_split_seed", 1}, {"max_train_samples", 7}, {"max_eval_samples", 3}, {"max_samples_seed", 4}});
+    CHECK(some.size() == 7);
+    CHECK(few.size() == 3);
+    CHECK(std::ranges::includes(train, some));
+    CHECK(std::ranges::includes(validation, few));
+    const auto [others, other_few] = open(
+        {{"validation_split_seed", 1}, {"max_train_samples", 7}, {"max_eval_samples", 3}, {"max_samples_seed", 5}});
+    CHECK(others != some);
+    CHECK(open({{"validation_split_seed", 1}, {"max_train_samples", 7}, {"max_eval_samples", 99}}).second ==
+          validation);
+  }
 }
 
 }  // namespace

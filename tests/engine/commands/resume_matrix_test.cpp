@@ -105,7 +105,8 @@ double largest_difference(const std::string& one, const std::string& other) {
 
 class Matrix {
  public:
-  Matrix() {
+  // changes: to the config of every run.
+  explicit Matrix(json changes = json::object()) : changes_(std::move(changes)) {
     train(run_on("whole", grids()[0]));
     whole_ = metrics_of(folder_ / "whole");
   }
@@ -142,15 +143,18 @@ class Matrix {
 
  private:
   json run_on(const std::string& output, const Grid& grid) const {
-    return long_run(
+    json file = long_run(
         folder_, output,
         {{"model", {{"config", {{"n_layer", 5}}}}},
          {"training", {{"report_to", "none"}, {"global_batch_size", 24}, {"max_steps", kAll}, {"save_steps", kFirst}}},
          {"smp_options", grid.smp},
          {"mpi_options", {{"processes_per_host", grid.ranks}}},
          {"runtime", {{"dtype", "float64"}, {"timeline_steps", 0}}}});
+    file.merge_patch(changes_);
+    return file;
   }
 
+  json changes_;
   RunFolder folder_{"resume-matrix"};
   std::vector<json> whole_;
 };
@@ -206,6 +210,39 @@ TEST_CASE("a run that continues on another layout keeps its curve") {
   for (size_t i = 0; i < grids().size(); ++i) {
     matrix.save_on(i);
     matrix.continue_on(i, (i + 5) % grids().size());
+  }
+}
+
+TEST_CASE("a run whose samples are packed, grouped by length and chosen at random continues on another layout") {
+  const RunFolder data("resume-data");
+  std::string rows;
+  for (int i = 0; i < 300; ++i)
+    rows += json({{"text", std::string(2 + i * i % 23, static_cast<char>('a' + i % 26))},
+                  {"prompt", std::string(1 + i % 5, 'p')},
+                  {"completion", cat(i * i)}})
+                .dump() +
+            "\n";
+  const std::string file = data.write("rows.jsonl", rows);
+  const json chosen = {{"train", file},
+                       {"max_train_samples", 200},
+                       {"max_samples_seed", 5},
+                       {"validation_split_percentage", 20},
+                       {"validation_split_seed", 3}};
+  const auto with = [&](json options) {
+    options.update(chosen);
+    return json{{"data", options}, {"training", {{"train_sampling_strategy", "group_by_length"}}}};
+  };
+  for (const json& options : {json{{"packing", "none"}}, json{{"packing", "bfd"}}, json{{"packing", "wrapped_reset"}},
+                              json{{"completion_only_loss", true}, {"packing", "bfd"}}}) {
+    CAPTURE(options.dump());
+    Matrix matrix(with(options));
+    matrix.save_on(0);
+    const Differences same = matrix.continue_on(0, 0);
+    CHECK(same.loss == 0);
+    CHECK(same.norm == 0);
+    CHECK(same.weights == 0);
+    matrix.save_on(13);         // P=3 T=2, recomputed and offloaded
+    matrix.continue_on(13, 6);  // D=3, ZeRO-2
   }
 }
 

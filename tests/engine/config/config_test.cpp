@@ -56,7 +56,7 @@ bool has_note(const Config& config, const std::string& key, bool on_accelerators
 
 TEST_CASE("A minimal config has the documented defaults", "[config]") {
   const Config config = with("{}");
-  CHECK(config.task == Task::causal_lm);
+  CHECK(config.task == kCausalLm);
   CHECK_FALSE(config.model.pretrained());
   CHECK(config.data.train == std::vector<std::string>{"a.txt"});
   CHECK(config.training.per_device_train_batch_size == 8);

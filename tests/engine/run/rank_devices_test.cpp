@@ -26,18 +26,26 @@ TEST_CASE("ranks have devices of their own where no two names are equal") {
 
 TEST_CASE("a GPU that is too old or full is refused by name") {
   GpuFacts gpu{.name = "NVIDIA H100", .memory_bytes = 80.0 * (1 << 30), .capability = 90};
-  const GpuSoftware software{.capabilities = {80, 90}};
+  const GpuSoftware software{.code = {80, 90}, .ptx = {90}};
   const std::string which = "GPU 3 of host a (NVIDIA H100)";
   CHECK_NOTHROW(check_gpu(which, gpu, software));
   gpu.capability = 86;
   CHECK_NOTHROW(check_gpu(which, gpu, software));
-  CHECK_THROWS_WITH(check_gpu(which, gpu, {.capabilities = {90}}),
-                    Contains("compute capability 8.6, but this build has kernels for 9.0 and newer") &&
+  CHECK_THROWS_WITH(check_gpu(which, gpu, {.code = {90}, .ptx = {90}}),
+                    Contains("compute capability 8.6, but this build has kernels for 9.0, PTX for 9.0 and newer;") &&
                         Contains("or build for it with -DCMAKE_CUDA_ARCHITECTURES=86"));
   gpu.capability = 70;
-  CHECK_THROWS_WITH(check_gpu(which, gpu, software),
-                    Contains("compute capability 7.0, but this build has kernels for 8.0 and newer") &&
-                        Contains("no build supports GPUs older than 8.0") && !Contains("CMAKE_CUDA_ARCHITECTURES"));
+  CHECK_THROWS_WITH(
+      check_gpu(which, gpu, software),
+      Contains("compute capability 7.0, but this build has kernels for 8.0, 9.0, PTX for 9.0 and newer") &&
+          Contains("no build supports GPUs older than 8.0") && !Contains("CMAKE_CUDA_ARCHITECTURES"));
+  // Code is for one major version, PTX for all newer GPUs.
+  gpu.capability = 90;
+  CHECK_THROWS(check_gpu(which, gpu, {.code = {80, 120}, .ptx = {120}}));
+  CHECK_NOTHROW(check_gpu(which, gpu, {.code = {}, .ptx = {80}}));
+  gpu.capability = 100;
+  CHECK_THROWS(check_gpu(which, gpu, {.code = {80, 90}, .ptx = {}}));
+  CHECK_NOTHROW(check_gpu(which, gpu, software));
   CHECK_NOTHROW(check_device_memory(which, gpu.memory_bytes, gpu.memory_bytes));
   CHECK_THROWS_WITH(check_device_memory(which, 2e8, gpu.memory_bytes),
                     Contains("GPU 3 of host a (NVIDIA H100) has 0.2 of 80 GiB free: other processes use it"));

@@ -38,6 +38,31 @@ TEST_CASE("completions: each token predicts the next one if that is of the compl
   CHECK(cut.examples[0].labels == Ids{kNone, 'c', kNone});
 }
 
+TEST_CASE("completions: where samples are packed, longer rows are cut into pieces") {
+  Config config;
+  config.data.sequence_length = 3;
+  config.data.completion_only_loss = true;
+  config.data.packing = Packing::bfd;
+  const auto task = completions(config, load_tokenizer("bytes"));
+  const auto pieces = [&](const std::string& prompt, const std::string& completion) {
+    return task->encode({{{"prompt", prompt}, {"completion", completion}}, "a.jsonl:3"}, true);
+  };
+  const RowExamples made = pieces("ab", "cdef");
+  REQUIRE(made.examples.size() == 2);
+  CHECK(made.examples[0].ids == Ids{'a', 'b', 'c'});
+  CHECK(made.examples[0].labels == Ids{kNone, 'c', kNone});
+  CHECK(made.examples[1].ids == Ids{'d', 'e', 'f'});
+  CHECK(made.examples[1].labels == Ids{'e', 'f', kNone});
+  CHECK_FALSE(made.shortened);
+  const RowExamples late = pieces("abcd", "efg");  // abc, def, g: only the second predicts
+  REQUIRE(late.examples.size() == 1);
+  CHECK(late.examples[0].ids == Ids{'d', 'e', 'f'});
+  CHECK(late.shortened);
+  Config unpacked = config;
+  unpacked.data.packing = Packing::none;
+  CHECK(completions(unpacked, load_tokenizer("bytes"))->settings() != task->settings());
+}
+
 TEST_CASE("completions: a row without a predicted token is left out and counted as shortened") {
   const TokenizerPtr bytes = load_tokenizer("bytes");
   for (const auto& [prompt, completion] : std::vector<std::pair<std::string, std::string>>{

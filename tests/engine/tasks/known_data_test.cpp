@@ -245,7 +245,7 @@ TEST_CASE("known data: metrics are those of GLUE") {
     for (const float target : {0.F, 1.F, 1.F, 0.F}) writer.add({.ids = {1}, .targets = {target}});
     const auto path = folder.path() / "set.bin";
     writer.write(path, std::string(32, '7'), {.rows = 4});
-    const ExampleRange range{std::make_shared<const ExampleSet>(path), 0, 4};
+    const Examples range{std::make_shared<const ExampleSet>(path), Selection(0, 4)};
     const at::Tensor logits = at::tensor({0.1, 0.9, 0.2, 0.3}, at::kDouble).unsqueeze(1);
     const auto metrics = task->metrics(
         {range,

@@ -88,7 +88,7 @@ TEST_CASE("masked-lm: predictions are the best words of each mask, and the text 
   writer.add(made.examples[0]);
   const auto path = task.folder.path() / "set.bin";
   writer.write(path, std::string(32, '7'), {.rows = 1});
-  const ExampleRange range{std::make_shared<const ExampleSet>(path), 0, 1};
+  const Examples range{std::make_shared<const ExampleSet>(path), Selection(0, 1)};
   const double none = -INFINITY, half = std::log(0.5);
   const at::Tensor best = at::tensor(
       std::vector<double>{8, 5, 0, 0, 0, half, std::log(0.25), none, none, none, 5, 8, 7, 6, 4, half, -2, -3, -4, -5});
@@ -110,7 +110,7 @@ TEST_CASE("masked-lm: metrics count the hidden tokens of an evaluation") {
   for (int i = 0; i < 20; ++i) writer.add(task.encode("abc d d d d").examples[0]);
   const auto path = task.folder.path() / "set.bin";
   writer.write(path, std::string(32, '7'), {.rows = 20});
-  const ExampleRange range{std::make_shared<const ExampleSet>(path), 3, 10};
+  const Examples range{std::make_shared<const ExampleSet>(path), Selection(3, 10)};
   std::vector<double> best;
   int64_t right = 0, all = 0;
   for (int64_t i = 3; i < 13; ++i)

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -29,14 +30,17 @@ using Kind = HeadChoice::Kind;
 
 constexpr int64_t kSamples = 5, kLength = 8, kTokens = kSamples * kLength, kLabels = 3, kHidden = 24;
 
-// A microbatch for any head; the first of each sample's rows, and as many rows of words as a plan expects, have labels.
+// A microbatch for any head; the first of each sample's rows, and as many rows of words as a plan allows for, have
+// labels.
 Microbatch batch_of(const HeadChoice& head) {
   Microbatch batch =
       causal_microbatch(at::randint(67, {kSamples, kLength}, at::kLong), {}, at::arange(kSamples, at::kLong));
   batch.types = at::zeros({kTokens}, at::kLong);
   if (head.kind == Kind::masked_lm) {
     batch.labels = at::full({kTokens}, kNoLabel, at::kLong);
-    batch.labels.narrow(0, 3, 6).fill_(5);  // 0.15 * 40
+    const int64_t most = std::ceil(most_labelled_share(head, kTokens, kSamples) * kTokens);
+    CHECK(most == 20);  // of a mean of 6
+    batch.labels.narrow(0, 3, most).fill_(5);
   } else if (head.kind == Kind::token_classification) {
     batch.labels = at::ones({kTokens}, at::kLong);
   } else if (head.kind == Kind::question_answering) {

@@ -3,11 +3,16 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
+
+#include "core/comm/local_communicator.h"
 #include "tests/tensor_parallel/ranks.h"
 
 #include "tests/catch.h"
@@ -128,6 +133,42 @@ TEST_CASE("more ranks than words") {
           Parameter w = parameter_of(words, wte, tp.rank(), 3), p = parameter_of(positions, wpe, tp.rank(), 3);
           return std::vector{difference(embedding(tp, batch, w, words.split(tp.rank(), 3).begin, {{.table = &p}}), y)};
         }) == 0);
+}
+
+TEST_CASE("noise on embeddings is that of NEFTune, drawn for each element wherever it is computed") {
+  constexpr int64_t kWide = 30, kTokens = 2 + 5 + 90;
+  constexpr double kAlpha = 5;
+  Microbatch batch = causal_microbatch(at::zeros({1, kTokens}, at::kLong), {}, at::full({1}, 7, at::kLong));
+  batch.ends = {2, 7, kTokens};
+  MicrobatchContext context{.batch = &batch, .seed = 3, .step = 4, .embedding_noise = kAlpha};
+  const auto noise_on = [&](const MicrobatchContext& one, const TensorParallel& tp) {
+    auto rows = at::zeros({border_rows(kTokens, tp.size(), tp.sequence_parallel), kWide}, at::kDouble);
+    add_embedding_noise(tp, one, 0, rows);
+    return rows;
+  };
+  const auto alone = make_local_world();
+  const auto whole = noise_on(context, {alone.get(), false});
+  int64_t begin = 0;
+  for (const int64_t end : batch.ends) {
+    const double bound = kAlpha / std::sqrt(double((end - begin) * kWide));
+    const auto part = whole.narrow(0, begin, end - begin) / bound;
+    CHECK(part.abs().max().item<double>() <= 1);
+    CHECK(part.abs().max().item<double>() > 0.9);
+    CHECK(std::abs(part.mean().item<double>()) < 4 / std::sqrt(3.0 * double(part.numel())));
+    begin = end;
+  }
+  const auto last = whole.narrow(0, 7, 90) * std::sqrt(90.0 * kWide) / kAlpha;
+  CHECK(last.square().mean().item<double>() == Approx(1.0 / 3).epsilon(0.05));
+  for (const int ranks : {2, 3})
+    CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
+            const TensorParallel tp{&comm, true};
+            return std::vector{difference(noise_on(context, tp), slice_rows(tp, whole))};
+          }) == 0);
+  MicrobatchContext next = context;
+  next.step += 1;
+  CHECK_FALSE(at::equal(noise_on(next, {alone.get(), false}), whole));
+  context.mode = Mode::evaluate;
+  CHECK(noise_on(context, {alone.get(), false}).count_nonzero().item<int64_t>() == 0);
 }
 
 }  // namespace shardline::embedding_test

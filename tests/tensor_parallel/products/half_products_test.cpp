@@ -75,6 +75,20 @@ TEST_CASE("half-precision products are float64's, rounded once; gradients of par
   }
 }
 
+TEST_CASE("bf16 products have any number of terms") {
+  // Kernels with matrix instructions add the last terms of a sum apart, in ways that depend on how many there are.
+  const auto check = [](int64_t m, int64_t terms, int64_t n) {
+    CAPTURE(m, terms, n);
+    const at::Tensor x = normal({m, terms}, at::kBFloat16), w = normal({n, terms}, at::kBFloat16);
+    CHECK(roundings(linear_forward(x, w, {}), at::matmul(wide(x), wide(w).t())) <= 1);
+    check_weight_gradient(x.t().contiguous(), w.t().contiguous());
+  };
+  for (int64_t terms = 1; terms <= 130; ++terms) check(66, terms, 34);
+  for (const int64_t terms : {63, 1343, 1791})
+    for (const int64_t m : {41, 70, 172})
+      for (const int64_t n : {19, 95, 156}) check(m, terms, n);
+}
+
 TEST_CASE("ATen's way, too, adds half-precision weight gradients in fp32") {
   const Restore restore;
   use_products(ProductLibrary::aten);

@@ -185,7 +185,9 @@ TEST_CASE("Keys whose promise does not hold are refused", "[config][spellings]")
   CHECK(reading(R"({"training": {"full_determinism": true}})").training.full_determinism);
   CHECK_THAT(mistake(R"({"training": {"full_determinism": true}, "runtime": {"device": "cuda"}})"),
              Contains("/training/full_determinism: is not supported on GPUs"));
-  CHECK_THAT(mistake(R"({"training": {"do_predict": true}})"), Contains("/training/do_predict: not supported yet"));
+  CHECK_THAT(mistake(R"({"training": {"do_predict": true}})"),
+             Contains("/training/do_predict: needs data.test") &&
+                 Contains("/training/do_predict: causal language models predict nothing but text"));
   CHECK_THAT(mistake(R"({"training": {"split_batches": true}})"), Contains("/training/split_batches: not supported"));
   CHECK_THAT(mistake(R"({"training": {"accelerator_config": {"split_batches": true}}})"),
              Contains("/training/accelerator_config: \"split_batches\" is not supported"));

@@ -17,7 +17,8 @@ namespace {
 // No allocation, wherever the tests run.
 struct Outside {
   EnvironmentVariable launcher{kHostsOfLauncher, nullptr}, slurm{"SLURM_JOB_NODELIST", nullptr},
-      pbs{"PBS_NODEFILE", nullptr}, lsf{"LSB_DJOB_HOSTFILE", nullptr}, grid_engine{"PE_HOSTFILE", nullptr};
+      pbs{"PBS_NODEFILE", nullptr}, lsf{"LSB_DJOB_HOSTFILE", nullptr}, grid_engine{"PE_HOSTFILE", nullptr},
+      size{"OMPI_COMM_WORLD_SIZE", nullptr}, rank{"PMIX_RANK", nullptr}, old_rank{"PMI_RANK", nullptr};
 };
 
 }  // namespace
@@ -50,6 +51,16 @@ TEST_CASE("Hosts of an allocation come from the batch system", "[allocation]") {
   CHECK(allocated_hosts() == Hosts{"n1", "n2"});
   const EnvironmentVariable launcher(kHostsOfLauncher, "a,b,c");  // what the ranks are told
   CHECK(allocated_hosts() == Hosts{"a", "b", "c"});
+}
+
+TEST_CASE("A rank that srun started has the hosts of its step, and one of mpirun none", "[allocation]") {
+  const Outside outside;
+  const EnvironmentVariable slurm("SLURM_JOB_NODELIST", "n[1-4]"), step("SLURM_STEP_NODELIST", "n[2-3]");
+  CHECK(allocated_hosts() == Hosts{"n1", "n2", "n3", "n4"});
+  const EnvironmentVariable rank("PMIX_RANK", "0");
+  CHECK(allocated_hosts() == Hosts{"n2", "n3"});
+  const EnvironmentVariable size("OMPI_COMM_WORLD_SIZE", "2");  // mpirun starts its daemons in a step of Slurm
+  CHECK(allocated_hosts().empty());
 }
 
 TEST_CASE("Ranks are on all hosts of an allocation unless the config names hosts", "[allocation]") {

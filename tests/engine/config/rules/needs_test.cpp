@@ -52,10 +52,20 @@ TEST_CASE("Keys that have no effect in a run are listed", "[config][needs]") {
        "data.validation_split_percentage 50: the run neither trains nor evaluates on that share");
   silent(R"({"data": {"validation_split_percentage": 50}, "training": {"do_eval": true}})", "data.");
   told(R"({"data": {"shuffle": false}, "training": {"data_seed": 4}})",
-       "training.data_seed has no effect with data.shuffle");
+       "training.data_seed has no effect with train_sampling_strategy");
   told(R"({"data": {"text_column": "body"}})", "data.text_column has no effect without files that have columns");
   silent(R"({"data": {"text_column": "body", "train": ["a.txt", "b.jsonl"]}})", "data.text_column");
   silent(R"({"data": {"text_column": "body", "train": "folder"}})", "data.text_column");
+  silent(R"({"task": "masked-lm", "model": {"config": {"model_type": "bert", "num_hidden_layers": 2, "n_layer": null}},
+              "data": {"text_column": "body", "mlm_probability": 0.3, "sequence_length": 128}})",
+         "data.");
+  told(R"({"data": {"text_column": "body", "train": "a.jsonl", "completion_only_loss": true}})",
+       "data.text_column has no effect with completion_only_loss");
+  told(R"({"training": {"group_by_length": true}})",
+       "training.train_sampling_strategy has no effect beyond that of \"random\"");
+  told(R"({"data": {"packing": "wrapped_reset"}, "training": {"group_by_length": true}})",
+       "training.train_sampling_strategy has no effect beyond");
+  silent(R"({"data": {"packing": "none"}, "training": {"group_by_length": true}})", "training.train_sampling_strategy");
   told(R"({"smp_options": {"offload_scope": "all"}})",
        "smp_options.offload_scope has no effect without offload_activations");
   told(R"({"smp_options": {"activation_loading_horizon": 2}})", "smp_options.activation_loading_horizon has no effect");

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "engine/data/cache/document_ends.h"
 #include "engine/data/cache/file_lock.h"
 #include "engine/data/cache/ordered_work.h"
 #include "engine/data/cache/partial_file.h"
@@ -40,6 +41,19 @@ std::string text_of(const TokenCache& cache) {
   std::vector<int64_t> ids(cache.size());
   cache.read(0, cache.size(), ids.data());
   return {ids.begin(), ids.end()};
+}
+
+// The documents of the cache for these options.
+std::vector<std::string> documents_of(const TokenDataOptions& options) {
+  const auto cache = open_token_cache(prepare_token_cache(options));
+  const DocumentEnds ends(*cache);
+  std::vector<std::string> documents;
+  for (int64_t i = 0; i < ends.documents(); ++i) {
+    std::vector<int64_t> ids(ends.end(i) - ends.begin(i));
+    cache->read(ends.begin(i), std::ssize(ids), ids.data());
+    documents.push_back(options.tokenizer->decode(std::vector<int32_t>(ids.begin(), ids.end())));
+  }
+  return documents;
 }
 
 class CountingTokenizer final : public Tokenizer {
@@ -97,7 +111,71 @@ TEST_CASE("the cache holds all documents in order and is found again") {
   const auto written = std::filesystem::last_write_time(path);
   CHECK(prepare_token_cache(options) == path);
   CHECK(std::filesystem::last_write_time(path) == written);
-  CHECK(files_in(options.cache_folder) == 2);  // and its lock
+  CHECK(files_in(options.cache_folder) == 3);  // and the ends of documents, and its lock
+  const DocumentEnds ends(*cache);
+  CHECK(ends.documents() == 2);
+  CHECK(ends.end(0) == 7);
+  CHECK(ends.begin(1) == 7);
+  CHECK(ends.end(1) == 12);
+  CHECK(ends.document_of(6) == 0);
+  CHECK(ends.document_of(7) == 1);
+}
+
+TEST_CASE("documents end with rows, files and end-of-text tokens, and none is empty") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("a.jsonl", R"({"text": "one"}
+{"text": ""}
+{"text": "three<|endoftext|>"}
+{"text": "<|endoftext|>two<|endoftext|><|endoftext|>"})"),
+                                      folder.write("b.txt", "end")});
+  options.tokenizer = load_tokenizer(SHARDLINE_DATA_TESTS "/golden/gpt2");
+  options.vocab_size = options.tokenizer->vocab_size();
+  const auto eos = options.tokenizer->eos();
+  REQUIRE(eos);
+  CHECK(documents_of(options) == std::vector<std::string>{"one", "three<|endoftext|>", "<|endoftext|>",
+                                                          "two<|endoftext|>", "<|endoftext|>", "end"});
+  options.end_documents = true;
+  CHECK(documents_of(options) == std::vector<std::string>{"one<|endoftext|>", "three<|endoftext|>", "<|endoftext|>",
+                                                          "two<|endoftext|>", "<|endoftext|>", "end<|endoftext|>"});
+}
+
+TEST_CASE("token files and pieces of a text get an end-of-text token where a document lacks it") {
+  const TempFolder folder;
+  std::string index("MMIDIDX\0\0", 9);  // sequences of 2, 1 and 3 tokens, of which the first two are a document
+  index += bytes_of(uint64_t{1}, uint8_t{8}, uint64_t{3}, uint64_t{3}, int32_t{2}, int32_t{1}, int32_t{3}, int64_t{0},
+                    int64_t{4}, int64_t{6}, int64_t{0}, int64_t{2}, int64_t{3});
+  folder.write("x.idx", index);
+  const auto tokenizer = load_tokenizer(SHARDLINE_DATA_TESTS "/golden/gpt2");
+  const auto eos = static_cast<uint16_t>(tokenizer->eos().value());
+  const auto word = [](int i) { return static_cast<uint16_t>(40 + i); };
+  std::string text;
+  while (text.size() < 3 << 20) text += "a line of some words\n";  // several pieces
+  auto options = options_for(folder, {folder.write("x.bin", bytes_of(word(1), word(2), eos, word(3), word(4), word(5))),
+                                      folder.write("a.txt", text)});
+  options.tokenizer = tokenizer;
+  options.vocab_size = tokenizer->vocab_size();
+  options.end_documents = true;
+  const auto decoded = [&](std::vector<int32_t> ids) { return tokenizer->decode(ids) + "<|endoftext|>"; };
+  CHECK(documents_of(options) == std::vector<std::string>{decoded({word(1), word(2)}),
+                                                          decoded({word(3), word(4), word(5)}),
+                                                          text + "<|endoftext|>"});
+}
+
+TEST_CASE("a cache whose ends of documents are missing or damaged is made again") {
+  const TempFolder folder;
+  const auto options = options_for(folder, {folder.write("b.txt", "second "), folder.write("a.txt", "first")});
+  const auto path = prepare_token_cache(options), ends = DocumentEnds::path_of(path);
+  const std::string good = read_file(ends);
+  std::filesystem::remove(ends);
+  CHECK_THROWS_AS(DocumentEnds(TokenCache(path)), DataError);
+  prepare_token_cache(options);
+  CHECK(read_file(ends) == good);
+  for (const std::string& bad : {good.substr(8), good + good, good.substr(8) + good.substr(0, 8), std::string()}) {
+    std::ofstream(ends, std::ios::binary | std::ios::trunc) << bad;
+    CHECK_THROWS_AS(DocumentEnds(TokenCache(path)), DataError);
+    prepare_token_cache(options);
+    CHECK(read_file(ends) == good);
+  }
 }
 
 TEST_CASE("whatever the ids depend on changes the cache") {
@@ -115,10 +193,16 @@ TEST_CASE("whatever the ids depend on changes the cache") {
   CHECK(changed([](auto& options) { options.text_column = "other"; }));
   CHECK(changed([](auto& options) { options.vocab_size = 300; }));
   CHECK(changed([&](auto& options) { options.paths.push_back(file); }));
-  CHECK(changed([](auto& options) {
+  const auto use_gpt2 = [](auto& options) {
     options.tokenizer = load_tokenizer(SHARDLINE_DATA_TESTS "/golden/gpt2");
     options.vocab_size = 2000;
-  }));
+  };
+  CHECK(changed(use_gpt2));
+  auto options = options_for(folder, {file});
+  use_gpt2(options);
+  const auto with_gpt2 = prepare_token_cache(options);
+  options.end_documents = true;
+  CHECK(prepare_token_cache(options) != with_gpt2);
   folder.write("a.txt", "{\"text\": \"z\", \"other\": \"y\"}");  // the same size
   CHECK(changed([](auto&) {}));
 }
@@ -411,7 +495,7 @@ TEST_CASE("a killed process is continued where it last saved, and the cache is t
   int status = 0;
   ::waitpid(child, &status, 0);
   REQUIRE(WIFSIGNALED(status));
-  CHECK(files_in(options.cache_folder) == 3);  // lock, partial file and note
+  CHECK(files_in(options.cache_folder) == 5);  // lock, partial files and their notes
 
   SECTION("the rest alone is tokenized") {
     const auto counted = std::make_shared<CountingTokenizer>(options.tokenizer);
@@ -420,7 +504,7 @@ TEST_CASE("a killed process is continued where it last saved, and the cache is t
     CHECK(counted->bytes < total / 3);
     CHECK(counted->bytes > total / 8);
     CHECK(read_file(path) == whole);
-    CHECK(files_in(options.cache_folder) == 2);
+    CHECK(files_in(options.cache_folder) == 3);
   }
   SECTION("what does not have the ids that were noted is made again") {
     for (const auto& entry : std::filesystem::directory_iterator(options.cache_folder)) {
@@ -477,10 +561,10 @@ TEST_CASE("ordered work throws the first error and stops") {
   const auto make = [&](int64_t i) {
     ++made;
     if (i == 5 || i == 7) throw DataError(cat("piece ", i));
-    return EncodedPart{.ids = {static_cast<int32_t>(i)}};
+    return EncodedPiece{.part = {.ids = {static_cast<int32_t>(i)}}, .document_ends = {}};
   };
-  const auto use = [&](int64_t i, const EncodedPart& part) {
-    CHECK(part.ids == std::vector<int32_t>{static_cast<int32_t>(i)});
+  const auto use = [&](int64_t i, const EncodedPiece& piece) {
+    CHECK(piece.part.ids == std::vector<int32_t>{static_cast<int32_t>(i)});
     used.push_back(i);
   };
   CHECK(message_of<DataError>([&] { ordered_work(1000, 4, make, use); }) == "piece 5");
@@ -488,7 +572,7 @@ TEST_CASE("ordered work throws the first error and stops") {
   CHECK(made < 100);
   CHECK_THROWS_AS(
       ordered_work(
-          10, 2, [](int64_t) { return EncodedPart{}; }, [](int64_t, const EncodedPart&) { throw RunError("use"); }),
+          10, 2, [](int64_t) { return EncodedPiece{}; }, [](int64_t, const EncodedPiece&) { throw RunError("use"); }),
       RunError);
 }
 

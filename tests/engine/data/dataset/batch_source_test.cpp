@@ -33,10 +33,37 @@ TokenCachePtr counting_tokens(const TempFolder& folder, int count) {
   return open_token_cache(prepare_token_cache(options));
 }
 
-Samples block(const BlockDataset& data, int64_t index) {
-  Samples ids(data.sequence_length());
-  data.read(index, ids.data());
-  return ids;
+// Each part in a list of its own.
+std::vector<Samples> sample(const TextDataset& data, int64_t index) {
+  std::vector<Samples> parts;
+  for (const Range& part : data.parts(index)) {
+    parts.emplace_back(part.length);
+    data.cache().read(part.begin, part.length, parts.back().data());
+  }
+  return parts;
+}
+
+TextDataset blocks(const TokenCachePtr& tokens, int64_t length) {
+  return {tokens, Packing::wrapped, length, text_units(*tokens, Packing::wrapped, length)};
+}
+
+// Documents of these lengths, whose tokens are 1, 2, ...
+TokenCachePtr counting_documents(const TempFolder& folder, const std::vector<int>& lengths) {
+  TokenDataOptions options;
+  int next = 1;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    std::string text;
+    for (int k = 0; k < lengths[i]; ++k) text += static_cast<char>(next++);
+    options.paths.push_back(folder.write(std::to_string(i) + ".txt", text));
+  }
+  options.tokenizer = load_tokenizer("bytes");
+  options.vocab_size = 256;
+  options.cache_folder = folder.path();
+  return open_token_cache(prepare_token_cache(options));
+}
+
+TextDataset documents(const TokenCachePtr& tokens, Packing packing, int64_t length) {
+  return {tokens, packing, length, text_units(*tokens, packing, length)};
 }
 
 Samples epoch_of(SampleOrder& order, int64_t epoch) {
@@ -53,29 +80,98 @@ Samples epoch_of(SampleOrder& order, int64_t epoch) {
 
 TEST_CASE("blocks follow each other and the rest is counted") {
   const TempFolder folder;
-  const BlockDataset data(counting_tokens(folder, 22), 4);
+  const TextDataset data = blocks(counting_tokens(folder, 22), 4);
   CHECK(data.size() == 5);
   CHECK(data.dropped_tokens() == 2);
-  CHECK(block(data, 0) == Samples{1, 2, 3, 4});
-  CHECK(block(data, 4) == Samples{17, 18, 19, 20});
-  CHECK(data.first(2).size() == 2);
-  CHECK(data.first(99).size() == 5);
-  CHECK_THROWS_AS(block(data.first(2), 2), InvariantError);
-  CHECK_THAT(message_of<DataError>([&] { BlockDataset(counting_tokens(folder, 22), 23); }),
+  CHECK(sample(data, 0) == std::vector<Samples>{{1, 2, 3, 4}});
+  CHECK(sample(data, 4) == std::vector<Samples>{{17, 18, 19, 20}});
+  CHECK_THROWS_AS(sample(data, 5), InvariantError);
+  CHECK_THAT(message_of<DataError>([&] { blocks(counting_tokens(folder, 22), 23); }),
              Contains("22 tokens") && Contains("23"));
+}
+
+TEST_CASE("blocks whose documents see themselves alone are cut where documents end") {
+  const TempFolder folder;
+  const auto tokens = counting_documents(folder, {3, 1, 6, 2, 5});
+  const TextDataset data = documents(tokens, Packing::wrapped_reset, 4);
+  CHECK(data.size() == 4);
+  CHECK(sample(data, 0) == std::vector<Samples>{{1, 2, 3}, {4}});
+  CHECK(sample(data, 1) == std::vector<Samples>{{5, 6, 7, 8}});
+  CHECK(sample(data, 2) == std::vector<Samples>{{9, 10}, {11, 12}});
+  CHECK(sample(data, 3) == std::vector<Samples>{{13, 14, 15, 16}});
+  CHECK(data.dropped_tokens() == 1);
+  DatasetSource source(data, {.global_batch = 4, .shuffle = false});
+  const Batch batch = source.batch(0, {0, 3});
+  CHECK(batch.tokens == 16);
+  CHECK(batch.weight == 2 + 0 + 3 + 1 + 1 + 3);
+  CHECK(batch.sample_ends == Samples{2, 3, 5});
+  CHECK(batch.rows.ends == Samples{3, 4, 8, 10, 12});
+  CHECK(at::equal(batch.rows.labels, at::tensor({2, 3, -100, -100, 6, 7, 8, -100, 10, -100, 12, -100}, at::kLong)));
+  CHECK(at::equal(batch.rows.positions, at::tensor({0, 1, 2, 0, 0, 1, 2, 3, 0, 1, 0, 1}, at::kLong)));
+  CHECK(at::equal(batch.rows.places, at::tensor({0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}, at::kLong)));
+  CHECK(at::equal(batch.rows.segment_places, at::tensor({0, 3, 0, 0, 2}, at::kLong)));
+  CHECK_FALSE(batch.rows.is_rectangular);
+  CHECK(source.batch(0, {1, 1}).rows.is_rectangular);  // one whole document
+}
+
+TEST_CASE("whole documents are packed, longer ones are cut into pieces, and single tokens are left out") {
+  const TempFolder folder;
+  const auto tokens = counting_documents(folder, {3, 1, 9, 2, 2, 4});
+  const TextDataset data = documents(tokens, Packing::bfd, 5);
+  // Pieces of 3, 5, 4, 2, 2 and 4 tokens: 5 | 4 | 4 | 3 + 2 | 2, in the order of their first pieces.
+  REQUIRE(data.size() == 5);
+  CHECK(sample(data, 0) == std::vector<Samples>{{1, 2, 3}, {14, 15}});
+  CHECK(sample(data, 1) == std::vector<Samples>{{5, 6, 7, 8, 9}});
+  CHECK(sample(data, 2) == std::vector<Samples>{{10, 11, 12, 13}});
+  CHECK(sample(data, 3) == std::vector<Samples>{{16, 17}});
+  CHECK(sample(data, 4) == std::vector<Samples>{{18, 19, 20, 21}});
+  CHECK(data.dropped_tokens() == 0);
+  CHECK(data.tokens(0) == 5);
+  CHECK_THAT(data.describe(), Contains("5 samples of up to 5 tokens, packed from 5 documents of 20 tokens"));
+  const TextDataset of_four = documents(tokens, Packing::bfd, 4);
+  CHECK(of_four.dropped_tokens() == 1);  // of the nine
+}
+
+TEST_CASE("without packing each document is a sample and may be cut off") {
+  const TempFolder folder;
+  const auto tokens = counting_documents(folder, {3, 1, 9, 2});
+  const TextDataset data = documents(tokens, Packing::none, 5);
+  REQUIRE(data.size() == 3);
+  CHECK(sample(data, 0) == std::vector<Samples>{{1, 2, 3}});
+  CHECK(sample(data, 1) == std::vector<Samples>{{5, 6, 7, 8, 9}});
+  CHECK(sample(data, 2) == std::vector<Samples>{{14, 15}});
+  CHECK(data.dropped_tokens() == 4);
+  CHECK_THAT(message_of<DataError>([&] {
+               text_units(*counting_documents(folder, {1, 1}), Packing::none, 5);
+             }),
+             Contains("2 tokens in 2 documents"));
+}
+
+TEST_CASE("packing, split and order are part of the digest") {
+  const TempFolder folder;
+  const auto tokens = counting_documents(folder, {3, 7, 9, 2});
+  std::set<std::string> digests;
+  for (const Packing packing : {Packing::wrapped, Packing::wrapped_reset, Packing::bfd})
+    digests.insert(documents(tokens, packing, 3).digest());
+  const Selection all = text_units(*tokens, Packing::bfd, 3);
+  digests.insert(TextDataset(tokens, Packing::bfd, 3, all.at_most(2, std::nullopt)).digest());
+  digests.insert(TextDataset(tokens, Packing::bfd, 3, Selection(std::vector<uint32_t>{0, 2})).digest());
+  CHECK(digests.size() == 5);
 }
 
 TEST_CASE("validation is the first part of the blocks") {
   const TempFolder folder;
-  const BlockDataset data(counting_tokens(folder, 20), 2);
-  const auto [train, validation] = data.split_validation(25);
+  const auto tokens = counting_tokens(folder, 20);
+  const Selection all = text_units(*tokens, Packing::wrapped, 2);
+  const auto [held_out, rest] = all.divided(count_held_out(all.size(), 25), std::nullopt);
+  const TextDataset validation(tokens, Packing::wrapped, 2, held_out), train(tokens, Packing::wrapped, 2, rest);
   CHECK(validation.size() == 3);
   CHECK(train.size() == 7);
-  CHECK(block(validation, 0) == Samples{1, 2});
-  CHECK(block(train, 0) == Samples{7, 8});
-  CHECK(block(train.first(7), 6) == Samples{19, 20});
-  CHECK_THAT(message_of<DataError>([&] { data.split_validation(1); }), Contains("1 %") && Contains("10 samples"));
-  CHECK_THAT(message_of<DataError>([&] { data.split_validation(100); }), Contains("0 for training"));
+  CHECK(sample(validation, 0) == std::vector<Samples>{{1, 2}});
+  CHECK(sample(train, 0) == std::vector<Samples>{{7, 8}});
+  CHECK(sample(train, 6) == std::vector<Samples>{{19, 20}});
+  CHECK_THAT(message_of<DataError>([&] { count_held_out(10, 1); }), Contains("1 %") && Contains("10 samples"));
+  CHECK_THAT(message_of<DataError>([&] { count_held_out(10, 100); }), Contains("0 for training"));
 }
 
 TEST_CASE("file order: batch k holds blocks k*B to (k+1)*B-1") {
@@ -130,7 +226,7 @@ TEST_CASE("every sample comes to every place about equally often") {
 
 TEST_CASE("dataset source: the slices of all replicas are the global batch") {
   const TempFolder folder;
-  DatasetSource source(BlockDataset(counting_tokens(folder, 40), 4), {.global_batch = 4, .shuffle = false});
+  DatasetSource source(blocks(counting_tokens(folder, 40), 4), {.global_batch = 4, .shuffle = false});
   CHECK(source.steps_per_epoch() == 3);
   const Batch whole = source.batch(0, {0, 4});
   CHECK(at::equal(whole.rows.ids, at::arange(1, 17, at::kLong)));
@@ -151,7 +247,7 @@ TEST_CASE("dataset source: the slices of all replicas are the global batch") {
 
 TEST_CASE("dataset source: a short batch has smaller and empty slices, and its own weight") {
   const TempFolder folder;
-  DatasetSource source(BlockDataset(counting_tokens(folder, 20), 2), {.global_batch = 4, .shuffle = false});
+  DatasetSource source(blocks(counting_tokens(folder, 20), 2), {.global_batch = 4, .shuffle = false});
   CHECK(source.samples_in_step(1) == 4);
   CHECK(source.samples_in_step(2) == 2);
   CHECK(source.samples_in_step(5) == 2);
@@ -168,7 +264,7 @@ TEST_CASE("dataset source: a short batch has smaller and empty slices, and its o
 
 TEST_CASE("dataset source: steps go on over epochs with another order") {
   const TempFolder folder;
-  DatasetSource source(BlockDataset(counting_tokens(folder, 200), 2), {.global_batch = 100, .seed = 1});
+  DatasetSource source(blocks(counting_tokens(folder, 200), 2), {.global_batch = 100, .seed = 1});
   const Batch first = source.batch(0, {0, 100});
   const Batch second = source.batch(1, {0, 100});
   CHECK(first.sample_index != second.sample_index);

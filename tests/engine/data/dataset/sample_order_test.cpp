@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
+#include <set>
 
 #include "core/error.h"
 #include "tests/engine/data/temp_folder.h"
@@ -121,6 +123,67 @@ TEST_CASE("a shuffled epoch with dataloader_drop_last leaves out other samples e
     CHECK(dropped.samples_of_batch(epoch, 1) == rest);
   }
   CHECK(Samples(left_out.begin(), left_out.begin() + 2) != Samples(left_out.begin() + 2, left_out.begin() + 4));
+}
+
+namespace {
+
+// Lengths from 1 to 97 without order.
+std::vector<int64_t> some_lengths(int64_t samples) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < samples; ++i) lengths.push_back(1 + i * i * 31 % 97);
+  return lengths;
+}
+
+}  // namespace
+
+TEST_CASE("samples of about the same length share a batch, and the first batch has the longest one", "[data][order]") {
+  constexpr int64_t kSamples = 1003, kBatch = 8;
+  const auto lengths = some_lengths(kSamples);
+  const SampleOrderOptions options{.samples = kSamples, .global_batch = kBatch, .seed = 5, .group_by_length = true};
+  SampleOrder order(options, lengths), again(options, lengths);
+  SampleOrderOptions plain_options = options;
+  plain_options.group_by_length = false;
+  SampleOrder plain(plain_options);
+  const auto spread = [&](SampleOrder& of) {  // between the longest and the shortest sample of a batch, on average
+    int64_t sum = 0;
+    for (int64_t k = 0; k < of.batches_per_epoch(); ++k) {
+      int64_t most = 0, least = 1000;
+      for (const int64_t sample : of.samples_of_batch(0, k)) {
+        most = std::max(most, lengths[sample]);
+        least = std::min(least, lengths[sample]);
+      }
+      sum += most - least;
+    }
+    return 1.0 * sum / of.batches_per_epoch();
+  };
+  CHECK(spread(order) < spread(plain) / 10);
+  CHECK(lengths[order.samples_of_batch(0, 0)[0]] == std::ranges::max(lengths));
+  CHECK(order.samples_in_batch(125) == 3);
+  std::set<int64_t> seen;
+  for (int64_t k = 0; k < order.batches_per_epoch(); ++k)
+    for (const int64_t sample : order.samples_of_batch(3, k)) CHECK(seen.insert(sample).second);
+  CHECK(std::ssize(seen) == kSamples);
+  CHECK(again.samples_of_batch(3, 77) == order.samples_of_batch(3, 77));  // as after a resume
+  CHECK(order.samples_of_batch(2, 0) != order.samples_of_batch(3, 0));
+  // The parts of 31 batches, a quarter of the samples, are those of the permutation.
+  std::multiset<int64_t> part, part_of_plain;
+  for (int64_t k = 31; k < 62; ++k) {
+    for (const int64_t sample : order.samples_of_batch(1, k)) part.insert(lengths[sample]);
+    for (const int64_t sample : plain.samples_of_batch(1, k)) part_of_plain.insert(lengths[sample]);
+  }
+  std::vector<int64_t> moved;  // at most the one that changed places with the longest
+  std::ranges::set_difference(part, part_of_plain, std::back_inserter(moved));
+  CHECK(moved.size() <= 1);
+}
+
+TEST_CASE("fewer samples than four batches are sorted batch by batch", "[data][order]") {
+  const std::vector<int64_t> lengths = {1, 2, 3, 4, 5, 6, 7};
+  SampleOrder order({.samples = 7, .global_batch = 3, .seed = 1, .group_by_length = true}, lengths);
+  std::vector<int64_t> last = order.samples_of_batch(0, 1);
+  last.erase(last.begin());  // it may have changed places with the longest
+  CHECK(std::ranges::is_sorted(last, std::ranges::greater()));
+  CHECK(order.samples_of_batch(0, 0)[0] == 6);
+  CHECK(order.samples_of_batch(0, 2).size() == 1);
 }
 
 }  // namespace shardline::sample_order_test

@@ -166,7 +166,7 @@ TEST_CASE("a source of hidden tokens: replicas share the batch, and epochs hide 
   const TempFolder folder;
   const auto set = examples(folder);
   const MaskingRule rule{.mask_token = kMask, .words = kWords};
-  ExampleSource source({set, 10, 30}, {.global_batch = 8, .seed = 3}, TokenMasking(rule, 1));
+  ExampleSource source({set, Selection(10, 30)}, {.global_batch = 8, .seed = 3}, {.masking = TokenMasking(rule, 1)});
   for (const int64_t step : {0, 3, 4, 9}) {
     const Batch whole = source.batch(step, {0, 8});
     int64_t weight = 0, row = 0;
@@ -188,7 +188,8 @@ TEST_CASE("a source of hidden tokens: replicas share the batch, and epochs hide 
     CHECK(at::equal(part.rows.ids, whole.rows.ids.narrow(0, 2 * kLength, 3 * kLength)));
     CHECK(at::equal(part.rows.labels, whole.rows.labels.narrow(0, 2 * kLength, 3 * kLength)));
   }
-  ExampleSource plain({set, 10, 30}, {.global_batch = 8, .shuffle = false}, TokenMasking(rule, 1));
+  ExampleSource plain({set, Selection(10, 30)}, {.global_batch = 8, .shuffle = false},
+                      {.masking = TokenMasking(rule, 1)});
   CHECK(plain.steps_per_epoch() == 4);
   CHECK_FALSE(at::equal(plain.batch(0, {0, 8}).rows.labels, plain.batch(4, {0, 8}).rows.labels));
 }

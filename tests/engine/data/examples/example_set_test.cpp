@@ -94,15 +94,54 @@ TEST_CASE("a validation split counts the rows that have examples") {
   const TempFolder folder;
   const auto set = std::make_shared<const ExampleSet>(write_and_open(
       folder, {}, {{.ids = {1}, .row = 2}, {.ids = {2}, .row = 2}, {.ids = {3}, .row = 3}, {.ids = {4}, .row = 4}}));
-  const auto sizes = [&](double percentage) {
-    const auto [train, validation] = split_validation(set, percentage);
-    CHECK(validation.first == 0);
-    CHECK(train.first == validation.count);
-    return std::pair(train.count, validation.count);
+  const Selection rows = rows_with_examples(*set);
+  CHECK(rows.size() == 3);  // the first two of five rows have no examples
+  CHECK(rows[0] == 2);
+  const auto examples = [&](int64_t held_out) {
+    const auto [validation, train] = rows.divided(held_out, std::nullopt);
+    const Examples first = examples_of_rows(set, validation), rest = examples_of_rows(set, train);
+    CHECK(first[0] == 0);
+    CHECK(rest[0] == first.size());
+    return std::pair(first.size(), rest.size());
   };
-  CHECK(sizes(30) == std::pair<int64_t, int64_t>(2, 2));  // the first two of five rows have no examples
-  CHECK(sizes(60) == std::pair<int64_t, int64_t>(1, 3));
-  CHECK_THAT(message_of<DataError>([&] { sizes(10); }), Contains("10 % of 3 samples gives 0 for validation"));
+  CHECK(examples(1) == std::pair<int64_t, int64_t>(2, 2));
+  CHECK(examples(2) == std::pair<int64_t, int64_t>(3, 1));
+  const Examples some = examples_of_rows(set, Selection(std::vector<uint32_t>{2, 4}));
+  CHECK(some.size() == 3);
+  CHECK(some[2] == 3);
+}
+
+TEST_CASE("examples that are packed have the rows that they have as samples of their own, but for dropout") {
+  const TempFolder folder;
+  const auto set = std::make_shared<const ExampleSet>(write_and_open(folder, {.labels = true},
+                                                                     {{.ids = {1, 2, 3}, .labels = {-100, 3, -100}},
+                                                                      {.ids = {4, 5, 6, 7}, .labels = {5, 6, 7, -100}},
+                                                                      {.ids = {8}, .labels = {-100}},
+                                                                      {.ids = {9, 9}, .labels = {9, -100}}}));
+  const Examples all{set, Selection(0, 4)};
+  ExampleSource apart(all, {.global_batch = 4, .shuffle = false});
+  ExampleSource packed(all, {.global_batch = 4, .shuffle = false}, {.packed_length = 5});
+  CHECK(packed.samples() == 2);
+  CHECK_THAT(packed.describe(), Contains("4 examples, 10 tokens, longest 4, packed into 2 samples"));
+  const Batch one = apart.batch(0, {0, 4}), other = packed.batch(0, {0, 4});
+  CHECK(other.tokens == one.tokens);
+  CHECK(other.weight == one.weight);
+  CHECK(other.global_samples == 2);
+  CHECK(other.sample_ends == Ids{2, 4});  // examples 0 and 3, 1 and 2
+  CHECK(other.rows.ends == Ids{3, 5, 9, 10});
+  CHECK(are(other.rows.ids, {1, 2, 3, 9, 9, 4, 5, 6, 7, 8}));
+  CHECK(are(other.rows.labels, {-100, 3, -100, 9, -100, 5, 6, 7, -100, -100}));
+  CHECK(are(other.rows.positions, {0, 1, 2, 0, 1, 0, 1, 2, 3, 0}));
+  CHECK(are(other.rows.places, {0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
+  CHECK(are(other.rows.samples, {0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
+  CHECK(are(other.rows.segment_samples, {0, 0, 1, 1}));
+  CHECK(are(other.rows.segment_places, {0, 3, 0, 4}));
+  CHECK_FALSE(other.rows.is_rectangular);
+  CHECK(other.segments_of({1, 1}) == Range{2, 2});
+  const Batch second = packed.batch(0, {1, 1});
+  CHECK(are(second.rows.ids, {4, 5, 6, 7, 8}));
+  CHECK(are(second.rows.segment_samples, {1, 1}));
+  CHECK(second.weight == one.weight);
 }
 
 TEST_CASE("a file that is not a whole set of examples is refused, and damage inside it is found") {
@@ -223,7 +262,7 @@ TEST_CASE("a source of examples: batches are a function of the step, and replica
     examples.push_back({.ids = std::vector<int32_t>(1 + i, i), .targets = {i == 3 ? float{kNoLabel} : 1.0F}});
   const auto set = std::make_shared<const ExampleSet>(
       write_and_open(folder, {.targets = TargetKind::classes, .width = 1}, examples));
-  ExampleSource source({set, 2, 7}, {.global_batch = 4, .shuffle = false});
+  ExampleSource source({set, Selection(2, 7)}, {.global_batch = 4, .shuffle = false});
   CHECK(source.samples() == 7);
   CHECK(source.steps_per_epoch() == 2);
   const Batch first = source.batch(0, {0, 4}), half = source.batch(2, {2, 2}), last = source.batch(1, {2, 2});

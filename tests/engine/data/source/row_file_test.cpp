@@ -70,7 +70,8 @@ TEST_CASE("rows of files whose first row names no columns, and rows of other num
   CHECK(rows_of("1\ta\n", false) == std::vector{first});
   CHECK(rows_of("text\tlabel\na\t1\n", false) == std::vector{first});
   CHECK(rows_of("1\ta\tb\n2\n", true) == std::vector{first, json{{"label", "2"}, {"cut off", true}}});
-  CHECK_THAT(message_of<DataError>([&] { rows_of("1\ta\n2\n", false); }), Contains("a.tsv:2: has 1 fields"));
+  CHECK_THAT(message_of<DataError>([&] { rows_of("1\ta\n2\n", false); }),
+             Contains("a.tsv:2: has 1 fields, but this data set has 2 columns"));
 }
 
 TEST_CASE("rows of tables that cannot be read are refused with their line") {
@@ -88,7 +89,7 @@ TEST_CASE("rows of tables that cannot be read are refused with their line") {
 
 TEST_CASE("rows of text: every line, also a blank one") {
   const TempFolder folder;
-  const Rows rows = read(folder, "a.txt", "one\r\n\n two \nlast", DataFormat::text);
+  const Rows rows = read(folder, "a.txt", "\xEF\xBB\xBFone\r\n\n two \nlast", DataFormat::text);
   CHECK(rows.columns == std::vector<json>{{{"text", "one"}}, {{"text", ""}}, {{"text", " two "}}, {{"text", "last"}}});
   CHECK(rows.where == std::vector<std::string>{":1", ":2", ":3", ":4"});
 }

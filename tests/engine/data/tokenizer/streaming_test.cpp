@@ -169,7 +169,7 @@ std::vector<int32_t> encode_source(const std::string& file, TokenizerPtr tokeniz
   std::vector<int32_t> ids;
   Seam border;
   for (int64_t piece = 0; piece < source->pieces(); ++piece) {
-    const auto more = source->join(piece, source->encode(piece), border);
+    const auto more = source->join(piece, source->encode(piece).part, border);
     ids.insert(ids.end(), more.begin(), more.end());
   }
   return ids;

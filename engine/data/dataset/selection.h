@@ -1,0 +1,38 @@
+// Some of the numbers 0, 1, ..., such as the rows that are held out for validation.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardline {
+
+// In ascending order. Copies share the list, if there is one.
+class Selection {
+ public:
+  Selection() = default;
+  Selection(int64_t first, int64_t count) : first_(first), count_(count) {}  // neighbours
+  explicit Selection(std::vector<uint32_t> ascending);
+
+  int64_t size() const { return count_; }
+  int64_t operator[](int64_t i) const { return list_ ? (*list_)[i] : first_ + i; }
+
+  // {`count` of them, the others}: the first ones, or with a seed as many at random, a function of the seed and size().
+  std::pair<Selection, Selection> divided(int64_t count, std::optional<uint64_t> seed) const;
+  // The first part of this; all if there are no more than `count`.
+  Selection at_most(int64_t count, std::optional<uint64_t> seed) const;
+  // Equal for equal selections: "from 3 on", or a digest of the list.
+  std::string describe() const;
+
+ private:
+  int64_t first_ = 0, count_ = 0;
+  std::shared_ptr<const std::vector<uint32_t>> list_;  // null: neighbours
+};
+
+// How many of these units are held out for validation: this percentage, rounded. Throws DataError if that is none or
+// all of them.
+int64_t count_held_out(int64_t units, double percentage);
+
+}  // namespace shardline

@@ -1,0 +1,29 @@
+// Batch sizes that fit the memory (training.auto_find_batch_size).
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/config/keys/options.h"
+#include "engine/plan/machines.h"
+
+namespace shardline {
+
+// The same config if it does not ask for a batch size that fits; otherwise with the first of these sizes of which the
+// plan fits the memory of the machines that it is made for: the one that the config has, half of it, half of that, and
+// so on. Throws ConfigError if none does.
+Config with_fitting_batch(const Config& config, const Assumptions& assumed = {});
+
+// With at most half of the samples in a microbatch and the same number of microbatches. The global batch stays if the
+// config states it, because there are more accumulation steps; otherwise it becomes smaller. Unset if it cannot be
+// divided further.
+std::optional<Config> with_half_batch(const Config& config);
+
+// What to set for the next attempt of a job that has ended for lack of memory: half of the batch, and that it may
+// continue from its checkpoints although the global batch has become smaller. Unset as above.
+std::optional<std::vector<std::string>> settings_for_half_batch(const Config& failed);
+
+// "per_device_train_batch_size 8 -> 4, accumulation steps 1 -> 2; the global batch stays 16"
+std::string batch_changes(const Config& from, const Config& to);
+
+}  // namespace shardline

@@ -1,0 +1,23 @@
+// Rows of words that a model has in addition to those in its files, because its tokenizer has more tokens.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "models/files/hf_directory.h"
+
+namespace shardline {
+
+// Sets the rows of `value` [param.local_shape(t, t_degree)] that the files do not have, after HfDirectory::read has set
+// the others. As transformers' resize_token_embeddings does by default, they are drawn from the normal distribution
+// with the mean of the rows in the file and 1e-9 times their covariance. `number` is that of the parameter in the
+// model. A row depends on the file, the seed, the number and the word alone, so it is the same on every layout. The
+// file is read twice, and each new row costs as many operations as it has elements. `filled` is called with bytes of
+// `value`.
+void draw_new_rows(const HfDirectory& files, const ParamSpec& param, const std::string& full_name, uint32_t number,
+                   uint64_t seed, int t, int t_degree, at::Tensor value,
+                   const std::function<void(int64_t bytes)>& filled = {});
+
+}  // namespace shardline
