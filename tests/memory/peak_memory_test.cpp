@@ -110,14 +110,15 @@ std::unique_ptr<BatchSource> source_of(const Choice& c, const Config& config) {
   ExampleWriter writer(shape);
   for (example.row = 0; example.row < samples; ++example.row) writer.add(example);
   const auto path = std::filesystem::temp_directory_path() / cat("peak_memory_test.", ::getpid());
-  writer.write(path, "digest", {.rows = samples});
+  writer.write(path, std::string(32, '0'), {.rows = samples});
   const auto set = std::make_shared<const ExampleSet>(path);
   std::filesystem::remove(path);
   std::optional<TokenMasking> masking;
   if (c.task == "masked-lm")
     masking.emplace(MaskingRule{.probability = config.data.mlm_probability, .mask_token = 2, .words = 500}, 1);
-  return std::make_unique<ExampleSource>(ExampleRange{set, 0, samples},
-                                         SampleOrderOptions{.global_batch = samples, .shuffle = false}, masking);
+  const ExampleSource::Options options{.masking = masking};
+  return std::make_unique<ExampleSource>(examples_of_rows(set, rows_with_examples(*set)),
+                                         SampleOrderOptions{.global_batch = samples, .shuffle = false}, options);
 }
 
 struct Peak {
