@@ -45,7 +45,7 @@ class Leaving {
   Leaving& operator=(const Leaving&) = delete;
 
   void add(std::vector<at::Tensor> tensors) {
-    Copy& copy = copies_.emplace_back(std::move(tensors), c10::Event(streams_.out.device_type()));
+    Copy& copy = copies_.emplace_back(Copy{std::move(tensors), c10::Event(streams_.out.device_type())});
     copy.end.record(streams_.out);
   }
   // Releases the oldest ones until at most `kept` stores are left.
