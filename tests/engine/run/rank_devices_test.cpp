@@ -77,7 +77,8 @@ TEST_CASE("what CUDA reads when it starts is set before ranks start, and with th
 TEST_CASE("a GPU that is missing is missed for a reason that can be mended") {
   using Software = GpuSoftware;
   CHECK_THAT(no_gpu_reason(std::nullopt, nullptr), Contains("no CUDA; configure it with -DSHARDLINE_CUDA=ON"));
-  CHECK_THAT(no_gpu_reason(Software{.runtime = 13000, .error = "no device"}, ""), Contains("has no NVIDIA driver"));
+  CHECK_THAT(no_gpu_reason(Software{.runtime = 13000, .error = "no device"}, ""),
+             Contains("no NVIDIA driver was found"));
   CHECK_THAT(
       no_gpu_reason(Software{.runtime = 13000, .driver = 12040, .error = "insufficient"}, nullptr),
       Contains("supports CUDA 12.4 at most, and this build uses 13.0; update the driver, or build with LibTorch") &&
