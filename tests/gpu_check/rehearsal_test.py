@@ -174,7 +174,11 @@ class Rehearsal(unittest.TestCase):
 
     def test_what_is_missing_is_said_before_any_step(self):
         self.assertIn("set SHARDLINE_PACKAGE", self.ended("works", package=self.dir, code=2))
-        self.assertIn("make the archive with tools/gpu_package.sh", self.ended("works", package=self.dir / "no", code=2))
+        self.assertIn("no does not exist; make it with tools/gpu_package.sh",
+                      self.ended("works", package=self.dir / "no", code=2))
+        (self.dir / "empty").mkdir()
+        self.assertIn("make the archive with tools/gpu_package.sh",
+                      self.ended("works", package=self.dir / "empty", code=2))
         self.assertIn("is not an archive", self.ended("works", package=__file__, code=2))
         self.assertIn("TORCH_ROOT is not set", self.ended("works", TORCH_ROOT="", PATH=self.without_packages(), code=2))
         self.assertIn("the steps of speed are 'GPT-2 124M',", self.ended("speed", "--only", "plain", code=2))

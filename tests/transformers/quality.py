@@ -31,7 +31,7 @@ MODEL = dict(model_type="bert", vocab_size=len(VOCABULARY), hidden_size=48, num_
              intermediate_size=96, max_position_embeddings=heads.LENGTH, initializer_range=0.05)
 TRAIN_ROWS, VALIDATION_ROWS, BATCH, RATE = 3000, 1500, 32, 2e-3
 LOWEST, HIGHEST, MEANS_APART = 0.75, 0.97, 0.01
-EPOCHS = {"texts": 3, "pairs": 5, "tags": 6, "questions": 6}
+EPOCHS = {"texts": 3, "pairs": 5, "tags": 6, "questions": 10}
 
 
 def fill(draw, chosen, least, most):
