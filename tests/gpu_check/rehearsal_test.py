@@ -183,7 +183,7 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("TORCH_ROOT is not set", self.ended("works", TORCH_ROOT="", PATH=self.without_packages(), code=2))
         self.assertIn("the steps of speed are 'GPT-2 124M',", self.ended("speed", "--only", "plain", code=2))
         self.assertFalse(self.output.exists())
-        self.assertIn("no.json cannot be read", self.ended("table", self.dir / "no.json", code=2))
+        self.assertIn("no.json does not exist; run a phase first", self.ended("table", self.dir / "no.json", code=2))
         self.output.write_text('{"works": {"mach')
         self.assertIn("gpu_check.json cannot be read", self.ended("works", code=2))
         self.assertEqual(self.output.read_text(), '{"works": {"mach')
