@@ -179,8 +179,8 @@ std::string CheckpointSaver::report() const {
   if (started_ && !started_->copy_failure.empty())
     return error_text(cat("rank ", world_->rank(), " could not copy its values: ", started_->copy_failure));
   if (work_ && !work_->error().empty()) return error_text(work_->error());
-  if (const auto& unsynced = *started_->unsynced_here; stage_ == Stage::publishing && !unsynced.empty())
-    return "=" + error_text(unsynced).substr(1);
+  if (stage_ == Stage::publishing && !started_->unsynced_here->empty())
+    return "=" + error_text(*started_->unsynced_here).substr(1);
   std::vector<PieceRow> rows;
   for (size_t i = 0; stage_ == Stage::writing && i < snapshot_.blocks().size(); ++i) {
     const Block& of_file = snapshot_.blocks()[i];

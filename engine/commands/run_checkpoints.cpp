@@ -311,7 +311,8 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
 }
 
 // As EarlyStoppingCallback of transformers does: a gain that is too small does not count, but the next one is measured
-// from it. A metric that is not a number is no gain, even if it is the first one.
+// from it. An evaluation whose metric is not a finite number counts as one without a gain, even if it
+// is the first one.
 void RunCheckpoints::spend_patience() {
   const TrainingOptions& training = parts_.config.training;
   const double metric = *newest_metric_;

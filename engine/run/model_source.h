@@ -36,9 +36,8 @@ ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const
 
 // Collective over the world: fills each rank's parameters with its slices of the directory's files, or with random
 // numbers that do not depend on the layout; with these also what the files lack, tensors and rows
-// (ModelSource::names). The time limit is
-// renewed while any rank makes progress. `show` receives the bytes of all ranks. Returns what identifies the source,
-// for ranks to compare.
+// (ModelSource::names). The time limit is renewed while any rank makes progress. `show` receives the bytes of all
+// ranks. Returns what identifies the source, for ranks to compare.
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters, const LongWork::Show& show = {});
 // The same from the files of a directory, whose names have been checked and which lack nothing.

@@ -51,8 +51,7 @@ std::string no_gpu_reason(const std::optional<GpuSoftware>& software, const char
   if (!software) return "this build has no CUDA; configure it with -DSHARDLINE_CUDA=ON (docs/gpus.md)";
   if (software->driver == 0)
     return "no NVIDIA driver was found; install one, or start the container with GPUs (docker run --gpus all); "
-           "nvidia-smi "
-           "must work here";
+           "nvidia-smi must work here";
   if (software->driver / 1000 < software->runtime / 1000)
     return cat("the driver of this host supports CUDA ", cuda_text(software->driver), " at most, and this build uses ",
                cuda_text(software->runtime), "; update the driver, or build with LibTorch and a toolkit for CUDA ",

@@ -53,7 +53,7 @@ void check_tasks(int mpi_size) {
                         "starts the ranks itself"));
 }
 
-// NCCL wants a device of its own for every rank; ranks that share one communicate over MPI. own_devices: whether every
+// NCCL needs a device of its own for every rank; ranks that share one communicate over MPI. own_devices: whether every
 // rank has its own GPU.
 bool uses_nccl(const Config& config, bool own_devices, int local_size, int world_size) {
   const auto demand = [&](const char* key, CommunicatorChoice choice, const char* instead) {

@@ -64,7 +64,7 @@ void add_task(const std::string& name, TaskTraits traits, TaskFactory make);
 // A further metric of a task, one of shardline's or an added one: evaluations have it as "eval_NAME", and
 // metric_for_best_model may name it. Its logits are undefined where the task's metrics do not read them
 // (LabelledTask::uses_predictions). Call it before a config is read. Throws ConfigError if there is no such task, or if
-// that has a metric with this name.
+// the task already has a metric with this name.
 using Metric = std::function<double(const Predicted&)>;
 void add_metric(const std::string& task, const std::string& name, Metric metric);
 

@@ -16,8 +16,8 @@ using nlohmann::json;
 using Kind = HeadChoice::Kind;
 using Problem = HeadChoice::Problem;
 
-constexpr EnumArray<Kind, const char*, 5> kTasks = {"causal-lm", "masked-lm", "sequence-classification",
-                                                    "token-classification", "question-answering"};
+constexpr EnumArray<Kind, const char*, 5> kTasks = {kCausalLm, kMaskedLm, kSequenceClassification, kTokenClassification,
+                                                    kQuestionAnswering};
 constexpr EnumArray<Problem, const char*, 3> kProblems = {"single_label_classification", "multi_label_classification",
                                                           "regression"};
 

@@ -31,7 +31,12 @@ struct HeadChoice {
 // mean are left out (one microbatch in 10^9).
 double most_labelled_share(const HeadChoice& head, int64_t rows, int64_t segments);
 
-// The name of a kind as a config's "task" spells it: "sequence-classification".
+// The tasks that the kinds of heads are for, as a config's "task" spells them.
+inline constexpr const char* kCausalLm = "causal-lm";
+inline constexpr const char* kMaskedLm = "masked-lm";
+inline constexpr const char* kSequenceClassification = "sequence-classification";
+inline constexpr const char* kTokenClassification = "token-classification";
+inline constexpr const char* kQuestionAnswering = "question-answering";
 const char* task_name(HeadChoice::Kind kind);
 
 // The kind of a class of transformers, "BertForSequenceClassification"; unset for others.

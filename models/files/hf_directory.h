@@ -46,7 +46,8 @@ class HfDirectory {
   NameReport check_names(const ModelSpec& spec) const;
   // Whether the files have all tensors of a parameter. After check_names this is false only for those in its report.
   bool holds(const ParamSpec& param) const;
-  // Those of dimension 0 of a parameter that it holds; fewer than the parameter has if the model has more words.
+  // The size of dimension 0 in the files of a parameter that they hold: smaller than the parameter's if the model has
+  // more words.
   int64_t rows_of(const ParamSpec& param) const;
 
   // Copies the slice of rank t of t_degree into `destination` [param.local_shape(t, t_degree)], in its dtype. The

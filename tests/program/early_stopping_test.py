@@ -47,8 +47,8 @@ class EarlyStopping(ProgramTest):
         self.assertEqual(len(evaluations), 4)
 
     def test_no_number(self):
-        """An evaluation whose metric is not a number is no gain, even the first one: here all labels are equal, so that
-        there is no correlation."""
+        """An evaluation whose metric is not a number counts as one without a gain, even if it is the first one. Here, all
+        labels are equal, so the correlation is undefined."""
         rows = [{"text": f"line {i}", "label": 0.5} for i in range(20)]
         (self.dir / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         config = self.config(task="sequence-classification", data={"train": "rows.jsonl", "validation": "rows.jsonl"},

@@ -15,15 +15,8 @@ struct TaskTraits {
   std::vector<std::string> added_metrics = {};  // the same of those that a program has added to the task
 };
 
-// By name. A task that has a head of its own is called as HeadChoice's task_name calls that.
-std::map<std::string, TaskTraits>& task_traits();
-// Of a name that is in it, as that of a config is.
+std::map<std::string, TaskTraits>& task_traits();  // by name
+// The traits of a task that exists, such as the one of a config that has been read.
 const TaskTraits& traits_of(const std::string& task);
-
-inline constexpr const char* kCausalLm = "causal-lm";
-inline constexpr const char* kMaskedLm = "masked-lm";
-inline constexpr const char* kSequenceClassification = "sequence-classification";
-inline constexpr const char* kTokenClassification = "token-classification";
-inline constexpr const char* kQuestionAnswering = "question-answering";
 
 }  // namespace shardline

@@ -105,11 +105,11 @@ std::vector<std::string> allocated_hosts() {
     return std::string(text ? text : "");
   };
   if (const auto list = value(kHostsOfLauncher); !list.empty()) return expanded_host_list(list);
-  if (value("OMPI_COMM_WORLD_SIZE").empty() && mpi_is_launched()) {  // by srun, if there is Slurm
-    const auto list = value("SLURM_STEP_NODELIST");
+  if (mpi_is_launched()) {
+    const bool by_mpirun = !value("OMPI_COMM_WORLD_SIZE").empty();  // whose daemons run in a step of Slurm, too
+    const auto list = by_mpirun ? "" : value("SLURM_STEP_NODELIST");
     return list.empty() ? std::vector<std::string>{} : expanded_host_list(list);
   }
-  if (mpi_is_launched()) return {};
   if (const auto list = value("SLURM_JOB_NODELIST"); !list.empty()) return expanded_host_list(list);
   for (const char* variable : {"PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE"})
     if (const auto path = value(variable); !path.empty()) return hosts_in_file(variable, path);

@@ -11,7 +11,7 @@ namespace shardline {
 DocumentEnds::DocumentEnds(const TokenCache& tokens) : file_(path_of(tokens.path())) {
   const auto* ends = reinterpret_cast<const int64_t*>(file_.bytes().data());
   ends_ = {ends, file_.size() / sizeof(int64_t)};
-  // Whoever reads the ends relies on their order, which the checksum vouches for.
+  // Readers rely on the order of the ends, which the checksum ensures.
   if (file_.size() != tokens.documents() * sizeof(int64_t) ||
       XXH3_64bits(file_.bytes().data(), file_.size()) != tokens.ends_checksum())
     throw DataError(

@@ -254,6 +254,7 @@ class CacheWriter {
   // documents.
   TokenIds with_ends(const TokenIds& ids, const std::vector<int64_t>& document_ends) {
     TokenIds made;
+    made.reserve(ids.size() + document_ends.size() + 1);
     std::vector<uint64_t> ends;
     const auto note_end = [&] { ends.push_back(last_end_ = tokens_ + made.size()); };
     const auto end_document = [&] {

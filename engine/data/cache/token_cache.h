@@ -66,8 +66,8 @@ using TokenCachePtr = std::shared_ptr<const TokenCache>;
 
 // The path of the cache for these options, which is made if it is missing or damaged. Several processes may ask at the
 // same time: one makes it, the others wait. The work that a killed process has saved is not repeated. Throws DataError
-// for the data, RunError for the cache's disk. A file under the cache's name is always complete,
-// and next to it is that of its DocumentEnds.
+// for the data, RunError for the cache's disk. A file under the cache's name is always complete, and
+// the file of its DocumentEnds is next to it.
 std::filesystem::path prepare_token_cache(const TokenDataOptions& options);
 TokenCachePtr open_token_cache(const std::filesystem::path& path);
 

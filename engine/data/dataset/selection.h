@@ -21,7 +21,7 @@ class Selection {
 
   // {`count` of them, the others}: the first ones, or with a seed as many at random, a function of the seed and size().
   std::pair<Selection, Selection> divided(int64_t count, std::optional<uint64_t> seed) const;
-  // The first part of this; all if there are no more than `count`.
+  // The first part that `divided` returns; everything if size() <= count.
   Selection at_most(int64_t count, std::optional<uint64_t> seed) const;
   // Equal for equal selections: "from 3 on", or a digest of the list.
   std::string describe() const;

@@ -33,7 +33,7 @@ class TextDataset {
   // The runs of tokens that make up a sample. Each sees itself alone and begins at position 0.
   std::vector<Range> parts(int64_t sample) const;
   int64_t tokens(int64_t sample) const;
-  // Of the whole stream, or of the chosen documents.
+  // Tokens that are in no sample: of the whole stream with blocks, otherwise of the chosen documents.
   int64_t dropped_tokens() const { return dropped_; }
   const TokenCache& cache() const { return *cache_; }
   std::string describe() const;  // "2490 blocks of 128 tokens"
