@@ -32,8 +32,8 @@ struct Point {
   // parameters whole.
   std::string sharding = "none";
   std::string units = "split";  // over T: all of them, or those that split_rules() leaves
-  // For causal-lm and completions. "packed": each sample consists of several documents. "apart": each of these documents
-  // is a sample, so that a step has more samples than global_batch says.
+  // For causal-lm and completions. "packed": each sample consists of several documents. "apart": each of these
+  // documents is a sample, so that a step has more samples than global_batch says.
   std::string packing = "off";
   // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta" or "distilbert".
   std::string model = "gpt2";
