@@ -37,7 +37,7 @@ using namespace shardline;
 namespace {
 
 struct CommandLine {
-  std::string config;  // a file, or for eval and generate a model directory
+  std::string config;  // a file, or for eval, predict and generate a model directory
   std::vector<std::string> overrides;
   bool json = false;
   std::string profile;
@@ -226,8 +226,9 @@ int run(int argc, char** argv) {
     return sub;
   };
   auto* train = command("train", "Train; saves the model in output_dir");
-  auto* eval = command("eval", "Compute loss and perplexity on the validation data", true);
-  auto* predict = command("predict", "Predict labels, tags or answers for the rows of a data file", true);
+  auto* eval = command("eval", "Compute the loss and the task's metrics on the validation data", true);
+  auto* predict =
+      command("predict", "Predict labels, scores, tags, answers or masked words for the rows of a data file", true);
   auto* generate = command("generate", "Generate text that continues prompts", true);
   auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
   auto* plan = command("plan", "Show what would run where, without starting anything");

@@ -18,7 +18,7 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
   json settings = {{"/data (digest)", facts.data},
                    {"/data/sequence_length", config.data.sequence_length},
                    {"/data/shuffle", t.train_sampling_strategy != SamplingStrategy::sequential},
-                   {"/training/global_batch_size", facts.global_batch},
+                   {kGlobalBatchSetting, facts.global_batch},
                    {"/training/dataloader_drop_last", t.dataloader_drop_last},
                    {"/training/seed", t.seed},
                    {"/training/data_seed", t.data_seed.value_or(t.seed)},

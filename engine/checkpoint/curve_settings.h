@@ -16,6 +16,9 @@ struct CurveFacts {
   nlohmann::json model_config;  // contents of config.json
 };
 
+// The key of CurveFacts::global_batch in curve_settings.
+inline constexpr const char* kGlobalBatchSetting = "/training/global_batch_size";
+
 // Returns the values by the paths of their keys: {"/training/learning_rate": 5e-05, ...}.
 nlohmann::json curve_settings(const Config& config, const CurveFacts& facts);
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 
+#include <bit>
 #include <cmath>
 #include <ostream>
 
@@ -14,14 +15,13 @@ namespace {
 
 // The first rank's values, on every rank.
 MetricValues of_first_rank(Communicator& world, MetricValues values) {
-  nlohmann::json sent = values;
-  // JSON has no NaN.
-  for (size_t i = 0; i < values.size(); ++i)
-    if (!std::isfinite(values[i].second)) sent[i][1] = nullptr;
+  nlohmann::json sent = nlohmann::json::array();
+  // As bits, because JSON has neither NaN nor infinity.
+  for (const auto& [name, value] : values) sent.push_back({name, std::bit_cast<uint64_t>(value)});
   const auto received = nlohmann::json::parse(broadcast_string(world, sent.dump(), 0));
   values.clear();
   for (const auto& entry : received)
-    values.emplace_back(entry[0].get<std::string>(), entry[1].is_null() ? std::nan("") : entry[1].get<double>());
+    values.emplace_back(entry[0].get<std::string>(), std::bit_cast<double>(entry[1].get<uint64_t>()));
   return values;
 }
 

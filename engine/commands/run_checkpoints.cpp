@@ -222,7 +222,7 @@ void RunCheckpoints::check_curve(const ResumePoint& point) const {
   if (parts_.context.out)
     *parts_.context.out << "note: continues " << point.path << " with changes:\n"
                         << differences
-                        << (differs("/training/global_batch_size")
+                        << (differs(kGlobalBatchSetting)
                                 ? "\nThe position in the data follows from the step and the batch size, so samples are "
                                   "skipped or repeated."
                                 : "")

@@ -11,6 +11,7 @@
 #include "engine/commands/run_checkpoints.h"
 #include "engine/config/rules/findings.h"
 #include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/saving_rules.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/data/source/data_files.h"
 #include "engine/observe/format.h"
@@ -72,6 +73,7 @@ void check_run(const Config& config, const PlannedModel& planned, RunMoment mome
     findings.check([&] { check_offload_path(config); });
   }
   findings.check([&] { check_optimizer(machine); });
+  findings.check([&] { check_best_metric(config, planned.model.head); });
   findings.check([&] { check_memory_cap(config, planned.plan, has_accelerators(machine)); });
   findings.check([&] { check_data(config, planned, starting); });
   findings.throw_all();

@@ -1,4 +1,4 @@
-// The model that `eval` and `generate` use.
+// The model that `eval`, `predict` and `generate` use.
 #pragma once
 #include <string>
 

@@ -4,7 +4,11 @@
 
 #include "core/error.h"
 #include "core/number_text.h"
+#include "engine/checkpoint/checkpoint_directory.h"
+#include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/curve_settings.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/saving_rules.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/plan/plan.h"
 #include "partitioner/memory/rank_memory.h"
@@ -28,6 +32,37 @@ std::string lack_of_memory(const ModelSource& model, const Config& config, const
   const double limit = planned.machines.cluster.memory_bytes;
   if (most->total() <= limit) return "";
   return cat("rank ", most - memory.begin(), " needs ", format_bytes(most->total()), " of ", format_bytes(limit));
+}
+
+int64_t global_batch(const Config& config) {
+  return resolve_sizes(config, configured_world_size(config)).global_batch();
+}
+
+// The state of the checkpoint that the run will continue, as far as this host knows it.
+std::optional<TrainerState> state_to_continue(const Config& config) {
+  const ResumeSource source = resume_source(config);
+  if (source.kind == ResumeSource::Kind::fresh) return {};
+  std::vector<std::string> paths;
+  if (source.kind != ResumeSource::Kind::path)
+    for (const auto& place : checkpoints_in(checkpoint_directory(config))) paths.push_back(place.path);
+  if (!source.path.empty()) paths.push_back(source.path);
+  for (const auto& path : paths) {
+    try {
+      return read_trainer_state(path);
+    } catch (const Error&) {  // a damaged one is skipped or reported when the run starts
+    }
+  }
+  return {};
+}
+
+// A run that has halved its batch continues with the batch that it had.
+Config with_batch_of_checkpoint(const Config& config) {
+  const auto state = state_to_continue(config);
+  if (!state || !state->curve.contains(kGlobalBatchSetting)) return config;
+  const auto trained = state->curve.at(kGlobalBatchSetting).get<int64_t>();
+  for (std::optional<Config> smaller = config; smaller; smaller = with_half_batch(*smaller))
+    if (global_batch(*smaller) == trained) return *smaller;
+  return config;
 }
 
 }  // namespace
@@ -60,7 +95,7 @@ std::optional<Config> with_half_batch(const Config& config) {
 Config with_fitting_batch(const Config& config, const Assumptions& assumed) {
   if (!config.training.auto_find_batch_size) return config;
   const ModelSource model = open_model(config);
-  for (Config fitting = config;;) {
+  for (Config fitting = with_batch_of_checkpoint(config);;) {
     const std::string why = lack_of_memory(model, fitting, assumed);
     if (why.empty()) return fitting;
     const auto half = with_half_batch(fitting);
@@ -75,9 +110,6 @@ Config with_fitting_batch(const Config& config, const Assumptions& assumed) {
 std::optional<std::vector<std::string>> settings_for_half_batch(const Config& failed) {
   auto half = with_half_batch(failed);
   if (!half) return {};
-  const auto global_batch = [](const Config& config) {
-    return resolve_sizes(config, configured_world_size(config)).global_batch();
-  };
   if (global_batch(*half) != global_batch(failed)) half->training.resume_with_changes = true;
   return settings_between(failed, *half);
 }

@@ -11,7 +11,8 @@ namespace shardline {
 
 // The same config if it does not ask for a batch size that fits; otherwise with the first of these sizes of which the
 // plan fits the memory of the machines that it is made for: the one that the config has, half of it, half of that, and
-// so on. Throws ConfigError if none does.
+// so on. A run that continues a checkpoint begins with that of the checkpoint, if this is one of them. Throws
+// ConfigError if none does.
 Config with_fitting_batch(const Config& config, const Assumptions& assumed = {});
 
 // With at most half of the samples in a microbatch and the same number of microbatches. The global batch stays if the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 
 #include "core/error.h"
@@ -29,7 +30,7 @@ std::optional<int64_t> integer_in(const std::string& text) {
 bool is_fraction(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && !integer_in(text);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && !integer_in(text);
 }
 
 // The labels of a column.
@@ -39,13 +40,19 @@ struct Found {
 
   void add(const DataRow& row, const std::string& column) {
     const json& value = column_of(row, column, "data.label_column");
-    if (value.is_null())
-      throw DataError(cat(row.where, ": '", column, "' is null; remove rows without a label from the training data"));
+    if (value.is_null() || value == "")
+      throw DataError(cat(row.where, ": '", column, "' is ", value.is_null() ? "null" : "blank",
+                          "; remove rows without a label from the training data"));
     lists = lists || value.is_array();
     for (const json& label : value.is_array() ? value : json::array({value})) {
       if (!label.is_primitive() || label.is_null())
         throw DataError(cat(row.where, ": '", column, "' must be a label or a list of labels"));
-      fractions = fractions || label.is_number_float() || (label.is_string() && is_fraction(label.get<std::string>()));
+      const bool is_number = label.is_number_float() || (label.is_string() && is_fraction(label.get<std::string>()));
+      if (is_number && value.is_array())
+        throw DataError(cat(row.where, ": '", column, "' is a list with ", label.dump(),
+                            ", but a list names labels; for a regression with several outputs, set "
+                            "model.config.num_labels and problem_type \"regression\""));
+      fractions = fractions || is_number;
       names.insert(label_text(label));
     }
     if (!fractions && names.size() > kMostLabels)
@@ -67,8 +74,7 @@ bool has_labels(const Config& config) {
 
 Found labels_in(const Config& config) {
   const DataOptions& data = config.data;
-  // The config of a command on a model's directory has that in place of training data.
-  const bool trains = !data.train.empty() && data.train != std::vector{config.model.path};
+  const bool trains = !data.train.empty();
   const auto& paths = trains ? data.train : data.validation;
   for (const auto& path : paths)
     if (!is_data_file(path))
@@ -122,6 +128,8 @@ std::string label_text(const json& value) {
 
 bool leaves_labels_open(const Config& config) {
   if (!has_labels(config)) return false;
+  // The config of a command on a model's directory has that in place of training data; the labels are the model's.
+  if (!config.model.path.empty() && config.data.train == std::vector{config.model.path}) return false;
   const json& own = config.model.config;
   const auto& name = config.data.task_name;
   const bool is_right_number =
@@ -148,12 +156,14 @@ Config with_labels_of_data(const Config& config) {
 
 LabelIds::LabelIds(const Config& config, const HeadChoice& head) : names_(head.names), data_(config.data.task_name) {
   for (size_t id = 0; id < names_.size(); ++id) ids_.emplace(names_[id], id);
+  are_numbered_ = std::ranges::none_of(names_, [](const auto& name) { return integer_in(name).has_value(); });
 }
 
 std::optional<int64_t> LabelIds::find(const json& value, const DataRow& row) const {
   if (!value.is_primitive() || value.is_null()) return {};
   const std::string text = data_ ? name_in(known_data(*data_), value, row) : label_text(value);
   if (const auto found = ids_.find(text); found != ids_.end()) return found->second;
+  if (!are_numbered_) return {};
   const auto id = integer_in(text);
   return id && *id >= 0 && *id < std::ssize(names_) ? id : std::nullopt;
 }

@@ -14,6 +14,7 @@ namespace shardline {
 
 // Whether the config of a task with labels leaves it to the data which labels there are: neither model.config nor the
 // config.json of model.path names them, nor their number, unless it is that of the data set that data.task_name names.
+// Commands on a model's directory use that model's labels.
 bool leaves_labels_open(const Config& config);
 
 // The same config with the labels that it leaves open. They are those of the data set that data.task_name names, or
@@ -24,17 +25,17 @@ bool leaves_labels_open(const Config& config);
 //   sequence classification also problem_type "multi_label_classification" if a row has a list, unless it is given;
 // - for sequence classification without lists, if any value is a number that is not an integer, such as 0.5 or the text
 //   "2.0": num_labels 1 instead, and problem_type "regression" unless it is given.
-// Throws ConfigError if a file is not there, DataError for a row whose label is missing, null or an object, and for
-// more than 100000 labels.
+// Throws ConfigError if a file is not there, DataError for a row whose label is missing, null, blank or an object, for
+// a list with a number that is not an integer, and for more than 100000 labels.
 Config with_labels_of_data(const Config& config);
 
 // The labels of a model by the values of a column.
 class LabelIds {
  public:
   LabelIds(const Config& config, const HeadChoice& head);
-  // The label with this name, or with this number if no label has this name. Values of a data set that data.task_name
-  // names are labels of that data set, and the model's label with the same name is meant. Throws DataError if there is
-  // no such label; it names the row and its column.
+  // The label with this name, or, unless a label's name is an integer, with this number. Values of a data set that
+  // data.task_name names are labels of that data set, and the model's label with the same name is meant. Throws
+  // DataError if there is no such label; it names the row and its column.
   int64_t id_of(const nlohmann::json& value, const DataRow& row, const std::string& column) const;
 
  private:
@@ -42,6 +43,7 @@ class LabelIds {
 
   std::map<std::string, int64_t> ids_;
   std::vector<std::string> names_;
+  bool are_numbered_ = true;  // whether a label may be given by its number
   std::optional<DataName> data_;
 };
 

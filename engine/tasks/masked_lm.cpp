@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <ranges>
 
 #include "core/error.h"
 #include "engine/data/source/jsonl.h"
@@ -53,6 +54,9 @@ class MaskedLm final : public LabelledTask {
       throw DataError(cat(row.where, ": '", data_.text_column, "' has no ", tokenizer_->decode(std::span(&mask_, 1)),
                           is_shortened ? cat(" in its first ", data_.sequence_length, " tokens") : "",
                           "; put one where a word is to be predicted"));
+    const auto is_special = [&](size_t token) { return encoding.is_special(token); };
+    if (labelled && is_cut && std::ranges::all_of(std::views::iota(size_t{0}, encoding.size()), is_special))
+      return {.shortened = true};  // nothing to mask
     Example example{.ids = encoding.ids};
     example.types.assign(encoding.types.begin(), encoding.types.end());
     for (size_t token = 0; token < encoding.size(); ++token) {

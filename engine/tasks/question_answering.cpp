@@ -1,5 +1,6 @@
 #include "engine/tasks/question_answering.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/error.h"
@@ -113,7 +114,9 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   std::vector<Encoding> windows_of(const DataRow& row) const {
-    const std::string_view question = text_of(row, data_.question_column, "data.question_column");
+    // Without the white space at its beginning, which run_qa.py removes, too.
+    std::string_view question = text_of(row, data_.question_column, "data.question_column");
+    question.remove_prefix(std::min(question.find_first_not_of(" \t\n\v\f\r"), question.size()));
     const TextOrWords context = std::string_view(context_of(row));
     return tokenizer_->encode_example(question, &context,
                                       {.truncation = Truncation::only_second,

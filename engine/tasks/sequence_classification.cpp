@@ -177,7 +177,11 @@ class SequenceClassification final : public LabelledTask {
     }
     if (head_.problem == Problem::multi_label) {
       if (!value.is_array()) throw DataError(cat(row.where, ": '", label, "' must be a list of labels"));
-      for (const json& one : value) targets[labels_.id_of(one, row, label)] = 1;
+      for (const json& one : value) {
+        float& target = targets[labels_.id_of(one, row, label)];
+        if (target == 1) throw DataError(cat(row.where, ": '", label, "' has the label ", one.dump(), " twice"));
+        target = 1;
+      }
       return targets;
     }
     const json numbers = value.is_array() ? value : json::array({value});

@@ -1,5 +1,7 @@
 #include "engine/tasks/token_classification.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "engine/metrics/tagging_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
@@ -29,6 +31,8 @@ class TokenClassification final : public LabelledTask {
     const TextOrWords text = std::span<const std::string>(words);
     const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, nullptr, length_);
     if (encoding.size() == 0) return {.shortened = !words.empty()};
+    const auto is_word = [](int32_t word) { return word != Encoding::kNone; };
+    if (labelled && std::ranges::none_of(encoding.words, is_word)) return {.shortened = true};  // nothing to learn
     Example example{.ids = encoding.ids};
     example.types.assign(encoding.types.begin(), encoding.types.end());
     int32_t last = Encoding::kNone;

@@ -22,7 +22,7 @@ std::vector<Axis> task_axes();
 // `axes` with axis `name` cut down to some of its values.
 std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values);
 
-// Points in which every feasible pair of values of two axes stands at least once: greedy, the same for equal seeds.
+// Points in which every feasible pair of values of two axes occurs at least once: greedy, the same for equal seeds.
 // Points that cover most come first.
 std::vector<Point> covering_array(const std::vector<Axis>& axes, uint64_t seed);
 
@@ -30,7 +30,7 @@ std::vector<Point> covering_array(const std::vector<Axis>& axes, uint64_t seed);
 // with it; combinations that are never feasible are left out. `axes` includes the crossed ones.
 std::vector<Point> combinations(const std::vector<Axis>& axes, const std::vector<std::string>& crossed, uint64_t seed);
 
-// The pairs "axis=value, axis=value" that are feasible but stand in none of the points.
+// The pairs "axis=value, axis=value" that are feasible but occur in none of the points.
 std::vector<std::string> missing_pairs(const std::vector<Axis>& axes, const std::vector<Point>& points);
 
 }  // namespace shardline::parity

@@ -55,6 +55,20 @@ class BatchSize(ProgramTest):
         self.assertEqual(self.sizes()[0], 3)
         self.assertEqual(self.sizes()[1]["global_batch"], 3)
 
+    def test_continues_with_the_batch_of_the_checkpoint(self):
+        """A run that has become smaller continues with its batch, also where more would fit."""
+        training = {"global_batch_size": None, "per_device_train_batch_size": 12, "auto_find_batch_size": True,
+                    "max_steps": 4, "save_steps": 2}
+        config = self.config(training=training)
+        cap = self.between(config, *(f"training.per_device_train_batch_size={samples}" for samples in (3, 6)))
+        self.expect(0, "train", self.config(training=training, runtime={"memory_cap": cap}, output_dir="small"))
+        again = self.config(training={**training, "resume_from_checkpoint": "small/checkpoint-2"}, output_dir="again")
+        result = self.expect(0, "train", again)
+        self.assertIn("per_device_train_batch_size 12 -> 3", result.err)
+        self.assertEqual(self.sizes("again")[1]["global_batch"], 3)
+        self.assertEqual([line["loss"] for line in self.metrics("again")],
+                         [line["loss"] for line in self.metrics("small")][2:])
+
     def test_nothing_fits(self):
         config = self.config(training={"auto_find_batch_size": True}, runtime={"memory_cap": 10000})
         self.expect(2, "train", config, says=["/training/auto_find_batch_size", "no batch size fits"])

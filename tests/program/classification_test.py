@@ -120,6 +120,19 @@ class Classification(ProgramTest):
                           "text_pair_column": "s2", "label_column": column},
                     training={"overwrite_output_dir": True, "max_steps": 3}))
                 self.assertLessEqual(metrics, set(self.metrics()[-1]))
+                # The saved directory alone says that it is a regression, or what its labels are.
+                used = [word for setting in ("text_column=s1", "text_pair_column=s2", f"label_column={column}",
+                                             "tokenizer=tokenizer", "sequence_length=16")
+                        for word in ("--set", "data." + setting)]
+                result = self.expect(0, "eval", "out", "--set", "data.validation=train.jsonl", *used)
+                self.assertAlmostEqual(json.loads(result.out.splitlines()[-1])["eval_loss"],
+                                       self.metrics()[-1]["eval_loss"], 5)
+                self.expect(0, "predict", "out", "--set", "data.test=train.jsonl", *used, says="wrote 40 predictions")
+        best = {"eval_strategy": "steps", "eval_steps": 1, "save_steps": 1, "max_steps": 2,
+                "load_best_model_at_end": True, "metric_for_best_model": "accuracy", "overwrite_output_dir": True}
+        self.expect(2, "train", self.task(data={"train": "train.jsonl", "validation": "train.jsonl",
+                                                "text_column": "s1", "label_column": "score"}, training=best),
+                    says=["/training/metric_for_best_model", "pearson"])
 
     def test_tags(self):
         """The tag of a word is decided by the word; predictions are in the order of the rows, one for each word."""

@@ -1,4 +1,4 @@
-"""Training on parts of texts: hidden words (text by lines and in chunks, layouts, resuming, evaluation, filling in words)
+"""Training on parts of texts: masked words (text by lines and in chunks, layouts, resuming, evaluation, filling in words)
 and completions of prompts."""
 import json
 import random

@@ -44,7 +44,7 @@ ENCODER = dict(**SIZES, num_hidden_layers=3, intermediate_size=50, max_position_
                attention_probs_dropout_prob=0.0)
 GPT = dict(**SIZES, num_hidden_layers=3, n_inner=50, n_positions=40, pad_token_id=1200, resid_pdrop=0.0, embd_pdrop=0.0,
            attn_pdrop=0.0, classifier_dropout=0.0, vocab_size=1213)
-# By model_type: the tokenizer, and keys of the config. No other size is a multiple of the number of ranks, either.
+# By model_type: the tokenizer, and keys of the config. The 3 heads and these vocabularies cannot be divided evenly by two or four ranks.
 FAMILIES = {
     "bert": ("examples/bert", dict(**ENCODER, vocab_size=1201)),
     "roberta": ("examples/roberta", dict(**ENCODER, vocab_size=803, type_vocab_size=1, layer_norm_eps=1e-5)),
@@ -102,7 +102,7 @@ class Case:
             self.tokenizer = transformers.AutoTokenizer.from_pretrained(self.tokenizer_path).backend_tokenizer
         self.tokenizer.no_padding()
         keys = dict(keys, **self.head.config)
-        if title == "hidden words" and family == "roberta":
+        if title == "masked words" and family == "roberta":
             keys["tie_word_embeddings"] = False
         self.make_model(transformers.AutoConfig.for_model(family, **keys))
         draw = random.Random(f"{family} {title}")

@@ -210,7 +210,7 @@ class Philox:
 
 
 class HiddenWords(OfRows):
-    task, title, auto = "masked-lm", "hidden words", transformers.AutoModelForMaskedLM
+    task, title, auto = "masked-lm", "masked words", transformers.AutoModelForMaskedLM
     config, data = {}, {"line_by_line": True, "mlm_probability": 0.3}
     predicted = True
 

@@ -119,12 +119,12 @@ std::vector<Key> data_keys() {
           "`causal-lm`: true: each row is a sample, whose columns `prompt` and `completion` are joined, and only the "
           "tokens of the completion and the end of text are predicted. false: texts are cut into blocks."),
       honoured("mlm_probability", data, &Data::mlm_probability, json_number(1e-6, 1),
-               "`masked-lm`: share of the tokens, or of the words, that are hidden. Special tokens never are."),
+               "`masked-lm`: share of the tokens, or of the words, that are masked. Special tokens never are."),
       honoured("line_by_line", data, &Data::line_by_line, json_boolean(),
                "`masked-lm`: true: each line of a text, or each row of a table, is a sample. false: all of them, with "
                "their special tokens, are concatenated and cut into samples of `sequence_length` tokens."),
       honoured("whole_word_mask", data, &Data::whole_word_mask, json_boolean(),
-               "`masked-lm`: true: all tokens of a word are hidden together."),
+               "`masked-lm`: true: all tokens of a word are masked together."),
       honoured("question_column", data, &Data::question_column, json_text(),
                "`question-answering`: column of the question."),
       honoured("context_column", data, &Data::context_column, json_text(),
@@ -137,29 +137,37 @@ std::vector<Key> data_keys() {
           "`question-answering`: a context that is too long for a sample is cut into windows, which have this many "
           "tokens in common with the one before."),
       honoured("n_best_size", data, &Data::n_best_size, json_integer(1, 1 << 16),
-               "`question-answering`: how many places each window offers as begin and as end of an answer."),
+               "`question-answering`: number of start and end positions considered in each window, and of answers in "
+               "`n_best`."),
       honoured("max_answer_length", data, &Data::max_answer_length, json_integer(1, 1 << 16),
-               "`question-answering`: most tokens of an answer."),
+               "`question-answering`: maximum number of tokens in an answer."),
       honoured("version_2_with_negative", data, &Data::version_2_with_negative, json_boolean(),
                "`question-answering`: true: some questions have no answer, as in SQuAD 2."),
       honoured("null_score_diff_threshold", data, &Data::null_score_diff_threshold, json_number(-1e9, 1e9),
-               "`question-answering` with `version_2_with_negative`: there is no answer if the score of that exceeds "
-               "the score of the best text by more than this."),
+               "`question-answering` with `version_2_with_negative`: there is no answer if the score of \"no answer\" "
+               "exceeds the best answer's score by more than this."),
       honoured(
           "tokenizer", data, &Data::tokenizer, json_text(),
-          "Directory, tokenizer.json or `bytes` (each byte is a token); unset: the tokenizer in model.path. Token ids "
+          "A tokenizer.json, a directory, or `bytes` (each byte is a token); unset: the tokenizer in model.path. A "
+          "directory has a tokenizer.json, or vocab.json with merges.txt, the vocab.txt of BERT or DistilBERT, or a "
+          "SentencePiece model of XLM-RoBERTa or Llama; `do_lower_case` in its tokenizer_config.json is true unless it "
+          "says otherwise. Token ids "
           "of text files are cached in `$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
-      honoured("sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24), "Tokens in a sample."),
-      honoured("packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),
-               "`causal-lm`: how [documents become samples](tasks.md#packing). `wrapped`, the default for text: the "
-               "stream of all documents is cut into samples of `sequence_length` tokens, whose tokens see all earlier "
-               "ones. `wrapped_reset`: the same samples, but attention stays within a document, and positions begin "
-               "at 0 in each (Megatron's `--reset-attention-mask` and `--reset-position-ids`). `bfd`: whole documents "
-               "are packed into samples by best-fit decreasing, and attention and positions are those of each "
-               "document; longer ones are cut into pieces. `none`, the default with `completion_only_loss`: each "
-               "document is a sample, and is cut off if it is longer. Except with `wrapped`, documents end with the "
-               "end-of-text token, which is added where it is missing."),
-      refused("packing_strategy", nullptr, "TRL's name of the way to pack.", "give it as data.packing"),
+      honoured(
+          "sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24),
+          "Most tokens of a sample. Encoders usually have 512 positions, so set it: 384 is usual for SQuAD, 128 for "
+          "sentences."),
+      honoured(
+          "packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),
+          "`causal-lm`: how [documents become samples](tasks.md#packing). `wrapped`, the default for text: the "
+          "stream of all documents is cut into samples of `sequence_length` tokens, whose tokens attend to all "
+          "earlier ones. `wrapped_reset`: the same samples, but attention stays within a document, and positions begin "
+          "at 0 in each (Megatron's `--reset-attention-mask` and `--reset-position-ids`). `bfd`: whole documents "
+          "are packed into samples by best-fit decreasing, and attention and positions are those of each "
+          "document; longer ones are cut into pieces. `none`, the default with `completion_only_loss`: each "
+          "document is a sample, and is cut off if it is longer. Except with `wrapped`, documents end with the "
+          "end-of-text token, which is added where it is missing."),
+      refused("packing_strategy", nullptr, "TRL's name for the packing method.", "give it as data.packing"),
       shorthand(
           "shuffle", json_boolean(), true, "training.train_sampling_strategy",
           [](const nlohmann::json& value) { return nlohmann::json(value == true ? "random" : "sequential"); },

@@ -39,7 +39,7 @@ struct DataOptions {
   std::string label_column = "label";           // of tasks with labels
   std::string tokens_column = "tokens";         // of words with tags
   bool completion_only_loss = false;  // causal-lm: rows are prompts with completions, which alone are predicted
-  // For hidden words:
+  // For masked words:
   double mlm_probability = 0.15;  // of a token, or of a word
   bool line_by_line = false;      // each line or row is a sample; false: they are joined and cut into samples
   bool whole_word_mask = false;   // the tokens of a word are hidden together

@@ -91,9 +91,34 @@ bool larger_is_better(const TrainingOptions& training) {
   return training.greater_is_better.value_or(!is_error);
 }
 
-std::vector<std::string> metric_names(const Config& config) {
+namespace {
+
+const std::vector<std::string> kOfClasses = {"accuracy", "f1", "matthews_correlation"};
+const std::vector<std::string> kOfLabelSets = {"accuracy", "f1"};
+const std::vector<std::string> kOfNumbers = {"mse", "pearson", "spearmanr"};
+
+void complain_about_metric(const std::string& metric, const std::vector<std::string>& names,
+                           const Complaint& complain) {
+  if (std::ranges::find(names, metric.substr(5)) != names.end()) return;
+  std::string known;
+  for (const auto& name : names) known += cat(known.empty() ? "\"" : ", \"", name, '"');
+  complain("training.metric_for_best_model",
+           cat("must name a metric of the evaluation; there is none called \"", metric, '"'), "use one of " + known);
+}
+
+}  // namespace
+
+std::vector<std::string> metric_names(const Config& config, const std::optional<HeadChoice::Problem>& problem) {
+  using Problem = HeadChoice::Problem;
   const TaskTraits& task = traits_of(config.task);
   std::vector<std::string> names = task.metrics;
+  if (config.task == kSequenceClassification && problem)
+    names = *problem == Problem::regression ? kOfNumbers : *problem == Problem::multi_label ? kOfLabelSets : kOfClasses;
+  if (config.task == kQuestionAnswering)
+    std::erase_if(names, [&](const std::string& name) {
+      const bool is_of_either = name == "f1";
+      return !is_of_either && (name == "exact_match") == config.data.version_2_with_negative;
+    });
   if (const auto name = config.data.task_name) {
     names = known_data(*name).metrics;
     if (names.size() > 1) names.push_back("combined_score");
@@ -112,6 +137,16 @@ bool compares_evaluations(const TrainingOptions& training) {
   return looks_for_best(training) || training.early_stopping_patience;
 }
 
+void check_best_metric(const Config& config, const HeadChoice& head) {
+  if (!compares_evaluations(config.training)) return;
+  complain_about_metric(best_metric(config.training), metric_names(config, head.problem),
+                        [](const std::string& key, const std::string& rule, const std::string& advice) {
+                          std::string pointer = "/" + key;
+                          std::ranges::replace(pointer, '.', '/');
+                          throw ConfigError(cat(pointer, ": ", rule, "; ", advice));
+                        });
+}
+
 void check_saving(const Config& config, const Complaint& complain) {
   const TrainingOptions& t = config.training;
   report_mistakes([&] { written_source(t); },
@@ -125,13 +160,7 @@ void check_saving(const Config& config, const Complaint& complain) {
   check_steps("training.save_steps", t.save_steps);
   check_steps("training.logging_steps", t.logging_steps);
   if (t.eval_steps) check_steps("training.eval_steps", *t.eval_steps);
-  const auto names = metric_names(config);
-  if (const auto metric = best_metric(t); std::ranges::find(names, metric.substr(5)) == names.end()) {
-    std::string known;
-    for (const auto& name : names) known += cat(known.empty() ? "\"" : ", \"", name, '"');
-    complain("training.metric_for_best_model",
-             cat("must name a metric of the evaluation; there is none called \"", metric, '"'), "use one of " + known);
-  }
+  complain_about_metric(best_metric(t), metric_names(config), complain);
   if (config.mpi.max_restarts > 0 && (t.save_strategy == SaveStrategy::no || t.save_only_model))
     complain("mpi_options.max_restarts", "needs checkpoints from which a run can continue",
              t.save_only_model ? "set training.save_only_model to false" : "set training.save_strategy to \"steps\"");

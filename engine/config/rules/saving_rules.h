@@ -2,11 +2,13 @@
 // TrainingArguments.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/config/keys/options.h"
 #include "engine/config/rules/sizes.h"
+#include "models/families/head_choice.h"
 
 namespace shardline {
 
@@ -29,11 +31,15 @@ void check_evaluated_saves(const TrainingOptions& training, int64_t total_steps)
 // The name of a value in metrics.jsonl by which evaluations are compared: "eval_loss".
 std::string best_metric(const TrainingOptions& training);
 bool larger_is_better(const TrainingOptions& training);  // unset: unless the metric is an error
-// The metrics that evaluations may have, without "eval_".
-std::vector<std::string> metric_names(const Config& config);
+// The metrics that evaluations may have, without "eval_". problem: of sequence classification; unset: not known yet.
+std::vector<std::string> metric_names(const Config& config,
+                                      const std::optional<HeadChoice::Problem>& problem = std::nullopt);
 bool looks_for_best(const TrainingOptions& training);
 bool compares_evaluations(const TrainingOptions& training);  // for that, or to stop early
 
 void check_saving(const Config& config, const Complaint& complain);
+// Throws ConfigError if evaluations are compared by a metric that those of a model with this head do not have. The
+// labels of the data determine the head, so that check_saving cannot know it.
+void check_best_metric(const Config& config, const HeadChoice& head);
 
 }  // namespace shardline

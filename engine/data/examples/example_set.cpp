@@ -18,7 +18,7 @@ namespace {
 // (i32), targets (f32), ids, labels (i32 per token), types, continues (u8 per token).
 struct Header {
   static constexpr char kMagic[8] = {'S', 'L', 'E', 'X', 'A', 'M', 'P', 'L'};
-  static constexpr uint32_t kVersion = 2;
+  static constexpr uint32_t kVersion = 3;
 
   char magic[8] = {};
   uint32_t version = 0;
@@ -37,6 +37,7 @@ constexpr uint64_t kMostTokens = uint64_t{1} << 40;
 
 int32_t weight_of(const ExampleShape& shape, std::span<const int32_t> labels, std::span<const float> targets) {
   if (shape.labels) return std::ranges::count_if(labels, [](int32_t label) { return label != kNoLabel; });
+  if (shape.targets == TargetKind::numbers) return 1;  // any number may be a target
   const auto known = [](float target) { return target != kNoLabel; };
   return shape.targets != TargetKind::none && std::ranges::all_of(targets, known);
 }

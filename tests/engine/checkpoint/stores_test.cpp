@@ -271,7 +271,7 @@ TEST_CASE("whenever hosts are cut off while checkpoints are published and remove
   }
 }
 
-TEST_CASE("a first save that was cut off between hosts is told from a checkpoint that was lost later") {
+TEST_CASE("a first save that was cut off between hosts is distinguished from a checkpoint that was lost later") {
   const Trained trained;
   const Disks disks;
   const Hosts hosts = {"a", "b"};
