@@ -148,14 +148,21 @@ std::vector<Axis> matrix_axes() {
   };
 }
 
-std::vector<Axis> task_axes() {
+std::vector<Axis> all_axes() {
   std::vector<Axis> axes = matrix_axes();
   axes[index_of(axes, "model")] =
       axis<std::string>("model", &Point::model, {"bert", "roberta", "distilbert", "gpt2", "gptj", "gpt_neo"});
   axes.push_back(axis<std::string>("task", &Point::task,
                                    {"sequence-classification", "several labels", "regression", "token-classification",
-                                    "question-answering", "masked-lm", "completions"}));
-  return restricted(axes, "label smoothing", {"0"});
+                                    "question-answering", "masked-lm", "completions", "causal-lm"}));
+  return axes;
+}
+
+std::vector<Axis> task_axes() {
+  const auto axes = restricted(all_axes(), "label smoothing", {"0"});
+  auto tasks = axes[index_of(axes, "task")].values;
+  std::erase(tasks, "causal-lm");
+  return restricted(axes, "task", tasks);
 }
 
 std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values) {

@@ -41,7 +41,7 @@ void differences(std::ostream& out, const std::vector<Measured>& points, const s
       << "| limit | | | " << number(limits.gradient) << " | " << number(limits.norm) << " | " << number(limits.loss)
       << " | " << number(limits.change) << " |\n";
   row(out, "all", "", points);
-  for (const auto& axis : matrix_axes())
+  for (const auto& axis : all_axes())
     for (size_t value = 0; value < axis.values.size(); ++value) {
       std::vector<Measured> these;
       std::copy_if(points.begin(), points.end(), std::back_inserter(these),
@@ -130,7 +130,7 @@ std::string markdown(const Report& report) {
   checks(out, report.bits);
   out << "\n## Injected faults\n\nEach fault is injected from outside (a wrong communicator, layer, plan or batch); "
          "the last "
-         "column names what\nexceeds its limit.\n\n| fault | point that catches it | by |\n| --- | --- | --- |\n";
+         "column names what\nexceeds its limit. `evaluation_test.cpp` has those of evaluations between steps.\n\n| fault | point that catches it | by |\n| --- | --- | --- |\n";
   checks(out, report.faults);
   out << "\nThose that exceed rounding in bf16, and one in fp16, checked against the rule for half precision:\n\n| "
          "fault | point that catches it | by "
