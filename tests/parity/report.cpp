@@ -130,7 +130,8 @@ std::string markdown(const Report& report) {
   checks(out, report.bits);
   out << "\n## Injected faults\n\nEach fault is injected from outside (a wrong communicator, layer, plan or batch); "
          "the last "
-         "column names what\nexceeds its limit. `evaluation_test.cpp` has those of evaluations between steps.\n\n| fault | point that catches it | by |\n| --- | --- | --- |\n";
+         "column names what\nexceeds its limit. `evaluation_test.cpp` has those of evaluations between steps.\n\n| "
+         "fault | point that catches it | by |\n| --- | --- | --- |\n";
   checks(out, report.faults);
   out << "\nThose that exceed rounding in bf16, and one in fp16, checked against the rule for half precision:\n\n| "
          "fault | point that catches it | by "
