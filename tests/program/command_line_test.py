@@ -199,6 +199,8 @@ class Plans(ProgramTest):
                         {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": width,
                          "n_layer": layers, "n_head": heads}))
                     arguments = ["--set", f"model.path={folder}", "--set", "model.init=random"]
+                if config["data"].get("tokenizer", "bytes") != "bytes":  # a file that is not part of the recipe
+                    arguments += ["--set", "data.tokenizer=bytes"]
                 plan = json.loads(self.expect(0, "plan", str(recipe), "--json", *arguments).out)
                 mesh = plan["mesh"]
                 self.assertEqual(len(plan["ranks"]), mesh["d"] * mesh["p"] * mesh["t"])
