@@ -4,6 +4,7 @@
 
 #include "engine/commands/job_parts.h"
 #include "engine/config/rules/sizes.h"
+#include "tests/case_sample.h"
 #include "tests/engine/tiny_run.h"
 
 #include "tests/catch.h"
@@ -15,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kConfigs = 300;  // that reach a plan
+constexpr int kConfigs = 300, kSampledConfigs = 120;  // that reach a plan
 
 // Empty: it is done. Else what was refused.
 std::string refusal(const std::function<void()>& action) {
@@ -219,8 +220,9 @@ class Draw {
 TEST_CASE("plan and train come to the same verdict about random configs", "[verdict]") {
   const RunFolder folder("verdicts");
   Draw draw(folder, 20260101);
+  const int configs = checks_all_cases() ? kConfigs : kSampledConfigs;
   int run = 0, refused = 0;
-  while (run + refused < kConfigs) {
+  while (run + refused < configs) {
     const json file = draw.config();
     Config config;
     if (!refusal([&] { config = parse_config(file.dump(), "run.json"); }).empty()) continue;
@@ -232,8 +234,8 @@ TEST_CASE("plan and train come to the same verdict about random configs", "[verd
     ++(planned.empty() ? run : refused);
     std::filesystem::remove_all(folder / "out");
   }
-  CHECK(run >= kConfigs / 2);
-  CHECK(refused >= kConfigs / 8);
+  CHECK(run >= configs / 2);
+  CHECK(refused >= configs / 8);
 }
 
 TEST_CASE("a plan may be made before its data is there, and says what keeps the run from starting", "[verdict]") {

@@ -9,6 +9,7 @@
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/train/trainer.h"
+#include "tests/case_sample.h"
 #include "tests/engine/train/ones_source.h"
 #include "tests/engine/uneven_gpt2.h"
 
@@ -81,10 +82,12 @@ const std::vector<std::string> kOffload = {"no", "checkpointed", "all"};
 
 TEST_CASE("the plan's peak of activations is what every rank counts") {
   int choices = 0;
+  CaseSample sample(5);
   const auto check = [&](const Choice& c) {
+    ++choices;
+    if (!sample.takes_next()) return;
     CAPTURE(c.p, c.t, c.pipeline, c.recompute, c.offload, c.optimize, c.dtype, c.dropout);
     CHECK_NOTHROW(planned_and_counted(c));
-    ++choices;
   };
   for (const char* pipeline : {"simple", "interleaved", "zb_h1", "zb_h2", "zbv", "dualpipev"})
     for (const auto& recompute : kRecompute)
@@ -113,6 +116,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts") {
 }
 
 TEST_CASE("the plan's peak of activations is what every rank counts where units are whole on all T ranks") {
+  CaseSample sample(4);
   for (const char* whole : {"*", "*attn", "*mlp", "embedding.*|head.*", "h.[024].attn|h.[0135].mlp"})
     for (const char* optimize : {"speed", "memory"})
       for (const int t : {2, 3, 4})
@@ -121,6 +125,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts where units 
                                                                     {"zb_h1", "selective", "no", 0.1},
                                                                     {"simple", "selective", "all", 0.0},
                                                                     {"interleaved", "group_2", "checkpointed", 0.0}}) {
+          if (!sample.takes_next()) continue;
           CAPTURE(whole, optimize, t, pipeline, recompute, offload, dropout);
           CHECK_NOTHROW(planned_and_counted({.p = 2,
                                              .t = t,
@@ -135,6 +140,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts where units 
 
 TEST_CASE("the plan's peak of activations is what every rank counts where some parameters are frozen") {
   using Patterns = std::vector<std::string>;
+  CaseSample sample(3);
   for (const auto& trained : {Patterns{"head.ln_f.*"}, {"h.2.mlp.*", "h.4.ln_1.*"}, {"h.[34].attn.*"}, {"*bias"}})
     for (const auto& [pipeline, recompute, offload] : {std::tuple{"interleaved", "none", "no"},
                                                        {"simple", "none", "all"},
@@ -146,6 +152,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts where some p
       for (const auto& [p, t, optimize] :
            {std::tuple{1, 1, "speed"}, {2, 1, "speed"}, {3, 1, "speed"}, {2, 2, "memory"}, {2, 3, "speed"}}) {
         if (p == 1 && std::string(pipeline) == "zbv") continue;
+        if (!sample.takes_next()) continue;
         CAPTURE(trained, pipeline, recompute, offload, p, t, optimize);
         CHECK_NOTHROW(planned_and_counted({.p = p,
                                            .t = t,
@@ -159,6 +166,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts where some p
 }
 
 TEST_CASE("the plan's peak of activations is what every rank counts, of GPT-J's parallel branches") {
+  CaseSample sample(3);
   for (const auto& [pipeline, recompute, offload] : {std::tuple{"interleaved", "none", "no"},
                                                      {"zb_h2", "none", "no"},
                                                      {"zb_h1", "selective", "all"},
@@ -173,6 +181,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts, of GPT-J's 
                                              {2, "memory", "*mlp"},
                                              {2, "speed", "h.*"}})
       for (const double dropout : {0.0, 0.1}) {
+        if (!sample.takes_next()) continue;
         CAPTURE(pipeline, recompute, offload, t, optimize, whole, dropout);
         CHECK_NOTHROW(planned_and_counted({.p = 2,
                                            .t = t,

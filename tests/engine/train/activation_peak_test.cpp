@@ -6,6 +6,7 @@
 #include "core/memory/caching_allocator.h"
 #include "engine/config/config.h"
 #include "engine/train/trainer.h"
+#include "tests/case_sample.h"
 #include "tests/engine/train/ones_source.h"
 
 #include "tests/catch.h"
@@ -69,12 +70,14 @@ double measured_over_planned(const Choice& choice) {
 
 TEST_CASE("the plan's peak of activations in use is what the allocator counts") {
   use_caching_allocator();
+  CaseSample sample(3);
   for (const char* recompute : {"none", "selective", "each", "group_2"})
     for (const char* offload : {"no", "all"})
       for (const char* pipeline : {"simple", "zb_h2"})
         for (const double dropout : {0.0, 0.1})
           for (const int inner : {128, 512})
             for (const int microbatches : {1, 4}) {
+              if (!sample.takes_next()) continue;
               const Choice choice{.recompute = recompute,
                                   .offload = offload,
                                   .pipeline = pipeline,
@@ -88,11 +91,13 @@ TEST_CASE("the plan's peak of activations in use is what the allocator counts") 
 
 TEST_CASE("the plan's peak of activations in use is what the allocator counts where some parameters are frozen") {
   use_caching_allocator();
+  CaseSample sample(5);
   using Patterns = std::vector<std::string>;
   for (const auto& trained : {Patterns{"head.ln_f.*"}, {"h.1.mlp.*"}, {"h.2.attn.*"}, {"*bias"}})
     for (const char* recompute : {"none", "selective", "each"})
       for (const char* pipeline : {"simple", "zb_h2"})
         for (const int microbatches : {1, 4}) {
+          if (!sample.takes_next()) continue;
           CAPTURE(trained, recompute, pipeline, microbatches);
           CHECK(
               measured_over_planned({.recompute = recompute,
