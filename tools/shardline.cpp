@@ -280,7 +280,7 @@ int run(int argc, char** argv) {
     });
   if (*predict)
     return on_ranks(line, arguments, check_predict, [&](const Config& config, RankContext& context) {
-      if (context.first()) std::cerr << used_model_line(config) << std::endl;
+      if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
       predict_job(config, line.predictions, context);
     });
   if (*generate) {

@@ -142,8 +142,23 @@ void check_rows(const Config& config, const LabelledTask& task, DataPart part, c
   }
 }
 
+// Throws ConfigError for label smoothing of a head whose loss is not a cross entropy of one class.
+void check_smoothing(const Config& config, const HeadChoice& head) {
+  if (config.training.label_smoothing_factor == 0) return;
+  const bool is_answer = head.kind == HeadChoice::Kind::question_answering;
+  const bool is_class =
+      head.kind != HeadChoice::Kind::sequence_classification || head.problem == HeadChoice::Problem::single_label;
+  if (!is_answer && is_class) return;
+  throw ConfigError(cat("/training/label_smoothing_factor: has no effect ",
+                        is_answer                                         ? "on the places of answers"
+                        : head.problem == HeadChoice::Problem::regression ? "on a regression"
+                                                                          : "on several labels of a text",
+                        "; leave it out"));
+}
+
 // Checks the first row of each file of these parts, with its labels.
 void check_examples(const Config& config, const PlannedModel& planned, const std::vector<DataPart>& parts) {
+  check_smoothing(config, planned.model.head);
   const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
   for (const DataPart part : parts) check_rows(config, *task, part, paths_of(config, part), /*labelled=*/true);
 }
@@ -383,7 +398,9 @@ PredictedData open_predicted_data(const Config& config, const ModelSource& model
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
   const auto set = read_examples(config, *data.task, data.files, /*labelled=*/false, context, progress, digest);
-  data.examples = {set, Selection(0, set->size())};
+  std::optional<Part<ExampleSet>> predicted = Part<ExampleSet>{set, rows_with_examples(*set)};
+  limit(predicted, config.data.max_predict_samples, config.data);
+  data.examples = examples_of_rows(set, predicted->units);
   progress.finish();
   data.source = std::make_unique<ExampleSource>(data.examples, sample_order(config, layout, /*train=*/false));
   require_equal(*context.world, "data", digest);

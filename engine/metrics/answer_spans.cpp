@@ -118,8 +118,4 @@ std::string_view answer_text(const Answer& answer, std::string_view context) {
   return context.substr(begin, end - begin);
 }
 
-std::string_view answer_text(const AnswerChoice& choice, std::string_view context) {
-  return choice.chosen ? answer_text(choice.best[*choice.chosen], context) : "";
-}
-
 }  // namespace shardline

@@ -47,6 +47,8 @@ struct AnswerChoice {
   // best text. Otherwise 0.
   float null_score_diff = 0;
   std::optional<size_t> chosen;  // place in `best`; nothing: no answer, as null_score_diff is above the threshold
+
+  Answer answer() const { return chosen ? best[*chosen] : Answer(); }
 };
 
 // At least one window, each with at least one token. Among equal logits later tokens come first; equal scores keep the
@@ -55,7 +57,5 @@ AnswerChoice choose_answers(std::span<const AnswerWindow> windows, const AnswerO
 
 // `context` is the text that the offsets are about.
 std::string_view answer_text(const Answer& answer, std::string_view context);
-// The text of the chosen answer.
-std::string_view answer_text(const AnswerChoice& choice, std::string_view context);
 
 }  // namespace shardline

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/tasks/tokenised_labels.h"
 
 namespace shardline {
 namespace {
@@ -17,31 +18,17 @@ class Completions final : public LabelledTask {
 
   ExampleShape shape() const override { return {.labels = true}; }
 
-  // A token that begins in the prompt and ends in the completion belongs to the completion, which the end of text
-  // follows. A row, or a piece of one, that has no predicted token has no example: a step of such rows would have
-  // nothing to learn.
+  // A row, or a piece of one, that has no predicted token has no example: a step of such rows would have nothing to
+  // learn.
   RowExamples encode(const DataRow& row, bool) const override {
-    const std::string &prompt = text_of(row, "prompt", kKey), &completion = text_of(row, "completion", kKey);
-    const std::string text = prompt + completion;
-    const Encoding encoding = tokenizer_->encode_example(std::string_view(text), nullptr, {}).front();
-    std::vector<int32_t> ids = encoding.ids;
-    std::vector<bool> is_predicted;
-    for (size_t token = 0; token < encoding.size(); ++token)
-      is_predicted.push_back(encoding.offsets[token].end > prompt.size());
-    if (const auto eos = tokenizer_->eos()) {  // the tokenizer may have added it, as a token of no place in the text
-      if (ids.empty() || ids.back() != *eos) {
-        ids.push_back(*eos);
-        is_predicted.emplace_back();
-      }
-      is_predicted.back() = true;
-    }
+    const auto given = tokenised_row(row);
+    const auto [ids, labels] = given ? labelled_tokens(row, *given) : labelled_text(row);
     RowExamples row_examples;
     const int64_t tokens = std::ssize(ids);
     for (int64_t begin = 0; begin < tokens || begin == 0; begin += length_) {
       const int64_t end = std::min(tokens, begin + length_);
       Example piece{.ids = {ids.begin() + begin, ids.begin() + end}, .labels = {}};
-      for (int64_t next = begin + 1; next < end; ++next)
-        piece.labels.push_back(is_predicted[next] ? ids[next] : kNoLabel);
+      for (int64_t next = begin + 1; next < end; ++next) piece.labels.push_back(labels[next]);
       piece.labels.push_back(kNoLabel);
       if (std::ranges::any_of(piece.labels, [](int32_t label) { return label != kNoLabel; }))
         row_examples.examples.push_back(std::move(piece));
@@ -68,6 +55,35 @@ class Completions final : public LabelledTask {
   }
 
  private:
+  struct Labelled {
+    std::vector<int32_t> ids, labels;  // kNoLabel: the token is not predicted
+  };
+
+  // A token that begins in the prompt and ends in the completion belongs to the completion, which the end of text
+  // follows.
+  Labelled labelled_text(const DataRow& row) const {
+    const std::string &prompt = text_of(row, "prompt", kKey), &completion = text_of(row, "completion", kKey);
+    const std::string text = prompt + completion;
+    const Encoding encoding = tokenizer_->encode_example(std::string_view(text), nullptr, {}).front();
+    Labelled made{.ids = encoding.ids};
+    for (size_t token = 0; token < encoding.size(); ++token)
+      made.labels.push_back(encoding.offsets[token].end > prompt.size() ? encoding.ids[token] : kNoLabel);
+    if (const auto eos = tokenizer_->eos()) {  // the tokenizer may have added it, as a token of no place in the text
+      if (made.ids.empty() || made.ids.back() != *eos) {
+        made.ids.push_back(*eos);
+        made.labels.emplace_back();
+      }
+      made.labels.back() = *eos;
+    }
+    return made;
+  }
+
+  // As transformers shifts them: a label is that of its own token. Without labels, all tokens are predicted.
+  static Labelled labelled_tokens(const DataRow& row, const TokenisedRow& tokens) {
+    if (!row.columns.contains("labels")) return {tokens.ids, tokens.ids};
+    return {tokens.ids, word_labels(row, tokens)};
+  }
+
   static constexpr const char* kKey = "data.completion_only_loss to false, or rename the columns";
 
   int64_t length_;  // most tokens of an example

@@ -10,6 +10,7 @@
 #include "engine/config/rules/model_rules.h"
 #include "engine/data/examples/prepare_examples.h"
 #include "engine/tasks/task_files.h"
+#include "engine/tasks/tokenised_labels.h"
 
 namespace shardline {
 namespace {
@@ -38,13 +39,15 @@ struct Found {
   std::set<std::string> names;
   bool lists = false, fractions = false;
 
-  void add(const DataRow& row, const std::string& column) {
+  void add(const DataRow& row, const std::string& label_column) {
+    const std::string column = label_column_of(row, label_column);
     const json& value = column_of(row, column, "data.label_column");
     if (value.is_null() || value == "")
       throw DataError(cat(row.where, ": '", column, "' is ", value.is_null() ? "null" : "blank",
                           "; remove rows without a label from the training data"));
     lists = lists || value.is_array();
     for (const json& label : value.is_array() ? value : json::array({value})) {
+      if (value.is_array() && is_tokenised(row) && label == kNoLabel) continue;
       if (!label.is_primitive() || label.is_null())
         throw DataError(cat(row.where, ": '", column, "' must be a label or a list of labels"));
       const bool is_number = label.is_number_float() || (label.is_string() && is_fraction(label.get<std::string>()));

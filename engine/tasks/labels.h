@@ -19,8 +19,8 @@ bool leaves_labels_open(const Config& config);
 
 // The same config with the labels that it leaves open. They are those of the data set that data.task_name names, or
 // else those in data.label_column of all rows of the training data (without any, of the validation data), for which
-// files are read. A label is the text of a value: 3, "3" and true are the labels "3", "3" and "true". Then model.config
-// has:
+// files are read; a tokenised row may have other columns (see label_column_of), and its elements -100 are no labels. A
+// label is the text of a value: 3, "3" and true are the labels "3", "3" and "true". Then model.config has:
 // - id2label and label2id of all labels, in the order of their texts, or of their values if all are integers; for
 //   sequence classification also problem_type "multi_label_classification" if a row has a list, unless it is given;
 // - for sequence classification without lists, if any value is a number that is not an integer, such as 0.5 or the text

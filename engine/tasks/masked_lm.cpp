@@ -4,11 +4,11 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <ranges>
 
 #include "core/error.h"
 #include "engine/data/source/jsonl.h"
 #include "engine/tasks/bounded_encoding.h"
+#include "engine/tasks/tokenised_labels.h"
 #include "tensor_parallel/ops/cross_entropy.h"
 
 namespace shardline {
@@ -44,25 +44,23 @@ class MaskedLm final : public LabelledTask {
   }
 
   RowExamples encode(const DataRow& row, bool labelled) const override {
-    const std::string& text = text_of(row, data_.text_column, "data.text_column");
     const bool is_cut = chunk() == 0 || !labelled;
-    if (is_cut && is_blank_line(text)) return {};
     const int64_t most = is_cut ? data_.sequence_length : std::numeric_limits<int64_t>::max();
-    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, std::string_view(text), nullptr, most);
-    if (encoding.size() == 0) return {.shortened = is_shortened};
-    if (!labelled && std::ranges::find(encoding.ids, mask_) == encoding.ids.end())
-      throw DataError(cat(row.where, ": '", data_.text_column, "' has no ", tokenizer_->decode(std::span(&mask_, 1)),
-                          is_shortened ? cat(" in its first ", data_.sequence_length, " tokens") : "",
-                          "; put one where a word is to be predicted"));
-    const auto is_special = [&](size_t token) { return encoding.is_special(token); };
-    if (labelled && is_cut && std::ranges::all_of(std::views::iota(size_t{0}, encoding.size()), is_special))
-      return {.shortened = true};  // nothing to mask
-    Example example{.ids = encoding.ids};
-    example.types.assign(encoding.types.begin(), encoding.types.end());
-    for (size_t token = 0; token < encoding.size(); ++token) {
-      const bool predicts = labelled ? !encoding.is_special(token) : encoding.ids[token] == mask_;
-      example.labels.push_back(predicts ? encoding.ids[token] : kNoLabel);
-      if (data_.whole_word_mask) example.continues.push_back(continues_word(encoding, token));
+    const auto tokens = tokenised_row(row, most);
+    if (!tokens && is_cut && is_blank_line(text_in(row))) return {};
+    auto [example, is_shortened] = tokens ? Read{example_of_tokens(row, *tokens)} : example_of_text(row, most);
+    if (example.ids.empty()) return {.shortened = is_shortened};
+    if (labelled) {
+      const auto can_be_masked = [](int32_t label) { return label != kNoLabel; };
+      if (is_cut && std::ranges::none_of(example.labels, can_be_masked)) return {.shortened = true};
+    } else {
+      for (size_t token = 0; token < example.ids.size(); ++token)
+        example.labels[token] = example.ids[token] == mask_ ? mask_ : kNoLabel;
+      if (std::ranges::find(example.ids, mask_) == example.ids.end())
+        throw DataError(cat(row.where, ": '", tokens ? "input_ids" : data_.text_column, "' has no ",
+                            tokenizer_->decode(std::span(&mask_, 1)),
+                            is_shortened ? cat(" in its first ", data_.sequence_length, " tokens") : "",
+                            "; put one where a word is to be predicted"));
     }
     return {.examples = {std::move(example)}, .shortened = is_shortened};
   }
@@ -112,6 +110,56 @@ class MaskedLm final : public LabelledTask {
   }
 
  private:
+  // A row as the model reads it; its labels are the tokens that can be masked.
+  struct Read {
+    Example example;
+    bool is_shortened = false;
+  };
+
+  const std::string& text_in(const DataRow& row) const { return text_of(row, data_.text_column, "data.text_column"); }
+
+  Read example_of_text(const DataRow& row, int64_t most) const {
+    const std::string& text = text_in(row);
+    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, std::string_view(text), nullptr, most);
+    Example example{.ids = encoding.ids};
+    example.types.assign(encoding.types.begin(), encoding.types.end());
+    for (size_t token = 0; token < encoding.size(); ++token) {
+      example.labels.push_back(encoding.is_special(token) ? kNoLabel : encoding.ids[token]);
+      if (data_.whole_word_mask) example.continues.push_back(continues_word(encoding, token));
+    }
+    return {std::move(example), is_shortened};
+  }
+
+  // Special tokens are those that special_tokens_mask marks, or else those with a role in the tokenizer. Labels that a
+  // row has leave out further tokens.
+  Example example_of_tokens(const DataRow& row, const TokenisedRow& tokens) const {
+    if (data_.whole_word_mask)
+      throw DataError(cat(row.where,
+                          ": 'input_ids' do not show where words begin, which whole_word_mask needs; set "
+                          "data.whole_word_mask to false, or use the text"));
+    Example example{.ids = tokens.ids, .types = tokens.types};
+    example.types.resize(tokens.ids.size());
+    const auto marks = row.columns.contains(kMarks) ? values_of_tokens(row, tokens, kMarks) : std::vector<json>();
+    const auto labels = row.columns.contains("labels") ? word_labels(row, tokens) : tokens.ids;
+    for (size_t token = 0; token < tokens.ids.size(); ++token) {
+      const int32_t id = tokens.ids[token];
+      const bool is_special = marks.empty() ? has_role(id) : marks[token] != 0;
+      if (labels[token] != kNoLabel && labels[token] != id)
+        throw DataError(cat(row.where, ": 'labels' has ", labels[token], " where 'input_ids' has ", id,
+                            "; leave out 'labels': other tokens are masked in each epoch"));
+      example.labels.push_back(is_special ? kNoLabel : labels[token]);
+    }
+    return example;
+  }
+
+  bool has_role(int32_t id) const {
+    return std::ranges::any_of(std::array{SpecialToken::pad, SpecialToken::cls, SpecialToken::sep, SpecialToken::mask,
+                                          SpecialToken::unk, SpecialToken::bos, SpecialToken::eos},
+                               [&](SpecialToken role) { return tokenizer_->special(role) == id; });
+  }
+
+  static constexpr const char* kMarks = "special_tokens_mask";
+
   // The tokens without those that the tokenizer puts around a text.
   std::vector<int32_t> without_ends(std::vector<int32_t> ids) const {
     std::erase_if(ids, [&](int32_t id) {

@@ -4,6 +4,8 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/files/json_type.h"
+#include "engine/data/source/tokenised_row.h"
 #include "engine/metrics/answer_metrics.h"
 #include "engine/metrics/answer_spans.h"
 
@@ -42,7 +44,13 @@ class QuestionAnswering final : public LabelledTask {
 
   ExampleShape shape() const override { return {.types = true, .targets = TargetKind::answers, .width = 2}; }
 
+  // A tokenised row is a window.
   RowExamples encode(const DataRow& row, bool labelled) const override {
+    if (const auto tokens = tokens_of(row)) {
+      const int64_t none = none_of(tokens->ids);
+      const auto answer = labelled ? answer_tokens_of(row, *tokens) : std::array{none, none};
+      return {.examples = {{.ids = tokens->ids, .types = tokens->types, .targets = {answer.begin(), answer.end()}}}};
+    }
     const Gold gold = labelled ? gold_of(row) : Gold{};
     const std::string& context = context_of(row);
     RowExamples made;
@@ -63,9 +71,10 @@ class QuestionAnswering final : public LabelledTask {
 
   MetricValues metrics(const Predicted& predicted) const override {
     std::vector<AnsweredQuestion> questions;
-    for_each_answer(predicted, [&](const DataRow& row, const AnswerChoice& choice) {
-      questions.push_back(
-          {.gold = gold_of(row).texts, .prediction = std::string(answer_text(choice, context_of(row)))});
+    for_each_answer(predicted, [&](const Answered& answered) {
+      const auto& [row, choice, tokens] = answered;
+      questions.push_back({.gold = tokens ? gold_of_tokens(row, *tokens) : gold_of(row).texts,
+                           .prediction = text_of_answer(answered, choice.answer())});
     });
     const AnswerMetrics metrics = answer_metrics(questions);
     if (!data_.version_2_with_negative) return {{"exact_match", metrics.all.exact}, {"f1", metrics.all.f1}};
@@ -86,20 +95,27 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   void predictions(const Predicted& predicted, const UsePrediction& use) const override {
-    for_each_answer(predicted, [&](const DataRow& row, const AnswerChoice& choice) {
-      const std::string& context = context_of(row);
-      json prediction = {{"answer", answer_text(choice, context)}};
+    for_each_answer(predicted, [&](const Answered& answered) {
+      const auto& [row, choice, tokens] = answered;
+      const auto text = [&](const Answer& answer) { return text_of_answer(answered, answer); };
+      json prediction = {{"answer", text(choice.answer())}};
       if (const auto id = row.columns.find("id"); id != row.columns.end()) prediction["id"] = *id;
       if (data_.version_2_with_negative) prediction["null_score_diff"] = choice.null_score_diff;
       if (choice.chosen) {
-        const Answer& answer = choice.best[*choice.chosen];
+        const Answer answer = choice.answer();
+        const auto [begin, end] = answer.span;
         prediction["score"] = answer.probability;
-        prediction["start"] = code_points(context, answer.span.begin);
-        prediction["end"] = code_points(context, answer.span.end);
+        if (tokens) {
+          prediction["start"] = tokens->places[begin];
+          prediction["end"] = begin < end ? tokens->places[end - 1] + 1 : tokens->places[begin];
+        } else {
+          prediction["start"] = code_points(context_of(row), begin);
+          prediction["end"] = code_points(context_of(row), end);
+        }
       }
       json best = json::array();
       for (const Answer& answer : choice.best)
-        best.push_back({{"text", answer_text(answer, context)},
+        best.push_back({{"text", text(answer)},
                         {"probability", answer.probability},
                         {"start_logit", answer.start_logit},
                         {"end_logit", answer.end_logit}});
@@ -109,6 +125,14 @@ class QuestionAnswering final : public LabelledTask {
   }
 
  private:
+  using Spans = std::vector<std::optional<AnswerSpan>>;
+
+  struct Answered {
+    const DataRow& row;
+    AnswerChoice choice;
+    std::optional<TokenisedRow> tokens;  // of a tokenised row: spans count these instead of bytes of the context
+  };
+
   const std::string& context_of(const DataRow& row) const {
     return text_of(row, data_.context_column, "data.context_column");
   }
@@ -144,15 +168,72 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   // The token that stands for "no answer".
-  int64_t none_of(const Encoding& window) const {
+  int64_t none_of(const std::vector<int32_t>& ids) const {
     if (!none_) return 0;
-    const auto found = std::ranges::find(window.ids, *none_);
-    return found == window.ids.end() ? 0 : found - window.ids.begin();
+    const auto found = std::ranges::find(ids, *none_);
+    return found == ids.end() ? 0 : found - ids.begin();
+  }
+
+  std::optional<TokenisedRow> tokens_of(const DataRow& row) const {
+    auto tokens = tokenised_row(row, data_.sequence_length);
+    if (tokens && tokens->ids.empty()) throw DataError(cat(row.where, ": 'input_ids' has no tokens"));
+    return tokens;
+  }
+
+  // The first and the last token of a tokenised row's answer.
+  static std::array<int64_t, 2> answer_tokens_of(const DataRow& row, const TokenisedRow& tokens) {
+    const auto token_at = [&](const char* column) {
+      const json& value = column_of(row, column, "it to the place of the answer in input_ids");
+      const int64_t place = value.is_number_integer() ? value.get<int64_t>() : -1;
+      const auto found = std::ranges::lower_bound(tokens.places, place);
+      if (found == tokens.places.end() || *found != place)
+        throw DataError(
+            cat(row.where, ": '", column, "' must be the place of a token in 'input_ids'; got ", json_shown(value)));
+      return found - tokens.places.begin();
+    };
+    const std::array<int64_t, 2> answer = {token_at("start_positions"), token_at("end_positions")};
+    if (answer[0] > answer[1]) throw DataError(cat(row.where, ": 'end_positions' is before 'start_positions'"));
+    return answer;
+  }
+
+  std::vector<std::string> gold_of_tokens(const DataRow& row, const TokenisedRow& tokens) const {
+    const auto [first, last] = answer_tokens_of(row, tokens);
+    if (last == none_of(tokens.ids)) return {};
+    return {tokenizer_->decode(std::span(tokens.ids).subspan(first, last + 1 - first))};
+  }
+
+  std::string text_of_answer(const Answered& answered, const Answer& answer) const {
+    const auto& tokens = answered.tokens;
+    const auto [begin, end] = answer.span;
+    if (tokens && begin < end) return tokenizer_->decode(std::span(tokens->ids).subspan(begin, end - begin));
+    return std::string(answer_text(answer, tokens ? "" : context_of(answered.row)));
+  }
+
+  static Spans spans_of(const Encoding& window) {
+    Spans spans(window.size());
+    for (size_t token = 0; token < window.size(); ++token) {
+      const int64_t begin = window.offsets[token].begin, end = window.offsets[token].end;
+      if (window.sequences[token] == 1) spans[token] = AnswerSpan{begin, end};
+    }
+    return spans;
+  }
+
+  // The context of a tokenised row is what follows the last token between two texts.
+  Spans spans_of(const TokenisedRow& tokens) const {
+    const auto is_around = [&](int64_t token) {
+      return std::ranges::any_of(std::array{SpecialToken::cls, SpecialToken::sep, SpecialToken::bos, SpecialToken::eos},
+                                 [&](SpecialToken role) { return tokenizer_->special(role) == tokens.ids[token]; });
+    };
+    Spans spans(tokens.ids.size());
+    int64_t token = std::ssize(spans) - 1;
+    while (token >= 0 && is_around(token)) --token;
+    for (; token >= 0 && !is_around(token); --token) spans[token] = AnswerSpan{token, token + 1};
+    return spans;
   }
 
   // The first and the last token of the first answer; the token for none twice if the window lacks a part of it.
   std::array<int64_t, 2> answer_tokens_of(const Encoding& window, std::string_view context, const Gold& gold) const {
-    const std::array none = {none_of(window), none_of(window)};
+    const std::array none = {none_of(window.ids), none_of(window.ids)};
     if (gold.texts.empty()) return none;
     const size_t begin = byte_of_code_point(context, gold.starts[0]), end = begin + gold.texts[0].size();
     int64_t first = 0, last = std::ssize(window.sequences) - 1;  // of the context
@@ -166,8 +247,7 @@ class QuestionAnswering final : public LabelledTask {
     return {first - 1, last + 1};
   }
 
-  void for_each_answer(const Predicted& predicted,
-                       const std::function<void(const DataRow& row, const AnswerChoice& choice)>& use) const {
+  void for_each_answer(const Predicted& predicted, const std::function<void(const Answered&)>& use) const {
     const float threshold = data_.null_score_diff_threshold;
     const AnswerOptions options{.n_best = data_.n_best_size,
                                 .max_tokens = data_.max_answer_length,
@@ -177,30 +257,23 @@ class QuestionAnswering final : public LabelledTask {
     const at::Tensor logits = predicted.logits.to(at::kFloat).t().contiguous();  // starts, then ends
     const auto* starts = logits.const_data_ptr<float>();
     const auto* ends = starts + logits.size(1);
-    int64_t index = 0, next = 0;  // of the row, and the place of its first window in data
-    for_each_row(predicted.files, [&](const DataRow& row, int64_t) {
-      const bool is_evaluated = next < data.size() && data.set->row(data[next]) == index++;
-      if (!is_evaluated) return;
-      const std::vector<Encoding> windows = windows_of(row);
-      std::vector<std::vector<std::optional<AnswerSpan>>> offsets;
+    for_each_predicted_row(predicted, [&](const DataRow& row, int64_t first) {
+      auto tokens = tokens_of(row);
+      std::vector<Spans> windows;
+      if (tokens)
+        windows.push_back(spans_of(*tokens));
+      else
+        for (const Encoding& window : windows_of(row)) windows.push_back(spans_of(window));
       std::vector<AnswerWindow> parts;
-      for (const Encoding& window : windows) {
-        auto& spans = offsets.emplace_back();
-        for (size_t token = 0; token < window.size(); ++token) {
-          spans.emplace_back();
-          if (window.sequences[token] != 1) continue;
-          const int64_t begin = window.offsets[token].begin, end = window.offsets[token].end;
-          spans.back() = AnswerSpan{begin, end};
-        }
+      for (const Spans& spans : windows) {
+        const int64_t window = first + std::ssize(parts);
+        SL_ASSERT(std::cmp_equal(spans.size(), data.set->tokens(data[window])), row.where,
+                  " has other windows than before");
+        parts.push_back({.start_logits = {starts, spans.size()}, .end_logits = {ends, spans.size()}, .offsets = spans});
+        starts += spans.size();
+        ends += spans.size();
       }
-      for (size_t i = 0; i < windows.size(); ++i, ++next) {
-        const size_t tokens = windows[i].size();
-        SL_ASSERT(std::cmp_equal(tokens, data.set->tokens(data[next])), row.where, " has other windows than before");
-        parts.push_back({.start_logits = {starts, tokens}, .end_logits = {ends, tokens}, .offsets = offsets[i]});
-        starts += tokens;
-        ends += tokens;
-      }
-      use(row, choose_answers(parts, options));
+      use({row, choose_answers(parts, options), std::move(tokens)});
     });
   }
 

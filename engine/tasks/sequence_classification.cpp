@@ -8,6 +8,7 @@
 #include "engine/metrics/regression_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
+#include "engine/tasks/tokenised_labels.h"
 
 namespace shardline {
 namespace {
@@ -83,13 +84,17 @@ class SequenceClassification final : public LabelledTask {
 
   RowExamples encode(const DataRow& row, bool labelled) const override {
     if (labelled && is_cut_off(row)) return {.shortened = true};
+    const std::vector<float> unknown(shape().width, kNoLabel);
+    if (const auto tokens = tokenised_row(row, length_)) {
+      if (tokens->ids.empty()) throw DataError(cat(row.where, ": 'input_ids' has no tokens"));
+      return {.examples = {{.ids = tokens->ids, .types = tokens->types, .targets = labelled ? targets(row) : unknown}}};
+    }
     const TextOrWords text = std::string_view(text_of(row, text_.name_in(row), text_.key));
     std::optional<TextOrWords> pair;
     if (!pair_.names.empty()) pair = std::string_view(text_of(row, pair_.name_in(row), pair_.key));
     auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, pair ? &*pair : nullptr, length_);
     if (encoding.size() == 0) throw DataError(cat(row.where, ": '", text_.name_in(row), "' has no tokens"));
-    Example example{.ids = std::move(encoding.ids),
-                    .targets = labelled ? targets(row) : std::vector<float>(shape().width, kNoLabel)};
+    Example example{.ids = std::move(encoding.ids), .targets = labelled ? targets(row) : unknown};
     example.types.assign(encoding.types.begin(), encoding.types.end());
     return {.examples = {std::move(example)}, .shortened = is_shortened};
   }
@@ -168,7 +173,7 @@ class SequenceClassification final : public LabelledTask {
   }
 
   std::vector<float> targets(const DataRow& row) const {
-    const std::string& label = label_.name_in(row);
+    const std::string label = label_column_of(row, label_.name_in(row));
     const json& value = column_of(row, label, label_.key);
     std::vector<float> targets(shape().width);
     if (head_.problem == Problem::single_label) {

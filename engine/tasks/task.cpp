@@ -57,6 +57,17 @@ void add_metric(const std::string& task, const std::string& name, Metric metric)
   added_metrics()[task].push_back({name, std::move(metric)});
 }
 
+void for_each_predicted_row(const Predicted& predicted, const std::function<void(const DataRow&, int64_t first)>& use) {
+  const Examples& data = predicted.data;
+  int64_t index = 0, next = 0;  // of the row, and the place of its first example
+  for_each_row(predicted.files, [&](const DataRow& row, int64_t) {
+    const int64_t first = next;
+    while (next < data.size() && data.set->row(data[next]) == index) ++next;
+    if (next > first) use(row, first);
+    ++index;
+  });
+}
+
 MetricValues all_metrics(const std::string& name_of_task, const LabelledTask& task, const Predicted& predicted) {
   MetricValues values = task.metrics(predicted);
   for (const auto& [name, compute] : added_metrics()[name_of_task]) values.emplace_back(name, compute(predicted));

@@ -47,7 +47,7 @@ class LabelledTask {
   // Whether metrics() reads what the model predicts; otherwise these logits are undefined.
   virtual bool uses_predictions() const { return true; }
   virtual MetricValues metrics(const Predicted& predicted) const = 0;
-  // Calls use(object) for each row of the data, in order, with what the model predicts for it.
+  // Calls use(object) for each row that has an example, in order, with what the model predicts for it.
   using UsePrediction = std::function<void(const nlohmann::json& prediction)>;
   virtual void predictions(const Predicted& predicted, const UsePrediction& use) const = 0;
 };
@@ -67,6 +67,10 @@ void add_task(const std::string& name, TaskTraits traits, TaskFactory make);
 // the task already has a metric with this name.
 using Metric = std::function<double(const Predicted&)>;
 void add_metric(const std::string& task, const std::string& name, Metric metric);
+
+// Reads the rows of the files again, and calls use(row, first) in order for those that have examples in the data;
+// first: the place there of the first one.
+void for_each_predicted_row(const Predicted& predicted, const std::function<void(const DataRow&, int64_t first)>& use);
 
 // The metrics of a task, then those that were added under its name.
 MetricValues all_metrics(const std::string& name, const LabelledTask& task, const Predicted& predicted);

@@ -6,13 +6,15 @@
 #include "engine/metrics/tagging_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
+#include "engine/tasks/tokenised_labels.h"
 
 namespace shardline {
 namespace {
 
 using nlohmann::json;
 
-// A word's first token has the word's tag; its other tokens, and special ones, predict nothing.
+// A word's first token has the word's tag; its other tokens, and special ones, predict nothing. In a tokenised row,
+// each token is a word.
 class TokenClassification final : public LabelledTask {
  public:
   TokenClassification(const Config& config, const HeadChoice& head, TokenizerPtr tokenizer)
@@ -26,21 +28,17 @@ class TokenClassification final : public LabelledTask {
   ExampleShape shape() const override { return {.types = true, .labels = true}; }
 
   RowExamples encode(const DataRow& row, bool labelled) const override {
-    const std::vector<std::string> words = words_of(row);
-    const auto tags = labelled ? tags_of(row, words.size()) : std::vector<int32_t>(words.size(), 0);
-    const TextOrWords text = std::span<const std::string>(words);
-    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, nullptr, length_);
-    if (encoding.size() == 0) return {.shortened = !words.empty()};
-    const auto is_word = [](int32_t word) { return word != Encoding::kNone; };
-    if (labelled && std::ranges::none_of(encoding.words, is_word)) return {.shortened = true};  // nothing to learn
-    Example example{.ids = encoding.ids};
-    example.types.assign(encoding.types.begin(), encoding.types.end());
-    int32_t last = Encoding::kNone;
-    for (const int32_t word : encoding.words) {
-      example.labels.push_back(word == Encoding::kNone || word == last ? kNoLabel : tags[word]);
-      last = word;
-    }
-    return {.examples = {std::move(example)}, .shortened = is_shortened};
+    const Sentence sentence = read(row);
+    const auto tags = labelled ? tags_of(row, sentence.length) : std::vector<int32_t>(sentence.length, 0);
+    // A row has a prediction if it has an example: without tokens one of which nothing is read.
+    if (sentence.ids.empty() && !labelled)
+      return {.examples = {{.ids = {0}, .labels = {kNoLabel}}}, .shortened = sentence.is_shortened};
+    if (sentence.ids.empty()) return {.shortened = sentence.length > 0};
+    Example example{.ids = sentence.ids, .types = sentence.types};
+    for (const int64_t word : sentence.first_of_word) example.labels.push_back(word == kNone ? kNoLabel : tags[word]);
+    const auto is_tag = [](int32_t label) { return label != kNoLabel; };
+    if (labelled && std::ranges::none_of(example.labels, is_tag)) return {.shortened = true};  // nothing to learn
+    return {.examples = {std::move(example)}, .shortened = sentence.is_shortened};
   }
 
   std::string settings() const override {
@@ -72,21 +70,61 @@ class TokenClassification final : public LabelledTask {
     const auto [scores, tags] = predicted.logits.softmax(1).max(1);
     const auto* score = scores.const_data_ptr<double>();
     const auto* tag = tags.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < predicted.data.size(); ++i) {
-      json names = json::array(), certainties = json::array();
-      for (const int32_t label : predicted.data.set->labels(predicted.data[i])) {
-        if (label != kNoLabel) {
-          names.push_back(head_.names[*tag]);
-          certainties.push_back(*score);
+    for_each_predicted_row(predicted, [&](const DataRow& row, int64_t place) {
+      const Sentence sentence = read(row);
+      json names(json::value_t::array), certainties = names;
+      const auto add_until = [&](int64_t word) {  // words that have no token have no tag
+        while (std::cmp_less(names.size(), word)) {
+          names.push_back(nullptr);
+          certainties.push_back(nullptr);
         }
-        ++tag;
-        ++score;
+      };
+      for (size_t token = 0; token < sentence.ids.size(); ++token) {
+        const int64_t word = sentence.first_of_word[token];
+        if (word == kNone) continue;
+        add_until(word);
+        names.push_back(head_.names[tag[token]]);
+        certainties.push_back(score[token]);
       }
+      if (!sentence.is_shortened) add_until(sentence.length);
+      const int64_t tokens = predicted.data.set->tokens(predicted.data[place]);
+      tag += tokens;
+      score += tokens;
       use({{"tags", names}, {"scores", certainties}});
-    }
+    });
   }
 
  private:
+  static constexpr int64_t kNone = -1;
+
+  // A row as the model reads it.
+  struct Sentence {
+    std::vector<int32_t> ids;
+    std::vector<uint8_t> types;
+    std::vector<int64_t> first_of_word;  // for each token the word that it begins, or kNone
+    int64_t length = 0;                  // words of the row, those without tokens included
+    bool is_shortened = false;           // words at its end were cut off
+  };
+
+  Sentence read(const DataRow& row) const {
+    if (auto tokens = tokenised_row(row, length_))
+      return {.ids = std::move(tokens->ids),
+              .types = std::move(tokens->types),
+              .first_of_word = std::move(tokens->places),
+              .length = tokens->length};
+    const std::vector<std::string> words = words_of(row);
+    const TextOrWords text = std::span<const std::string>(words);
+    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, nullptr, length_);
+    Sentence sentence{.ids = encoding.ids, .length = std::ssize(words), .is_shortened = is_shortened};
+    sentence.types.assign(encoding.types.begin(), encoding.types.end());
+    int32_t last = Encoding::kNone;
+    for (const int32_t word : encoding.words) {
+      sentence.first_of_word.push_back(word == Encoding::kNone || word == last ? kNone : word);
+      last = word;
+    }
+    return sentence;
+  }
+
   const json& list_in(const DataRow& row, const std::string& column, const char* key) const {
     const json& value = column_of(row, column, key);
     if (!value.is_array()) throw DataError(cat(row.where, ": '", column, "' must be a list, one entry for each word"));
@@ -102,12 +140,15 @@ class TokenClassification final : public LabelledTask {
     return words;
   }
 
-  std::vector<int32_t> tags_of(const DataRow& row, size_t words) const {
-    const json& list = list_in(row, tags_, "data.label_column");
-    if (list.size() != words)
-      throw DataError(cat(row.where, ": '", tags_, "' has ", list.size(), " tags for ", words, " words"));
+  std::vector<int32_t> tags_of(const DataRow& row, int64_t words) const {
+    const std::string column = label_column_of(row, tags_);
+    const json& list = list_in(row, column, "data.label_column");
+    if (std::cmp_not_equal(list.size(), words))
+      throw DataError(cat(row.where, ": '", column, "' has ", list.size(), " tags for ", words,
+                          is_tokenised(row) ? " tokens" : " words"));
     std::vector<int32_t> tags;
-    for (const json& tag : list) tags.push_back(labels_.id_of(tag, row, tags_));
+    for (const json& tag : list)
+      tags.push_back(is_tokenised(row) && tag == kNoLabel ? kNoLabel : labels_.id_of(tag, row, column));
     return tags;
   }
 

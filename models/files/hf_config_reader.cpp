@@ -32,16 +32,28 @@ const std::vector<std::string> kCommonKeys = {"_name_or_path",
                                               "transformers_version",
                                               "use_cache"};
 
-// Names that other families have for keys of these.
-const std::map<std::string, std::string> kForeignKeys = {{"attention_dropout", "attn_pdrop"},
-                                                         {"attention_probs_dropout_prob", "attn_pdrop"},
-                                                         {"ffn_dim", "n_inner"},
-                                                         {"hidden_act", "activation_function"},
-                                                         {"hidden_dropout_prob", "resid_pdrop"},
-                                                         {"intermediate_size", "n_inner"},
-                                                         {"layer_norm_eps", "layer_norm_epsilon"},
-                                                         {"num_heads", "n_head"},
-                                                         {"num_layers", "n_layer"}};
+// The names that families have for the same key.
+const std::vector<std::vector<std::string>> kSameKeys = {
+    {"attn_pdrop", "attention_dropout", "attention_probs_dropout_prob"},
+    {"resid_pdrop", "resid_dropout", "hidden_dropout_prob", "dropout"},
+    {"embd_pdrop", "embed_dropout"},
+    {"activation_function", "hidden_act", "activation"},
+    {"layer_norm_epsilon", "layer_norm_eps"},
+    {"n_inner", "intermediate_size", "hidden_dim", "ffn_dim"},
+    {"n_embd", "hidden_size", "dim", "d_model"},
+    {"n_layer", "num_layers", "n_layers", "num_hidden_layers"},
+    {"n_head", "num_heads", "n_heads", "num_attention_heads"},
+    {"n_positions", "max_position_embeddings", "n_ctx"}};
+
+// The first of `known` that is another name of the key; empty if there is none.
+std::string name_in(const std::set<std::string>& known, const std::string& key) {
+  for (const auto& names : kSameKeys) {
+    if (std::ranges::find(names, key) == names.end()) continue;
+    const auto found = std::ranges::find_if(names, [&](const std::string& name) { return known.contains(name); });
+    if (found != names.end()) return *found;
+  }
+  return "";
+}
 
 // The elements of a tensor of two sizes and their bytes are far from the largest integer.
 constexpr int64_t kLargestSize = 1 << 24;
@@ -67,7 +79,7 @@ HfConfigReader::HfConfigReader(const json& file, const json& overrides)
   accept(kCommonKeys);
   accept_only("gradient_checkpointing", {false}, "set smp_options.activation_checkpointing");
   accept_only("use_bfloat16", {false}, "set training.bf16");
-  accept_only("is_encoder_decoder", {false}, "leave it out: this is a decoder without an encoder");
+  accept_only("is_encoder_decoder", {false}, "leave it out: this model has no separate encoder");
   for (const char* dtype : {"dtype", "torch_dtype"})
     accept_only(dtype, {"float32"}, "set training.bf16 or training.fp16, or runtime.dtype");
 }
@@ -147,8 +159,7 @@ void HfConfigReader::finish() {
     if (std::find(kCommonKeys.begin(), kCommonKeys.end(), key) == kCommonKeys.end()) names.push_back(key);
   for (const auto& [key, value] : overrides_.items()) {
     if (known_.contains(key)) continue;
-    const auto foreign = kForeignKeys.find(key);
-    std::string meant = foreign == kForeignKeys.end() ? "" : foreign->second;
+    std::string meant = name_in(known_, key);
     if (meant.empty()) meant = nearest_word(key, names);
     fail({key, true, &value}, "unknown key",
          meant.empty() ? "use a key of the config.json of this model family" : cat("did you mean ", meant, "?"));

@@ -1,11 +1,12 @@
 // Text and JSON Lines: the input as either. The pieces of a text, joined, have the ids of the whole; every line that is
-// not blank is a document.
+// not blank is a document, of a text or of tokens.
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "engine/data/source/data_source.h"
 #include "engine/data/source/jsonl.h"
+#include "engine/data/source/tokenised_row.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace shardline::text_fuzz {
@@ -52,7 +53,9 @@ bool read_as_lines(const std::string& text, const TokenizerPtr& tokenizer) {
   const DataFile file{fuzz::file_with("data.jsonl", text), DataFormat::jsonl};
   std::unique_ptr<DataSource> source;
   std::vector<int32_t> ids, expected;
-  fuzz::accepts(text.size(), [&] { source = open_data_source(file, {.tokenizer = tokenizer, .piece_bytes = 40}); });
+  constexpr int64_t kVocabulary = 256;
+  const DataSourceOptions options{.tokenizer = tokenizer, .vocab_size = kVocabulary, .piece_bytes = 40};
+  fuzz::accepts(text.size(), [&] { source = open_data_source(file, options); });
   FUZZ_REQUIRE(source, "a JSONL file is opened whatever its lines hold");
   int64_t bytes = 0;
   for (int64_t piece = 0; piece < source->pieces(); ++piece) bytes += source->piece_bytes(piece);
@@ -65,7 +68,10 @@ bool read_as_lines(const std::string& text, const TokenizerPtr& tokenizer) {
   while (!rest.empty()) {
     const auto line = take_line(rest);
     if (is_blank_line(line)) continue;
-    const auto more = tokenizer->encode(nlohmann::json::parse(line).at("text").get<std::string>());
+    const DataRow row{nlohmann::json::parse(line), "the line"};
+    const auto tokens = tokenised_row(row);
+    const auto more = tokens ? tokens->ids : tokenizer->encode(row.columns.at("text").get<std::string>());
+    for (const int32_t id : more) FUZZ_REQUIRE(id >= 0 && id < kVocabulary, "id ", id);
     expected.insert(expected.end(), more.begin(), more.end());
     ends.push_back(std::ssize(expected));
   }

@@ -240,6 +240,54 @@ class Classification(ProgramTest):
                     says=["/data/text_column: has no effect with task_name"])
         self.expect(2, "train", self.task(data={"task_name": "mnly"}), says=["/data/task_name", "mnli"])
 
+    def test_tokenised_rows(self):
+        """Rows that were tokenised before, with padding, train as their texts do, for each task."""
+        ids = {word: place for place, word in enumerate(WORDS)}
+
+        def tokenised(*texts):
+            tokens = [ids["[CLS]"]]
+            types = [0]
+            for i, text in enumerate(texts):
+                tokens += [ids[word] for word in text.split()] + [ids["[SEP]"]]
+                types += [i] * (len(tokens) - len(types))
+            pad = 20 - len(tokens)
+            return {"input_ids": tokens + [0] * pad, "attention_mask": [1] * len(tokens) + [0] * pad,
+                    "token_type_ids": types + [0] * pad}
+
+        draw = random.Random(7)
+        texts, rows_of_task = {}, {}
+        sentences = [" ".join(draw.choices(PLAIN, k=draw.randrange(2, 12))) for _ in range(40)]
+        texts["sequence-classification"] = [{"text": s, "label": len(s.split()) % 2} for s in sentences]
+        rows_of_task["sequence-classification"] = [{**tokenised(s), "labels": len(s.split()) % 2} for s in sentences]
+        texts["token-classification"] = [{"tokens": s.split(), "label": [int(w == "film") for w in s.split()]}
+                                         for s in sentences]
+        rows_of_task["token-classification"] = [
+            {**tokenised(s), "labels": ([-100] + [int(w == "film") for w in s.split()] + [-100] * 20)[:20]}
+            for s in sentences]
+        texts["question-answering"] = [
+            {"question": "film", "context": s, "answers": {"text": [s.split()[1]],
+                                                           "answer_start": [len(s.split()[0]) + 1]}} for s in sentences]
+        rows_of_task["question-answering"] = [{**tokenised("film", s), "start_positions": 4, "end_positions": 4}
+                                              for s in sentences]
+        texts["masked-lm"] = [{"text": s} for s in sentences]
+        rows_of_task["masked-lm"] = [{**tokenised(s), "labels": tokenised(s)["input_ids"]} for s in sentences]
+        for task, table in rows_of_task.items():
+            with self.subTest(task):
+                curves = []
+                for rows_of_kind in (texts[task], table):
+                    self.write("rows.jsonl", rows_of_kind)
+                    data = {"train": "rows.jsonl", "validation": "rows.jsonl", "text_column": "text",
+                            "max_predict_samples": 3}
+                    self.expect(0, "train", self.task(
+                        task=task, data=data, training={"overwrite_output_dir": True, "max_steps": 4},
+                        runtime={"dtype": "float64"}))
+                    curves.append([{key: value for key, value in line.items() if "loss" in key or key == "eval_f1"}
+                                   for line in self.metrics()])
+                self.assertEqual(curves[0], curves[1])
+                if task != "masked-lm":
+                    result = self.expect(0, "predict", "config.json", "--set", "model.path=out", "--set",
+                                         "model.config={}", says="wrote 3 predictions")
+                    self.assertIn("samples: 16 tokens", result.err)
     def test_mistakes_in_labels(self):
         self.write("validation.jsonl", [{"sentence": "a film", "label": "neutral"}])
         self.expect(1, "train", self.task(), says=["validation.jsonl:1", "neutral", "negative, positive"])

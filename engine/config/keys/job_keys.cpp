@@ -75,13 +75,40 @@ std::vector<Key> model_keys() {
                "config.json, under either name of a key. Keys that the model family does not have are refused."),
       honoured("init", model, &ModelOptions::init, json_choice(words_of<ModelInit>()),
                "Initial weights; unset: `pretrained` with a path, `random` without."),
+      refused("ignore_mismatched_sizes", false, "Heads of another size start with initial values.",
+              "leave it out: a head that the files lack starts with initial values, but one of another size is an "
+              "error; remove it from them, or name the model that it was made from"),
+      refused("trust_remote_code", false, "Python code of a model is run.",
+              "leave it out: no code of a model is run; docs/families.md lists the families"),
+      no_effect("use_fast_tokenizer", json_boolean(), true, "each tokenizer is implemented once"),
+  };
+}
+
+// Keys of transformers' example scripts that have no setting here.
+std::vector<Key> script_keys() {
+  const std::string files = "name the files in train, validation and test: nothing is downloaded";
+  return {
+      no_effect("pad_to_max_length", json_boolean(), false, "samples are never padded"),
+      no_effect("overwrite_cache", json_boolean(), false, "caches follow the content of the files"),
+      no_effect("preprocessing_num_workers", or_null(json_integer(0)), nullptr, "all cores are used"),
+      refused("keep_linebreaks", true, "Line ends of text files belong to the text.",
+              "leave it out: this is always the case"),
+      refused("streaming", false, "Samples are made while the run goes on.",
+              "leave it out: token ids are cached on disk once, and read from there"),
+      refused("label_all_tokens", false, "All tokens of a word predict its tag.",
+              "leave it out: the first token of a word does"),
+      refused("return_entity_level_metrics", false, "Metrics of each kind of entity.",
+              "leave it out: metrics are those of all entities"),
+      refused("dataset_name", nullptr, "A data set of the Hugging Face hub.", files),
+      refused("dataset_config_name", nullptr, "A part of such a data set.", files),
+      refused("remove_splits", nullptr, "Parts of such a data set that are left out.", files),
   };
 }
 
 std::vector<Key> data_keys() {
   const auto data = &Config::data;
   using Data = DataOptions;
-  return {
+  std::vector<Key> keys = {
       honoured("train", data, &Data::train, json_texts(), "Training files, relative to the current directory."),
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),
       honoured(
@@ -176,8 +203,10 @@ std::vector<Key> data_keys() {
                "Train only on this many samples, the first ones unless `max_samples_seed` is set; unset: all."),
       honoured("max_eval_samples", data, &Data::max_eval_samples, json_integer(1, kLargestCount),
                "Evaluate only on this many samples, the first ones unless `max_samples_seed` is set; unset: all."),
+      honoured("max_predict_samples", data, &Data::max_predict_samples, json_integer(1, kLargestCount),
+               "Predict only for this many rows, the first ones unless `max_samples_seed` is set; unset: all."),
       honoured("max_samples_seed", data, &Data::max_samples_seed, or_null(json_integer(0, 4294967295.0)),
-               "Choose the samples of `max_train_samples` and `max_eval_samples` at random with this seed, as "
+               "Choose the samples of the keys `max_*_samples` at random with this seed, as "
                "`dataset.shuffle(seed).select(range(n))` does in Python; unset: the first ones."),
       honoured("validation_split_percentage", data, &Data::validation_split_percentage, json_integer(0, 99),
                "Percentage of the training samples that is held out for evaluation if there are no validation files; "
@@ -186,6 +215,9 @@ std::vector<Key> data_keys() {
                "Choose the samples of `validation_split_percentage` at random with this seed, as "
                "`dataset.train_test_split(seed=...)` does in Python; unset: the first ones."),
   };
+  const std::vector<Key> more = script_keys();
+  keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
 }
 
 std::vector<Key> mpi_keys() {

@@ -56,6 +56,7 @@ struct DataOptions {
   std::optional<Packing> packing;  // of causal-lm; unset: usual_packing()
   std::optional<std::int64_t> max_train_samples;      // unset: all
   std::optional<std::int64_t> max_eval_samples;       // unset: all
+  std::optional<std::int64_t> max_predict_samples;    // unset: all
   std::optional<std::int64_t> max_samples_seed;       // by which these are chosen; unset: they are the first ones
   int validation_split_percentage = 0;                // percentage of the training samples; 0: none
   std::optional<std::int64_t> validation_split_seed;  // by which these are chosen; unset: they are the first ones

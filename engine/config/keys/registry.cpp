@@ -31,9 +31,9 @@ const std::map<std::string, std::string>& foreign_spellings() {
       {"use_distributed_optimizer", "smp_options.shard_optimizer_state"},
       {"seq_length", "data.sequence_length"},
       {"data_path", "data.train"},
-      {"num_layers", "model.config.n_layer"},
-      {"hidden_size", "model.config.n_embd"},
-      {"num_attention_heads", "model.config.n_head"},
+      {"num_layers", "model.config.num_hidden_layers"},
+      {"hidden_size", "model.config.hidden_size"},
+      {"num_attention_heads", "model.config.num_attention_heads"},
       // torchtitan
       {"local_batch_size", "training.per_device_train_batch_size"},
       {"steps", "training.max_steps"},
@@ -50,7 +50,7 @@ const std::map<std::string, std::string>& foreign_spellings() {
       {"train_micro_batch_size_per_gpu", "training.per_device_train_batch_size"},
       {"gradient_clipping", "training.max_grad_norm"},
       {"zero_optimization", "smp_options.shard_optimizer_state"},
-      // transformers' run_clm.py
+      // transformers' example scripts
       {"model_name_or_path", "model.path"},
       {"config_name", "model.config"},
       {"tokenizer_name", "data.tokenizer"},
@@ -58,6 +58,15 @@ const std::map<std::string, std::string>& foreign_spellings() {
       {"validation_file", "data.validation"},
       {"block_size", "data.sequence_length"},
       {"max_seq_length", "data.sequence_length"},
+      {"test_file", "data.test"},
+      {"do_regression", "model.config.num_labels = 1"},
+      {"config_overrides", "model.config"},
+      {"text_column_name", "data.text_column"},
+      {"text_column_names", "data.text_column (and data.text_pair_column)"},
+      {"label_column_name", "data.label_column"},
+      {"metric_name", "training.metric_for_best_model"},
+      {"shuffle_train_dataset", "data.max_samples_seed"},
+      {"shuffle_seed", "data.max_samples_seed"},
       // short forms
       {"batch_size", "training.per_device_train_batch_size"},
       {"epochs", "training.num_train_epochs"},

@@ -56,7 +56,8 @@ const std::vector<Section>& config_sections();
 std::string setting_of(const Section& section, const Key& key);
 // The key with this full name, which must exist.
 const Key& key_named(const std::string& full_name);
-// Maps names of Megatron-LM, torchtitan, DeepSpeed and run_clm.py, and every key of ours, to "section.key".
+// Maps names of Megatron-LM, torchtitan, DeepSpeed and transformers' example scripts, and every key of ours, to
+// "section.key".
 const JsonHints& spelling_hints();
 std::string status_name(Status status);
 

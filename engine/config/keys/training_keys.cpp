@@ -106,7 +106,7 @@ std::vector<Key> optimization_keys() {
                "max_grad_norm; 0: no limit. For this limit alone, set max_grad_norm to 0."),
       honoured("label_smoothing_factor", training_section, &Training::label_smoothing_factor, json_number(0, 1),
                "Fraction of each label's probability that is spread evenly over all words or classes, in training and "
-               "evaluation. It does not apply to answers, regressions and several labels."),
+               "evaluation. Refused for answers, regressions and several labels, whose losses do not use it."),
       honoured("neftune_noise_alpha", training_section, &Training::neftune_noise_alpha, json_number(0),
                "NEFTune: in training, noise is added to the embeddings of words, uniform between plus and minus "
                "alpha / sqrt(tokens x hidden size), where tokens are those of the sample, or of its segment if samples "

@@ -73,12 +73,6 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (config.data.task_name && config.task != kSequenceClassification)
     complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"", config.task, '"'),
              "set task, or leave this out");
-  const auto check_task_of = [&](const char* key, bool is_set, const char* task) {
-    if (is_set && config.task != task)
-      complain(key, cat("is only used with task \"", task, "\", but task is \"", config.task, '"'), "leave it out");
-  };
-  check_task_of("data.completion_only_loss", config.data.completion_only_loss, kCausalLm);
-  check_task_of("data.packing", config.data.packing.has_value(), kCausalLm);
   if (config.data.completion_only_loss &&
       (config.data.packing == Packing::wrapped || config.data.packing == Packing::wrapped_reset))
     complain("data.packing",
@@ -86,8 +80,6 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
                  "\" cuts prompts from their completions, but completion_only_loss "
                  "is true"),
              "use \"bfd\" or \"none\"");
-  check_task_of("data.line_by_line", config.data.line_by_line, kMaskedLm);
-  check_task_of("data.whole_word_mask", config.data.whole_word_mask, kMaskedLm);
   if (!config.data.validation_mismatched.empty()) {
     if (config.data.task_name != DataName::mnli)
       complain("data.validation_mismatched", "is only used with task_name \"mnli\"", "leave it out");
@@ -107,7 +99,7 @@ void check_model_config(const Config& config, const Complaint& complain) {
   }
   if (model->mistakes.empty() && config.data.sequence_length > model->max_positions)
     complain("data.sequence_length",
-             cat("must be at most the model's n_positions (", model->max_positions, ')',
+             cat("must be at most the number of the model's positions (", model->max_positions, ')',
                  config.data.sequence_length == DataOptions().sequence_length ? ", but the default is 1024" : ""),
              "use shorter samples, or a model with more positions");
 }

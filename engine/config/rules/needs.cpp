@@ -81,6 +81,51 @@ int axes(const Run& run) {
   return (run.smp().pipeline_parallel_degree > 1) + (run.smp().tensor_parallel_degree > 1) + (replicas(run) > 1);
 }
 
+// Keys of the data that only these tasks of shardline read.
+struct KeyOfTasks {
+  const char* key;
+  std::vector<std::string> tasks;
+};
+
+const std::vector<KeyOfTasks>& keys_of_tasks() {
+  static const std::vector<KeyOfTasks> all = {
+      {"data.completion_only_loss", {kCausalLm}},
+      {"data.packing", {kCausalLm}},
+      {"data.mlm_probability", {kMaskedLm}},
+      {"data.line_by_line", {kMaskedLm}},
+      {"data.whole_word_mask", {kMaskedLm}},
+      {"data.text_pair_column", {kSequenceClassification}},
+      {"data.label_column", {kSequenceClassification, kTokenClassification}},
+      {"data.tokens_column", {kTokenClassification}},
+      {"data.question_column", {kQuestionAnswering}},
+      {"data.context_column", {kQuestionAnswering}},
+      {"data.answers_column", {kQuestionAnswering}},
+      {"data.doc_stride", {kQuestionAnswering}},
+      {"data.n_best_size", {kQuestionAnswering}},
+      {"data.max_answer_length", {kQuestionAnswering}},
+      {"data.version_2_with_negative", {kQuestionAnswering}},
+      {"data.null_score_diff_threshold", {kQuestionAnswering}},
+      {"data.max_predict_samples", {kMaskedLm, kSequenceClassification, kTokenClassification, kQuestionAnswering}},
+  };
+  return all;
+}
+
+// A program's own task may read any key.
+bool is_own_task(const std::string& task) {
+  return task == task_name(traits_of(task).head);
+}
+
+void check_keys_of_tasks(const Config& config, const std::function<bool(const std::string& key)>& gives,
+                         const Complaint& complain) {
+  if (!is_own_task(config.task)) return;
+  for (const auto& [key, tasks] : keys_of_tasks()) {
+    if (std::ranges::find(tasks, config.task) != tasks.end() || !gives(key)) continue;
+    std::string names;
+    for (const auto& task : tasks) names += cat(names.empty() ? "" : " or ", '"', task, '"');
+    complain(key, cat("has no effect with task \"", config.task, '"'), cat("leave it out, or set task to ", names));
+  }
+}
+
 const std::vector<Need>& needs() {
   const auto without_fp16 = [](const Run& run) { return when(!run.training().fp16, "without fp16"); };
   const auto in_fp32 = [](const Run& run) {
@@ -133,9 +178,12 @@ const std::vector<Need>& needs() {
       {"data.text_column", with_task_name, "leave it out, or task_name"},
       {"data.text_pair_column", with_task_name, "leave it out, or task_name"},
       {"data.label_column", with_task_name, "leave it out, or task_name"},
-      {"data.mlm_probability",
-       [](const Run& run) { return when(run.config.task != kMaskedLm, cat("with task \"", run.config.task, '"')); },
-       "leave it out, or set task to \"masked-lm\""},
+      {"data.null_score_diff_threshold",
+       [](const Run& run) {
+         return when(run.config.task == kQuestionAnswering && !run.data().version_2_with_negative,
+                     "without version_2_with_negative");
+       },
+       "set that to true, or leave it out"},
       {"training.eval_strategy", without_data, give_data},
       {"training.eval_on_start", without_data, give_data},
       {"training.do_eval", without_data, give_data},
@@ -229,8 +277,8 @@ const std::vector<Need>& needs() {
        }},
       {"data.max_samples_seed",
        [](const Run& run) {
-         return when(!run.data().max_train_samples && !run.data().max_eval_samples,
-                     "without max_train_samples or max_eval_samples");
+         return when(!run.data().max_train_samples && !run.data().max_eval_samples && !run.data().max_predict_samples,
+                     "without max_train_samples, max_eval_samples or max_predict_samples");
        },
        "set one of them, or leave it out"},
       {"data.validation_split_seed",
@@ -300,6 +348,7 @@ const std::vector<Need>& needs() {
 
 void check_needs(const Config& config, const std::function<bool(const std::string& key)>& gives,
                  const Complaint& complain) {
+  check_keys_of_tasks(config, gives, complain);
   for (const auto& need : needs()) {
     if (need.advice[0] == '\0' || !gives(need.key)) continue;
     if (const auto why = need.why({config}); !why.empty()) complain(need.key, "has no effect " + why, need.advice);

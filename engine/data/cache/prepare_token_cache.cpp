@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kHashedBytes = size_t{64} << 20;  // read at a time
 constexpr int kEndsVersion = 1;                    // of where documents end
+constexpr int kRowsVersion = 2;                    // of which tokens a row has
 
 std::string_view bytes_of(const TokenCacheHeader& header) {
   return {reinterpret_cast<const char*>(&header), sizeof header};
@@ -94,7 +95,8 @@ std::optional<int32_t> end_of_text(const TokenDataOptions& options) {
 XXH128_hash_t digest_of(const std::vector<DataFile>& files, const TokenDataOptions& options, Meter& meter) {
   FileDigest digest;
   const auto read = [&](int64_t bytes) { meter.hashed(bytes); };
-  digest.add(cat("shardline tokens ", TokenCacheHeader::kVersion, " ", options.vocab_size, ", ends ", kEndsVersion));
+  digest.add(cat("shardline tokens ", TokenCacheHeader::kVersion, " ", options.vocab_size, ", ends ", kEndsVersion,
+                 ", rows ", kRowsVersion));
   digest.add(options.text_column);
   digest.add(options.tokenizer ? options.tokenizer->digest() : "none");
   if (const auto eos = end_of_text(options))

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kVersion = 3;         // of how rows become examples
+constexpr int64_t kVersion = 4;         // of how rows become examples
 constexpr int64_t kRowsOfThread = 256;  // that a thread encodes at a time
 
 // Cuts the tokens of the examples that it gets into examples of one length.

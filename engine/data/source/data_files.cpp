@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "engine/data/source/row_file.h"
 #include "engine/data/source/token_file.h"
+#include "engine/data/source/tokenised_row.h"
 
 namespace shardline {
 namespace {
@@ -76,7 +77,7 @@ void check_format(const DataFile& file, const std::string& text_column) {
     return check_is_text(opened, 0, std::min(opened.size(), kCheckedBytes));
   }
   DataRow row;
-  if (open_rows(file)->next(row)) text_of(row, text_column, "data.text_column");
+  if (open_rows(file)->next(row) && !tokenised_row(row)) text_of(row, text_column, "data.text_column");
 }
 
 }  // namespace

@@ -29,9 +29,9 @@ bool is_data_file(const std::string& name);
 std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, DataFormat format);
 
 // Throws DataError for mistakes in existing paths that `train` would refuse and that show without reading whole files:
-// unknown extensions, empty files and folders, a NUL byte near the beginning of a text, a first row without a
-// string in `text_column`, and wrong headers, sizes and indexes of token files. Skips paths that do not exist, because
-// plans are also made where the data is not.
+// unknown extensions, empty files and folders, a NUL byte near the beginning of a text, a first row with neither a
+// string in `text_column` nor tokens, and wrong headers, sizes and indexes of token files. Skips paths that do not
+// exist, because plans are also made where the data is not.
 void check_data_files(const std::vector<std::string>& paths, DataFormat format, const std::string& text_column);
 
 // Throws DataError if bytes [begin, end) of a text file contain a NUL byte.

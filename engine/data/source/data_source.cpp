@@ -1,12 +1,16 @@
 #include "engine/data/source/data_source.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <variant>
 
 #include "core/error.h"
+#include "core/files/json_data.h"
 #include "core/files/mapped_file.h"
 #include "engine/data/source/jsonl.h"
 #include "engine/data/source/row_file.h"
 #include "engine/data/source/token_file.h"
+#include "engine/data/source/tokenised_row.h"
 #include "engine/data/text/utf8.h"
 
 namespace shardline {
@@ -29,13 +33,35 @@ const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) 
   return nullptr;
 }
 
-// Texts that are encoded one after the other, each a document.
+// The text of a row, or its tokens.
+using Document = std::variant<std::string, TokenIds>;
+
+Document document_in(const DataRow& row, const std::string& text_column, int64_t vocab_size) {
+  std::optional<TokenisedRow> tokens = tokenised_row(row);
+  if (!tokens) return text_of(row, text_column, "data.text_column");
+  for (const int32_t id : tokens->ids)
+    if (id >= vocab_size)
+      throw DataError(cat(row.where, ": 'input_ids' has the id ", id, ", outside the vocabulary of ", vocab_size,
+                          "; use the tokenizer that made it, or a larger model.config.vocab_size"));
+  if (!row.columns.contains("labels")) return std::move(tokens->ids);
+  const auto labels = values_of_tokens(row, *tokens, "labels");
+  for (size_t token = 0; token < labels.size(); ++token)
+    if (labels[token] != tokens->ids[token])
+      throw DataError(cat(row.where, ": 'labels' has ", labels[token].dump(), " where 'input_ids' has ",
+                          tokens->ids[token],
+                          "; set data.completion_only_loss to true, with which rows are samples "
+                          "and only their labels are predicted"));
+  return std::move(tokens->ids);
+}
+
+// Documents that are encoded one after the other.
 class Documents {
  public:
   explicit Documents(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  void add(std::string_view text) {
-    const std::vector<int32_t> more = tokenizer_.encode(text);
+  void add(const Document& document) {
+    const auto* text = std::get_if<std::string>(&document);
+    const TokenIds more = text ? tokenizer_.encode(*text) : std::get<TokenIds>(document);
     piece_.part.ids.insert(piece_.part.ids.end(), more.begin(), more.end());
     piece_.document_ends.push_back(std::ssize(piece_.part.ids));
   }
@@ -109,7 +135,7 @@ class TextSource final : public DataSource {
 class JsonlSource final : public DataSource {
  public:
   JsonlSource(const DataFile& file, const DataSourceOptions& options)
-      : file_(file.path), tokenizer_(options.tokenizer), column_(options.text_column) {
+      : file_(file.path), tokenizer_(options.tokenizer), column_(options.text_column), vocab_size_(options.vocab_size) {
     std::string_view rest = file_.bytes();
     size_t reported = 0;
     for (int64_t line = 1; !rest.empty(); ++line) {
@@ -136,7 +162,8 @@ class JsonlSource final : public DataSource {
     for (int64_t number = lines.first_line; !rest.empty(); ++number) {
       const std::string_view line = take_line(rest);
       if (is_blank_line(line)) continue;
-      documents.add(text_of_row(line, column_, cat(file_.path().string(), ":", number)));
+      const std::string where = cat(file_.path().string(), ":", number);
+      documents.add(document_in({parse_data_json(line, where), where}, column_, vocab_size_));
     }
     file_.release(file_.bytes().substr(lines.begin, lines.end - lines.begin));
     return documents.take();
@@ -153,10 +180,11 @@ class JsonlSource final : public DataSource {
   MappedFile file_;
   TokenizerPtr tokenizer_;
   std::string column_;
+  int64_t vocab_size_;
   std::vector<Piece> pieces_;
 };
 
-// Tables other than JSON Lines: all texts are in memory, because a row may have line ends anywhere.
+// Tables other than JSON Lines: all documents are in memory, because a row may have line ends anywhere.
 class TableSource final : public DataSource {
  public:
   TableSource(const DataFile& file, const DataSourceOptions& options) : tokenizer_(options.tokenizer) {
@@ -164,7 +192,8 @@ class TableSource final : public DataSource {
     for (const auto rows = open_rows(file); rows->next(row);) {
       if (pieces_.empty() || std::cmp_greater_equal(pieces_.back().bytes, options.piece_bytes)) pieces_.push_back({});
       Piece& piece = pieces_.back();
-      piece.bytes += piece.texts.emplace_back(text_of(row, options.text_column, "data.text_column")).size();
+      const auto& added = piece.documents.emplace_back(document_in(row, options.text_column, options.vocab_size));
+      piece.bytes += std::visit([](const auto& values) { return values.size() * sizeof(values[0]); }, added);
     }
   }
 
@@ -172,14 +201,14 @@ class TableSource final : public DataSource {
   int64_t piece_bytes(int64_t piece) const override { return pieces_[piece].bytes; }
   EncodedPiece encode(int64_t piece) const override {
     Documents documents(*tokenizer_);
-    for (const std::string& text : pieces_[piece].texts) documents.add(text);
+    for (const Document& document : pieces_[piece].documents) documents.add(document);
     return documents.take();
   }
   TokenIds join(int64_t, EncodedPart part, Seam&) const override { return std::move(part.ids); }
 
  private:
   struct Piece {
-    std::vector<std::string> texts;
+    std::vector<Document> documents;
     size_t bytes = 0;
   };
 

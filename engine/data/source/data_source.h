@@ -38,7 +38,7 @@ class DataSource {
 
 struct DataSourceOptions {
   TokenizerPtr tokenizer;            // may be null if all files contain tokens
-  int64_t vocab_size = 0;            // ids in token files must be smaller
+  int64_t vocab_size = 0;            // ids in token files and tokenised rows must be smaller
   std::string text_column = "text";  // in files with columns
   int64_t piece_bytes = 1 << 20;
   int threads = 1;                          // those of join()
@@ -47,7 +47,8 @@ struct DataSourceOptions {
 
 // text: the whole file is one document, with its line ends; a NUL byte is a DataError. jsonl: each line that is not
 // blank is one document, an object with a string in text_column; a DataError names the line. json, csv, tsv: each row
-// is one document, see row_file.h. tokens: see token_file.h.
+// is one document, see row_file.h. Of tokenised rows, their tokens are, see tokenised_row.h; a DataError
+// refuses labels that are not these. tokens: see token_file.h.
 std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options);
 // The error that it throws for text without a tokenizer.
 ConfigError missing_tokenizer(const DataFile& text);

@@ -245,5 +245,59 @@ TEST_CASE("open data: samples are held out and chosen at random by seeds, for te
   }
 }
 
+// A run of sequence-classification on rows whose texts are their numbers.
+Config labelled_run(const Place& place, const nlohmann::json& changes) {
+  nlohmann::json file = nlohmann::json::parse(R"({"task": "sequence-classification", "model": {"config": {"model_type":
+    "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8, "n_positions": 16, "vocab_size": 256, "pad_token_id": 0,
+    "num_labels": 2}}, "data": {"tokenizer": "bytes", "sequence_length": 4}})");
+  std::string rows;
+  for (int i = 10; i < 60; ++i) rows += nlohmann::json({{"text", cat(i)}, {"label", 1}, {"set", {1}}}).dump() + "\n";
+  file["data"]["train"] = file["data"]["test"] = place.folder.write("rows.jsonl", rows);
+  file["output_dir"] = (place.folder.path() / "out").string();
+  file.merge_patch(changes);
+  return parse_config(file.dump(), "open data test");
+}
+
+TEST_CASE("open data: predictions are for max_predict_samples rows, the first ones or those that a seed chooses") {
+  const Place place(10s);
+  const auto texts = [&](const nlohmann::json& data) {
+    const Config config = labelled_run(place, {{"data", data}});
+    const PlannedModel planned = plan_model(config, 1);
+    std::multiset<std::string> all;
+    run_ranks(1, [&](CommunicatorPtr world) {
+      RankContext context{.world = world, .device_world = world, .local_rank = 0, .local_size = 1};
+      const PredictedData opened = open_predicted_data(config, planned.model, planned.plan.layout, context);
+      all = samples_of(*opened.source);
+      CHECK(std::cmp_equal(all.size(), opened.examples.size()));
+    });
+    return all;
+  };
+  CHECK(texts(nlohmann::json::object()).size() == 50);
+  CHECK(texts({{"max_predict_samples", 3}}) == std::multiset<std::string>{"10", "11", "12"});
+  CHECK(texts({{"max_predict_samples", 99}}).size() == 50);
+  const auto chosen = texts({{"max_predict_samples", 3}, {"max_samples_seed", 1}});
+  CHECK(chosen.size() == 3);
+  CHECK(chosen != texts({{"max_predict_samples", 3}}));
+}
+
+TEST_CASE("open data: label smoothing is refused where the loss does not use it") {
+  const Place place(10s);
+  const auto mistake = [&](const nlohmann::json& changes) -> std::string {
+    nlohmann::json file = {{"training", {{"label_smoothing_factor", 0.1}}}};
+    file.update(changes);
+    const Config config = labelled_run(place, file);
+    return message_of<ConfigError>([&] { check_data(config, plan_model(config, 1), true); });
+  };
+  const auto with = [](const char* problem) -> nlohmann::json {
+    return {{"model", {{"config", {{"problem_type", problem}}}}}, {"data", {{"label_column", "set"}}}};
+  };
+  CHECK(mistake(nlohmann::json::object()).empty());
+  CHECK_THAT(mistake(with("multi_label_classification")),
+             Contains("/training/label_smoothing_factor: has no effect on several labels of a text; leave it out"));
+  CHECK_THAT(mistake(with("regression")), Contains("/training/label_smoothing_factor: has no effect on a regression"));
+  CHECK_THAT(mistake({{"task", "question-answering"}}),
+             Contains("/training/label_smoothing_factor: has no effect on the places of answers"));
+}
+
 }  // namespace
 }  // namespace shardline::open_data_test

@@ -32,6 +32,11 @@ AnswerChoice choose(const std::vector<Window>& windows, const AnswerOptions& opt
   return choose_answers(std::vector<AnswerWindow>(windows.begin(), windows.end()), options);
 }
 
+// The text of the chosen answer.
+std::string_view answer_text(const AnswerChoice& choice, std::string_view context) {
+  return shardline::answer_text(choice.answer(), context);
+}
+
 // A context of words with one letter, one token each, after the token that stands for "no answer".
 Window letters(std::vector<float> start, std::vector<float> end) {
   Window window = {std::move(start), std::move(end), {std::nullopt}};

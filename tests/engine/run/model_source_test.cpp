@@ -91,6 +91,17 @@ TEST_CASE("an unknown key of model.config is refused with the nearest one", "[sp
   CHECK_THAT(with({{"intermediate_size", 48}}),
              Contains("/model/config/intermediate_size: unknown key; got 48; did you mean n_inner?"));
   CHECK_THAT(with({{"rotary_dim", 4}}), Contains("/model/config/rotary_dim: unknown key"));
+  const auto of_bert = [&](const json& keys) {
+    json file = {{"task", "masked-lm"}, {"model", {{"config", {{"model_type", "bert"}, {"vocab_size", 300}}}}}};
+    for (const char* key : {"n_positions", "n_embd", "n_layer", "n_head"}) file["model"]["config"][key] = nullptr;
+    file["model"]["config"].update(keys);
+    return mistakes_in(tiny_run(folder, file));
+  };
+  CHECK_THAT(of_bert({{"num_heads", 3}}), Contains("unknown key; got 3; did you mean num_attention_heads?"));
+  CHECK_THAT(of_bert({{"n_inner", 48}}), Contains("unknown key; got 48; did you mean intermediate_size?"));
+  CHECK_THAT(of_bert({{"layer_norm_epsilon", 1e-6}}), Contains("did you mean layer_norm_eps?"));
+  CHECK_THAT(of_bert({{"attn_pdrop", 0.1}}), Contains("did you mean attention_probs_dropout_prob?"));
+  CHECK_THAT(of_bert({{"is_encoder_decoder", true}}), Contains("leave it out: this model has no separate encoder"));
   CHECK(with({{"num_hidden_layers", nullptr},
               {"use_cache", false},
               {"bos_token_id", 3},
@@ -243,7 +254,7 @@ TEST_CASE("a directory is evaluated with samples that its positions allow", "[sp
   CHECK(config_of_directory(folder / "", {}).data.sequence_length == 32);
   CHECK(config_of_directory(folder / "", {"data.sequence_length=8"}).data.sequence_length == 8);
   CHECK_THROWS_WITH(config_of_directory(folder / "", {"data.sequence_length=64"}),
-                    Contains("/data/sequence_length: must be at most the model's n_positions (32)"));
+                    Contains("/data/sequence_length: must be at most the number of the model's positions (32)"));
 }
 
 TEST_CASE("samples longer than the model's positions are a mistake of the file", "[spec]") {
@@ -251,7 +262,9 @@ TEST_CASE("samples longer than the model's positions are a mistake of the file",
   const auto text =
       mistakes_in(tiny_run(folder, {{"data", {{"sequence_length", 64}}}, {"training", {{"optm", "sgd"}}}}));
   CHECK_THAT(text, Contains("run.json: /training/optm: unknown key"));
-  CHECK_THAT(text, Contains("run.json: /data/sequence_length: must be at most the model's n_positions (32); got 64"));
+  CHECK_THAT(text,
+             Contains("run.json: /data/sequence_length: must be at most the number of the model's positions (32); "
+                      "got 64"));
 }
 
 }  // namespace shardline::model_source_test

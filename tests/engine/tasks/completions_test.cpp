@@ -106,6 +106,32 @@ TEST_CASE("completions: the end of text that the tokenizer adds is predicted") {
   CHECK(made.labels == Ids{0, 2, kNone});
 }
 
+TEST_CASE("completions: tokenised rows are samples as they are, of which the labels are predicted") {
+  Config config;
+  config.data.sequence_length = 4;
+  const auto task = completions(config, load_tokenizer("bytes"));
+  const auto tokens = [&](const json& columns) { return task->encode({columns, "a.jsonl:3"}, true); };
+  const RowExamples made = tokens({{"input_ids", {1, 2, 3, 0}},
+                                   {"attention_mask", {1, 1, 1, 0}},
+                                   {"labels", {-100, -100, 3, -100}},
+                                   {"prompt", "is not read"}});
+  REQUIRE(made.examples.size() == 1);
+  CHECK(made.examples[0].ids == Ids{1, 2, 3});
+  CHECK(made.examples[0].labels == Ids{kNone, 3, kNone});
+  CHECK_FALSE(made.shortened);
+  CHECK(tokens({{"input_ids", {1, 2, 3}}}).examples.at(0).labels == Ids{2, 3, kNone});
+  const RowExamples longer = tokens({{"input_ids", {1, 2, 3, 4, 5}}});
+  CHECK(longer.shortened);
+  CHECK(longer.examples.at(0).ids == Ids{1, 2, 3, 4});
+  const RowExamples none = tokens({{"input_ids", {1, 2}}, {"labels", {-100, -100}}});
+  CHECK(none.examples.empty());
+  CHECK(none.shortened);
+  CHECK_THAT(message_of<DataError>([&] {
+               tokens({{"input_ids", {1, 2}}, {"labels", {1, -1}}});
+             }),
+             Contains("a.jsonl:3: 'labels' must be a list of ids, or -100 for none; got -1"));
+}
+
 TEST_CASE("completions: metrics follow from the loss, and rows need both columns") {
   const auto task = completions({}, load_tokenizer("bytes"));
   CHECK_FALSE(task->uses_predictions());

@@ -74,6 +74,44 @@ TEST_CASE("masked-lm: joined texts are not cut, and blank lines have their speci
   CHECK(joined.encode("d").examples[0].continues.empty());
 }
 
+TEST_CASE("masked-lm: of tokenised rows, tokens can be masked that are not special and have a label") {
+  const Task joined;
+  const auto tokens = [](const Task& task, const json& columns, bool labelled = true) {
+    return task.task->encode({columns, "a.jsonl:7"}, labelled);
+  };
+  const auto made =
+      tokens(joined, {{"input_ids", {2, 5, 6, 8, 1, 3, 0, 0}}, {"attention_mask", {1, 1, 1, 1, 1, 1, 0, 0}}});
+  REQUIRE(made.examples.size() == 1);
+  CHECK(made.examples[0].ids == Ids{2, 5, 6, 8, 1, 3});
+  CHECK(made.examples[0].labels == Ids{kNone, 5, 6, 8, kNone, kNone});
+  CHECK(made.examples[0].types.size() == 6);
+  const auto marked = tokens(joined, {{"input_ids", {2, 5, 1, 3}}, {"special_tokens_mask", {1, 0, 0, 1}}});
+  CHECK(marked.examples.at(0).labels == Ids{kNone, 5, 1, kNone});
+  const auto labelled = tokens(joined, {{"input_ids", {2, 5, 6, 3}}, {"labels", {2, 5, -100, 3}}});
+  CHECK(labelled.examples.at(0).labels == Ids{kNone, 5, kNone, kNone});
+  CHECK_THAT(message_of<DataError>([&] {
+               tokens(joined, {{"input_ids", {2, 4, 3}}, {"labels", {-100, 5, -100}}});
+             }),
+             Contains("a.jsonl:7: 'labels' has 5 where 'input_ids' has 4; leave out 'labels'"));
+  CHECK(tokens(joined, {{"input_ids", {5, 5, 5, 5, 5, 5, 5}}}).examples.size() == 1);  // is cut with the others
+
+  const auto predicted = tokens(joined, {{"input_ids", {2, 4, 8, 3}}}, /*labelled=*/false);
+  CHECK(predicted.examples.at(0).labels == Ids{kNone, 4, kNone, kNone});
+  CHECK_THAT(message_of<DataError>([&] {
+               tokens(joined, {{"input_ids", {2, 3}}}, false);
+             }),
+             Contains("a.jsonl:7: 'input_ids' has no [MASK]"));
+  const Task lines([](DataOptions& data) { data.line_by_line = true; });
+  CHECK_THAT(message_of<DataError>([&] {
+               tokens(lines, {{"input_ids", {5, 5, 5, 5, 5, 5, 5}}});
+             }),
+             Contains("has 7 tokens, more than a sample of 6"));
+  CHECK_THAT(message_of<DataError>([&] {
+               tokens(Task(by_line), {{"input_ids", {5}}});
+             }),
+             Contains("do not show where words begin, which whole_word_mask needs"));
+}
+
 TEST_CASE("masked-lm: predictions are the best words of each mask, and the text with them") {
   const Task task;
   const RowExamples made = task.encode("a [MASK] d [MASK]", /*labelled=*/false);

@@ -46,11 +46,9 @@ TEST_CASE("mistakes in the data of a task say what to change", "[config]") {
                       "metric_for_best_model": "accuracy_mm"}})",
        "got \"accuracy_mm\"; use one of \"loss\", \"accuracy\""},
       {R"({"data": {"completion_only_loss": true}, "task": "sequence-classification"})",
-       "/data/completion_only_loss: is only used with task \"causal-lm\", but task is \"sequence-classification\""},
-      {R"({"data": {"line_by_line": true}})",
-       "/data/line_by_line: is only used with task \"masked-lm\", but task is \"causal-lm\"; got true; leave it out"},
-      {R"({"data": {"whole_word_mask": true}})",
-       "/data/whole_word_mask: is only used with task \"masked-lm\", but task is \"causal-lm\""},
+       "/data/completion_only_loss: has no effect with task \"sequence-classification\"; got true; leave it out, or "
+       "set "
+       "task to \"causal-lm\""},
       {R"({"data": {"validation": "a.txt"}, "training": {"early_stopping_patience": 2}})",
        "/training/early_stopping_patience: has no effect with eval_strategy \"no\"; got 2; set eval_strategy"},
       {R"({"data": {"mlm_probability": 0}})", "/data/mlm_probability: must be a number >= 1e-06 and <= 1"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "engine/config/config.h"
 
 #include "tests/catch.h"
@@ -86,6 +87,60 @@ TEST_CASE("Keys that have no effect in a run are listed", "[config][needs]") {
   told(R"({"training": {"num_train_epochs": 2, "max_steps": 10}})",
        "training.num_train_epochs has no effect with max_steps");
   told(R"({"training": {"warmup_steps": 5, "lr_scheduler_type": "constant"}})", "training.warmup_steps has no effect");
+}
+
+TEST_CASE("Keys of the data that the task does not read are refused", "[config][needs]") {
+  const auto mistake = [](const std::string& task, const std::string& key, const json& value) -> std::string {
+    const json file = {{"model", {{"config", {{"model_type", "gpt2"}, {"n_layer", 2}, {"pad_token_id", 0}}}}},
+                       {"task", task},
+                       {"data", {{"train", "a.jsonl"}, {"tokenizer", "bytes"}, {key, value}}},
+                       {"output_dir", "out"}};
+    try {
+      parse_config(file.dump(), "c.json");
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  struct Used {
+    const char* key;
+    json value;
+    std::vector<std::string> tasks;
+  };
+  const std::string causal = "causal-lm", sequence = "sequence-classification", tokens = "token-classification",
+                    answers = "question-answering";
+  const std::vector<Used> all = {{"completion_only_loss", true, {causal}},
+                                 {"packing", "bfd", {causal}},
+                                 {"mlm_probability", 0.3, {}},
+                                 {"line_by_line", true, {}},
+                                 {"whole_word_mask", true, {}},
+                                 {"text_pair_column", "b", {sequence}},
+                                 {"label_column", "b", {sequence, tokens}},
+                                 {"tokens_column", "b", {tokens}},
+                                 {"question_column", "b", {answers}},
+                                 {"context_column", "b", {answers}},
+                                 {"answers_column", "b", {answers}},
+                                 {"doc_stride", 4, {answers}},
+                                 {"n_best_size", 4, {answers}},
+                                 {"max_answer_length", 4, {answers}},
+                                 {"version_2_with_negative", true, {answers}},
+                                 {"max_predict_samples", 4, {sequence, tokens, answers}}};
+  for (const auto& [key, value, tasks] : all)
+    for (const auto& task : {causal, sequence, tokens, answers}) {
+      CAPTURE(key, task);
+      const std::string expected = cat("c.json: /data/", key, ": has no effect with task \"", task, "\"; got ",
+                                       value.dump(), "; leave it out, or set task to ");
+      if (std::ranges::find(tasks, task) == tasks.end())
+        CHECK_THAT(mistake(task, key, value), Catch::StartsWith(expected));
+      else
+        CHECK(mistake(task, key, value).empty());
+    }
+  CHECK_THAT(mistake(causal, "label_column", "b"),
+             Catch::EndsWith("leave it out, or set task to \"sequence-classification\" or \"token-classification\""));
+  CHECK_THAT(
+      mistake(answers, "null_score_diff_threshold", 1),
+      Catch::Contains("has no effect without version_2_with_negative; got 1; set that to true, or leave it out"));
+  CHECK_THAT(mistake(sequence, "null_score_diff_threshold", 1), Catch::Contains("has no effect with task"));
 }
 
 }  // namespace shardline::needs_test

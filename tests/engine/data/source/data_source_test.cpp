@@ -188,4 +188,30 @@ TEST_CASE("tables: each row is a document, whatever the format") {
              Contains("a.csv:2") && Contains("no 'body'"));
 }
 
+TEST_CASE("tokenised rows are documents of their own tokens, beside texts and in each format with lists") {
+  const TempFolder folder;
+  const std::string lines = R"({"input_ids": [97, 98, 0], "attention_mask": [1, 1, 0], "text": "x"})"
+                            "\n"
+                            R"({"text": "cd"})"
+                            "\n"
+                            R"({"input_ids": [101], "labels": [101]})"
+                            "\n";
+  std::string array = "[" + lines + "]";
+  for (size_t at = array.find("\n{"); at != std::string::npos; at = array.find("\n{")) array.replace(at, 1, ",");
+  const std::map<DataFormat, std::string> files = {{DataFormat::jsonl, folder.write("a.jsonl", lines)},
+                                                   {DataFormat::json, folder.write("a.json", array)}};
+  for (const auto& [format, file] : files)
+    for (const int64_t piece_bytes : {1, 100}) {
+      const auto source = open_data_source({file, format}, with_bytes(piece_bytes));
+      CHECK(text_of(*source) == "abcde");
+      CHECK(ends_of(*source) == std::vector<int64_t>{2, 4, 5});
+    }
+  CHECK_NOTHROW(check_data_files({files.at(DataFormat::jsonl)}, DataFormat::jsonl, "body"));
+  CHECK_THAT(jsonl_error(R"({"input_ids": [97, 256]})"),
+             Contains("x.jsonl:1: 'input_ids' has the id 256, outside the vocabulary of 256"));
+  CHECK_THAT(jsonl_error(R"({"input_ids": [97, 98], "labels": [-100, 98]})"),
+             Contains("x.jsonl:1: 'labels' has -100 where 'input_ids' has 97; set data.completion_only_loss to true"));
+  CHECK_THAT(jsonl_error(R"({"input_ids": [97.5]})"), Contains("x.jsonl:1: 'input_ids' must be a list of integers"));
+}
+
 }  // namespace shardline::data_source_test

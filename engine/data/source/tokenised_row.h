@@ -1,0 +1,34 @@
+// Rows that are tokenised already, with the columns that transformers' tokenizers make: input_ids, and perhaps
+// attention_mask and token_type_ids.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/data/source/row_file.h"
+
+namespace shardline {
+
+// The tokens of a row whose attention_mask is not 0; all of them if it has none.
+struct TokenisedRow {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> types;   // of the tokens; empty: the row has none
+  std::vector<int64_t> places;  // of the tokens in the row's lists, ascending
+  int64_t length = 0;           // of these lists
+};
+
+// Whether the row has input_ids. A text that it has besides is not read.
+bool is_tokenised(const DataRow& row);
+
+// Nothing if the row has no input_ids. Throws DataError unless its columns are lists of one length with integers in
+// range, and if more than `most` tokens are left.
+std::optional<TokenisedRow> tokenised_row(const DataRow& row, int64_t most = std::numeric_limits<int64_t>::max());
+
+// The elements of another column of the row that belong to the tokens. Throws DataError unless it is a list with an
+// element for each of input_ids.
+std::vector<nlohmann::json> values_of_tokens(const DataRow& row, const TokenisedRow& tokens, const std::string& column);
+
+}  // namespace shardline
