@@ -265,6 +265,7 @@ class GraphReader {
                    .modules = module_stack_of(item),
                    .has_grad = scope.has_grad};
     if (node.overload == "default") node.overload.clear();
+    if (node.name == "aten::detach_") node.name = "aten::detach";  // of constants, which have no gradient anyway
     if (const auto why = refusal_of(node.name, node.overload); !why.empty())
       item.at("target").fail(cat("cannot run here, because ", why), "export the model without it");
     const auto op = find_operator(node.name, node.overload);
