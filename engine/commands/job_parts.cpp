@@ -104,7 +104,7 @@ JobParts make_parts(const Config& config, const RankContext& context) {
     return with_groups(std::move(planned.model), std::move(planned.machines), std::move(planned.plan));
   }
   const auto decisions = nlohmann::json::parse(broadcast_string(world, "", 0)).get<Decisions>();
-  model.spec = make_spec(config, model.hf_config, decisions.splits);
+  model.spec = make_spec(config, model, decisions.splits);
   const Layout& layout = decisions.layout;
   Plan plan = make_plan({resolve_workload(config, model.spec, layout.global_batch(), layout.on_accelerators), layout},
                         decisions.chunk_of_layer);
@@ -140,7 +140,7 @@ void explain_memory(const JobParts& parts, const RankContext& context, bool trai
 }
 
 std::string tokenizer_source(const Config& config) {
-  return config.data.tokenizer.empty() ? config.model.path : config.data.tokenizer;
+  return config.data.tokenizer.empty() && !config.model.is_program() ? config.model.path : config.data.tokenizer;
 }
 
 TokenizerPtr open_tokenizer(const Config& config) {

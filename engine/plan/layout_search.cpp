@@ -38,7 +38,7 @@ std::function<ModelSpec(int, bool)> spec_of_degrees(const Config& config, const 
     Config other = config;
     other.smp.tensor_parallel_degree = tensor;
     other.smp.optimize = sequence_parallel ? Optimize::memory : Optimize::speed;
-    return make_spec(other, model.hf_config, splits_by_rule(other, model.spec));
+    return make_spec(other, model, splits_by_rule(other, model.spec));
   };
 }
 

@@ -107,7 +107,7 @@ PlannedModel plan_model(ModelSource model, const Config& config, int world_size,
   findings.check([&] { asked_splits(config, model.spec); });
   findings.check([&] { sharding_of(config.smp, replicas); });
   findings.throw_all();
-  model.spec = make_spec(config, model.hf_config, decide_splits(config, model, world_size, assumed));
+  model.spec = make_spec(config, model, decide_splits(config, model, world_size, assumed));
   const ResolvedRun run = resolve(config, model.spec, world_size, assumed.precision);
   Machines machines = planning_machines(config, run.workload, world_size, assumed);
   Plan plan = make_plan(run, assign_layers(config, run, machines));

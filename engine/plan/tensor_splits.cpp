@@ -149,7 +149,7 @@ class PricedChoice {
     for (const auto& [name, choice] : choices)
       if (!choice.split) key += name + " ";
     const auto [entry, is_new] = specs_.try_emplace(key);
-    if (is_new) entry->second = make_spec(config_, model_.hf_config, choices);
+    if (is_new) entry->second = make_spec(config_, model_, choices);
     return entry->second;
   }
 

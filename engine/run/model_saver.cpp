@@ -6,6 +6,10 @@
 #include "core/files/regular_file.h"
 #include "engine/checkpoint/shared_directory.h"
 #include "engine/data/tokenizer/byte_tokenizer.h"
+#include "models/files/hf_layout.h"
+#include "models/files/tensor_files.h"
+#include "models/program/program_file.h"
+#include "models/program/pt2_writer.h"
 
 namespace shardline {
 namespace {
@@ -34,7 +38,11 @@ std::map<std::string, std::string> companions_of(const ModelSource& source, cons
 
 ModelSaver::ModelSaver(const std::string& directory, const ModelSource& source, at::ScalarType dtype,
                        const std::string& tokenizer, const RankGroups& groups)
-    : writer_(directory, source.spec, dtype), config_(source.hf_config), removes_files_(groups.rank == 0) {
+    : directory_(directory),
+      writer_(directory, source.spec, dtype),
+      config_(source.hf_config),
+      exported_(source.exported),
+      removes_files_(groups.rank == 0) {
   if (groups.rank == 0) {
     companions_ = companions_of(source, tokenizer);
     writer_.create(config_, companions_);
@@ -45,6 +53,19 @@ ModelSaver::ModelSaver(const std::string& directory, const ModelSource& source, 
     if (removes_files_) writer_.discard();
     throw;
   }
+}
+
+// The file with which the model was opened, with the weights that have just been written.
+void ModelSaver::save_program() const {
+  const TensorFiles files = open_safetensors(directory_, "model");
+  write_pt2(
+      exported_->program->archive,
+      [&](const std::string& name) {
+        for (const auto& [file_name, file] : files)
+          if (file.tensors().contains(name)) return file.tensor(name);
+        return at::Tensor();
+      },
+      file_in(directory_, kProgramFile));
 }
 
 ModelSaver::~ModelSaver() {
@@ -72,7 +93,10 @@ void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
       [&](Work& gathered) { work.await(gathered); });
   writer_.flush();
   work.finish();
-  if (groups.rank == 0) writer_.finish();
+  if (groups.rank == 0) {
+    writer_.finish();
+    if (exported_) save_program();
+  }
   groups.world->barrier({.what = "model saved"});
 }
 

@@ -28,13 +28,18 @@ class ModelSaver {
   ModelSaver& operator=(const ModelSaver&) = delete;
 
   // Collective over the world. Each rank writes its own slices; the time limit is renewed while bytes arrive on the
-  // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete.
+  // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete. A model from an
+  // exported program is saved as one, too, by rank 0.
   void save(StageParameters& parameters, const LongWork::Show& show = {});
 
  private:
+  void save_program() const;
+
+  std::string directory_;
   HfWriter writer_;
   nlohmann::json config_;                          // config.json
   std::map<std::string, std::string> companions_;  // on rank 0: file contents by name
+  std::shared_ptr<const ExportedModel> exported_;  // null: the model is of a family
   bool removes_files_;
 };
 

@@ -1,5 +1,6 @@
 #include "engine/run/model_source.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -8,22 +9,38 @@
 #include "core/model/parameter_patterns.h"
 #include "engine/config/keys/tensor_rules.h"
 #include "engine/config/rules/model_rules.h"
+#include "engine/config/rules/precision_rules.h"
 #include "models/families/families.h"
 #include "models/files/hf_layout.h"
 #include "models/files/new_rows.h"
 #include "models/files/tensor_files.h"
+#include "models/program/program_layers.h"
 
 namespace shardline {
 namespace {
+
+// Costs of a program are found at this length, from which others are scaled.
+constexpr int kTracedLength = 128;
 
 std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored))
     throw ConfigError(cat("/model/path: \"", path,
-                          "\" is not a directory; name one with config.json and *.safetensors or ", kTorchFile));
+                          "\" is not a directory; name one with config.json and *.safetensors or ", kTorchFile,
+                          ", or a program of torch.export (.pt2)"));
   if (!std::filesystem::exists(path + "/config.json", ignored))
     throw ConfigError(cat("/model/path: ", path, " has no config.json; name a model directory"));
   return std::make_shared<HfDirectory>(path);
+}
+
+void apply_patterns(const Config& config, ModelSpec& spec) {
+  exclude_from_decay(config.training.no_decay_patterns, spec, "/training/no_decay_patterns");
+  freeze_others(config.training.trainable, spec, "/training/trainable");
+}
+
+ModelSpec spec_of_family(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits = {}) {
+  const auto adjust = [&](ModelSpec& spec) { apply_patterns(config, spec); };
+  return model_spec(hf_config, "the model", config.smp.sequence_parallel(), splits, adjust, head_choice(config));
 }
 
 // Why the files' weights do not match the model of the directory's config with `overrides`; empty if they do.
@@ -31,7 +48,7 @@ std::string difference(const Config& config, const HfDirectory& directory, const
   const HfModel model = read_hf_model(directory.config(), overrides, head_choice(config));
   if (!model.mistakes.empty()) return "";  // such a key needs others to be set with it
   try {
-    directory.check_names(make_spec(config, model.config));
+    directory.check_names(spec_of_family(config, model.config));
   } catch (const DataError& error) {
     return error.what();
   }
@@ -52,6 +69,38 @@ NameReport check_weights(const Config& config, const HfDirectory& directory, con
                   "; got ", value.dump(), "; leave it out, or set model.init to \"random\"");
   if (text.empty()) throw;
   throw ConfigError(text);
+}
+
+void check_use_of_program(const Config& config) {
+  if (precision_of(config) != Precision::fp32)
+    throw ConfigError("/model/path: an exported program is trained in fp32; leave bf16 and fp16 out");
+  if (config.smp.sequence_parallel())
+    throw ConfigError(
+        "/smp_options/optimize: \"memory\" splits rows between the layers, which an exported program needs whole; set "
+        "it to \"speed\"");
+  if (config.training.neftune_noise_alpha)
+    throw ConfigError(
+        "/training/neftune_noise_alpha: an exported program takes no noise on its embeddings; leave it out");
+}
+
+ModelSource open_program(const Config& config) {
+  check_use_of_program(config);
+  const std::string& path = config.model.path;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored))
+    throw ConfigError(cat("/model/path: \"", path, "\" is not a file; name an archive of torch.export.save"));
+  const auto program = cut_program(read_pt2(path));
+  ModelSource source{.hf_config = {{"exported_program", std::filesystem::path(path).filename().string()}},
+                     .head = head_choice(config)};
+  source.directory = std::make_shared<HfDirectory>(path, TensorFiles{{kProgramFile, *program->archive.weights}});
+  source.exported = std::make_shared<ExportedModel>(
+      ExportedModel{program, spec_of_program(program, std::min(config.data.sequence_length, kTracedLength))});
+  if (const int64_t most = source.exported->spec.max_positions; config.data.sequence_length > most)
+    throw ConfigError(cat("/data/sequence_length: must be at most the ", most, " positions of ", path, "; got ",
+                          config.data.sequence_length, "; use shorter samples"));
+  source.spec = make_spec(config, source);
+  source.names = source.directory->check_names(source.spec);
+  return source;
 }
 
 // Calls fill(parameter, filled) for each parameter that this rank stores; `filled` is called with bytes. Collective.
@@ -79,6 +128,7 @@ std::string weights_text(const ModelOptions& options) {
 
 ModelSource open_model(const Config& config) {
   const ModelOptions& options = config.model;
+  if (options.is_program()) return open_program(config);
   ModelSource source;
   if (!options.path.empty()) source.directory = open_directory(options.path);
   const HfModel model = read_hf_model(source.directory ? source.directory->config() : nlohmann::json::object(),
@@ -87,17 +137,16 @@ ModelSource open_model(const Config& config) {
     throw ConfigError(mistakes_text(model.mistakes, options.path + "/config.json: ", "/model/config"));
   source.hf_config = model.config;
   source.head = model.head;
-  source.spec = make_spec(config, source.hf_config);
+  source.spec = make_spec(config, source);
   if (source.directory && options.pretrained()) source.names = check_weights(config, *source.directory, source.spec);
   return source;
 }
 
-ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits) {
-  const auto adjust = [&](ModelSpec& spec) {
-    exclude_from_decay(config.training.no_decay_patterns, spec, "/training/no_decay_patterns");
-    freeze_others(config.training.trainable, spec, "/training/trainable");
-  };
-  return model_spec(hf_config, "the model", config.smp.sequence_parallel(), splits, adjust, head_choice(config));
+ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitChoices& splits) {
+  if (!model.exported) return spec_of_family(config, model.hf_config, splits);
+  ModelSpec spec = model.exported->spec;
+  apply_patterns(config, spec);
+  return spec;
 }
 
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,

@@ -1,4 +1,4 @@
-// Where a run's model comes from: a Hugging Face directory, or a config and random numbers.
+// Where a run's model comes from: a Hugging Face directory, an exported program, or a config and random numbers.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,16 +9,24 @@
 #include "engine/config/keys/options.h"
 #include "models/families/head_choice.h"
 #include "models/files/hf_directory.h"
+#include "models/program/program.h"
 #include "optim/flat/stage_parameters.h"
 
 namespace shardline {
+
+// A program and its spec before the config's rules about parameters.
+struct ExportedModel {
+  std::shared_ptr<const Program> program;
+  ModelSpec spec;
+};
 
 struct ModelSource {
   nlohmann::json hf_config;  // the contents of the saved config.json
   HeadChoice head;           // with nothing left open
   ModelSpec spec;
-  std::shared_ptr<const HfDirectory> directory;  // null: the model is made from a config alone
-  NameReport names;                              // of its files, if weights are read from them
+  std::shared_ptr<const HfDirectory> directory;   // null: the model is made from a config alone
+  NameReport names;                               // of its files, if weights are read from them
+  std::shared_ptr<const ExportedModel> exported;  // null: the model is of a family
 };
 
 // Where the weights come from: "models/gpt2", "random", or "random (config of models/gpt2)".
@@ -32,7 +40,7 @@ ModelSource open_model(const Config& config);
 
 // The only way from a config to a spec: the result contains everything that the config says about the model. To change
 // the splits, make another spec. Throws ConfigError.
-ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits = {});
+ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitChoices& splits = {});
 
 // Collective over the world: fills each rank's parameters with its slices of the directory's files, or with random
 // numbers that do not depend on the layout; with these also what the files lack, tensors and rows

@@ -123,7 +123,7 @@ std::vector<fs::path> model_files(const fs::path& dir) {
         name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
     const bool is_of_torch =
         name.starts_with("pytorch_model") && (name.ends_with(".bin") || name.ends_with(".bin.index.json"));
-    if (is_safetensors || is_of_torch) files.push_back(entry.path());
+    if (is_safetensors || is_of_torch || name == kProgramFile) files.push_back(entry.path());
   }
   return files;
 }

@@ -153,6 +153,11 @@ HfDirectory::HfDirectory(const std::string& path) : path_(path) {
   index_tensors();
 }
 
+HfDirectory::HfDirectory(const std::string& path, TensorFiles files)
+    : path_(path), config_(json::object()), files_(std::move(files)) {
+  index_tensors();
+}
+
 void HfDirectory::require_weights() const {
   if (!files_.empty()) return;
   throw DataError(cat(path_, ": holds neither ", kSingleFile, " nor ", kIndexFile, ", neither ", kTorchFile, " nor ",

@@ -36,6 +36,8 @@ class HfDirectory {
   // Throws DataError for a broken directory, index or file; a directory with a config but without usable weights is an
   // error only when its weights are needed.
   explicit HfDirectory(const std::string& path);
+  // Weights without a config, in files that are open; `path` names them in messages.
+  HfDirectory(const std::string& path, TensorFiles files);
 
   const std::string& path() const { return path_; }
   const nlohmann::json& config() const { return config_; }

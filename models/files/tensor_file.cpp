@@ -33,6 +33,34 @@ std::string_view TensorFile::bytes_of(const std::string& name) const {
   return data_.substr(found.begin, found.end - found.begin);
 }
 
+TensorFile::Entry TensorFile::entry_in(std::string_view storage, const std::string& name, at::ScalarType dtype,
+                                       const std::vector<int64_t>& shape, const std::vector<int64_t>& strides,
+                                       int64_t offset) const {
+  const auto fail = [&](const std::string& what) {
+    throw DataError(cat(path_, ": tensor ", name, ": ", what, kDamagedFile));
+  };
+  const auto size = bytes_of_shape(shape, dtype);
+  if (!size) fail(cat("the sizes of ", at::IntArrayRef(shape), " overflow 64 bits"));
+  Entry entry{dtype, shape, strides, 0, 0};
+  if (*size == 0) return entry;
+  const uint64_t element = c10::elementSize(dtype), elements = storage.size() / element;
+  int64_t last = offset;  // the element that is the farthest in the storage
+  bool overflows = false;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 1) entry.strides[d] = 1;  // has no effect, and may be any number
+    int64_t steps = 0;
+    overflows |= __builtin_mul_overflow(shape[d] - 1, entry.strides[d], &steps);
+    overflows |= __builtin_add_overflow(last, steps, &last);
+  }
+  if (overflows || static_cast<uint64_t>(last) >= elements)
+    fail(cat("sizes ", at::IntArrayRef(shape), " and strides ", at::IntArrayRef(strides), " from element ", offset,
+             " must stay in the storage, which has ", elements, " elements"));
+  const uint64_t begin = storage.data() - data_.data();
+  entry.begin = begin + offset * element;
+  entry.end = begin + (last + 1) * element;
+  return entry;
+}
+
 at::Tensor TensorFile::view(const std::string& name) const {
   const auto& found = entry(name);
   const auto bytes = bytes_of(name);

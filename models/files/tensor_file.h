@@ -45,6 +45,11 @@ class TensorFile {
   // Maps the file. It must not be shortened while it is open.
   explicit TensorFile(const std::string& path);
 
+  // A tensor in a storage, which is a part of data_: sizes, strides and the offset of its first element are at least 0.
+  // Throws a DataError if it is not inside of the storage.
+  Entry entry_in(std::string_view storage, const std::string& name, at::ScalarType dtype,
+                 const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, int64_t offset) const;
+
   std::string path_;
   std::shared_ptr<const MappedFile> map_;
   std::string_view bytes_, header_, data_;  // the whole file, and parts of it

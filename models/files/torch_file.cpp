@@ -114,32 +114,11 @@ void TorchFile::add_tensors(const TorchStateDict& dict, const Storages& storages
     if (storage.elements > storages.at(key).size() / c10::elementSize(storage.dtype))
       fail(cat("the storage ", shown_key(key), " must have ", storage.elements, " elements of ",
                c10::elementSize(storage.dtype), " bytes; it has ", storages.at(key).size(), " bytes"));
-  for (const auto& [name, tensor] : dict.tensors)
-    tensors_.emplace(name, entry_of(name, tensor, dict.storages.at(tensor.storage), storages.at(tensor.storage)));
-}
-
-TensorFile::Entry TorchFile::entry_of(const std::string& name, const TorchTensor& tensor, const TorchStorage& storage,
-                                      std::string_view bytes) const {
-  const auto size = bytes_of_shape(tensor.shape, storage.dtype);
-  if (!size) fail(cat("tensor ", name, ": the sizes of ", at::IntArrayRef(tensor.shape), " overflow 64 bits"));
-  Entry entry{storage.dtype, tensor.shape, tensor.strides, 0, 0};
-  if (*size == 0) return entry;
-  int64_t last = tensor.offset;  // the element that is the farthest in the storage
-  bool overflows = false;
-  for (size_t d = 0; d < tensor.shape.size(); ++d) {
-    if (tensor.shape[d] == 1) entry.strides[d] = 1;  // has no effect, and may be any number
-    int64_t steps = 0;
-    overflows |= __builtin_mul_overflow(tensor.shape[d] - 1, tensor.strides[d], &steps);
-    overflows |= __builtin_add_overflow(last, steps, &last);
+  for (const auto& [name, tensor] : dict.tensors) {
+    const TorchStorage& storage = dict.storages.at(tensor.storage);
+    const auto bytes = storages.at(tensor.storage).substr(0, storage.elements * c10::elementSize(storage.dtype));
+    tensors_.emplace(name, entry_in(bytes, name, storage.dtype, tensor.shape, tensor.strides, tensor.offset));
   }
-  if (overflows || static_cast<uint64_t>(last) >= storage.elements)
-    fail(cat("tensor ", name, ": sizes ", at::IntArrayRef(tensor.shape), " and strides ",
-             at::IntArrayRef(tensor.strides), " from element ", tensor.offset, " must stay in the storage, which has ",
-             storage.elements, " elements"));
-  const uint64_t begin = bytes.data() - data_.data(), element = c10::elementSize(storage.dtype);
-  entry.begin = begin + tensor.offset * element;
-  entry.end = begin + (last + 1) * element;
-  return entry;
 }
 
 }  // namespace shardline

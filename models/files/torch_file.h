@@ -22,8 +22,6 @@ class TorchFile : public TensorFile {
   void read_archive();
   void read_older_format();
   void add_tensors(const TorchStateDict& dict, const Storages& storages);
-  Entry entry_of(const std::string& name, const TorchTensor& tensor, const TorchStorage& storage,
-                 std::string_view bytes) const;
 };
 
 }  // namespace shardline

@@ -8,8 +8,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
 
@@ -20,11 +18,10 @@
 #include <typeinfo>
 
 #include "core/comm/communicator.h"
-#include "core/device/accelerator.h"
 #include "core/error.h"
-#include "core/model/backward.h"
 #include "core/model/layer.h"
 #include "core/numbers/philox.h"
+#include "models/graph/autograd_layer.h"
 #include "models/graph/module_trace.h"
 #include "models/graph/torch_seed.h"
 
@@ -87,25 +84,18 @@ class ModuleLayer : public Layer {
   }
 
  private:
-  // The result for a microbatch without samples, on which some modules cannot run. No parameter gets a gradient.
+  // Some modules cannot run without samples.
   Border empty(const Border& input, Mode mode) const {
     if (gives_logits(place_) && mode != Mode::train) return {};
     const at::TensorOptions like = (params_.empty() ? input.at(0) : params_[0]->value).options().requires_grad(false);
     const auto type = border_.value_or(c10::typeMetaToScalarType(like.dtype()));
-    const auto result = gives_logits(place_) ? at::zeros({}, like.dtype(at::toOpMathType(type)))
-                                             : at::zeros({0, features_}, like.dtype(type));
-    if (gets_ids(place_))
-      return {with_backward(result, {}, {}, "EmptyMicrobatch",
-                            [](const auto&, const auto&) { return std::vector<at::Tensor>{}; })};
-    return {with_backward(result, input, {}, "EmptyMicrobatch",
-                          [sizes = input[0].sizes().vec(), options = input[0].options()](const auto&, const auto&) {
-                            return std::vector<at::Tensor>{at::zeros(sizes, options.requires_grad(false))};
-                          })};
+    if (gives_logits(place_)) return {without_rows(input, {}, like.dtype(at::toOpMathType(type)))};
+    return {without_rows(gets_ids(place_) ? Border{} : input, {0, features_}, like.dtype(type))};
   }
 
   void prepare(Mode mode, const Border& input) {
     if (module_.ptr()->is_training() != (mode == Mode::train)) module_.ptr()->train(mode == Mode::train);
-    for (size_t i = 0; i < leaves_.size(); ++i) leaves_[i].mutable_grad() = params_[i]->grad;  // autograd adds to it
+    connect_gradients(leaves_, params_);
     if (prepared_) return;
     prepared_ = true;
     const at::Tensor& like = params_.empty() ? input.at(0) : params_[0]->value;
@@ -124,11 +114,7 @@ class ModuleLayer : public Layer {
     const auto rows =
         logits.narrow(1, 0, positions).reshape({-1, logits.size(2)}).to(at::toOpMathType(logits.scalar_type()));
     const auto sum = at::cross_entropy_loss(rows, labels, {}, at::Reduction::Sum, kNoLabel, context.label_smoothing);
-    const auto weight = (labels != kNoLabel).sum();
-    const auto known =
-        on_host(at::stack({sum.detach().to(at::kDouble), weight.to(at::kDouble)}), "loss of a microbatch");
-    context.loss = {known[0].item<double>(), known[1].item<double>()};
-    return context.mode == Mode::train ? Border{sum * context.loss_scale} : Border{};
+    return summed_loss(sum, (labels != kNoLabel).sum(), context);
   }
 
   std::string name_;
@@ -177,73 +163,13 @@ std::vector<ParamSpec> param_specs(const PlainModule& plain, const torch::nn::Mo
   return specs;
 }
 
-// The trace, scaled to a microbatch of another size and dtype.
-struct Scaled {
-  ModuleTrace trace;
-  int64_t tokens;
-
-  double tokens_ratio(int64_t other) const { return 1.0 * other / tokens; }
-  int64_t bytes(int64_t traced, int64_t other_tokens, int64_t element_bytes) const {
-    const int64_t scaled = traced * tokens_ratio(other_tokens);
-    return scaled * element_bytes / 4;
-  }
-};
-
-LayerWork work_of(const Scaled& scaled, const WorkShape& shape, bool recomputable) {
-  LayerWork work;
-  work.recomputable = recomputable;
-  const double ratio = scaled.tokens_ratio(shape.tokens());
-  for (Product product : scaled.trace.products) {
-    product.count *= ratio;
-    work.products.push_back(product);
-    product.phase = Phase::backward_input;  // both gradients
-    std::swap(product.n, product.k);
-    work.products.push_back(product);
-    std::swap(product.m, product.k);
-    work.products.push_back(product);
-  }
-  if (work.products.empty()) work.products.push_back({.count = 0});  // the planner reads the last layer's columns
-  const double made = scaled.trace.made_bytes * shape.value_bytes / 4 * ratio;
-  work.sweeps = {{.phase = Phase::forward, .bytes = 2 * made}, {.phase = Phase::backward_input, .bytes = 4 * made}};
-  return work;
-}
-
-// features: of the layer's input, which is kept; 0 if that is the batch. logits: columns of the logits, whose
-// log-softmax is kept; 0 if the layer computes no loss.
-void state_costs(LayerSpec& layer, const Scaled& scaled, int64_t features, int64_t logits) {
-  layer.kept = [scaled, columns = features + logits](const KeptCase& kept_case) {
-    return KeptBytes{.activations = scaled.bytes(scaled.trace.kept_bytes, kept_case.tokens, kept_case.element_bytes) +
-                                    kept_case.rows * columns * kept_case.element_bytes};
-  };
-  layer.passes = [scaled, logits](const KeptCase& kept_case) {
-    const int64_t loss =
-        2 * kept_case.rows * logits * kept_case.element_bytes;  // a copy without the last position, and its log-softmax
-    const int64_t backward =
-        scaled.bytes(scaled.trace.backward_bytes, kept_case.tokens, kept_case.element_bytes) + loss;
-    return PassBytes{scaled.bytes(scaled.trace.forward_bytes, kept_case.tokens, kept_case.element_bytes) + loss,
-                     backward, backward};
-  };
-  layer.work = [scaled, recomputable = layer.is_block](const WorkShape& shape) {
-    return work_of(scaled, shape, recomputable);
-  };
-  for (const auto& product : scaled.trace.products) layer.flops_per_token += product.flops() / scaled.tokens;
-}
-
-// Modules with equal traces cost the same.
-std::string code_of(const ModuleTrace& trace) {
-  std::string code = cat(trace.made_bytes, " ", trace.kept_bytes, " ", trace.forward_bytes, " ", trace.backward_bytes);
-  for (const Product& product : trace.products)
-    code += cat(" ", product.count, "*", product.m, "*", product.n, "*", product.k, product.stored ? "" : "'");
-  return code;
-}
-
 LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Place place, int64_t features) {
   TorchSeed seed(kTraceSeed);
   auto module = plain.make();
   LayerSpec layer{.name = plain.name, .is_block = place == Place::between};
   layer.params = param_specs(plain, *module.ptr());
   const auto input = traced_input(model, features);
-  const ModuleTrace trace = trace_module(plain.name, module, input, seed);
+  const PassTrace trace = trace_module(plain.name, module, input, seed);
   const int64_t made = trace.output.back();
   if (!gives_logits(place))
     layer.output = {{"hidden", {BorderTensor::kRows, made}}};
@@ -251,7 +177,7 @@ LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Pla
     throw ConfigError(cat("module ", plain.name, " is the last one and returns ", made,
                           " features; it must return logits over ", "the vocabulary of ", model.vocab_size));
   layer.code = code_of(trace);
-  state_costs(layer, {trace, input.size(0) * input.size(1)}, features, gives_logits(place) ? made : 0);
+  state_traced_costs(layer, trace, input.size(0) * input.size(1), features, gives_logits(place) ? made : 0);
   layer.build = [plain, place](const LayerBuild& build) { return std::make_unique<ModuleLayer>(plain, place, build); };
   return layer;
 }

@@ -5,14 +5,10 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/container/any.h>
 
 #include "core/error.h"
-#include "core/model/backward.h"
-#include "models/graph/storage_watch.h"
 #include "models/graph/torch_seed.h"
 
 namespace shardline {
@@ -41,7 +37,7 @@ class ModuleTracer {
     module_.ptr()->train();
   }
 
-  ModuleTrace trace() {
+  PassTrace trace() {
     refuse_what_recomputation_breaks();
     refuse_mixed_samples();
     return measure();
@@ -139,41 +135,27 @@ class ModuleTracer {
     return at::cat(std::vector<at::Tensor>(times, input));
   }
 
-  ModuleTrace measure() {
-    ModuleTrace trace;
-    at::AutoGradMode grad(true);
+  PassTrace measure() {
     const bool differentiable = input_.is_floating_point();
     const auto input = input_.clone().requires_grad_(differentiable);
     std::vector<at::Tensor> known = {input};
     for (const auto& [name, tensor] : parameters_and_buffers(name_, *module_.ptr())) known.push_back(tensor);
     for (const auto& parameter : module_.ptr()->parameters())  // layers accumulate gradients here, too
       known.push_back(parameter.mutable_grad() = at::zeros_like(parameter));
-    StorageWatch memory(known);
-    torch::autograd::Edge edge;
-    at::Tensor d_output;
-    {
-      auto output = run(input);
-      trace.output = output.sizes().vec();
-      trace.forward_bytes = memory.peak();
-      trace.made_bytes = memory.made();
-      trace.products = memory.products();
-      if (!output.requires_grad())
-        refuse(name_, "its result depends neither on its input nor on a parameter", "leave it out of the layers");
-      edge = torch::autograd::impl::gradient_edge(output);
-      d_output = at::ones_like(output.detach());
-    }
-    trace.kept_bytes = memory.live() - d_output.nbytes();
-    const int64_t found = memory.live();
-    memory.restart_peak();
+    PassTrace trace;
     try {
-      backward_on_this_thread({edge}, {d_output});
+      trace = trace_pass(known, [&] {
+        auto output = run(input);
+        if (!output.requires_grad())
+          refuse(name_, "its result depends neither on its input nor on a parameter", "leave it out of the layers");
+        return output;
+      });
     } catch (const c10::Error& error) {
       refuse(name_,
              cat("its backward failed, for instance because it changes a tensor in place that its gradient needs: ",
                  error.what_without_backtrace()),
              "let it make a new tensor instead");
     }
-    trace.backward_bytes = memory.peak() - found;
     if (differentiable && !input.grad().defined())
       refuse(name_, "its result does not depend on its input, so the layers before it would not be trained",
              "use its input");
@@ -189,8 +171,8 @@ class ModuleTracer {
 
 }  // namespace
 
-ModuleTrace trace_module(const std::string& name, torch::nn::AnyModule& module, const at::Tensor& input,
-                         TorchSeed& seed) {
+PassTrace trace_module(const std::string& name, torch::nn::AnyModule& module, const at::Tensor& input,
+                       TorchSeed& seed) {
   SL_ASSERT(input.size(0) >= 2, "samples that mix are seen with two");
   return ModuleTracer(name, module, input, seed).trace();
 }

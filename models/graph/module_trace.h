@@ -7,9 +7,8 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
-#include "core/model/layer_work.h"
+#include "models/graph/pass_trace.h"
 
 namespace torch::nn {
 class AnyModule;
@@ -18,17 +17,6 @@ class AnyModule;
 namespace shardline {
 
 class TorchSeed;
-
-// Measurements of one microbatch in the dtype of the input.
-struct ModuleTrace {
-  std::vector<int64_t> output;    // sizes of the result
-  std::vector<Product> products;  // of the forward pass
-  int64_t made_bytes = 0;         // of the results of all ops in the forward pass
-  // Kept between forward and backward: what the autograd graph holds, without the input and the parameters.
-  int64_t kept_bytes = 0;
-  // Peak of the bytes that the ops of a pass use, beyond what exists when it begins.
-  int64_t forward_bytes = 0, backward_bytes = 0;
-};
 
 inline constexpr int64_t kMixingSamples = 8;
 
@@ -41,7 +29,6 @@ inline constexpr int64_t kMixingSamples = 8;
 //   - makes a sample's result depend on the other samples of its microbatch, on their number or on its place among
 //     them, as far as microbatches of input.size(0) samples, or of kMixingSamples if that is more, show it;
 //   - does not depend on its input at all.
-ModuleTrace trace_module(const std::string& name, torch::nn::AnyModule& module, const at::Tensor& input,
-                         TorchSeed& seed);
+PassTrace trace_module(const std::string& name, torch::nn::AnyModule& module, const at::Tensor& input, TorchSeed& seed);
 
 }  // namespace shardline

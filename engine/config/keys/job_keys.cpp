@@ -68,8 +68,9 @@ std::vector<Key> model_keys() {
   const auto model = &Config::model;
   return {
       honoured("path", model, &ModelOptions::path, json_text(),
-               "Hugging Face model directory: config.json, *.safetensors or pytorch_model.bin, tokenizer files. Either "
-               "path or config is required; both may be given."),
+               "Hugging Face model directory: config.json, *.safetensors or pytorch_model.bin, tokenizer files. Or a "
+               "program of torch.export, a `.pt2` file (docs/programs.md). Either path or config is required; a "
+               "directory may have both."),
       honoured("config", model, &ModelOptions::config, json_object(),
                "Hugging Face config keys: the whole model if there is no path; otherwise they override the keys in its "
                "config.json, under either name of a key. Keys that the model family does not have are refused."),

@@ -15,14 +15,17 @@
 #include "engine/config/keys/task_names.h"
 #include "engine/config/keys/tensor_rules.h"
 #include "engine/config/keys/training_arguments.h"
+#include "models/program/program_file.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 
 namespace shardline {
 
 struct ModelOptions {
-  std::string path;                                  // Hugging Face directory; empty: built from `config`
+  std::string path;                                  // Hugging Face directory or .pt2 file; empty: built from `config`
   nlohmann::json config = nlohmann::json::object();  // Hugging Face config keys, raw; override those of `path`
   std::optional<ModelInit> init;                     // unset: pretrained with a path
+  // `path` is a program of torch.export, not a directory.
+  bool is_program() const { return is_program_file(path); }
   bool pretrained() const { return init ? *init == ModelInit::pretrained : !path.empty(); }
   bool operator==(const ModelOptions&) const = default;
 };

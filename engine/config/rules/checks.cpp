@@ -57,6 +57,21 @@ void report_mistakes(const std::function<void()>& read,
   }
 }
 
+// What an exported program cannot do, whatever is in it.
+void check_program(const Config& config, const Complaint& complain) {
+  if (!config.model.config.empty())
+    complain("model.config", "overrides keys of a config.json, but model.path is an exported program",
+             "leave it out, and export the program with these keys");
+  if (!config.model.pretrained())
+    complain("model.init", "an exported program starts with the weights in its file",
+             "leave it out, and export the program with other weights");
+  if (config.data.tokenizer.empty() && config.data.format != DataFormat::tokens)
+    complain("data.tokenizer", "is required with an exported program, which has none",
+             "give a directory, a tokenizer.json or \"bytes\"");
+  if (config.task != kCausalLm)
+    complain("task", "an exported program is trained with task \"causal-lm\" only", "set it, or use a model directory");
+}
+
 void check_model_and_data(const Config& config, const Complaint& complain) {
   const bool has_config = !config.model.config.empty();
   if (config.model.path.empty() && !has_config)
@@ -70,6 +85,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens)
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
+  if (config.model.is_program()) check_program(config, complain);
   if (config.data.task_name && config.task != kSequenceClassification)
     complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"", config.task, '"'),
              "set task, or leave this out");

@@ -193,6 +193,7 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "cluster"},
       {R"({"mpi_options": {"processes_per_host": 409600000, "hosts": ["a", "b", "c", "d", "e", "f"]}, "cluster": "x"})",
        "/mpi_options/processes_per_host: must be at most 68266666; got 409600000; give the ranks on each host"},
+      {R"({"model": {"path": "m.pt2"}})", "overrides keys of a config.json, but model.path is an exported program"},
       {R"({"mpi_options": {"enabled": false}, "smp_options": {"partitions": 2}})",
        "/mpi_options/enabled: must be true"},
       {R"({"runtime": {"communicator": "nccl", "device": "cpu"}})", "\"nccl\" needs GPUs"},

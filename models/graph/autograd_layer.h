@@ -1,0 +1,21 @@
+// What layers have in common whose gradients torch's autograd computes.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "core/model/layer.h"
+
+namespace shardline {
+
+// Lets autograd add the gradients of leaves to those of the parameters, which are as many. Before each forward pass.
+void connect_gradients(const std::vector<at::Tensor>& leaves, const std::vector<Parameter*>& parameters);
+
+// The result for a microbatch without rows: zeros. Its gradients by `input` are zeros, too, and parameters get none.
+at::Tensor without_rows(const Border& input, const std::vector<int64_t>& sizes, const at::TensorOptions& options);
+
+// The end of a last layer. sum: of the losses of a microbatch, a scalar with a graph; weight: a scalar. Leaves both in
+// the context; in Mode::train returns the scaled loss, otherwise nothing.
+Border summed_loss(const at::Tensor& sum, const at::Tensor& weight, MicrobatchContext& context);
+
+}  // namespace shardline

@@ -1,0 +1,30 @@
+#include "models/program/operators.h"
+
+#include "core/error.h"
+
+namespace shardline {
+
+std::optional<c10::OperatorHandle> find_operator(const std::string& name, const std::string& overload) {
+  return c10::Dispatcher::singleton().findSchema({name, overload});
+}
+
+std::string refusal_of(const std::string& name, const std::string& overload) {
+  if (!name.starts_with("aten::")) return "it is not an operator of ATen";
+  if (name == "aten::from_file") return "it reads files";
+  const auto op = find_operator(name, overload);
+  if (!op) return "this LibTorch has no such operator";
+  if (name == kDropout || name == kAttention) return "";
+  if (op->hasTag(at::Tag::nondeterministic_seeded)) return "it draws from torch's random generator";
+  if (op->schema().is_mutable()) return "it changes a tensor in place";
+  return "";
+}
+
+int place_of_argument(const GraphNode& node, const char* argument) {
+  const auto op = find_operator(node.name, node.overload);
+  SL_ASSERT(op, node.text());
+  const auto place = op->schema().argumentIndexWithName(argument);
+  SL_ASSERT(place, node.text(), " has no argument ", argument);
+  return *place;
+}
+
+}  // namespace shardline

@@ -1,0 +1,26 @@
+// The operators that a program may call.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <string>
+
+#include "models/program/graph.h"
+
+namespace shardline {
+
+// Why programs with this operator cannot run here; empty if they can. Operators that draw random numbers are accepted
+// where training draws them itself: dropout and attention.
+std::string refusal_of(const std::string& name, const std::string& overload);
+
+// The operator, or nothing if libtorch has none of this name.
+std::optional<c10::OperatorHandle> find_operator(const std::string& name, const std::string& overload);
+
+inline constexpr const char* kDropout = "aten::dropout";
+inline constexpr const char* kAttention = "aten::scaled_dot_product_attention";
+inline constexpr const char* kCrossEntropy = "aten::cross_entropy_loss";
+inline constexpr const char* kSizeOf = "aten::sym_size";
+// The place of an argument in the operator's schema; asserts that there is one.
+int place_of_argument(const GraphNode& node, const char* argument);
+
+}  // namespace shardline

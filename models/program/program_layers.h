@@ -1,0 +1,23 @@
+// A program as a model: its layers, and the description of its parameters.
+//
+// Every rank of a tensor-parallel group holds each layer whole and does the same work, which needs `optimize: "speed"`.
+// Autograd computes weight gradients during BackwardInput. Offloading does not move what the layers' ops save, and a
+// running step counts only a layer's input as kept; the plan takes kept bytes from a trace. Nothing is cached in
+// generation.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "models/program/program.h"
+
+namespace shardline {
+
+// Runs each distinct layer once with the archive's weights, on sequences of this length, from which costs of other
+// sizes are scaled. Parameters have the names of the program in files; full names are "embedding." and "head." followed
+// by these, and those of blocks are the program's own. Throws a ConfigError for a program whose arguments a microbatch
+// does not give, and for dropout that cannot be made the same on every layout.
+ModelSpec spec_of_program(const std::shared_ptr<const Program>& program, int64_t traced_length);
+
+}  // namespace shardline

@@ -1,0 +1,56 @@
+#include "models/program/program_positions.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "models/program/program_inputs.h"
+
+namespace shardline {
+namespace {
+
+constexpr int64_t kSamples = 2;
+
+// Whether samples of this length find all their rows.
+bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
+  const auto ids = at::zeros({kSamples, length}, at::kLong);
+  const Microbatch batch = causal_microbatch(ids, ids);
+  const RowGrid grid(batch);
+  std::vector<c10::IValue> inputs;
+  for (const int value : lookup.indices.inputs) {
+    const GraphInput* input = program.input_of(value);
+    if (input->kind == GraphInput::Kind::user && !is_program_argument(input->name)) return true;  // refused elsewhere
+    inputs.push_back(input->kind == GraphInput::Kind::user ? program_argument(input->name, batch, grid)
+                                                           : program.constant(value));
+  }
+  try {
+    const Interpreter interpreter(program.graph(), lookup.indices, at::kFloat, at::kCPU);
+    const at::Tensor indices = interpreter.run(std::move(inputs), nullptr)[0].toTensor();
+    const bool is_whole = indices.dim() == 0 || indices.size(-1) == length || indices.size(-1) == 1;
+    return is_whole && indices.max().item<int64_t>() < lookup.rows;
+  } catch (const RunError&) {  // a call does not take this length
+    return false;
+  }
+}
+
+}  // namespace
+
+int64_t most_positions(const Program& program) {
+  const at::NoGradGuard no_grad;
+  int64_t most = std::numeric_limits<int32_t>::max();
+  for (const auto& lookup : program.lookups) {
+    int64_t longest = 1, too_long = lookup.rows + 1;
+    if (fits(program, lookup, too_long)) continue;  // what is looked up are no positions
+    while (longest + 1 < too_long) {
+      const int64_t middle = longest + (too_long - longest) / 2;
+      (fits(program, lookup, middle) ? longest : too_long) = middle;
+    }
+    most = std::min(most, longest);
+  }
+  return most;
+}
+
+}  // namespace shardline

@@ -1,0 +1,128 @@
+#include "models/program/interpreter.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <map>
+#include <numeric>
+
+#include "core/error.h"
+#include "tests/models/program/words_program.h"
+
+#include "tests/catch.h"
+
+namespace shardline::interpreter_test {
+namespace {
+
+using namespace words_program;
+
+// The whole program, with leaves for its parameters.
+class WholeProgram {
+ public:
+  explicit WholeProgram(at::ScalarType floating = at::kFloat, const std::string& file = path())
+      : archive_(read_pt2(file)) {
+    part_.nodes.resize(archive_.graph.nodes.size());
+    std::iota(part_.nodes.begin(), part_.nodes.end(), 0);
+    for (const auto& input : archive_.graph.inputs) part_.inputs.push_back(input.value);
+    part_.outputs = archive_.graph.outputs;
+    for (const auto& [name, entry] : archive_.weights->tensors())
+      leaves[name] = archive_.weights->tensor(name).to(floating, false, /*copy=*/true).requires_grad_(true);
+    for (const auto& [name, constant] : archive_.constants)
+      constants_[name] = constant.is_floating_point() ? constant.to(floating) : constant;
+    interpreter_.emplace(archive_.graph, part_, floating, at::kCPU);
+  }
+
+  // Loss and logits.
+  std::vector<c10::IValue> run(const at::Tensor& ids, const RandomCalls* random = nullptr) const {
+    std::vector<c10::IValue> inputs;
+    for (const auto& input : archive_.graph.inputs)
+      if (input.kind == GraphInput::Kind::parameter)
+        inputs.push_back(leaves.at(input.name));
+      else if (input.kind == GraphInput::Kind::user)
+        inputs.push_back(input.name == "attention_mask" ? at::ones_like(ids) : ids);
+      else
+        inputs.push_back(constants_.at(input.name));
+    return interpreter_->run(std::move(inputs), random);
+  }
+
+  std::map<std::string, at::Tensor> leaves;
+
+ private:
+  Pt2Archive archive_;
+  GraphPart part_;
+  std::map<std::string, at::Tensor> constants_;
+  std::optional<Interpreter> interpreter_;
+};
+
+}  // namespace
+
+TEST_CASE("a program computes what PyTorch computes with it, and its gradients", "[interpreter]") {
+  const auto wanted = expected();
+  WholeProgram program;
+  const auto result = program.run(ids());
+  CHECK(result[0].toTensor().item<double>() == Approx(wanted["loss"].get<double>()).epsilon(1e-6));
+  const auto last = result[1].toTensor().select(1, ids().size(1) - 1);
+  for (int64_t sample = 0; sample < last.size(0); ++sample)
+    for (int64_t word = 0; word < kWords; ++word)
+      CHECK(last[sample][word].item<double>() ==
+            Approx(wanted["last_logits"][sample][word].get<double>()).epsilon(1e-5).margin(1e-6));
+  torch::autograd::backward({result[0].toTensor()}, {});
+  for (const auto& [name, gradient] : wanted["gradients"].items()) {
+    CAPTURE(name);
+    const auto expected_values = gradient.get<std::vector<double>>();
+    const auto flat = program.leaves.at(name).grad().flatten();
+    REQUIRE(flat.numel() == std::ssize(expected_values));
+    for (size_t i = 0; i < expected_values.size(); ++i)
+      CHECK(flat[i].item<double>() == Approx(expected_values[i]).epsilon(1e-4).margin(1e-7));
+  }
+}
+
+TEST_CASE("samples of another number and length run in the same program", "[interpreter]") {
+  const WholeProgram program;
+  const at::NoGradGuard no_grad;
+  const auto shorter = ids().narrow(0, 0, 2).narrow(1, 0, 3);
+  CHECK(program.run(shorter)[0].toTensor().item<double>() ==
+        Approx(expected()["loss_of_shorter"].get<double>()).epsilon(1e-6));
+  CHECK(!program.run(ids())[0].toTensor().requires_grad());
+  CHECK(std::isfinite(program.run(ids().narrow(0, 0, 1))[0].toTensor().item<double>()));  // one sample
+}
+
+TEST_CASE("a program runs in float64 throughout", "[interpreter]") {
+  const WholeProgram program(at::kDouble);
+  const auto result = program.run(ids());
+  CHECK(result[0].toTensor().scalar_type() == at::kDouble);
+  CHECK(result[1].toTensor().scalar_type() == at::kDouble);
+  CHECK(result[0].toTensor().item<double>() == Approx(expected()["loss"].get<double>()).epsilon(1e-6));
+}
+
+TEST_CASE("dropout is drawn by the caller, and nothing is dropped in evaluation", "[interpreter]") {
+  const ScratchDirectory scratch;
+  write_changed_json(scratch / "dropped.pt2", "models/model.json", [](nlohmann::json& model) {
+    for (auto& node : model["graph_module"]["graph"]["nodes"])
+      if (node["target"] == "torch.ops.aten.dropout.default") node["inputs"][1]["arg"]["as_float"] = 0.25;
+  });
+  const WholeProgram program(at::kFloat, scratch / "dropped.pt2");
+  std::vector<int> sites;
+  const RandomCalls random{.dropout = [&](const at::Tensor& x, double probability, int site) {
+    CHECK(probability == 0.25);
+    CHECK(x.sizes() == std::vector<int64_t>{ids().size(0), ids().size(1), kFeatures});
+    sites.push_back(site);
+    return x * 0;
+  }};
+  const auto dropped = program.run(ids(), &random);
+  CHECK(sites == std::vector<int>{0, 1, 2});
+  CHECK(dropped[1].toTensor().abs().max().item<double>() == 0);
+  CHECK(program.run(ids())[0].toTensor().item<double>() == Approx(expected()["loss"].get<double>()).epsilon(1e-6));
+}
+
+TEST_CASE("a call that fails is named", "[interpreter]") {
+  const WholeProgram program;
+  const auto too_long = ids().repeat({1, 2});  // beyond the table of positions
+  CHECK_THROWS_MATCHES(program.run(too_long), RunError, Catch::Matchers::Predicate<RunError>([](const RunError& error) {
+                         return std::string(error.what()).find("call of aten::embedding failed: ") != std::string::npos;
+                       }));
+}
+
+}  // namespace shardline::interpreter_test

@@ -1,0 +1,232 @@
+#include "models/program/program_layers.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <deque>
+#include <map>
+
+#include "core/comm/communicator.h"
+#include "core/comm/local_communicator.h"
+#include "core/error.h"
+#include "core/model/backward.h"
+#include "core/model/layer.h"
+#include "tests/models/program/words_program.h"
+
+#include "tests/catch.h"
+
+namespace shardline::program_layers_test {
+namespace {
+
+using namespace words_program;
+using Catch::Matchers::Contains;
+
+// All layers of the program with values of their own, run one after the other as the executor does.
+class Layers {
+ public:
+  explicit Layers(const std::string& file = path(), at::ScalarType type = at::kFloat)
+      : program_(cut_program(read_pt2(file))), spec(spec_of_program(program_, kPositions)), alone_(make_local_world()) {
+    for (const auto& layer : spec.layers) {
+      LayerBuild build{.spec = &layer, .tp = alone_.get(), .index = std::ssize(layers_)};
+      for (const auto& param : layer.params) {
+        const std::string owner = param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
+        auto& value = values_[owner];
+        if (!value.defined()) value = program_->archive.weights->tensor(param.sources[0].tensor).to(type, false, true);
+        parameters_.push_back({layer.full_name(param), &param, value, at::zeros_like(value)});
+        build.params.push_back(&parameters_.back());
+      }
+      layers_.push_back(layer.build(build));
+    }
+  }
+
+  // The loss of a microbatch in training, whose gradients are added.
+  LossTerm train(const Microbatch& batch, double loss_scale = 1) {
+    MicrobatchContext context{.batch = &batch, .seed = 5, .step = 1, .loss_scale = loss_scale};
+    std::vector<Border> inputs;
+    std::vector<std::vector<torch::autograd::Edge>> edges;
+    Border border;
+    const at::AutoGradMode grad(true);
+    for (const auto& layer : layers_) {
+      for (auto& tensor : border) tensor = tensor.detach().requires_grad_(true);
+      inputs.push_back(border);
+      border = layer->forward(border, context);
+      edges.push_back({torch::autograd::impl::gradient_edge(border[0])});
+    }
+    at::Tensor gradient = at::ones_like(border[0].detach());
+    for (size_t i = layers_.size(); i-- > 0;) {
+      backward_on_this_thread(edges[i], {gradient});
+      if (i > 0) gradient = inputs[i][0].grad();
+    }
+    return context.loss;
+  }
+
+  Border run(const Microbatch& batch, Mode mode, LossTerm* loss = nullptr) {
+    MicrobatchContext context{.batch = &batch, .mode = mode};
+    const at::NoGradGuard no_grad;
+    Border border;
+    for (const auto& layer : layers_) border = layer->forward(border, context);
+    if (loss) *loss = context.loss;
+    return border;
+  }
+
+  // By name in the file; uses of a tied parameter are added.
+  std::map<std::string, at::Tensor> gradients() const {
+    std::map<std::string, at::Tensor> sums;
+    for (const auto& parameter : parameters_) {
+      const std::string owner = parameter.spec->tied_to.empty() ? parameter.name : parameter.spec->tied_to;
+      auto& sum = sums[spec.param(owner).sources[0].tensor];
+      sum = sum.defined() ? sum + parameter.grad : parameter.grad.clone();
+    }
+    return sums;
+  }
+
+ private:
+  std::shared_ptr<const Program> program_;
+
+ public:
+  const ModelSpec spec;
+
+ private:
+  CommunicatorPtr alone_;
+  std::map<std::string, at::Tensor> values_;
+  std::deque<Parameter> parameters_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+};
+
+Microbatch whole_batch() {
+  return causal_microbatch(ids(), ids(), at::arange(ids().size(0)));
+}
+
+// Samples 0 and 1 in different lengths, one after the other.
+Microbatch mixed_batch(int64_t first, int64_t second) {
+  const auto a = causal_microbatch(ids().narrow(0, 0, 1).narrow(1, 0, first), ids().narrow(0, 0, 1).narrow(1, 0, first),
+                                   at::full({1}, 0, at::kLong));
+  const auto b = causal_microbatch(ids().narrow(0, 1, 1).narrow(1, 0, second),
+                                   ids().narrow(0, 1, 1).narrow(1, 0, second), at::full({1}, 1, at::kLong));
+  Microbatch both;
+  for (const auto member : {&Microbatch::ids, &Microbatch::labels, &Microbatch::positions, &Microbatch::samples,
+                            &Microbatch::places, &Microbatch::segment_samples, &Microbatch::segment_places})
+    both.*member = at::cat({a.*member, b.*member});
+  both.ends = {first, first + second};
+  both.is_rectangular = first == second;
+  both.position_count = std::max(first, second);
+  return both;
+}
+
+// The program with this dropout.
+void write_dropped(const std::string& to, double probability) {
+  write_changed_json(to, "models/model.json", [&](nlohmann::json& model) {
+    for (auto& node : model["graph_module"]["graph"]["nodes"])
+      if (node["target"] == "torch.ops.aten.dropout.default") node["inputs"][1]["arg"]["as_float"] = probability;
+  });
+}
+
+double largest_difference(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  double worst = 0;
+  REQUIRE(a.size() == b.size());
+  for (const auto& [name, tensor] : a)
+    worst = std::max(
+        worst, (tensor - b.at(name)).abs().max().item<double>() / std::max(tensor.abs().max().item<double>(), 1e-12));
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("a program becomes a list of layers whose parameters have its names", "[program]") {
+  const ModelSpec spec = spec_of_program(cut_program(read_pt2(path())), 4);
+  CHECK(spec.block_count() == 2);
+  CHECK(spec.vocab_size == kWords);
+  CHECK(spec.max_positions == kPositions);
+  CHECK(spec.param("embedding.words.weight").shape == std::vector<int64_t>{kWords, kFeatures});
+  CHECK(spec.param("head.head.weight").tied_to == "embedding.words.weight");
+  CHECK(spec.param("blocks.1.up.weight").sources[0].tensor == "blocks.1.up.weight");
+  CHECK(spec.param("blocks.1.up.weight").decays);
+  CHECK(!spec.param("blocks.1.up.bias").decays);
+  CHECK(spec.layers[1].output[0].shape == std::vector<int64_t>{BorderTensor::kRows, kFeatures});
+  CHECK(spec.layers[3].output.empty());
+  CHECK(layer_kind(spec.layers[1]) == layer_kind(spec.layers[2]));
+  // Two products with weights, and that of the mask with the hidden states.
+  CHECK(spec.layers[1].flops_per_token >= 2 * 2 * 8 * kFeatures);
+  CHECK(spec.layers[3].flops_per_token == 2 * kWords * kFeatures);
+}
+
+TEST_CASE("the layers of a program compute the loss and the gradients of PyTorch", "[program]") {
+  const auto wanted = expected();
+  Layers layers;
+  const Microbatch batch = whole_batch();
+  const double weight = ids().size(0) * (ids().size(1) - 1);
+  const LossTerm loss = layers.train(batch, 1 / weight);
+  CHECK(loss.weight == weight);
+  CHECK(loss.sum / weight == Approx(wanted["loss"].get<double>()).epsilon(1e-6));
+  const auto gradients = layers.gradients();
+  CHECK(gradients.size() == wanted["gradients"].size());
+  for (const auto& [name, tensor] : gradients) {
+    CAPTURE(name);
+    const auto values = wanted["gradients"][name].get<std::vector<double>>();
+    const auto flat = tensor.flatten();
+    REQUIRE(flat.numel() == std::ssize(values));
+    for (size_t i = 0; i < values.size(); ++i)
+      CHECK(flat[i].item<double>() == Approx(values[i]).epsilon(1e-4).margin(1e-7));
+  }
+  LossTerm evaluated;
+  CHECK(layers.run(batch, Mode::evaluate, &evaluated).empty());
+  CHECK(evaluated.sum == loss.sum);
+  const auto last = layers.run(batch, Mode::generate)[0];
+  CHECK(last.sizes() == std::vector<int64_t>{ids().size(0), kWords});
+  CHECK(last[0][0].item<double>() == Approx(wanted["last_logits"][0][0].get<double>()).epsilon(1e-5));
+}
+
+TEST_CASE("samples of different lengths have the gradients that they have alone", "[program]") {
+  const double dropout = GENERATE(0.0, 0.3);
+  CAPTURE(dropout);
+  const ScratchDirectory scratch;
+  write_dropped(scratch / "dropped.pt2", dropout);
+  Layers together(scratch / "dropped.pt2", at::kDouble), alone(scratch / "dropped.pt2", at::kDouble);
+  const LossTerm both = together.train(mixed_batch(3, 7));
+  const auto part = [&](int64_t sample, int64_t length) {
+    const auto rows = ids().narrow(0, sample, 1).narrow(1, 0, length);
+    return alone.train(causal_microbatch(rows, rows, at::full({1}, sample, at::kLong)));
+  };
+  const LossTerm first = part(0, 3), second = part(1, 7);
+  CHECK(both.weight == first.weight + second.weight);
+  CHECK(both.sum == Approx(first.sum + second.sum).epsilon(1e-13));
+  CHECK(largest_difference(together.gradients(), alone.gradients()) < 1e-12);
+}
+
+TEST_CASE("dropout is a function of seed, step, sample and place", "[program]") {
+  const ScratchDirectory scratch;
+  write_dropped(scratch / "dropped.pt2", 0.3);
+  Layers layers(scratch / "dropped.pt2");
+  const double loss = layers.train(whole_batch()).sum;
+  CHECK(layers.train(whole_batch()).sum == loss);
+  CHECK(layers.train(causal_microbatch(ids(), ids(), at::arange(10, 10 + ids().size(0)))).sum != loss);
+  LossTerm evaluated;
+  layers.run(whole_batch(), Mode::evaluate, &evaluated);
+  CHECK(evaluated.sum == Approx(Layers().train(whole_batch()).sum).epsilon(1e-6));
+}
+
+TEST_CASE("a microbatch without samples adds nothing", "[program]") {
+  Layers layers;
+  Microbatch empty = part_of(whole_batch(), {0, 0});
+  const LossTerm loss = layers.train(empty);
+  CHECK(loss.weight == 0);
+  for (const auto& [name, gradient] : layers.gradients()) CHECK(gradient.abs().max().item<double>() == 0);
+}
+
+TEST_CASE("a program with unknown arguments is refused by name", "[program]") {
+  const ScratchDirectory scratch;
+  write_changed(scratch / "renamed.pt2", "models/model.json", [](std::string text) {
+    for (size_t at = 0; (at = text.find("attention_mask", at)) != std::string::npos;)
+      text.replace(at, 14, "other_argument");
+    return text;
+  });
+  CHECK_THROWS_WITH(spec_of_program(cut_program(read_pt2(scratch / "renamed.pt2")), 4),
+                    Contains("nothing gives its argument other_argument"));
+}
+
+}  // namespace shardline::program_layers_test

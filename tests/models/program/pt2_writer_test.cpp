@@ -1,0 +1,43 @@
+#include "models/program/pt2_writer.h"
+
+#include <ATen/TensorOperators.h>
+
+#include "core/error.h"
+#include "tests/models/program/words_program.h"
+
+#include "tests/catch.h"
+
+namespace shardline::pt2_writer_test {
+
+using namespace words_program;
+
+TEST_CASE("a program is written with other weights and otherwise as it was", "[pt2]") {
+  const ScratchDirectory scratch;
+  const Pt2Archive before = read_pt2(path());
+  write_pt2(
+      before,
+      [&](const std::string& name) {
+        return name == "places.weight" ? at::Tensor() : before.weights->tensor(name) + 1;
+      },
+      scratch / "after.pt2");
+  const Pt2Archive after = read_pt2(scratch / "after.pt2");
+  CHECK(after.names == before.names);
+  CHECK(after.graph.nodes.size() == before.graph.nodes.size());
+  CHECK(after.constants.at("scale").equal(before.constants.at("scale")));
+  REQUIRE(after.weights->tensors().size() == before.weights->tensors().size());
+  for (const auto& [name, entry] : before.weights->tensors()) {
+    CAPTURE(name);
+    const double change = name == "places.weight" ? 0 : 1;
+    CHECK(after.weights->tensor(name).equal(before.weights->tensor(name) + change));
+  }
+  CHECK(!std::filesystem::exists(scratch / "after.pt2.incomplete"));
+}
+
+TEST_CASE("a program that cannot be written leaves the file as it was", "[pt2]") {
+  const ScratchDirectory scratch;
+  const Pt2Archive archive = read_pt2(path());
+  const auto keep = [](const std::string&) { return at::Tensor(); };
+  CHECK_THROWS_AS(write_pt2(archive, keep, scratch / "none/after.pt2"), RunError);
+}
+
+}  // namespace shardline::pt2_writer_test
