@@ -16,9 +16,10 @@ import unittest
 LIMIT = float(os.environ["SHARDLINE_TIMEOUT_SECONDS"])
 MPIRUN, FAULTY_RANK, SHARDLINE = sys.argv[1:4]
 RANK_1 = r"rank 1 \(host \S+, stage 0\)"
-# Ranks 0 and 3 wait for rank 1 in different groups, almost since the same time.
+# Ranks 0 and 3 wait for rank 1 in different groups, almost since the same time, so that either wait may be named. The
+# world of processes has more collectives before the loss than that of threads, which need not agree on a run's start.
 WAITED_FOR = (r"('dp': rank 0 waited .* for all_reduce number 9 of float32 \[768\] in group 'dp' of ranks 0-1 \(for "
-              r"gradients of h\.2\)|'world': rank [23] waited .* for all_reduce number 13 of float64 \[2\] in group "
+              r"gradients of h\.2\)|'world': rank [23] waited .* for all_reduce number (4|13) of float64 \[2\] in group "
               r"'world' of ranks 0-3 \(for loss\))")
 
 
