@@ -20,7 +20,10 @@ std::vector<int64_t> row_major_strides(const std::vector<int64_t>& sizes) {
 }
 
 TensorFile::TensorFile(const std::string& path)
-    : path_(path), map_(std::make_shared<const MappedFile>(path)), bytes_(map_->bytes()) {}
+    : path_(path), map_(std::make_shared<const MappedFile>(path)), owner_(map_), bytes_(map_->bytes()) {}
+
+TensorFile::TensorFile(std::string name, std::shared_ptr<const std::string> bytes)
+    : path_(std::move(name)), owner_(bytes), bytes_(*bytes) {}
 
 const TensorFile::Entry& TensorFile::entry(const std::string& name) const {
   const auto found = tensors_.find(name);
@@ -67,7 +70,7 @@ at::Tensor TensorFile::view(const std::string& name) const {
   if (bytes.empty()) return at::empty(found.shape, found.dtype);
   const auto mapped = [&](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, at::ScalarType type) {
     return at::from_blob(
-        const_cast<char*>(bytes.data()), sizes, strides, [map = map_](void*) {}, type);
+        const_cast<char*>(bytes.data()), sizes, strides, [owner = owner_](void*) {}, type);
   };
   const int64_t element = c10::elementSize(found.dtype);
   if (is_aligned(bytes.data(), element)) return mapped(found.shape, found.strides, found.dtype);
@@ -83,7 +86,7 @@ at::Tensor TensorFile::tensor(const std::string& name) const {
 }
 
 void TensorFile::release(const std::string& name) const {
-  map_->release(bytes_of(name));
+  if (map_) map_->release(bytes_of(name));
 }
 
 at::Tensor elements_of(const at::Tensor& view, at::ScalarType dtype) {

@@ -44,6 +44,8 @@ class TensorFile {
  protected:
   // Maps the file. It must not be shortened while it is open.
   explicit TensorFile(const std::string& path);
+  // Bytes in memory; the name stands in messages where others have a path.
+  TensorFile(std::string name, std::shared_ptr<const std::string> bytes);
 
   // A tensor in a storage, which is a part of data_: sizes, strides and the offset of its first element are at least 0.
   // Throws a DataError if it is not inside of the storage.
@@ -51,7 +53,8 @@ class TensorFile {
                  const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, int64_t offset) const;
 
   std::string path_;
-  std::shared_ptr<const MappedFile> map_;
+  std::shared_ptr<const MappedFile> map_;   // null: the bytes are in memory
+  std::shared_ptr<const void> owner_;       // of the bytes
   std::string_view bytes_, header_, data_;  // the whole file, and parts of it
   std::map<std::string, Entry> tensors_;
 

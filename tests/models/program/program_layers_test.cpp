@@ -6,16 +6,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/variable.h>
 
-#include <deque>
 #include <map>
 
-#include "core/comm/communicator.h"
-#include "core/comm/local_communicator.h"
 #include "core/error.h"
-#include "core/model/backward.h"
-#include "core/model/layer.h"
+#include "tests/models/program/program_run.h"
 #include "tests/models/program/words_program.h"
 
 #include "tests/catch.h"
@@ -26,76 +21,10 @@ namespace {
 using namespace words_program;
 using Catch::Matchers::Contains;
 
-// All layers of the program with values of their own, run one after the other as the executor does.
-class Layers {
+class Layers : public ProgramRun {
  public:
   explicit Layers(const std::string& file = path(), at::ScalarType type = at::kFloat)
-      : program_(cut_program(read_pt2(file))), spec(spec_of_program(program_, kPositions)), alone_(make_local_world()) {
-    for (const auto& layer : spec.layers) {
-      LayerBuild build{.spec = &layer, .tp = alone_.get(), .index = std::ssize(layers_)};
-      for (const auto& param : layer.params) {
-        const std::string owner = param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
-        auto& value = values_[owner];
-        if (!value.defined()) value = program_->archive.weights->tensor(param.sources[0].tensor).to(type, false, true);
-        parameters_.push_back({layer.full_name(param), &param, value, at::zeros_like(value)});
-        build.params.push_back(&parameters_.back());
-      }
-      layers_.push_back(layer.build(build));
-    }
-  }
-
-  // The loss of a microbatch in training, whose gradients are added.
-  LossTerm train(const Microbatch& batch, double loss_scale = 1) {
-    MicrobatchContext context{.batch = &batch, .seed = 5, .step = 1, .loss_scale = loss_scale};
-    std::vector<Border> inputs;
-    std::vector<std::vector<torch::autograd::Edge>> edges;
-    Border border;
-    const at::AutoGradMode grad(true);
-    for (const auto& layer : layers_) {
-      for (auto& tensor : border) tensor = tensor.detach().requires_grad_(true);
-      inputs.push_back(border);
-      border = layer->forward(border, context);
-      edges.push_back({torch::autograd::impl::gradient_edge(border[0])});
-    }
-    at::Tensor gradient = at::ones_like(border[0].detach());
-    for (size_t i = layers_.size(); i-- > 0;) {
-      backward_on_this_thread(edges[i], {gradient});
-      if (i > 0) gradient = inputs[i][0].grad();
-    }
-    return context.loss;
-  }
-
-  Border run(const Microbatch& batch, Mode mode, LossTerm* loss = nullptr) {
-    MicrobatchContext context{.batch = &batch, .mode = mode};
-    const at::NoGradGuard no_grad;
-    Border border;
-    for (const auto& layer : layers_) border = layer->forward(border, context);
-    if (loss) *loss = context.loss;
-    return border;
-  }
-
-  // By name in the file; uses of a tied parameter are added.
-  std::map<std::string, at::Tensor> gradients() const {
-    std::map<std::string, at::Tensor> sums;
-    for (const auto& parameter : parameters_) {
-      const std::string owner = parameter.spec->tied_to.empty() ? parameter.name : parameter.spec->tied_to;
-      auto& sum = sums[spec.param(owner).sources[0].tensor];
-      sum = sum.defined() ? sum + parameter.grad : parameter.grad.clone();
-    }
-    return sums;
-  }
-
- private:
-  std::shared_ptr<const Program> program_;
-
- public:
-  const ModelSpec spec;
-
- private:
-  CommunicatorPtr alone_;
-  std::map<std::string, at::Tensor> values_;
-  std::deque<Parameter> parameters_;
-  std::vector<std::unique_ptr<Layer>> layers_;
+      : ProgramRun(read_pt2(file), kPositions, type) {}
 };
 
 Microbatch whole_batch() {

@@ -1,0 +1,67 @@
+#include "models/program/trace/call_recorder.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+
+#include <memory>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+struct Recording {
+  std::vector<RecordedCall> calls;
+  int depth = 0;
+};
+
+thread_local Recording* recording = nullptr;  // callbacks are plain functions
+
+// What is announced without an operator, such as a user's own record_function, only groups operators.
+bool is_operator(const at::RecordFunction& op) {
+  return op.operator_name().has_value();
+}
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& op) {
+  if (!recording || !is_operator(op) || recording->depth++ > 0) return nullptr;
+  recording->calls.push_back({*op.operator_name(), op.inputs().vec(), {}, at::GradMode::is_enabled()});
+  return nullptr;
+}
+
+void end(const at::RecordFunction& op, at::ObserverContext*) {
+  if (!recording || !is_operator(op) || --recording->depth > 0) return;
+  recording->calls.back().results = op.outputs();
+}
+
+// Removes the callback also where the function throws.
+class Recorder {
+ public:
+  explicit Recorder(Recording& into) {
+    SL_ASSERT(!recording, "calls are being recorded in this thread already");
+    recording = &into;
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
+                                             .needsInputs(true)
+                                             .needsOutputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}));
+  }
+  ~Recorder() {
+    at::removeCallback(handle_);
+    recording = nullptr;
+  }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+}  // namespace
+
+std::vector<RecordedCall> record_calls(const std::function<void()>& run) {
+  Recording made;
+  const Recorder recorder(made);
+  run();
+  return std::move(made.calls);
+}
+
+}  // namespace shardline

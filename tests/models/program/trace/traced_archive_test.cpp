@@ -1,0 +1,208 @@
+#include "models/program/trace/traced_archive.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/functional/dropout.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include "core/error.h"
+#include "models/graph/torch_seed.h"
+#include "tests/models/program/program_run.h"
+
+#include "tests/catch.h"
+
+namespace shardline::traced_archive_test {
+namespace {
+
+using Catch::Matchers::Contains;
+using Arguments = std::map<std::string, at::Tensor>;
+
+constexpr int64_t kWords = 31, kHidden = 12, kPositions = 9;
+
+struct Block : torch::nn::Module {
+  Block() : norm(torch::nn::LayerNormOptions({kHidden})), in(kHidden, 3 * kHidden), out(kHidden, kHidden) {
+    register_module("norm", norm);
+    register_module("in", in);
+    register_module("out", out);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto heads = in(norm(x)).view({x.size(0), x.size(1), 3, 3, kHidden / 3}).permute({2, 0, 3, 1, 4});
+    const auto mixed = at::scaled_dot_product_attention(heads[0], heads[1], heads[2], {}, 0.0, /*is_causal=*/true);
+    return x +
+           torch::nn::functional::dropout(out(mixed.transpose(1, 2).reshape(x.sizes())),
+                                          torch::nn::functional::DropoutFuncOptions().p(drops).training(is_training()));
+  }
+  double drops = 0;
+  torch::nn::LayerNorm norm;
+  torch::nn::Linear in, out;
+};
+
+// A language model as a user of LibTorch writes it: nested modules, a tied table, sizes from its arguments.
+struct Net : torch::nn::Module {
+  Net() : words(kWords, kHidden), positions(kPositions, kHidden), norm(torch::nn::LayerNormOptions({kHidden})) {
+    register_module("words", words);
+    register_module("positions", positions);
+    register_module("blocks", blocks);
+    for (int i = 0; i < 3; ++i) blocks->push_back(std::make_shared<Block>());
+    register_module("norm", norm);
+  }
+  at::Tensor forward(const at::Tensor& ids) {
+    auto x = words(ids) + positions(at::arange(ids.size(1), ids.options()));
+    for (const auto& block : *blocks) x = block->as<Block>()->forward(x);
+    return at::linear(norm(x), words->weight);
+  }
+  torch::nn::Embedding words, positions;
+  torch::nn::ModuleList blocks;
+  torch::nn::LayerNorm norm;
+};
+
+at::Tensor shifted_loss(const at::Tensor& logits, const at::Tensor& labels) {
+  const auto rows = logits.narrow(1, 0, logits.size(1) - 1).reshape({-1, logits.size(2)});
+  return at::cross_entropy_loss(rows, labels.narrow(1, 1, labels.size(1) - 1).reshape({-1}));
+}
+
+using Forward = std::function<at::Tensor(Net& net, const at::Tensor& ids)>;
+
+TracedModel model_of(const Forward& forward) {
+  TracedModel model{.name = "words", .vocab_size = kWords};
+  model.make = [forward] {
+    const auto net = std::make_shared<Net>();
+    return TracedInstance{net, [net, forward](const Arguments& arguments) {
+                            const auto logits = forward(*net, arguments.at("input_ids"));
+                            return std::vector<at::Tensor>{shifted_loss(logits, arguments.at("labels")), logits};
+                          }};
+  };
+  return model;
+}
+
+TracedModel whole_model() {
+  return model_of([](Net& net, const at::Tensor& ids) { return net.forward(ids); });
+}
+
+// ids with the same values on every machine
+at::Tensor ids_of(int64_t samples, int64_t length) {
+  return (at::arange(samples * length, at::kLong) * 7 % kWords).view({samples, length});
+}
+
+void check_refused(const Forward& forward, const std::string& message) {
+  CHECK_THROWS_WITH(traced_archive(model_of(forward), 1), Contains("model words " + message));
+}
+
+struct Doubled : torch::autograd::Function<Doubled> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x * 2; }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list y) {
+    return {y[0] * 3};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a traced module has the loss and the gradients of the module", "[trace]") {
+  const int64_t samples = GENERATE(1, 4), length = GENERATE(2, 9);
+  CAPTURE(samples, length);
+  ProgramRun program(traced_archive(whole_model(), 3), kPositions, at::kDouble);
+  CHECK(program.spec.block_count() == 3);
+  CHECK(program.spec.vocab_size == kWords);
+  CHECK(program.spec.max_positions == kPositions);
+  CHECK(program.spec.param("head.words.weight").tied_to == "embedding.words.weight");
+
+  const auto net = [] {
+    const TorchSeed seed(3);
+    return std::make_shared<Net>();
+  }();
+  net->to(at::kDouble);
+  const auto ids = ids_of(samples, length);
+  const auto loss = shifted_loss(net->forward(ids), ids);
+  loss.backward();
+
+  const LossTerm traced =
+      program.train(causal_microbatch(ids, ids, at::arange(samples)), 1.0 / (samples * (length - 1)));
+  CHECK(traced.sum / traced.weight == Approx(loss.item<double>()).epsilon(1e-13));
+  const auto gradients = program.gradients();
+  const auto parameters = net->named_parameters();
+  CHECK(gradients.size() == parameters.size());
+  for (const auto& item : parameters) {
+    CAPTURE(item.key());
+    CHECK((gradients.at(item.key()) - item.value().grad()).abs().max().item<double>() < 1e-13);
+  }
+}
+
+TEST_CASE("dropout of a traced module follows from seed and sample, and evaluation has none", "[trace]") {
+  auto model = whole_model();
+  model.make = [make = model.make] {
+    const auto instance = make();
+    for (const auto& module : instance.module->modules())
+      if (auto* block = module->as<Block>()) block->drops = 0.4;
+    return instance;
+  };
+  ProgramRun dropping(traced_archive(model, 3), kPositions, at::kDouble);
+  ProgramRun whole(traced_archive(whole_model(), 3), kPositions, at::kDouble);
+  const auto ids = ids_of(4, 9);
+  const auto batch = causal_microbatch(ids, ids, at::arange(4));
+  const double loss = dropping.train(batch).sum;
+  CHECK(dropping.train(batch).sum == loss);
+  CHECK(whole.train(batch).sum != loss);
+  LossTerm evaluated;
+  dropping.run(batch, Mode::evaluate, &evaluated);
+  CHECK(evaluated.sum == Approx(whole.train(batch).sum).epsilon(1e-13));
+}
+
+TEST_CASE("a change in place becomes a result where nothing else sees it", "[trace]") {
+  const auto scaled = [](Net& net, const at::Tensor& ids) { return net.forward(ids).mul(2); };
+  const auto in_place = [](Net& net, const at::Tensor& ids) { return net.forward(ids).mul_(2); };
+  const auto ids = ids_of(2, 5);
+  const auto batch = causal_microbatch(ids, ids, at::arange(2));
+  ProgramRun one(traced_archive(model_of(scaled), 3), kPositions, at::kDouble);
+  ProgramRun other(traced_archive(model_of(in_place), 3), kPositions, at::kDouble);
+  CHECK(one.train(batch).sum == other.train(batch).sum);
+}
+
+TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
+  check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * double(ids.max().item<int64_t>()); },
+                "reads values of a tensor with aten::item");
+  check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids.size(1) > 6 ? ids.flip(1) : ids); },
+                "calls aten::flip");
+  check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * (1.0 / ids.size(1)); },
+                "calls aten::mul.Scalar with other arguments for other batches");
+  check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids).index({at::ones({1}, at::kBool)})[0]; },
+                "indexes by a mask");
+  check_refused([](Net& net, const at::Tensor& ids) { return Doubled::apply(net.forward(ids)); },
+                "has a gradient of its own");
+  check_refused(
+      [](Net& net, const at::Tensor& ids) {
+        const at::NoGradGuard no_grad;
+        net.words->weight.mul_(0.9);
+        return net.forward(ids);
+      },
+      "changes an argument, a parameter or a buffer with aten::mul_");
+  check_refused(
+      [](Net& net, const at::Tensor& ids) {
+        const auto logits = net.forward(ids);
+        logits.select(2, 0).zero_();
+        return logits;
+      },
+      "changes a tensor with aten::zero_ of which there are views");
+  check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * at::rand({kWords}); },
+                "calls aten::rand; it draws from torch's random generator");
+  check_refused(
+      [](Net& net, const at::Tensor& ids) {
+        return net.forward(ids) * at::arange(ids.size(1) * ids.size(1), at::kDouble).mean();
+      },
+      "has a size or a number in aten::arange");
+}
+
+}  // namespace shardline::traced_archive_test
