@@ -231,6 +231,11 @@ int run(int argc, char** argv) {
       command("predict", "Predict labels, scores, tags, answers or masked words for the rows of a data file", true);
   auto* generate = command("generate", "Generate text that continues prompts", true);
   auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
+  auto* check = command("check", "Compare the layout's training with one process in float64");
+  int64_t check_steps = 3;
+  check->add_option("--steps", check_steps, "Optimizer steps to compare")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
   auto* plan = command("plan", "Show what would run where, without starting anything");
   auto* info = command("info", "Show versions, devices and links of this host, and which of them a config would use");
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
@@ -259,9 +264,9 @@ int run(int argc, char** argv) {
   add_plan_options(*plan, line);
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(cat(
-        "\"", argv[1],
-        "\" is not a command; use train, eval, predict, generate, profile, plan, checkpoint, info, flight or doctor"));
+    throw ConfigError(cat("\"", argv[1],
+                          "\" is not a command; use train, eval, predict, generate, profile, check, plan, checkpoint, "
+                          "info, flight or doctor"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -299,6 +304,11 @@ int run(int argc, char** argv) {
         [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); },
         /*trains=*/true);
   }
+  if (*check)
+    return on_ranks(
+        line, arguments, check_layout,
+        [&](const Config& config, RankContext& context) { layout_job(config, check_steps, context); },
+        /*trains=*/true);
   if (*flight) print_flights(line.output_dir);
   if (*doctor) std::cout << doctor_text(line.output_dir, line.json);
   if (*inspect) std::cout << checkpoint_text(checkpoint_path);

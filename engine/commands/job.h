@@ -42,6 +42,12 @@ void generate_job(const Config& config, const GenerateOptions& options, RankCont
 // that file; empty: output_dir/profile.json.
 void profile_job(const Config& config, const std::string& path, RankContext& context);
 
+// `shardline check`: trains the first steps in float64 with the config's layout and in one process, from the same
+// weights on the same data, and prints the largest differences. Throws RunError if one is more than rounding. The first
+// rank needs memory for the whole model beside its part.
+void check_layout(const Config& config);
+void layout_job(const Config& config, int64_t steps, RankContext& context);
+
 struct PlanOptions {
   bool json = false;
   bool instructions = false;  // include every instruction of the schedule in the JSON of a plan with a cluster

@@ -21,7 +21,7 @@
 #include "core/model/parameter_init.h"
 #include "engine/config/config.h"
 #include "engine/train/trainer.h"
-#include "tests/optim/flat/whole_gradients.h"
+#include "optim/flat/whole_gradients.h"
 #include "tests/parity/random_documents.h"
 #include "tests/parity/random_examples.h"
 #include "tests/parity/random_source.h"

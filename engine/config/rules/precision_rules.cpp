@@ -65,6 +65,19 @@ Config in_evaluation_precision(Config config) {
   return config;
 }
 
+Config in_float64(Config config) {
+  TrainingOptions& training = config.training;
+  const TrainingOptions usual;
+  training.bf16 = training.fp16 = training.bf16_full_eval = training.fp16_full_eval = false;
+  training.fp32_residual_addition = training.attention_in_fp32 = training.query_key_layer_scaling = false;
+  training.static_loss_scale = usual.static_loss_scale;
+  training.dynamic_loss_scale = usual.dynamic_loss_scale;
+  training.dynamic_loss_args = usual.dynamic_loss_args;
+  training.tf32 = usual.tf32;
+  config.runtime.dtype = FullType::float64;
+  return config;
+}
+
 LossScaleOptions loss_scale_options(const TrainingOptions& training) {
   LossScaleOptions options;
   if (training.static_loss_scale) {

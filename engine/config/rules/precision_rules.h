@@ -25,6 +25,9 @@ std::string describe_numbers(const Config& config);
 // The config with which `shardline eval` runs: bf16_full_eval and fp16_full_eval replace the precision of training.
 Config in_evaluation_precision(Config config);
 
+// The same training in float64, with which `shardline check` compares layouts.
+Config in_float64(Config config);
+
 // The loss scale of fp16.
 LossScaleOptions loss_scale_options(const TrainingOptions& training);
 

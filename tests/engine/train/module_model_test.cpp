@@ -13,8 +13,8 @@
 #include "engine/plan/assignment.h"
 #include "engine/train/trainer.h"
 #include "models/graph/module_layers.h"
+#include "optim/flat/whole_gradients.h"
 #include "tests/models/graph/user_modules.h"
-#include "tests/optim/flat/whole_gradients.h"
 
 #include "tests/catch.h"
 

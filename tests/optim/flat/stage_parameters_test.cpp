@@ -14,8 +14,8 @@
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
 #include "core/memory/storage.h"
+#include "optim/flat/whole_gradients.h"
 #include "optim/update/gradient_norm.h"
-#include "tests/optim/flat/whole_gradients.h"
 
 #include "tests/catch.h"
 

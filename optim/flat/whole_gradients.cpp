@@ -1,19 +1,13 @@
-// The complete gradients of a stage, assembled from the shards that updates use.
-#pragma once
+#include "optim/flat/whole_gradients.h"
+
 #include <ATen/ops/full.h>
 
 #include <limits>
-#include <map>
-#include <string>
 #include <vector>
-
-#include "optim/flat/stage_parameters.h"
 
 namespace shardline {
 
-// The local part of every trained parameter's gradient on this rank's stage, by full name. An element that no rank's
-// shard covers is -inf. After finish_gradients; collective over the stage.
-inline std::map<std::string, at::Tensor> whole_gradients(StageParameters& parameters, const ModelSpec& spec) {
+std::map<std::string, at::Tensor> whole_gradients(StageParameters& parameters, const ModelSpec& spec) {
   std::vector<std::string> names;  // by number
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params)

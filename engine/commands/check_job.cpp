@@ -1,0 +1,96 @@
+#include <ostream>
+
+#include "core/comm/local_communicator.h"
+#include "core/error.h"
+#include "engine/commands/job.h"
+#include "engine/commands/job_parts.h"
+#include "engine/commands/open_data.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/observe/format.h"
+#include "engine/train/layout_check.h"
+
+namespace shardline {
+namespace {
+
+// The same training with all layers in this process: nothing is split, sharded, recomputed or offloaded. Its
+// microbatches have as many samples as those of the layout.
+Config in_one_process(Config config, const Layout& layout) {
+  config.smp = {};
+  config.smp.microbatches = layout.microbatches * layout.replicas;
+  config.training.global_batch_size = layout.global_batch();
+  config.training.per_device_train_batch_size = config.training.gradient_accumulation_steps = std::nullopt;
+  config.mpi = {};
+  config.runtime.communicator = CommunicatorChoice::local;
+  config.cluster = config.profile = "";
+  return config;
+}
+
+// The job of one process, whose data have the order of the layout's.
+struct OneProcess {
+  OneProcess(const Config& config, const JobParts& of_layout, const RankContext& context, int64_t steps)
+      : config(in_one_process(config, of_layout.plan.layout)),
+        context(alone(context)),
+        parts(make_parts(this->config, this->context)),
+        data(open_data(this->config, parts.model, of_layout.plan.layout, this->context, /*with_train=*/true)),
+        trainer({this->config, parts.plan, parts.model, parts.groups, context.device}, steps) {
+    load_parameters(this->config, parts, trainer.parameters());
+  }
+
+  static RankContext alone(RankContext context) {
+    context.world = context.device_world = make_local_world();
+    context.local_rank = 0;
+    context.local_size = 1;
+    context.host_of.clear();
+    context.out = nullptr;
+    return context;
+  }
+
+  Config config;
+  RankContext context;
+  JobParts parts;
+  JobData data;
+  Trainer trainer;
+};
+
+std::string differences_text(const std::vector<LayoutDifference>& differences) {
+  std::vector<TableRow> rows;
+  for (const auto& difference : differences)
+    rows.push_back({difference.what, cat(difference.largest), cat(difference.limit),
+                    difference.largest > 0 ? difference.where : ""});
+  return table({"relative difference", "largest", "limit", "where"}, rows);
+}
+
+}  // namespace
+
+void check_layout(const Config& config) {
+  const PlannedModel planned = plan_model(in_float64(config), configured_world_size(config));
+  check_data(config, planned, /*must_be_there=*/true);
+}
+
+void layout_job(const Config& written, int64_t steps, RankContext& context) {
+  const Config config = completed_config(in_float64(written), *context.world, /*trains=*/true);
+  JobParts parts = make_parts(config, context);
+  if (context.out)
+    *context.out << plan_text(parts.plan, context.console.columns) << "\nfloat64, " << steps
+                 << (steps == 1 ? " step" : " steps") << " with this layout and in one process\n"
+                 << std::flush;
+  explain_memory(parts, context, /*trains=*/true, [&] {
+    JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
+    const int64_t total = count_steps(config, data.train->steps_per_epoch());
+    Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, total);
+    load_parameters(config, parts, trainer.parameters());
+    std::optional<OneProcess> one;
+    LongWork waiting(*context.world, "loading the model into one process");
+    if (context.first()) one.emplace(config, parts, context, total);
+    waiting.finish();
+    const auto checked = one ? std::optional(CheckedRun{one->trainer, *one->data.train}) : std::nullopt;
+    const auto differences = compare_with_one_process({trainer, *data.train}, checked ? &*checked : nullptr,
+                                                      parts.model.spec, std::min(steps, total), *context.world);
+    if (context.out) *context.out << differences_text(differences);
+    if (!std::ranges::all_of(differences, &LayoutDifference::is_within))
+      throw RunError("the layout does not compute the numbers of one process (see the table); report this as a bug");
+    if (context.out) *context.out << "the layout computes the numbers of one process\n";
+  });
+}
+
+}  // namespace shardline

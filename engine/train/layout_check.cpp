@@ -1,0 +1,141 @@
+#include "engine/train/layout_check.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/comm/long_work.h"
+#include "core/error.h"
+#include "optim/flat/whole_gradients.h"
+
+namespace shardline {
+namespace {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+constexpr double kGradientLimit = 1e-10, kNormLimit = 1e-10, kLossLimit = 1e-12, kChangeLimit = 1e-8;
+constexpr double kRounding = 1e-12;  // below this share of the largest gradient a tensor's gradient is zero
+
+// This rank's slices of the values, in host memory.
+Tensors values_of(StageParameters& parameters) {
+  Tensors values;
+  parameters.visit_values([&](const Parameter& parameter) { values[parameter.name] = parameter.value.cpu().clone(); });
+  return values;
+}
+
+// Calls see(name, whole tensor in double) on the first rank for every parameter of which some rank has a slice.
+// Collective over the world.
+void visit_whole(StageParameters& parameters, const ModelSpec& spec, const Tensors& slices,
+                 const std::function<void(const std::string&, const at::Tensor&)>& see) {
+  const RankGroups& groups = parameters.groups();
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params) {
+      if (!param.tied_to.empty()) continue;
+      const std::string name = layer.full_name(param);
+      const at::Tensor whole = at::zeros(param.shape, at::kDouble);
+      const auto found = slices.find(name);
+      if (found != slices.end() && parameters.writes({name, &param, {}, {}})) {
+        const Range range = param.split(groups.coordinates.t, groups.mesh.t());
+        (param.split_dim < 0 ? whole : whole.narrow(param.split_dim, range.begin, range.length)).copy_(found->second);
+      }
+      groups.world->all_reduce(whole, {.what = "comparison with one process"})->wait();
+      if (groups.world->rank() == 0) see(name, whole);
+    }
+}
+
+double largest_of(const at::Tensor& tensor) {
+  return tensor.numel() > 0 ? tensor.abs().max().item<double>() : 0;
+}
+
+// NaN is larger than any number.
+void raise(LayoutDifference& difference, double value, const std::string& where) {
+  if (value <= difference.largest || std::isnan(difference.largest)) return;
+  difference.largest = value;
+  difference.where = where;
+}
+
+class Comparison {
+ public:
+  Comparison(const CheckedRun& layout, const CheckedRun* one_process, const ModelSpec& spec, Communicator& world)
+      : layout_(layout), one_(one_process), spec_(spec), world_(world) {}
+
+  std::vector<LayoutDifference> run(int64_t steps) {
+    compare_gradients();
+    const Tensors before = one_ ? values_of(one_->trainer.parameters()) : Tensors();
+    for (int64_t step = 1; step <= steps; ++step) train(step);
+    compare_changes(before);
+    return one_ ? std::vector{gradient_, norm_, loss_, change_} : std::vector<LayoutDifference>();
+  }
+
+ private:
+  // What only the first rank does, while the others wait.
+  template <class Work>
+  void alone(const Work& work) {
+    LongWork waiting(world_, "training in one process");
+    if (one_) work();
+    waiting.finish();
+  }
+
+  void compare_gradients() {
+    layout_.trainer.accumulate_gradients(layout_.data, 1);
+    Tensors expected;
+    double largest = 0;
+    alone([&] {
+      one_->trainer.accumulate_gradients(one_->data, 1);
+      expected = whole_gradients(one_->trainer.parameters(), spec_);
+      for (const auto& [name, gradient] : expected) largest = std::max(largest, largest_of(gradient));
+    });
+    const Tensors mine = whole_gradients(layout_.trainer.parameters(), spec_);
+    visit_whole(layout_.trainer.parameters(), spec_, mine, [&](const std::string& name, const at::Tensor& gradient) {
+      const auto found = expected.find(name);
+      if (found == expected.end()) return;  // frozen
+      const double own = largest_of(found->second);
+      const double scale = own > kRounding * largest ? own : largest;
+      const double difference = largest_of(gradient - found->second);
+      raise(gradient_, difference == 0 ? 0 : difference / scale, name);
+    });
+  }
+
+  void train(int64_t step) {
+    const StepMetrics layout = layout_.trainer.train_step(layout_.data, step);
+    alone([&] {
+      const StepMetrics one = one_->trainer.train_step(one_->data, step);
+      const auto relative = [](double a, double b) { return a == b ? 0 : std::abs(a - b) / std::abs(b); };
+      const std::string where = cat("step ", step);
+      raise(norm_, relative(layout.grad_norm, one.grad_norm), where);
+      raise(loss_, relative(layout.loss, one.loss), where);
+    });
+  }
+
+  void compare_changes(const Tensors& before) {
+    const Tensors after = one_ ? values_of(one_->trainer.parameters()) : Tensors();
+    const Tensors mine = values_of(layout_.trainer.parameters());
+    visit_whole(layout_.trainer.parameters(), spec_, mine, [&](const std::string& name, const at::Tensor& value) {
+      const double difference = (value - after.at(name)).norm().item<double>();
+      const double change = (after.at(name) - before.at(name)).norm().item<double>();
+      raise(change_, difference == 0 ? 0 : difference / change, name);
+    });
+  }
+
+  const CheckedRun& layout_;
+  const CheckedRun* const one_;  // null on all ranks but the first
+  const ModelSpec& spec_;
+  Communicator& world_;
+  LayoutDifference gradient_{.what = "gradient", .limit = kGradientLimit};
+  LayoutDifference norm_{.what = "gradient norm", .limit = kNormLimit};
+  LayoutDifference loss_{.what = "loss", .limit = kLossLimit};
+  LayoutDifference change_{.what = "change", .limit = kChangeLimit};
+};
+
+}  // namespace
+
+std::vector<LayoutDifference> compare_with_one_process(const CheckedRun& layout, const CheckedRun* one_process,
+                                                       const ModelSpec& spec, int64_t steps, Communicator& world) {
+  SL_ASSERT(!one_process == (world.rank() > 0), "the first rank has the run of one process");
+  return Comparison(layout, one_process, spec, world).run(steps);
+}
+
+}  // namespace shardline

@@ -1,0 +1,105 @@
+#include "engine/train/layout_check.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/comm/local_communicator.h"
+#include "core/comm/threads_communicator.h"
+#include "engine/config/config.h"
+#include "engine/data/dataset/repeated_batch.h"
+#include "engine/plan/plan.h"
+
+#include "tests/catch.h"
+
+namespace shardline::layout_check_test {
+namespace {
+
+using Differences = std::vector<LayoutDifference>;
+
+constexpr int64_t kWords = 29, kLength = 6, kSamples = 4;
+
+Config config_of(int p, int t, int d) {
+  const nlohmann::json model = {{"model_type", "gpt2"}, {"n_layer", 3},           {"n_head", 2},
+                                {"n_embd", 8},          {"vocab_size", kWords},   {"n_positions", kLength},
+                                {"resid_pdrop", 0.1},   {"initializer_range", 0.2}};
+  const nlohmann::json file = {
+      {"model", {{"config", model}}},
+      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+      {"training", {{"global_batch_size", kSamples}, {"trainable", {"*"}}}},
+      {"smp_options", {{"pipeline_parallel_degree", p}, {"tensor_parallel_degree", t}, {"microbatches", 2}}},
+      {"mpi_options", {{"processes_per_host", p * t * d}}},
+      {"runtime", {{"dtype", "float64"}, {"communicator", p * t * d == 1 ? "local" : "threads"}}},
+      {"output_dir", "unused"}};
+  return parse_config(file.dump(), "layout check");
+}
+
+// One rank's part of a run.
+struct Job {
+  Job(const Config& config, const CommunicatorPtr& world)
+      : config(config),
+        planned(plan_model(this->config, world->size())),
+        trainer({this->config, planned.plan, planned.model,
+                 make_rank_groups(planned.plan.layout.mesh(), world, world), at::kCPU},
+                4) {
+    fill_parameters(this->config.model, planned.model, 3, trainer.parameters());
+  }
+  Config config;
+  PlannedModel planned;
+  Trainer trainer;
+  RepeatedBatch data{kSamples, kLength, kWords, 5};
+};
+
+// `damage` changes the layout's job before the comparison.
+Differences differences_of(int p, int t, int d, const std::function<void(Job&)>& damage = {}) {
+  Differences differences;
+  run_ranks(p * t * d, [&](const CommunicatorPtr& world) {
+    Job layout(config_of(p, t, d), world);
+    if (damage) damage(layout);
+    std::optional<Job> alone;
+    if (world->rank() == 0) alone.emplace(config_of(1, 1, 1), make_local_world());
+    const auto one = alone ? std::optional(CheckedRun{alone->trainer, alone->data}) : std::nullopt;
+    auto mine = compare_with_one_process({layout.trainer, layout.data}, one ? &*one : nullptr,
+                                         layout.planned.model.spec, 2, *world);
+    CHECK(mine.empty() == (world->rank() > 0));
+    if (world->rank() == 0) differences = std::move(mine);
+  });
+  return differences;
+}
+
+}  // namespace
+
+TEST_CASE("a layout has the gradients, norms, losses and changes of one process") {
+  for (const auto& [p, t, d] : {std::tuple(1, 1, 1), {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 1}}) {
+    CAPTURE(p, t, d);
+    for (const auto& difference : differences_of(p, t, d)) {
+      CAPTURE(difference.what, difference.largest, difference.where);
+      CHECK(difference.is_within());
+    }
+  }
+}
+
+TEST_CASE("a layout that computes something else is found, with the parameter") {
+  const auto differences = differences_of(2, 1, 1, [](Job& job) {
+    job.trainer.parameters().fill_values([](Parameter& parameter) {
+      if (parameter.name == "h.1.mlp.fc.weight") parameter.value.view(-1)[3] += 1e-6;
+    });
+  });
+  REQUIRE(differences.size() == 4);
+  for (const auto& difference : differences) {
+    CAPTURE(difference.what, difference.largest, difference.where);
+    CHECK(!difference.is_within());
+  }
+  const auto lost = differences_of(1, 1, 2, [](Job& job) {
+    if (job.trainer.parameters().groups().world->rank() == 1)
+      job.trainer.parameters().fill_values([](Parameter& parameter) { parameter.value.zero_(); });
+  });
+  CHECK(!lost[0].is_within());
+}
+
+TEST_CASE("a difference that is not a number is not within its limit") {
+  CHECK(!LayoutDifference{.what = "loss", .largest = std::nan(""), .limit = 1}.is_within());
+}
+
+}  // namespace shardline::layout_check_test
