@@ -24,7 +24,11 @@ bool is_operator(const at::RecordFunction& op) {
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& op) {
   if (!recording || !is_operator(op) || recording->depth++ > 0) return nullptr;
-  recording->calls.push_back({*op.operator_name(), op.inputs().vec(), {}, at::GradMode::is_enabled()});
+  const auto inputs = op.inputs();
+  recording->calls.push_back({.op = *op.operator_name(),
+                              .arguments = std::vector<c10::IValue>(inputs.begin(), inputs.end()),
+                              .results = {},
+                              .has_grad = at::GradMode::is_enabled()});
   return nullptr;
 }
 

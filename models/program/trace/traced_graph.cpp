@@ -39,7 +39,13 @@ class GraphMaker {
   }
 
   TracedRun run(const BatchSize& size, int variant) const {
-    return run_traced(function_.name, function_.arguments(size, variant), function_.owned, function_.run);
+    try {
+      return run_traced(function_.name, function_.arguments(size, variant), function_.owned, function_.run);
+    } catch (const c10::Error& error) {
+      refuse(cat("fails with a batch of ", size.batch, " samples of ", size.length,
+                 " tokens: ", error.what_without_backtrace()),
+             "it must run with batches of any size");
+    }
   }
   const TracedRun& first() const { return runs_[0]; }
 

@@ -21,9 +21,9 @@ using Differences = std::vector<LayoutDifference>;
 constexpr int64_t kWords = 29, kLength = 6, kSamples = 4;
 
 Config config_of(int p, int t, int d) {
-  const nlohmann::json model = {{"model_type", "gpt2"}, {"n_layer", 3},           {"n_head", 2},
-                                {"n_embd", 8},          {"vocab_size", kWords},   {"n_positions", kLength},
-                                {"resid_pdrop", 0.1},   {"initializer_range", 0.2}};
+  const nlohmann::json model = {
+      {"model_type", "gpt2"}, {"n_layer", 3},           {"n_head", 2},        {"n_embd", 8},
+      {"vocab_size", kWords}, {"n_positions", kLength}, {"resid_pdrop", 0.1}, {"initializer_range", 0.2}};
   const nlohmann::json file = {
       {"model", {{"config", model}}},
       {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
@@ -40,8 +40,8 @@ struct Job {
   Job(const Config& config, const CommunicatorPtr& world)
       : config(config),
         planned(plan_model(this->config, world->size())),
-        trainer({this->config, planned.plan, planned.model,
-                 make_rank_groups(planned.plan.layout.mesh(), world, world), at::kCPU},
+        trainer({this->config, planned.plan, planned.model, make_rank_groups(planned.plan.layout.mesh(), world, world),
+                 at::kCPU},
                 4) {
     fill_parameters(this->config.model, planned.model, 3, trainer.parameters());
   }

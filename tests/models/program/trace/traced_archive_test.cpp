@@ -175,11 +175,17 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * double(ids.max().item<int64_t>()); },
                 "reads values of a tensor with aten::item");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids.size(1) > 6 ? ids.flip(1) : ids); },
-                "calls aten::flip");
+                "calls aten::arange for one batch where it calls aten::flip for another, as call 1");
+  check_refused(
+      [](Net& net, const at::Tensor& ids) {
+        return net.forward(ids).view({3, -1});
+      },
+      "fails with a batch of 4 samples of 5 tokens: ");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * (1.0 / ids.size(1)); },
                 "calls aten::mul.Scalar with other arguments for other batches");
-  check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids).index({at::ones({1}, at::kBool)})[0]; },
-                "indexes by a mask");
+  check_refused(
+      [](Net& net, const at::Tensor& ids) { return net.forward(ids).index({at::ones({ids.size(0)}, at::kBool)})[0]; },
+      "indexes by a mask");
   check_refused([](Net& net, const at::Tensor& ids) { return Doubled::apply(net.forward(ids)); },
                 "has a gradient of its own");
   check_refused(
@@ -202,7 +208,7 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
       [](Net& net, const at::Tensor& ids) {
         return net.forward(ids) * at::arange(ids.size(1) * ids.size(1), at::kDouble).mean();
       },
-      "has a size or a number in aten::arange");
+      "has a size or a number in a tensor that does not follow from batch and length");
 }
 
 }  // namespace shardline::traced_archive_test
