@@ -127,6 +127,7 @@ Candidates search_layouts(const Config& written, const Config& config, const Pla
                     .spec = spec_of_degrees(config, model),
                     .worlds = worlds_of(config, cluster, ranking, assumed),
                     .placements = {plan.layout.placement},
+                    .other_placements = {"DPT", "DTP", "PDT", "PTD", "TDP", "TPD"},
                     .memory_weight = config.smp.memory_weight.value_or(0)};
   space.base.active_microbatches = 0;  // each schedule uses what it needs
   space.base.accumulation_steps = 1;   // the search chooses all microbatches of a step

@@ -15,6 +15,7 @@ struct GroupSpan {
   int per_node = 1;          // if nodes have different numbers of them: their mean, rounded up
   Group group = Group::rdp;  // the kind of group, for looking up measured times
   int nodes() const { return (size + per_node - 1) / per_node; }
+  bool operator==(const GroupSpan&) const = default;
 };
 
 class Pricing {

@@ -11,6 +11,7 @@ struct MeshSpans {
   GroupSpan shards;                     // the ranks of a sharding group ...
   GroupSpan shard_copies;               // ... and the ranks that hold the same shard in all of these groups
   std::vector<std::vector<bool>> near;  // near[a][b]: every rank of stage a is on the same node as its peer in stage b
+  bool operator==(const MeshSpans&) const = default;
 };
 
 // shards: the number of ranks that share one copy, a divisor of D.

@@ -204,6 +204,7 @@ class Searcher {
     std::vector<Entry> entries = bounds(layouts);
     std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.score < b.score; });
     for (const auto& entry : entries) examine(entry);
+    choose_placements();
     explain();
     result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(result_);
@@ -369,6 +370,26 @@ class Searcher {
     if (std::ssize(result_.best) <= space_.keep) return;
     result_.losers.push_back({result_.best.back().layout, text_of(score(result_.best.back())), true});
     result_.best.pop_back();
+  }
+
+  void choose_placements() {
+    if (ranking_ == Ranking::memory) return;  // which does not depend on it
+    for (auto& planned : result_.best) {
+      std::vector<MeshSpans> tried = {spans(planned.layout)};
+      Layout layout = planned.layout;
+      for (const auto& placement : space_.other_placements) {
+        layout.placement = placement;
+        const MeshSpans& where = spans(layout);
+        if (std::ranges::find(tried, where) != tried.end()) continue;
+        tried.push_back(where);
+        const Workload& what = workload(layout);
+        const auto prices = layer_prices(what, machines_, layout, where);
+        const Cut cut = cut_model(what, machines_, layout, schedule(layout), where, prices, space_.memory_weight);
+        auto other = describe_layout(what, machines_, layout, schedule(layout), where, prices, cut);
+        if (other.fit.fits && score(other) < score(planned)) planned = std::move(other);
+      }
+    }
+    std::ranges::stable_sort(result_.best, {}, [&](const PlannedLayout& planned) { return score(planned); });
   }
 
   // States for each of the ranked layouts the main reason why it is behind the first.

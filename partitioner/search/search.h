@@ -27,8 +27,9 @@ struct SearchSpace {
   std::vector<bool> sequence_parallel = {false, true};
   std::vector<OffloadOptions> offload = {{}, {.enabled = true}};
   std::vector<Placement> placements = {"cluster"};
-  double memory_weight = 0;  // of the cut, see PartitionProblem
-  int keep = 10;             // how many ranked layouts to keep
+  std::vector<Placement> other_placements;  // each ranked layout gets one of these if its step is faster with it
+  double memory_weight = 0;                 // of the cut, see PartitionProblem
+  int keep = 10;                            // how many ranked layouts to keep
 };
 
 struct Loser {

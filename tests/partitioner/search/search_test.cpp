@@ -62,6 +62,29 @@ TEST_CASE("the search finds what trying everything finds, and says why the other
   CHECK_THROWS_AS(search(job, {.tensor = {1}, .pipeline = {1}}), ConfigError);
 }
 
+TEST_CASE("ranked layouts have the placement with which their step is fastest") {
+  auto job = job_on_p4d(2, published_gpt(16, 4096, 16, false, 51200, 1024), 1024, 64);
+  SearchSpace space{.tensor = {4},
+                    .pipeline = {2},
+                    .microbatch_sizes = {2},
+                    .schedules = {"interleaved"},
+                    .sharded = {Level::none},
+                    .placements = {"TPD"}};  // ranks of a tensor-parallel group are on different nodes
+  const auto fixed = search(job, space);
+  space.other_placements = {"DPT", "PDT", "DTP"};
+  const auto chosen = search(job, space);
+  REQUIRE(chosen.best.size() == fixed.best.size());
+  CHECK(chosen.best.front().step.seconds < 0.8 * fixed.best.front().step.seconds);
+  for (const auto& best : chosen.best) {
+    CAPTURE(to_string(best.layout));
+    for (const char* placement : {"TPD", "DPT", "PDT", "DTP"}) {
+      Layout layout = best.layout;
+      layout.placement = placement;
+      CHECK(best.step.seconds <= plan_layout(job, layout).step.seconds * (1 + 1e-9));
+    }
+  }
+}
+
 TEST_CASE("by cost and by memory, the search finds what trying everything finds, too") {
   auto job = job_on_p4d(2, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 64);
   job.workload.software.own_ops = true;
