@@ -15,34 +15,40 @@ constexpr int64_t kRows = 3, kColumns = 64, kFar = (int64_t{1} << 32) + kColumns
 constexpr Number kType = Number::bf16;
 constexpr int64_t kWidth = 2;
 
-// Address space for kRows rows that are kFar numbers apart. Only pages that are used take memory.
+struct Distance {
+  int64_t rows = kRows, numbers = kFar;  // between the begins of neighbours
+};
+
+// Address space for rows that are far apart. Only pages that are used take memory.
 class FarRows {
  public:
-  FarRows() {
-    memory_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  explicit FarRows(const Distance& apart)
+      : apart_(apart), bytes_(((apart.rows - 1) * apart.numbers + kColumns) * kWidth) {
+    memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     REQUIRE(memory_ != MAP_FAILED);
   }
-  ~FarRows() { munmap(memory_, kBytes); }
+  ~FarRows() { munmap(memory_, bytes_); }
   FarRows(const FarRows&) = delete;
   FarRows& operator=(const FarRows&) = delete;
 
-  std::byte* row(int64_t i) const { return static_cast<std::byte*>(memory_) + i * kFar * kWidth; }
+  std::byte* row(int64_t i) const { return static_cast<std::byte*>(memory_) + i * apart_.numbers * kWidth; }
 
  private:
-  static constexpr size_t kBytes = ((kRows - 1) * kFar + kColumns) * kWidth;
+  const Distance apart_;
+  const size_t bytes_;
   void* memory_;
 };
 
 // Runs a kernel on rows side by side and on the same rows far apart, which must then have the same bits.
-void check_far(const std::function<void(std::byte* rows, int64_t stride)>& run) {
-  Array near = Array::random(kType, kRows * kColumns, 1);
+void check_far(const std::function<void(std::byte* rows, int64_t stride)>& run, const Distance& apart = {}) {
+  Array near = Array::random(kType, apart.rows * kColumns, 1);
   auto* const begin = static_cast<std::byte*>(near.data());
-  const FarRows far;
-  for (int64_t row = 0; row < kRows; ++row)
+  const FarRows far(apart);
+  for (int64_t row = 0; row < apart.rows; ++row)
     std::memcpy(far.row(row), begin + row * kColumns * kWidth, kColumns * kWidth);
   run(begin, kColumns);
-  run(far.row(0), kFar);
-  for (int64_t row = 0; row < kRows; ++row)
+  run(far.row(0), apart.numbers);
+  for (int64_t row = 0; row < apart.rows; ++row)
     CHECK(std::memcmp(far.row(row), begin + row * kColumns * kWidth, kColumns * kWidth) == 0);
 }
 
@@ -119,24 +125,26 @@ TEST_CASE("kernels of column sums and rotations find rows that are more than 2^3
   });
 }
 
-TEST_CASE("kernels of attention find tokens and samples that are more than 2^32 numbers apart") {
-  for (const bool far_samples : {false, true}) {
-    CAPTURE(far_samples);
-    check_far([&](std::byte* rows, int64_t stride) {
-      const cuda::AttentionCase sizes{.batch = far_samples ? kRows : 1,
-                                      .heads = 1,
-                                      .length = far_samples ? 1 : kRows,
-                                      .head_dim = 8,
-                                      .scale = 0.35f};
-      const auto part = [&](int i) { return cuda::HeadRows{rows + i * 8 * kWidth, stride, 0, stride}; };
-      std::vector<float> log_sum_exp(kRows), along(kRows);
-      cuda::attention_forward(sizes, {part(0), part(1), part(2), part(3), log_sum_exp.data()}, kType, nullptr);
-      cuda::attention_backward(
-          sizes,
-          {part(0), part(1), part(2), part(3), part(4), part(5), part(6), part(7), log_sum_exp.data(), along.data()},
-          kType, nullptr);
-    });
-  }
+TEST_CASE("kernels of attention find tokens, samples and tiles that are more than 2^32 numbers apart") {
+  const auto check_attention = [](int64_t batch, int64_t length, const Distance& apart) {
+    CAPTURE(batch, length);
+    check_far(
+        [&](std::byte* rows, int64_t stride) {
+          const cuda::AttentionCase sizes{.batch = batch, .heads = 1, .length = length, .head_dim = 8, .scale = 0.35f};
+          const auto part = [&](int i) { return cuda::HeadRows{rows + i * 8 * kWidth, stride, 0, stride}; };
+          std::vector<float> log_sum_exp(apart.rows), along(apart.rows);
+          cuda::attention_forward(sizes, {part(0), part(1), part(2), part(3), log_sum_exp.data()}, kType, nullptr);
+          cuda::attention_backward(sizes,
+                                   {part(0), part(1), part(2), part(3), part(4), part(5), part(6), part(7),
+                                    log_sum_exp.data(), along.data()},
+                                   kType, nullptr);
+        },
+        apart);
+  };
+  check_attention(1, kRows, {});
+  check_attention(kRows, 1, {});
+  // The second tile, whose first row is at most the 128th, begins more than 2^32 numbers after the first one.
+  check_attention(1, 140, {.rows = 140, .numbers = (int64_t{1} << 26) + kColumns});
 }
 
 TEST_CASE("masks of elements beyond 2^34, whose blocks are counted in more than 32 bits, are those of the CPU") {
