@@ -80,7 +80,7 @@ void generate_job(const Config& written, const GenerateOptions& options, RankCon
   const std::vector<std::vector<int64_t>> prompts = encoded["prompts"];
   const auto eos = encoded.contains("eos") ? std::optional<int32_t>(encoded["eos"]) : std::nullopt;
   explain_memory(parts, context, /*trains=*/false, [&] {
-    Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
+    RankTrainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
     load_parameters(config, parts, trainer.parameters());
 
     const Sampling sampling{

@@ -210,7 +210,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   }
 
   const auto start = std::chrono::steady_clock::now();
-  Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
+  RankTrainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
   const RunSteps run{.total = steps, .per_epoch = data.train->steps_per_epoch()};
   RunRecords records(config, context, run);
   RunCheckpoints checkpoints({config, parts, context, stores, trainer, *data.train, data.validation.get(),
@@ -407,7 +407,7 @@ void evaluate_job(const Config& written, RankContext& context) {
   JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
   Evaluation evaluation;
   explain_memory(parts, context, /*trains=*/false, [&] {
-    Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
+    RankTrainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
     load_parameters(config, parts, trainer.parameters());
     evaluation = evaluate(trainer, data, *context.world, 0, 0);
   });
