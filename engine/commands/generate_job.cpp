@@ -86,7 +86,8 @@ void generate_job(const Config& written, const GenerateOptions& options, RankCon
     const Sampling sampling{
         .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = options.seed};
     for (size_t i = 0; i < prompts.size(); ++i) {
-      const auto tokens = generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling, i);
+      const auto tokens = generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling, i,
+                                   parts.model.has_caches());
       if (!context.out) continue;
       const auto text = tokenizer->decode(tokens);
       if (options.json)

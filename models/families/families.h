@@ -11,6 +11,8 @@
 
 namespace shardline {
 
+struct Parameter;
+
 // The model that a config describes. If there are mistakes, only they are set.
 struct HfModel {
   std::vector<HfConfigMistake> mistakes;
@@ -19,6 +21,8 @@ struct HfModel {
   int64_t max_positions = 0, vocab_size = 0;
   HeadChoice head;                                                                  // with nothing left open
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave the layers' costs unset
+  // Fills parameters with a model's own initial values; null: they are drawn as the spec says (ParamSpec::init).
+  std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values;
 };
 
 // A family by the heads that it has. `read` reads a config and sets the model that it describes, with model.head as its
