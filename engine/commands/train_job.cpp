@@ -38,6 +38,7 @@
 #include "engine/run/run_records.h"
 #include "engine/run/stop.h"
 #include "engine/train/run_comparison.h"
+#include "engine/train/step_callbacks.h"
 #include "engine/train/step_timeline.h"
 #include "partitioner/memory/device_bytes.h"
 #include "tensor_parallel/products/products.h"
@@ -315,6 +316,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     epoch = metrics.epoch;
     for (const auto& lock : locks) lock.require_held();
     records.step(metrics);
+    call_step_callbacks(metrics);
     checkpoints.observe(metrics);
     if (step == steps) break;
     if (is_evaluated(step)) record_evaluation(evaluated(step));

@@ -137,6 +137,7 @@ ModelSource open_model(const Config& config) {
     throw ConfigError(mistakes_text(model.mistakes, options.path + "/config.json: ", "/model/config"));
   source.hf_config = model.config;
   source.head = model.head;
+  source.features = model.features;
   source.initial_values = model.initial_values;
   source.spec = make_spec(config, source);
   if (source.directory && options.pretrained()) source.names = check_weights(config, *source.directory, source.spec);

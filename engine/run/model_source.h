@@ -28,7 +28,8 @@ struct ModelSource {
   std::shared_ptr<const HfDirectory> directory;   // null: the model is made from a config alone
   NameReport names;                               // of its files, if weights are read from them
   std::shared_ptr<const ExportedModel> exported;  // null: the model is of a family
-  // See HfModel. Set for modules of a program's own.
+  // See HfModel. Both are set for modules of a program's own.
+  int64_t features = 0;
   std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values = nullptr;
 
   // Whether layers keep keys and values in generation.

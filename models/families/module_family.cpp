@@ -56,7 +56,7 @@ ModuleModel model_of(const MakeModules& make, const nlohmann::json& keys, const 
 
 Family family_of_modules(const std::string& head_class, HeadChoice::Kind head, MakeModules make) {
   const auto read = [make = std::move(make), descriptions = std::make_shared<Descriptions>()](HfConfigReader& reader,
-                                                                                               HfModel& described) {
+                                                                                              HfModel& described) {
     const nlohmann::json keys = own_keys(reader);
     ModuleModel model;
     try {
@@ -67,6 +67,7 @@ Family family_of_modules(const std::string& head_class, HeadChoice::Kind head, M
     }
     described.max_positions = model.max_positions;
     described.vocab_size = model.vocab_size;
+    described.features = model.features;
     described.make_spec = [model, descriptions, config = keys.dump()](bool sequence_parallel, const SplitChoices&) {
       if (sequence_parallel)
         throw ConfigError(cat("/smp_options/optimize: \"memory\" splits rows between the layers, which the modules of ",

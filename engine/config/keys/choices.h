@@ -67,7 +67,8 @@ inline constexpr auto kWords<DataFormat> = std::to_array<ChoiceWord<DataFormat>>
                                                                                   {DataFormat::csv, "csv"},
                                                                                   {DataFormat::tsv, "tsv"},
                                                                                   {DataFormat::conll, "conll"},
-                                                                                  {DataFormat::tokens, "tokens"}});
+                                                                                  {DataFormat::tokens, "tokens"},
+                                                                                  {DataFormat::memory, "memory"}});
 template <>
 inline constexpr auto kWords<Packing> = std::to_array<ChoiceWord<Packing>>({{Packing::wrapped, "wrapped"},
                                                                             {Packing::wrapped_reset, "wrapped_reset"},

@@ -49,7 +49,8 @@ bool evaluates(const Run& run) {
 }
 
 bool may_read_columns(const DataOptions& data) {
-  if (data.format != DataFormat::automatic) return data.format != DataFormat::text && data.format != DataFormat::tokens;
+  if (data.format != DataFormat::automatic)
+    return data.format != DataFormat::text && data.format != DataFormat::tokens && data.format != DataFormat::memory;
   const auto is_other = [](const std::string& path) {
     const auto extension = std::filesystem::path(path).extension();
     return extension == ".txt" || extension == ".text" || extension == ".md" || extension == ".bin" ||
