@@ -66,18 +66,22 @@ struct Trainer::Parts {
   }
 
   const ModelSpec& spec() const { return job.model.spec; }
-  int64_t most_of_replica() const { return job.plan.layout.global_batch() / place.replicas; }
+  // Samples of a replica: in a step, and in a pass of an evaluation.
+  int64_t most_trained() const { return job.plan.layout.global_batch() / place.replicas; }
+  int64_t most_evaluated() const { return job.plan.layout.microbatch_size * job.plan.forward.microbatches; }
 
-  CallersSource source_of(SampleTensors samples, bool labelled, int64_t first_step) const {
+  CallersSource evaluated(SampleTensors samples, bool labelled) const {
     samples.mistake = mistake_in(samples, job.model, labelled);
-    return {samples, spec(), job.groups, first_step, most_of_replica()};
+    return {samples, spec(), job.groups, 0, most_evaluated()};
   }
 
-  StepReport train(const SampleTensors& samples) {
-    CallersSource source = source_of(with_own_labels(samples), /*labelled=*/true, step);
+  StepReport train(SampleTensors samples) {
+    samples = with_own_labels(samples);
+    samples.mistake = mistake_in(samples, job.model, /*labelled=*/true);
+    CallersSource source(samples, spec(), job.groups, step, most_trained());
     if (source.steps() > 1)
       throw AllRanks<DataError>(cat("step ", step + 1, ": each replica gave ", source.samples_of_replica(),
-                                    " samples, but the config's global batch has ", most_of_replica(),
+                                    " samples, but the config's global batch has ", most_trained(),
                                     " for each; give fewer, or set a larger training.global_batch_size"));
     const StepReport report = report_of(trainer.train_step(source, step + 1));
     ++step;
@@ -86,14 +90,14 @@ struct Trainer::Parts {
   }
 
   double evaluate(const SampleTensors& samples) {
-    CallersSource source = source_of(with_own_labels(samples), /*labelled=*/true, 0);
+    CallersSource source = evaluated(with_own_labels(samples), /*labelled=*/true);
     const LossTerm loss = trainer.evaluate(source, source.steps());
     return loss.sum / loss.weight;
   }
 
   at::Tensor predict(const SampleTensors& samples) {
-    CallersSource source = source_of({.ids = samples.ids, .features = samples.features, .mistake = samples.mistake},
-                                     /*labelled=*/false, 0);
+    CallersSource source =
+        evaluated({.ids = samples.ids, .features = samples.features, .mistake = samples.mistake}, /*labelled=*/false);
     std::vector<std::vector<at::Tensor>> of_replica(place.replicas);
     trainer.evaluate(source, source.steps(), [&](const at::Tensor& logits) {
       const int64_t rows = logits.size(0) / place.replicas;

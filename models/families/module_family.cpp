@@ -30,10 +30,12 @@ class Descriptions {
   std::unique_ptr<ModelSpec> spec_;
 };
 
-// Keys of every model, which change nothing, stay with the reader; all others are the model's own.
-nlohmann::json own_keys(HfConfigReader& read) {
+// All keys. Those about labels are num_labels alone, however the config states them.
+nlohmann::json own_keys(HfConfigReader& read, const HeadChoice& head) {
   nlohmann::json keys = nlohmann::json::object();
   for (const auto& [key, value] : read.merged().items()) read.any(key.c_str(), json_any(), keys[key]);
+  for (const char* key : {"architectures", "id2label", "label2id", "problem_type"}) keys.erase(key);
+  if (head.kind == HeadChoice::Kind::sequence_classification) keys["num_labels"] = head.labels;
   return keys;
 }
 
@@ -57,7 +59,7 @@ ModuleModel model_of(const MakeModules& make, const nlohmann::json& keys, const 
 Family family_of_modules(const std::string& head_class, HeadChoice::Kind head, MakeModules make) {
   const auto read = [make = std::move(make), descriptions = std::make_shared<Descriptions>()](HfConfigReader& reader,
                                                                                               HfModel& described) {
-    const nlohmann::json keys = own_keys(reader);
+    const nlohmann::json keys = own_keys(reader, described.head);
     ModuleModel model;
     try {
       model = model_of(make, keys, described.head);

