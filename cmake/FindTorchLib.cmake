@@ -46,8 +46,10 @@ if(TorchLib_FOUND AND NOT TARGET TorchLib::cpu)
   _tl_shared(torch_cpu libtorch_cpu.so)
   add_library(TorchLib::cpu INTERFACE IMPORTED)
   target_link_libraries(TorchLib::cpu INTERFACE TorchLib::torch_cpu TorchLib::c10)
-  # Torch's wheels are built with NDEBUG, and some of its classes have other layouts without it.
-  target_compile_definitions(TorchLib::cpu INTERFACE NDEBUG)
+  # Torch's wheels are built with NDEBUG, and at::RecordFunction, which the library uses, has another layout without it.
+  # So it is set where shardline itself is compiled. Programs that use the library decide for themselves, as with
+  # LibTorch's own package, because no public header has such a class by value.
+  target_compile_definitions(TorchLib::cpu INTERFACE $<$<BOOL:$<TARGET_PROPERTY:SHARDLINE_OWN>>:NDEBUG>)
 
   if(TORCHLIB_CUDA)
     if(NOT EXISTS "${TorchLib_ROOT_DIR}/lib/libtorch_cuda.so")

@@ -1,4 +1,5 @@
-# shardline_library(NAME DEPENDENCY...): a static library of all sources of this folder and its rooms.
+# shardline_library(NAME DEPENDENCY...): a library of all sources of this folder and its rooms, installed as
+# shardline::NAME.
 # shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder and its rooms. PROCESSORS
 # counts half cores: most suites use one core (2), with one thread of OpenMP, because two would take five times as long
 # where another suite uses a core. Those that should have all cores get PROCESSORS 4 and an empty ENVIRONMENT, and those
@@ -33,12 +34,21 @@ function(shardline_library name)
   if(NOT sources)
     add_library(shardline_${name} INTERFACE)
     target_link_libraries(shardline_${name} INTERFACE ${ARGN})
-    return()
+  else()
+    add_library(shardline_${name} ${sources})
+    target_include_directories(shardline_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+      $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    if(NOT PROJECT_IS_TOP_LEVEL)  # for projects with this one as a subdirectory; see cmake/write_public_headers.cmake
+      target_include_directories(shardline_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
+    endif()
+    target_link_libraries(shardline_${name} PUBLIC ${ARGN})
+    shardline_warnings(shardline_${name})
   endif()
-  add_library(shardline_${name} STATIC ${sources})
-  target_include_directories(shardline_${name} PUBLIC ${PROJECT_SOURCE_DIR})
-  target_link_libraries(shardline_${name} PUBLIC ${ARGN})
-  shardline_warnings(shardline_${name})
+  set_target_properties(shardline_${name} PROPERTIES EXPORT_NAME ${name})
+  add_library(shardline::${name} ALIAS shardline_${name})
+  if(SHARDLINE_INSTALL)
+    install(TARGETS shardline_${name} EXPORT shardlineTargets)
+  endif()
 endfunction()
 
 # What all test programs and their libraries have in common. The precompiled header is of position-independent code as

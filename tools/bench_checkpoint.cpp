@@ -202,7 +202,7 @@ class Bench {
   RankContext& context_;
   JobParts parts_;
   RepeatedBatch data_;
-  Trainer trainer_;
+  RankTrainer trainer_;
   int64_t step_ = 0;
   std::string newest_;  // checkpoint
 };

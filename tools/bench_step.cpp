@@ -113,7 +113,7 @@ struct Measured {
 
 Measured measure_steps(const Config& config, const Options& options, JobParts& parts, RankContext& context) {
   RepeatedBatch data = make_batch(config, parts, context);
-  Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, options.warmup + options.steps);
+  RankTrainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, options.warmup + options.steps);
   fill_parameters(config.model, parts.model, config.training.seed, trainer.parameters());
 
   Measured measured;

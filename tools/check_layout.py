@@ -21,18 +21,20 @@ import tempfile
 
 # What a folder of the top level may include besides itself: folders, or rooms of one.
 LADDER = {
+    "include": [],
     "core": [],
     "tensor_parallel": ["core"],
     "optim": ["core"],
     "pipeline": ["core"],
     "partitioner": ["core", "optim", "pipeline/schedule", "pipeline/activations"],
     "models": ["core", "tensor_parallel"],
-    "engine": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models"],
-    "tools": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "engine"],
+    "engine": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "include/shardline"],
+    "tools": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "engine", "include/shardline"],
 }
 # The rooms of a folder from the bottom to the top. A room may include those of its own folder on lower floors, not those
 # on its own floor.
 ROOMS = {
+    "include": ["shardline"],
     "core": ["core", "numbers files memory device cuda/twin", "flight", "model cuda", "comm", "comm/mpi comm/nccl"],
     "tensor_parallel": ["kernels products/onednn", "kernels/aten", "kernels/cuda", "products", "kernels/cpu ops"],
     "optim": ["flat", "update/cuda", "update"],
@@ -42,7 +44,7 @@ ROOMS = {
     "engine": ["data/text observe metrics", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
                "config/rules data/tokenizer/files data/source", "config data/cache", "checkpoint data/examples",
                "run", "plan",
-               "data/dataset plan/report", "train tasks", "generate profile", "commands launch"],
+               "data/dataset plan/report", "train tasks", "generate profile", "commands launch", "api"],
 }
 MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once
 CPP = {".h", ".cpp", ".cu", ".cuh"}

@@ -75,7 +75,8 @@ Microbatch on_device(const Microbatch& host, at::Device device) {
     begin += tensor.numel();
     for (at::Tensor* place : places_of.at(tensor.unsafeGetTensorImpl())) *place = part;
   }
-  if (host.targets.defined()) moved.targets = on_device(host.targets, device);
+  for (at::Tensor* tensor : {&moved.features, &moved.targets})
+    if (tensor->defined()) *tensor = on_device(*tensor, device);
   return moved;
 }
 
@@ -95,6 +96,7 @@ Microbatch part_of(const Microbatch& whole, const Range& segments) {
                   .segment_samples = of_segments(whole.segment_samples),
                   .segment_places = of_segments(whole.segment_places),
                   .types = of_rows(whole.types),
+                  .features = of_rows(whole.features),
                   .targets = of_segments(whole.targets),
                   .is_rectangular = whole.is_rectangular,
                   .position_count = whole.position_count};

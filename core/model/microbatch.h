@@ -22,7 +22,8 @@ struct Microbatch {
   // sample, [rows]; the same of the first row of each segment, [segments]. May be undefined where nothing is dropped.
   at::Tensor samples, places;
   at::Tensor segment_samples, segment_places;
-  at::Tensor types;  // [rows] token types, of models that have a table of them; undefined: all 0
+  at::Tensor types;     // [rows] token types, of models that have a table of them; undefined: all 0
+  at::Tensor features;  // [rows, n] numbers, of models that take these in place of ids
   // What each segment predicts, in tasks where segments and not rows do: its class, int64 [segments]; the outputs of a
   // regression or of several labels, each 0 or 1, float [segments] or [segments, labels]; the first and the last row of
   // an answer, int64 [segments, 2], counted in the segment. kNoLabel where nothing is known: a class, a row of an

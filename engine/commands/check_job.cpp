@@ -49,7 +49,7 @@ struct OneProcess {
   RankContext context;
   JobParts parts;
   JobData data;
-  Trainer trainer;
+  RankTrainer trainer;
 };
 
 std::string differences_text(const std::vector<LayoutDifference>& differences) {
@@ -77,7 +77,7 @@ void layout_job(const Config& written, int64_t steps, RankContext& context) {
   explain_memory(parts, context, /*trains=*/true, [&] {
     JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
     const int64_t total = count_steps(config, data.train->steps_per_epoch());
-    Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, total);
+    RankTrainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, total);
     load_parameters(config, parts, trainer.parameters());
     std::optional<OneProcess> one;
     LongWork waiting(*context.world, "loading the model into one process");

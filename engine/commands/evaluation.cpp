@@ -26,12 +26,12 @@ MetricValues of_first_rank(Communicator& world, MetricValues values) {
 }
 
 // Loss and metrics of the examples of a task, which `source` reads.
-LossTerm evaluate_examples(Trainer& trainer, const JobData& data, const EvaluatedExamples& evaluated,
+LossTerm evaluate_examples(RankTrainer& trainer, const JobData& data, const EvaluatedExamples& evaluated,
                            EpochSource& source, Communicator& world, MetricValues& values) {
   const LabelledTask& task = *data.task;
   std::vector<at::Tensor> logits;
   const bool first = world.rank() == 0;
-  Trainer::UseLogits use;
+  RankTrainer::UseLogits use;
   if (task.uses_predictions())
     use = [&](const at::Tensor& more) {
       if (first && more.size(0) > 0) logits.push_back(more);
@@ -50,7 +50,7 @@ LossTerm evaluate_examples(Trainer& trainer, const JobData& data, const Evaluate
 
 }  // namespace
 
-Evaluation evaluate(Trainer& trainer, const JobData& data, Communicator& world, int64_t step, double epoch) {
+Evaluation evaluate(RankTrainer& trainer, const JobData& data, Communicator& world, int64_t step, double epoch) {
   Evaluation evaluation{.metrics = {.step = step, .epoch = epoch}};
   auto& values = evaluation.metrics.values;
   if (!data.task) {
@@ -68,7 +68,7 @@ Evaluation evaluate(Trainer& trainer, const JobData& data, Communicator& world, 
   return evaluation;
 }
 
-void write_predictions(Trainer& trainer, const PredictedData& data, const std::string& file, RankContext& context) {
+void write_predictions(RankTrainer& trainer, const PredictedData& data, const std::string& file, RankContext& context) {
   std::vector<at::Tensor> logits;
   trainer.evaluate(*data.source, data.source->steps_per_epoch(), [&](const at::Tensor& more) {
     if (context.first()) logits.push_back(more);

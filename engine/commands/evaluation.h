@@ -13,10 +13,10 @@ struct Evaluation {
 
 // One pass over data.validation, equal on every rank. Collective over the world. Metrics of tasks with labels are
 // computed on the first rank.
-Evaluation evaluate(Trainer& trainer, const JobData& data, Communicator& world, int64_t step, double epoch);
+Evaluation evaluate(RankTrainer& trainer, const JobData& data, Communicator& world, int64_t step, double epoch);
 
 // Writes what the model predicts for each row, in the order of the data, one JSON object per line. Collective over the
 // world.
-void write_predictions(Trainer& trainer, const PredictedData& data, const std::string& file, RankContext& context);
+void write_predictions(RankTrainer& trainer, const PredictedData& data, const std::string& file, RankContext& context);
 
 }  // namespace shardline

@@ -80,13 +80,14 @@ void generate_job(const Config& written, const GenerateOptions& options, RankCon
   const std::vector<std::vector<int64_t>> prompts = encoded["prompts"];
   const auto eos = encoded.contains("eos") ? std::optional<int32_t>(encoded["eos"]) : std::nullopt;
   explain_memory(parts, context, /*trains=*/false, [&] {
-    Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
+    RankTrainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
     load_parameters(config, parts, trainer.parameters());
 
     const Sampling sampling{
         .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = options.seed};
     for (size_t i = 0; i < prompts.size(); ++i) {
-      const auto tokens = generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling, i);
+      const auto tokens = generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling, i,
+                                   parts.model.has_caches());
       if (!context.out) continue;
       const auto text = tokenizer->decode(tokens);
       if (options.json)

@@ -26,7 +26,7 @@ void predict_job(const Config& written, const std::string& path, RankContext& co
   const PredictedData data = open_predicted_data(config, parts.model, parts.plan.layout, context);
   const std::string file = path.empty() ? predictions_file(config) : path;
   explain_memory(parts, context, /*trains=*/false, [&] {
-    Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
+    RankTrainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
     load_parameters(config, parts, trainer.parameters());
     write_predictions(trainer, data, file, context);
   });

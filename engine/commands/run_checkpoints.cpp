@@ -230,7 +230,7 @@ void RunCheckpoints::check_curve(const ResumePoint& point) const {
 }
 
 void RunCheckpoints::continue_from(const ResumePoint& point) {
-  Trainer& trainer = parts_.trainer;
+  RankTrainer& trainer = parts_.trainer;
   read_optimizer_state(point.path, trainer.parameters(), trainer.optimizer(), optimizer_options(parts_.config.training),
                        parts_.job.model.spec);
   trainer.optimizer().set_updates(point.state.updates);

@@ -36,7 +36,7 @@ struct RunCheckpointsParts {
   const JobParts& job;
   RankContext& context;
   const Stores& stores;  // of the directory of checkpoints
-  Trainer& trainer;
+  RankTrainer& trainer;
   const EpochSource& data;
   const EpochSource *validation, *mismatched;  // null: none
   RunSteps run;

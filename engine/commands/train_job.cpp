@@ -38,6 +38,7 @@
 #include "engine/run/run_records.h"
 #include "engine/run/stop.h"
 #include "engine/train/run_comparison.h"
+#include "engine/train/step_callbacks.h"
 #include "engine/train/step_timeline.h"
 #include "partitioner/memory/device_bytes.h"
 #include "tensor_parallel/products/products.h"
@@ -210,7 +211,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   }
 
   const auto start = std::chrono::steady_clock::now();
-  Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
+  RankTrainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
   const RunSteps run{.total = steps, .per_epoch = data.train->steps_per_epoch()};
   RunRecords records(config, context, run);
   RunCheckpoints checkpoints({config, parts, context, stores, trainer, *data.train, data.validation.get(),
@@ -315,6 +316,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     epoch = metrics.epoch;
     for (const auto& lock : locks) lock.require_held();
     records.step(metrics);
+    call_step_callbacks(metrics);
     checkpoints.observe(metrics);
     if (step == steps) break;
     if (is_evaluated(step)) record_evaluation(evaluated(step));
@@ -407,7 +409,7 @@ void evaluate_job(const Config& written, RankContext& context) {
   JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
   Evaluation evaluation;
   explain_memory(parts, context, /*trains=*/false, [&] {
-    Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
+    RankTrainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
     load_parameters(config, parts, trainer.parameters());
     evaluation = evaluate(trainer, data, *context.world, 0, 0);
   });

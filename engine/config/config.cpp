@@ -96,7 +96,7 @@ void check_between_keys(Readers& readers, const Config& config) {
     return value && !value->is_null() && *value != key.default_value;
   };
   const json* output_dir = readers.root.peek("output_dir");
-  if (!output_dir || *output_dir == "")
+  if ((!output_dir || *output_dir == "") && config.data.format != DataFormat::memory)
     readers.root.fail("output_dir", "is required", "set it to the directory that the run writes to");
   const bool model = readers.model.clean(), data = readers.data.clean(), training = readers.training.clean();
   if (readers.mpi.clean()) check_ranks_of_host(config, complain);

@@ -38,7 +38,7 @@ int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t
   return order[choice].item<int64_t>();
 }
 
-std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::vector<int64_t>& prompt,
+std::vector<int32_t> generate(RankTrainer& model, const ModelSpec& spec, const std::vector<int64_t>& prompt,
                               int64_t max_new, std::optional<int32_t> eos, const Sampling& sampling, int64_t sequence,
                               bool use_cache) {
   if (prompt.empty()) throw ConfigError("a prompt needs at least one token");

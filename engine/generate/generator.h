@@ -23,7 +23,7 @@ int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t
 // At most max_new tokens after `prompt` (not empty); ends after `eos` or at the model's last position. `sequence` keys
 // the random numbers. Collective over the world; every rank gets the tokens that the first one samples. use_cache false
 // recomputes all positions for every token.
-std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::vector<int64_t>& prompt,
+std::vector<int32_t> generate(RankTrainer& model, const ModelSpec& spec, const std::vector<int64_t>& prompt,
                               int64_t max_new, std::optional<int32_t> eos, const Sampling& sampling, int64_t sequence,
                               bool use_cache = true);
 

@@ -27,6 +27,7 @@
 #include "engine/run/output_dir.h"
 #include "engine/run/output_lock.h"
 #include "engine/run/resuming_command.h"
+#include "optim/update/added_optimizer.h"
 
 namespace shardline {
 namespace {
@@ -82,6 +83,7 @@ class SavedCheckpoints {
 
 bool has_optimizer_states(const TrainingOptions& training) {
   const OptimizerOptions options = optimizer_options(training);
+  if (options.kind == OptimizerOptions::Kind::added) return !rule_of(options).states.empty();
   return options.kind != OptimizerOptions::Kind::sgd || options.momentum != 0;
 }
 

@@ -36,10 +36,11 @@ std::string device_name(at::Device device) {
 
 std::string optimizer_text(const OptimizerOptions& options) {
   using Kind = OptimizerOptions::Kind;
-  std::string text = options.kind == Kind::adamw  ? "adamw"
-                     : options.kind == Kind::adam ? "adam"
-                     : options.kind == Kind::sgd  ? "sgd"
-                                                  : "adafactor";
+  std::string text = options.kind == Kind::adamw   ? "adamw"
+                     : options.kind == Kind::adam  ? "adam"
+                     : options.kind == Kind::sgd   ? "sgd"
+                     : options.kind == Kind::added ? options.added
+                                                   : "adafactor";
   if (options.momentum > 0) text += options.nesterov ? " with Nesterov momentum" : " with momentum";
   if (options.max_gradient_value > 0) text += ", gradients limited by value";
   return text;

@@ -203,7 +203,7 @@ class Measurement {
 
   const Config config_;
   const Plan plan_;
-  Trainer trainer_;
+  RankTrainer trainer_;
   RepeatedBatch data_;
   Communicator& world_;
   const int steps_;

@@ -137,6 +137,8 @@ ModelSource open_model(const Config& config) {
     throw ConfigError(mistakes_text(model.mistakes, options.path + "/config.json: ", "/model/config"));
   source.hf_config = model.config;
   source.head = model.head;
+  source.features = model.features;
+  source.initial_values = model.initial_values;
   source.spec = make_spec(config, source);
   if (source.directory && options.pretrained()) source.names = check_weights(config, *source.directory, source.spec);
   return source;
@@ -157,6 +159,7 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
   const HfDirectory* files = options.pretrained() ? source.directory.get() : nullptr;
   const RankGroups& groups = parameters.groups();
   const int t = groups.coordinates.t, t_degree = groups.mesh.t();
+  const auto fill_own = source.initial_values ? source.initial_values(seed) : nullptr;
   fill_with_progress(parameters, show, [&](Parameter& parameter, const auto& filled) {
     if (files && files->holds(*parameter.spec)) {
       files->read(*parameter.spec, parameter.name, t, t_degree, parameter.value, filled);
@@ -165,7 +168,10 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
                       parameter.value, filled);
       return;
     }
-    init_parameter(parameter, numbers.at(parameter.name), seed, t, t_degree);
+    if (fill_own)
+      fill_own(parameter);
+    else
+      init_parameter(parameter, numbers.at(parameter.name), seed, t, t_degree);
     filled(parameter.value.nbytes());
   });
   return files ? files->digest() : "random";

@@ -1,5 +1,6 @@
 // Where a run's model comes from: a Hugging Face directory, an exported program, or a config and random numbers.
 #pragma once
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,6 +28,12 @@ struct ModelSource {
   std::shared_ptr<const HfDirectory> directory;   // null: the model is made from a config alone
   NameReport names;                               // of its files, if weights are read from them
   std::shared_ptr<const ExportedModel> exported;  // null: the model is of a family
+  // See HfModel. Both are set for modules of a program's own.
+  int64_t features = 0;
+  std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values = nullptr;
+
+  // Whether layers keep keys and values in generation.
+  bool has_caches() const { return !exported && !initial_values; }
 };
 
 // Where the weights come from: "models/gpt2", "random", or "random (config of models/gpt2)".

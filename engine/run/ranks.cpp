@@ -71,6 +71,24 @@ bool uses_nccl(const Config& config, bool own_devices, int local_size, int world
          (config.runtime.communicator == CommunicatorChoice::automatic && own_devices && world_size > 1);
 }
 
+// What is the same for all ranks of a process.
+void set_up_process(const Config& config) {
+  prepare_for_pipelines(config);
+  set_timeouts(timeouts_with(std::chrono::seconds(config.training.ddp_timeout)));
+  set_gpu_products(uses_tf32(config));
+}
+
+// Makes the device of the context ready, which is the current one of this thread.
+void set_up_device(const Config& config, RankContext& context) {
+  // This process may have run before, with a larger batch.
+  trim_memory();
+  if (is_accelerator(context.device)) release_device_memory();
+  if (!is_accelerator(context.device)) set_memory_cap(config.runtime.memory_cap);
+  const bool own_devices = has_nccl() && each_has_its_own(device_names(*context.world, context.device));
+  if (uses_nccl(config, own_devices, context.local_size, context.world->size()))
+    context.device_world = make_nccl_world(context.world, context.device.index());
+}
+
 // mpirun takes the hosts of its options or of a scheduler's allocation.
 bool may_run_elsewhere(const Config& config) {
   return !hosts_of(config).empty() || !config.mpi.custom_mpi_options.empty();
@@ -182,11 +200,41 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
   return command;
 }
 
+RankContext join_ranks(const Config& config, const void* mpi_comm) {
+  if (config.runtime.communicator == CommunicatorChoice::threads)
+    throw ConfigError(
+        "/runtime/communicator: \"threads\" makes ranks of a process's threads, but this program is one "
+        "rank; use \"auto\" and start the ranks with mpirun");
+  set_up_process(config);
+  RankContext context;
+  if (mpi_comm || mpi_is_launched()) {
+    MpiWorld mpi = make_mpi_world(mpi_comm);
+    context.world = mpi.comm;
+    context.local_rank = mpi.local_rank;
+    context.local_size = mpi.local_size;
+    context.host_of = std::move(mpi.host_of);
+  } else {
+    if (const int ranks = configured_world_size(config); ranks > 1)
+      throw ConfigError(cat("the config asks for ", ranks,
+                            " ranks, but this program is one process; start it with "
+                            "`mpirun -np ",
+                            ranks, "`, or pass a communicator of that many"));
+    set_current_rank(0);
+    context.world = make_local_world();
+  }
+  context.device_world = context.world;
+  use_threads(config, context.local_size);
+  context.device = choose_device(config, context.local_rank);
+  check_device(config, context.device);
+  check_device_memory(context.device);
+  if (is_accelerator(context.device)) c10::impl::VirtualGuardImpl(context.device.type()).setDevice(context.device);
+  set_up_device(config, context);
+  return context;
+}
+
 void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
                   const std::function<void(RankContext&)>& command) {
-  prepare_for_pipelines(config);
-  set_timeouts(timeouts_with(std::chrono::seconds(config.training.ddp_timeout)));
-  set_gpu_products(uses_tf32(config));
+  set_up_process(config);
   const CommunicatorChoice kind = resolved_communicator(config);
   std::mutex mutex;
   std::exception_ptr stopped;  // guarded by it while ranks are threads
@@ -205,13 +253,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     if (is_accelerator(context.device) && kind == CommunicatorChoice::threads)
       on_own_stream.reset_stream(
           c10::impl::VirtualGuardImpl(context.device.type()).getStreamFromGlobalPool(context.device));
-    // This process may have run before, with a larger batch.
-    trim_memory();
-    if (is_accelerator(context.device)) release_device_memory();
-    if (!is_accelerator(context.device)) set_memory_cap(config.runtime.memory_cap);
-    const bool own_devices = has_nccl() && each_has_its_own(device_names(*world, context.device));
-    if (uses_nccl(config, own_devices, local_size, world->size()))
-      context.device_world = make_nccl_world(world, context.device.index());
+    set_up_device(config, context);
     context.out = context.first() ? &out : nullptr;
     context.console = console;
     if (config.training.disable_tqdm.value_or(false)) context.console.terminal = false;

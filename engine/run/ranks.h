@@ -61,6 +61,11 @@ bool needs_mpirun(const Config& config);
 std::vector<std::string> mpirun_command(const Config& config, const std::string& program,
                                         const std::vector<std::string>& arguments);
 
+// For a program that is a rank itself: the ranks are those of the MPI_Comm that `mpi_comm` points to; without one,
+// those that mpirun started, or this process alone. The rank's device becomes the current one of this thread. Throws
+// ConfigError for a config whose ranks are threads.
+RankContext join_ranks(const Config& config, const void* mpi_comm);
+
 // Runs `command` on every rank of this process: once, or once per thread. An exception of one rank ends all of them.
 void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
                   const std::function<void(RankContext&)>& command);

@@ -130,7 +130,7 @@ std::string label_text(const json& value) {
 }
 
 bool leaves_labels_open(const Config& config) {
-  if (!has_labels(config)) return false;
+  if (!has_labels(config) || config.data.format == DataFormat::memory) return false;
   // The config of a command on a model's directory has that in place of training data; the labels are the model's.
   if (!config.model.path.empty() && config.data.train == std::vector{config.model.path}) return false;
   const json& own = config.model.config;

@@ -22,7 +22,7 @@ struct LayoutDifference {
 
 // A trainer whose parameters have their values, and its data.
 struct CheckedRun {
-  Trainer& trainer;
+  RankTrainer& trainer;
   BatchSource& data;
 };
 

@@ -60,7 +60,7 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, 
   return stage;
 }
 
-Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
+RankTrainer::RankTrainer(const TrainerParts& parts, int64_t total_steps)
     : config_(parts.config),
       plan_(parts.plan),
       groups_(parts.groups),
@@ -80,17 +80,17 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
   schedule_ = learning_rate_options(config_.training, total_steps);
 }
 
-std::optional<LossScaler::State> Trainer::loss_scaler_state() const {
+std::optional<LossScaler::State> RankTrainer::loss_scaler_state() const {
   return loss_scaler_ ? std::optional(loss_scaler_->state()) : std::nullopt;
 }
 
 // A run that continues in fp16 what was not trained in fp16 begins with its own scale.
-void Trainer::set_loss_scaler_state(const std::optional<LossScaler::State>& state) {
+void RankTrainer::set_loss_scaler_state(const std::optional<LossScaler::State>& state) {
   if (loss_scaler_ && state) loss_scaler_->set_state(*state);
 }
 
-Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step, int count,
-                                                std::vector<Microbatch>& microbatches) const {
+RankTrainer::BatchTotals RankTrainer::read_microbatches(BatchSource& data, int64_t step, int count,
+                                                        std::vector<Microbatch>& microbatches) const {
   const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.coordinates.d);
   const Batch batch = data.batch(step, {mine.begin, mine.length});
   check_batch(batch, *stage_.spec);
@@ -102,7 +102,7 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
 
 // The stage of the last chunk has the loss terms, equal on its T ranks. They are summed over microbatches and replicas,
 // and every rank gets the sum.
-LossTerm Trainer::total_loss(const RunResult& run) {
+LossTerm RankTrainer::total_loss(const RunResult& run) {
   LossTerm mine;
   for (const auto& loss : run.losses) {
     mine.sum += loss.sum;
@@ -115,7 +115,7 @@ LossTerm Trainer::total_loss(const RunResult& run) {
   return {total[0].item<double>(), total[1].item<double>()};
 }
 
-LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
+LossTerm RankTrainer::accumulate_gradients(BatchSource& data, int64_t step) {
   // Every rank of a replica reads the replica's samples itself; only borders are sent.
   set_flight_instruction("reading the batch");
   std::vector<Microbatch> microbatches;
@@ -143,12 +143,12 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
 }
 
 // Accelerators have done what they were given only where a step's parts are timed.
-double Trainer::seconds_now() const {
+double RankTrainer::seconds_now() const {
   if (stage_.waits_for_device) wait_for_device(stage_.activations.device(), "the end of a timed part of a step");
   return steady_seconds();
 }
 
-StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
+StepMetrics RankTrainer::train_step(BatchSource& data, int64_t step) {
   const double waited = waited_seconds();
   step_start_ = steady_seconds();
   set_flight_step(step);
@@ -195,11 +195,11 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   return metrics;
 }
 
-void Trainer::take_records() {
+void RankTrainer::take_records() {
   if (auto fresh = executor_.take_records(); !fresh.empty()) last_records_ = std::move(fresh);
 }
 
-StepRecords Trainer::last_step() {
+StepRecords RankTrainer::last_step() {
   take_records();
   return {.start = step_start_,
           .end = step_end_,
@@ -209,14 +209,14 @@ StepRecords Trainer::last_step() {
 }
 
 // Of the accelerator; without one, of this process, whose counted memory is 0 where another allocator is in use.
-RankMemory Trainer::memory_of_rank() const {
+RankMemory RankTrainer::memory_of_rank() const {
   const at::Device device = stage_.activations.device();
   if (!is_accelerator(device)) return {memory_totals().peak_live, process_memory().peak_resident};
   const DeviceMemory memory = device_memory(device);
   return {memory.peak_active, memory.peak_reserved};
 }
 
-std::vector<RankMemory> Trainer::gather_memory() {
+std::vector<RankMemory> RankTrainer::gather_memory() {
   const RankMemory mine = memory_of_rank();
   const auto all = gather_to_all(*groups_.world, at::tensor({mine.counted, mine.resident}, at::kLong));
   std::vector<RankMemory> memory;
@@ -225,7 +225,7 @@ std::vector<RankMemory> Trainer::gather_memory() {
   return memory;
 }
 
-LossTerm Trainer::evaluate(BatchSource& data, int64_t steps, const UseLogits& use) {
+LossTerm RankTrainer::evaluate(BatchSource& data, int64_t steps, const UseLogits& use) {
   LossTerm total;
   int64_t samples = 0;
   for (int64_t step = 0; step < steps; ++step) {
@@ -247,7 +247,7 @@ LossTerm Trainer::evaluate(BatchSource& data, int64_t steps, const UseLogits& us
 
 // The first T rank of each replica's last stage has the logits of the replica's samples, which follow those of the
 // replicas before it.
-at::Tensor Trainer::gather_logits(const RunResult& run) {
+at::Tensor RankTrainer::gather_logits(const RunResult& run) {
   const int last = plan_.train.stage_of_chunk.back();
   std::vector<at::Tensor> parts;
   for (int d = 0; d < groups_.mesh.d(); ++d) {
@@ -270,7 +270,8 @@ at::Tensor Trainer::gather_logits(const RunResult& run) {
   return parts.empty() ? at::zeros({0, 0}, at::kDouble) : at::cat(parts);
 }
 
-at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
+at::Tensor RankTrainer::next_logits(const at::Tensor& ids, int64_t first_position,
+                                    const std::vector<KvCache*>& caches) {
   const std::vector<Microbatch> batch = {
       causal_microbatch(on_device(ids, stage_.activations.device()), {}, {}, first_position)};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
@@ -284,7 +285,7 @@ at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, c
   return logits;
 }
 
-int64_t Trainer::of_first_rank(int64_t value) const {
+int64_t RankTrainer::of_first_rank(int64_t value) const {
   const at::Tensor number = at::full({}, value, at::kLong);
   groups_.world->broadcast(number, 0, {.what = "decision of the first rank"})->wait();
   return number.item<int64_t>();

@@ -1,4 +1,5 @@
-// The training loop on one rank. Every rank of the mesh has a Trainer and calls the same functions in the same order.
+// The training loop on one rank. Every rank of the mesh has a RankTrainer and calls the same functions in the same
+// order.
 #pragma once
 #include <functional>
 #include <memory>
@@ -26,11 +27,11 @@ struct TrainerParts {
   bool timed = false;  // see StageLayers::waits_for_device
 };
 
-class Trainer {
+class RankTrainer {
  public:
   // Builds this rank's stage; its values are not set yet (see parameters()). total_steps: the length of the
   // learning-rate schedule; 0 for a model that only evaluates and has no gradients.
-  Trainer(const TrainerParts& parts, int64_t total_steps);
+  RankTrainer(const TrainerParts& parts, int64_t total_steps);
 
   StageParameters& parameters() { return parameters_; }
 

@@ -41,6 +41,10 @@ void add_family(const std::string& model_type, Family family) {
   families()[model_type] = std::move(family);
 }
 
+bool has_family(const std::string& model_type) {
+  return families().contains(model_type);
+}
+
 HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides, const HeadChoice& head) {
   std::string rule = "must name the model family; known:";
   for (const auto& [name, family] : families()) rule += (rule.ends_with(":") ? " " : ", ") + name;

@@ -11,14 +11,19 @@
 
 namespace shardline {
 
+struct Parameter;
+
 // The model that a config describes. If there are mistakes, only they are set.
 struct HfModel {
   std::vector<HfConfigMistake> mistakes;
   nlohmann::json config;             // contents of a saved model's config.json
   std::set<std::string> only_saved;  // the user's keys that change only that file
   int64_t max_positions = 0, vocab_size = 0;
-  HeadChoice head;                                                                  // with nothing left open
+  int64_t features = 0;  // numbers that the model takes for each row in place of ids; 0: it takes ids
+  HeadChoice head;       // with nothing left open
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave the layers' costs unset
+  // Fills parameters with a model's own initial values; null: they are drawn as the spec says (ParamSpec::init).
+  std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values;
 };
 
 // A family by the heads that it has. `read` reads a config and sets the model that it describes, with model.head as its
@@ -46,6 +51,7 @@ Family family_of(HeadClasses heads, FamilyConfig (*read_config)(HfConfigReader&)
 
 // For programs with families of their own; call it before a config is read.
 void add_family(const std::string& model_type, Family family);
+bool has_family(const std::string& model_type);
 
 // `file`: the config.json of a directory, or an empty object; `overrides`: a user's keys, which override those of the
 // file; only keys of the family are accepted. An unknown model_type and features that the family does not support are

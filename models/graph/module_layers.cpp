@@ -7,6 +7,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -23,6 +24,7 @@
 #include "core/numbers/philox.h"
 #include "models/graph/autograd_layer.h"
 #include "models/graph/module_trace.h"
+#include "models/graph/row_losses.h"
 #include "models/graph/torch_seed.h"
 
 namespace shardline {
@@ -30,6 +32,7 @@ namespace {
 
 constexpr uint64_t kTraceSeed = 1234;
 constexpr uint32_t kInitOp = 65534;  // no dropout has this number
+const std::string kSquaredError = "squared_error";
 enum class Place { first, between, last, only };
 
 bool gets_ids(Place place) {
@@ -48,11 +51,23 @@ std::vector<std::pair<std::string, at::Tensor>> distinct_parameters(const torch:
   return parameters;
 }
 
+// What the last module's results mean.
+struct Ending {
+  ModuleModel::Predicts predicts;
+  std::string loss;
+};
+
+// The rows of a microbatch for which a model predicts something, and their labels, which may be undefined.
+struct PredictedRows {
+  at::Tensor outputs, labels;
+};
+
 class ModuleLayer : public Layer {
  public:
-  ModuleLayer(const PlainModule& plain, Place place, const LayerBuild& build)
+  ModuleLayer(const PlainModule& plain, Place place, const Ending& ending, const LayerBuild& build)
       : name_(plain.name),
         place_(place),
+        ending_(ending),
         features_(gives_logits(place) ? 0 : build.spec->output[0].shape[1]),
         params_(build.params),
         border_(build.half.border) {
@@ -73,17 +88,27 @@ class ModuleLayer : public Layer {
     const Microbatch& batch = *context.batch;
     if (batch.tokens() > 0 && batch.position_count > batch.length())
       throw RunError(cat("module ", name_, " keeps nothing for earlier positions; generate without a cache"));
+    if (!batch.is_rectangular)
+      throw RunError(cat("module ", name_,
+                         " takes samples of one length, but those of this batch differ; use data.packing ",
+                         "\"wrapped\", or data of one length"));
     if (batch.tokens() == 0) return empty(input, context.mode);
     prepare(context.mode, input);
-    const auto x = gets_ids(place_) ? batch.ids.view({batch.segments(), batch.length()})
-                                    : as_computed(input[0]).view({batch.segments(), batch.length(), -1});
-    const auto y = module_.forward<at::Tensor>(x);
+    const auto y = module_.forward<at::Tensor>(argument(input, batch));
     if (!gives_logits(place_)) return {y.reshape({batch.tokens(), y.size(2)}).to(border_.value_or(y.scalar_type()))};
     if (context.mode == Mode::generate) return {y.select(1, batch.length() - 1).to(at::toOpMathType(y.scalar_type()))};
-    return loss(y, context);
+    const PredictedRows rows = predicted_rows(y, batch);
+    const Border loss = rows.labels.defined() ? loss_of(rows, context) : Border{};
+    return context.mode == Mode::evaluate && context.predicts ? Border{rows.outputs} : loss;
   }
 
  private:
+  at::Tensor argument(const Border& input, const Microbatch& batch) const {
+    if (!gets_ids(place_)) return as_computed(input[0]).view({batch.segments(), batch.length(), -1});
+    if (batch.features.defined()) return as_computed(batch.features).view({batch.segments(), batch.length(), -1});
+    return batch.ids.view({batch.segments(), batch.length()});
+  }
+
   // Some modules cannot run without samples.
   Border empty(const Border& input, Mode mode) const {
     if (gives_logits(place_) && mode != Mode::train) return {};
@@ -107,18 +132,38 @@ class ModuleLayer : public Layer {
     return params_.empty() ? border : border.to(params_[0]->value.scalar_type());
   }
 
-  // The last position of a sequence predicts nothing.
-  Border loss(const at::Tensor& logits, MicrobatchContext& context) const {
-    const int64_t positions = std::max<int64_t>(logits.size(1) - 1, 0);
-    const auto labels = context.batch->labels.view({logits.size(0), -1}).narrow(1, 0, positions).reshape({-1});
-    const auto rows =
-        logits.narrow(1, 0, positions).reshape({-1, logits.size(2)}).to(at::toOpMathType(logits.scalar_type()));
-    const auto sum = at::cross_entropy_loss(rows, labels, {}, at::Reduction::Sum, kNoLabel, context.label_smoothing);
-    return summed_loss(sum, (labels != kNoLabel).sum(), context);
+  PredictedRows predicted_rows(const at::Tensor& results, const Microbatch& batch) const {
+    const at::Tensor outputs = results.to(at::toOpMathType(results.scalar_type()));
+    if (ending_.predicts == ModuleModel::Predicts::samples) return {outputs.select(1, 0), batch.targets};
+    // The last position of a sequence predicts nothing.
+    const int64_t positions = std::max<int64_t>(outputs.size(1) - 1, 0);
+    PredictedRows rows{.outputs = outputs.narrow(1, 0, positions).reshape({-1, outputs.size(2)})};
+    if (batch.labels.defined())
+      rows.labels = batch.labels.view({outputs.size(0), -1}).narrow(1, 0, positions).reshape({-1});
+    return rows;
+  }
+
+  Border loss_of(const PredictedRows& rows, MicrobatchContext& context) const {
+    const auto& [outputs, labels] = rows;
+    if (at::isFloatingType(labels.scalar_type())) {
+      const std::string& name = ending_.loss.empty() ? kSquaredError : ending_.loss;
+      const auto sum = sum_of_rows(name, loss_named(name), outputs, labels.to(outputs.scalar_type()));
+      return summed_loss(sum, at::full({}, outputs.size(0), labels.options()), context);
+    }
+    const auto counts = labels != kNoLabel;
+    if (ending_.loss.empty())
+      return summed_loss(
+          at::cross_entropy_loss(outputs, labels, {}, at::Reduction::Sum, kNoLabel, context.label_smoothing),
+          counts.sum(), context);
+    const auto counted = counts.nonzero().squeeze(1);
+    return summed_loss(sum_of_rows(ending_.loss, loss_named(ending_.loss), outputs.index_select(0, counted),
+                                   labels.index_select(0, counted)),
+                       counts.sum(), context);
   }
 
   std::string name_;
   Place place_;
+  Ending ending_;
   int64_t features_;  // of the result; 0: logits
   std::vector<Parameter*> params_;
   std::optional<at::ScalarType> border_;
@@ -126,6 +171,10 @@ class ModuleLayer : public Layer {
   std::vector<at::Tensor> leaves_;  // the module's parameters, in the order of params_
   bool prepared_ = false;
 };
+
+int64_t outputs_of(const ModuleModel& model) {
+  return model.outputs > 0 ? model.outputs : model.vocab_size;
+}
 
 // Ids [batch, length], or normally distributed numbers [batch, length, features].
 at::Tensor traced_input(const ModuleModel& model, int64_t features) {
@@ -173,12 +222,15 @@ LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Pla
   const int64_t made = trace.output.back();
   if (!gives_logits(place))
     layer.output = {{"hidden", {BorderTensor::kRows, made}}};
-  else if (made != model.vocab_size)
-    throw ConfigError(cat("module ", plain.name, " is the last one and returns ", made,
-                          " features; it must return logits over ", "the vocabulary of ", model.vocab_size));
+  else if (made != outputs_of(model))
+    throw ConfigError(cat("module ", plain.name, " is the last one and returns ", made, " features; it must return ",
+                          model.outputs > 0 ? cat("the ", model.outputs, " outputs of the model")
+                                            : cat("logits over the vocabulary of ", model.vocab_size)));
   layer.code = code_of(trace);
   state_traced_costs(layer, trace, input.size(0) * input.size(1), features, gives_logits(place) ? made : 0);
-  layer.build = [plain, place](const LayerBuild& build) { return std::make_unique<ModuleLayer>(plain, place, build); };
+  layer.build = [plain, place, ending = Ending{model.predicts, model.loss}](const LayerBuild& build) {
+    return std::make_unique<ModuleLayer>(plain, place, ending, build);
+  };
   return layer;
 }
 
@@ -229,9 +281,10 @@ std::vector<PlainModule> modules_of(const std::string& prefix,
 
 ModelSpec spec_of_modules(const ModuleModel& model) {
   if (model.modules.empty()) throw ConfigError(cat("model ", model.name, " has no modules"));
+  if (!model.loss.empty()) loss_named(model.loss);
   ModelSpec spec{.family = model.name, .vocab_size = model.vocab_size, .max_positions = model.max_positions};
   std::set<std::string> names;
-  int64_t features = 0;
+  int64_t features = model.features;
   for (size_t i = 0; i < model.modules.size(); ++i) {
     const bool first = i == 0, last = i + 1 == model.modules.size();
     const Place place = first && last ? Place::only : first ? Place::first : last ? Place::last : Place::between;

@@ -39,12 +39,19 @@ std::vector<PlainModule> modules_of(const std::string& prefix,
                                     const std::function<std::shared_ptr<torch::nn::SequentialImpl>()>& make);
 
 struct ModuleModel {
+  // What the last module predicts: the token after each one, or something about each sample, for which its result at
+  // the first position counts.
+  enum class Predicts { next_tokens, samples };
+
   std::string name;  // of the family
   int64_t vocab_size = 0, max_positions = 0;
-  // The first module takes ids [batch, length] int64, each one returns [batch, length, features], and the last one
-  // returns logits over the vocabulary, which go into the loss of a causal language model. All modules in between are
-  // blocks.
+  // The first module takes ids [batch, length] int64, or numbers [batch, length, features] if `features` is not 0. Each
+  // module returns [batch, length, features], the last one `outputs` of them: logits over the vocabulary if that is 0.
+  // All modules in between are blocks.
   std::vector<PlainModule> modules;
+  int64_t features = 0, outputs = 0;
+  Predicts predicts = Predicts::next_tokens;
+  std::string loss;  // see models/graph/row_losses.h; empty: cross_entropy, or squared_error where labels are numbers
   // Sizes of the microbatches that are traced; costs of other sizes are scaled from these.
   int64_t microbatch = 2, length = 1;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
+
 namespace shardline {
 namespace {
 
@@ -102,6 +104,11 @@ double constant(const Options&, double) {
   return 1;
 }
 
+std::map<std::string, RateFormula>& added_schedules() {
+  static std::map<std::string, RateFormula> all;
+  return all;
+}
+
 struct Formula {
   bool has_own_warmup;
   double (*factor)(const Options&, double);  // of the peak, when `done` steps are done
@@ -131,11 +138,24 @@ Formula formula_of(RateSchedule type) {
       return {true, warmup_stable_decay};
     case RateSchedule::annealing:
       return {true, annealing};
+    case RateSchedule::added:
+      return {true, [](const Options& o, double done) {
+                return o.formula(std::llround(done) + 1, std::llround(o.warmup_steps), o.total_steps);
+              }};
   }
   return {};
 }
 
 }  // namespace
+
+void add_rate_schedule(const std::string& name, RateFormula formula) {
+  if (!added_schedules().emplace(name, std::move(formula)).second)
+    throw ConfigError(cat("there is already a learning-rate schedule \"", name, "\"; give the new one another name"));
+}
+
+const std::map<std::string, RateFormula>& added_rate_schedules() {
+  return added_schedules();
+}
 
 double learning_rate(const LearningRateOptions& options, int64_t step) {
   const Formula formula = formula_of(options.type);

@@ -2,6 +2,9 @@
 // annealing of SageMaker's examples.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
 
 namespace shardline {
 
@@ -17,9 +20,18 @@ enum class RateSchedule {
   cosine_warmup_with_min_lr,
   warmup_stable_decay,
   annealing,
+  added,  // by a program
 };
 
 enum class RateShape { linear, cosine, one_minus_sqrt, exponential, plateau, constant };
+
+// The share of the peak that the learning rate of a step is; steps count from 1.
+using RateFormula = std::function<double(int64_t step, int64_t warmup_steps, int64_t total_steps)>;
+
+// For schedules of a program's own; call it before a config is read. Throws ConfigError if the name has been added
+// before.
+void add_rate_schedule(const std::string& name, RateFormula formula);
+const std::map<std::string, RateFormula>& added_rate_schedules();
 
 struct LearningRateOptions {
   RateSchedule type = RateSchedule::linear;
@@ -37,6 +49,7 @@ struct LearningRateOptions {
   RateShape warmup_shape = RateShape::linear;  // warmup_stable_decay: linear, cosine, one_minus_sqrt
   RateShape decay_shape = RateShape::cosine;   // the same; annealing: all others
   double plateau_steps = 0;                    // annealing: after warm-up
+  RateFormula formula = nullptr;               // added
 };
 
 // The learning rate of optimizer step `step`, counted from 1. As in HF, the first step of a warm-up from zero has

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "optim/update/adafactor.h"
 #include "optim/update/adam.h"
+#include "optim/update/added_optimizer.h"
 #include "optim/update/sgd.h"
 #include "optim/update/tensor_factors.h"
 
@@ -22,6 +23,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Stage
                                                      .communicator = parameters.part_holders(),
                                                      .device = parameters.device()},
                                          options);
+    case OptimizerOptions::Kind::added:
+      return std::make_unique<AddedOptimizer>(parameters.trained_ranges(), options);
   }
   throw InvariantError("unknown optimizer");
 }
@@ -36,6 +39,8 @@ int64_t optimizer_state_bytes(const OptimizerOptions& options, const ParamSpec& 
       return options.momentum == 0 ? 0 : elements * element_bytes;
     case OptimizerOptions::Kind::adafactor:
       return adafactor_state_bytes(spec, elements, element_bytes);
+    case OptimizerOptions::Kind::added:
+      return std::ssize(rule_of(options).states) * elements * element_bytes;
   }
   throw InvariantError("unknown optimizer");
 }
@@ -46,6 +51,8 @@ std::vector<StateTensor> state_tensors(const OptimizerOptions& options, const Pa
   for (size_t source = 0; source < spec.sources.size(); ++source) {
     if (options.kind == OptimizerOptions::Kind::sgd) {
       if (options.momentum != 0) tensors.push_back({kMomentum, source});
+    } else if (options.kind == OptimizerOptions::Kind::added) {
+      for (const auto& name : rule_of(options).states) tensors.push_back({name, source});
     } else {
       tensors.push_back({kFirstMoment, source});
       tensors.push_back({kSecondMoment, source});

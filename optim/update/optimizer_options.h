@@ -1,6 +1,7 @@
 // The optimizer that updates the parameters, and its settings.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "core/model/model_spec.h"
 
@@ -12,6 +13,7 @@ struct OptimizerOptions {
     adam,       // Kingma & Ba 2015, arXiv 1412.6980: weight decay is added to the gradient
     sgd,        // with momentum; weight decay is added to the gradient
     adafactor,  // Shazeer & Stern 2018, arXiv 1804.04235, with the given learning rate
+    added,      // by a program: see added_optimizer.h
   };
   Kind kind = Kind::adamw;
   double weight_decay = 0;                            // only on ranges that decay
@@ -19,6 +21,7 @@ struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adamw, adam
   double momentum = 0, dampening = 0;                 // sgd
   bool nesterov = false;                              // sgd
+  std::string added;                                  // the name of an added one
 };
 
 // Bytes of optimizer state on a rank that holds `elements` of a parameter in a type of `element_bytes`.

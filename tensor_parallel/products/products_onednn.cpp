@@ -17,7 +17,8 @@ OnednnLibrary load() {
   return {.why_not = "sanitizers do not allow RTLD_DEEPBIND"};
 }
 #else
-// Next to the program or library that we are linked into, in its prefix's lib folder, or where it was built.
+// Next to the program or library that we are linked into, in its prefix's lib folder, where the loader finds it, or
+// where it was built.
 std::vector<std::filesystem::path> places() {
   namespace fs = std::filesystem;
   std::vector<fs::path> places;
@@ -31,6 +32,7 @@ std::vector<std::filesystem::path> places() {
   Dl_info here;
   if (dladdr(reinterpret_cast<const void*>(&onednn_library), &here) != 0) add_neighbours(here.dli_fname);
   add_neighbours("/proc/self/exe");
+  places.emplace_back("libshardline_onednn.so");  // in the run path of a user's program
   places.emplace_back(SHARDLINE_ONEDNN_BUILT);
   return places;
 }
@@ -43,10 +45,10 @@ void find_function(void* library, const char* name, Function*& function) {
 OnednnLibrary load() {
   OnednnLibrary library;
   for (const auto& place : places()) {
-    if (!std::filesystem::exists(place)) continue;
+    if (place.has_parent_path() && !std::filesystem::exists(place)) continue;
     void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (handle == nullptr) {
-      library.why_not = dlerror();
+      if (place.has_parent_path()) library.why_not = dlerror();
       continue;
     }
     decltype(&shardline_onednn_version) version;

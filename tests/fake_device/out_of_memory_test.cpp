@@ -81,7 +81,7 @@ TEST_CASE("a lack of memory on a device is explained with the plan and what to c
       leave_free(bytes);
       at::accelerator::resetPeakStats(0);
       explain_memory(parts, context, /*trains=*/true, [&] {
-        Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 2);
+        RankTrainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 2);
         load_parameters(config, parts, trainer.parameters());
         for (int step = 1; step <= 2; ++step) trainer.train_step(*data.train, step);
       });

@@ -124,7 +124,7 @@ TEST_CASE("a step waits for its device where it must, and says why") {
   const auto waits_of = [](Point point) {
     std::map<std::string, int64_t> waits;
     fake::take_faults();
-    on_fake_device(point, {.after_step = [&](Trainer&, int step) {
+    on_fake_device(point, {.after_step = [&](RankTrainer&, int step) {
                      const auto counts = fake::take_counts();
                      if (step == 3) waits = counts.waits;
                    }});
@@ -161,7 +161,7 @@ TEST_CASE("a step waits for its device where it must, and says why") {
 
 TEST_CASE("launches and traffic of a step are known") {
   fake::Counts counts;
-  on_fake_device({.dtype = "float32", .steps = 3}, {.after_step = [&](Trainer&, int step) {
+  on_fake_device({.dtype = "float32", .steps = 3}, {.after_step = [&](RankTrainer&, int step) {
                    const auto last = fake::take_counts();
                    if (step == 3) counts = last;
                  }});

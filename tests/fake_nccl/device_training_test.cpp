@@ -80,7 +80,7 @@ Outcome checked_run(const Point& point, const ChooseDevice& choose) {
   fake::take_faults();
   fake::take_nccl_faults();
   std::atomic<int64_t> skipped = 0;
-  const auto after_step = [&](Trainer& trainer, int) {
+  const auto after_step = [&](RankTrainer& trainer, int) {
     if (const auto state = trainer.loss_scaler_state()) skipped = state->skipped;
   };
   const Outcome outcome = run_point(point, {.after_step = after_step}, choose);
@@ -140,7 +140,7 @@ TEST_CASE("a rank has as many communicators as its plan counts") {
       plan = used;
       plan->layout.on_accelerators = true;
     };
-    const auto count = [&](Trainer&, int step) {
+    const auto count = [&](RankTrainer&, int step) {
       if (step == 1) counted[current_rank()] = fake::live_nccl_groups();
     };
     run_point(point, {.plan = keep, .after_step = count}, device_of_its_own);

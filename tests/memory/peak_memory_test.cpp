@@ -130,7 +130,7 @@ Peak train_a_step(const Choice& choice) {
   const Config config = config_of(choice);
   const CommunicatorPtr world = make_local_world();
   const auto [source, machines, plan] = plan_model(config, 1);
-  Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 10);
+  RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 10);
   fill_parameters(config.model, source, 1, trainer.parameters());
   const auto data = source_of(choice, config);
   trim_memory();

@@ -101,7 +101,7 @@ Classes planned_for(const MemoryBytes& bytes) {
 Classes counted(const Setting& setting, const Plan& plan, const ModelSource& source, const CommunicatorPtr& world) {
   const Config config = config_of(setting);
   const auto before = memory_totals();
-  Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 10);
+  RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 10);
   fill_parameters(config.model, source, 1, trainer.parameters());
   OnesSource data(setting.d * setting.samples * setting.microbatches, kLength);
   const auto ready = memory_totals();

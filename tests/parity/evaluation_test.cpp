@@ -44,7 +44,7 @@ struct State {
   std::vector<at::Tensor> gradients;
   double loss_scale = 1;
 
-  explicit State(Trainer& trainer) : loss_scale(trainer.loss_scale()) {
+  explicit State(RankTrainer& trainer) : loss_scale(trainer.loss_scale()) {
     trainer.parameters().visit_values([&](const Parameter& p) { values[p.name] = p.value.clone(); });
     for (const auto& range : trainer.parameters().trained_ranges()) gradients.push_back(range.gradients.clone());
   }
@@ -72,7 +72,7 @@ Evaluated run_evaluated(const Point& point, Tampering tampering = {}) {
   Evaluated result;
   result.losses.resize(point.world());
   std::mutex mutex;
-  tampering.after_step = [&](Trainer& trainer, int step) {
+  tampering.after_step = [&](RankTrainer& trainer, int step) {
     if (step == 0) evaluations = 0;
     if (std::find(kEvaluated.begin(), kEvaluated.end(), step) == kEvaluated.end()) return;
     std::optional<State> before;

@@ -238,7 +238,7 @@ void swap_microbatches(Plan& plan) {
       instruction.microbatch = 1 - instruction.microbatch;
 }
 
-void move_frozen(Trainer& trainer, int step) {
+void move_frozen(RankTrainer& trainer, int step) {
   if (step != 1) return;
   for (Parameter* parameter : trainer.parameters().stored())
     if (!parameter->spec->trainable) parameter->value.add_(1e-9);

@@ -269,7 +269,7 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   if (tampering.spec) tampering.spec(model.spec, point);
   if (tampering.plan) tampering.plan(plan);
   const RankGroups groups = make_rank_groups(plan.layout.mesh(), world, on.world ? on.world : world);
-  Trainer trainer({config, plan, model, groups, on.device}, point.steps);
+  RankTrainer trainer({config, plan, model, groups, on.device}, point.steps);
   fill_parameters(config.model, model, 1234, trainer.parameters());
 
   PointSource data(point, tampering);

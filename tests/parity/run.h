@@ -14,7 +14,7 @@
 namespace shardline {
 struct Batch;
 struct Plan;
-class Trainer;
+class RankTrainer;
 }  // namespace shardline
 
 namespace shardline::parity {
@@ -34,7 +34,7 @@ struct Tampering {
   std::function<void(ModelSpec&, const Point&)> spec;
   std::function<void(Plan&)> plan;
   std::function<void(Batch&)> batch;
-  std::function<void(Trainer&, int step)> after_step;  // on every rank; before the first with step 0
+  std::function<void(RankTrainer&, int step)> after_step;  // on every rank; before the first with step 0
   std::function<std::string()> missed;  // behind the run: how it did not strike as it was meant to; empty: it did
 };
 

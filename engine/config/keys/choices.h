@@ -21,8 +21,9 @@ enum class DataName { cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb, wnli, amazon
 enum class ModelInit { pretrained, random };
 // The order of an epoch's samples. group_by_length: at random, but samples of about the same length share a batch.
 enum class SamplingStrategy { random, sequential, group_by_length };
-enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
-enum class Tracker { tensorboard, none };                                   // where metrics are written, too
+// The first two are the same AdamW. added: by a program.
+enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor, added };
+enum class Tracker { tensorboard, none };  // where metrics are written, too
 enum class LoggingStrategy { no, steps, epoch };
 enum class EvalStrategy { no, steps, epoch };
 enum class SaveStrategy { no, steps, epoch, best };  // all save the final model
@@ -66,7 +67,8 @@ inline constexpr auto kWords<DataFormat> = std::to_array<ChoiceWord<DataFormat>>
                                                                                   {DataFormat::csv, "csv"},
                                                                                   {DataFormat::tsv, "tsv"},
                                                                                   {DataFormat::conll, "conll"},
-                                                                                  {DataFormat::tokens, "tokens"}});
+                                                                                  {DataFormat::tokens, "tokens"},
+                                                                                  {DataFormat::memory, "memory"}});
 template <>
 inline constexpr auto kWords<Packing> = std::to_array<ChoiceWord<Packing>>({{Packing::wrapped, "wrapped"},
                                                                             {Packing::wrapped_reset, "wrapped_reset"},
@@ -148,6 +150,23 @@ std::string word_of(Choice choice) {
   return std::ranges::find(kWords<Choice>, choice, &ChoiceWord<Choice>::choice)->text;
 }
 
+// A word of the table, or a name that a program has added: the enumerator `added`.
+template <HasWords Choice>
+struct OrAdded {
+  OrAdded(Choice choice_ = {}) : choice(choice_) {}
+  explicit OrAdded(std::string name) : choice(Choice::added), added(std::move(name)) {}
+  operator Choice() const { return choice; }
+  bool operator==(const OrAdded&) const = default;
+  bool operator==(Choice other) const { return choice == other; }
+
+  Choice choice;
+  std::string added;  // the name; empty: none
+};
+template <HasWords Choice>
+std::string word_of(const OrAdded<Choice>& choice) {
+  return choice.choice == Choice::added ? choice.added : word_of(choice.choice);
+}
+
 // The words of a key: those of the table, and words that only other programs accept, with what to do instead.
 template <HasWords Choice>
 std::vector<JsonChoice> words_of(const std::vector<std::string>& not_available = {}, const std::string& advice = "") {
@@ -155,6 +174,23 @@ std::vector<JsonChoice> words_of(const std::vector<std::string>& not_available =
   for (const auto& word : kWords<Choice>) words.push_back({word.text});
   for (const auto& word : not_available) words.push_back({word, advice});
   return words;
+}
+
+template <class Added>
+std::vector<JsonChoice> with_names(std::vector<JsonChoice> words, const Added& by_name) {
+  for (const auto& [name, added] : by_name) words.push_back({name});
+  return words;
+}
+
+template <HasWords Choice>
+void to_json(nlohmann::json& json, const OrAdded<Choice>& choice) {
+  json = word_of(choice);
+}
+template <HasWords Choice>
+void from_json(const nlohmann::json& json, OrAdded<Choice>& choice) {
+  const auto word = json.get<std::string>();
+  const auto found = std::ranges::find(kWords<Choice>, word, &ChoiceWord<Choice>::text);
+  choice = found == kWords<Choice>.end() ? OrAdded<Choice>(word) : OrAdded<Choice>(found->choice);
 }
 
 template <HasWords Choice>

@@ -129,7 +129,8 @@ std::vector<Key> data_keys() {
           "text. `jsonl`, `json`, `csv` and `tsv` have "
           "rows with named columns: one JSON object per line, an array of objects, or a first line with names. `conll` "
           "has a word on each line, in columns separated by white space, and blank lines between sentences. `tokens` "
-          "are token ids and need no tokenizer."),
+          "are token ids and need no tokenizer. `memory`: there are no files, a program gives its samples to a Trainer "
+          "(docs/library.md)."),
       honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
       honoured("text_pair_column", data, &Data::text_pair_column, or_null(json_text()),
                "`sequence-classification`: column of the second text, for pairs of texts."),

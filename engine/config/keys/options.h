@@ -79,10 +79,10 @@ struct TrainingOptions {
   double num_train_epochs = 3.0;                   // used when max_steps is -1
   int max_steps = -1;                              // -1: num_train_epochs determines it
   double learning_rate = 5e-5;                     // the peak
-  RateSchedule lr_scheduler_type = RateSchedule::linear;
+  OrAdded<RateSchedule> lr_scheduler_type = RateSchedule::linear;
   SchedulerArguments lr_scheduler_kwargs;  // its arguments
   double warmup_steps = 0;                 // steps; below 1: that share of all steps, rounded up
-  Optim optim = Optim::adamw_torch_fused;
+  OrAdded<Optim> optim = Optim::adamw_torch_fused;
   std::optional<std::string> optim_args;  // "momentum=0.9,nesterov=true"
   double weight_decay = 0.0;              // not on biases and norms, nor on parameters that match the next key
   std::vector<NamePattern> no_decay_patterns;

@@ -1,5 +1,6 @@
 // transformers.TrainingArguments: the names and defaults of version 5, the spellings of version 4, and keys of our own.
 #include "engine/config/keys/registry.h"
+#include "optim/update/added_optimizer.h"
 
 namespace shardline {
 namespace {
@@ -60,9 +61,11 @@ std::vector<Key> optimization_keys() {
                "Optimizer steps of the run; -1: num_train_epochs determines them."),
       honoured("learning_rate", training_section, &Training::learning_rate, json_number(0), "Peak learning rate."),
       honoured("lr_scheduler_type", training_section, &Training::lr_scheduler_type,
-               json_choice(words_of<RateSchedule>(
-                   {"reduce_lr_on_plateau", "greedy"},
-                   "it depends on evaluation results and has no formula: use \"cosine\" or \"linear\"")),
+               json_choice(
+                   with_names(words_of<RateSchedule>(
+                                  {"reduce_lr_on_plateau", "greedy"},
+                                  "it depends on evaluation results and has no formula: use \"cosine\" or \"linear\""),
+                              added_rate_schedules())),
                "Learning-rate schedule after warm-up, with transformers' names and formulas. Ours: `annealing`, as in "
                "SageMaker's examples; see [learning-rate schedules](#learning-rate-schedules)."),
       honoured("lr_scheduler_kwargs", training_section, &Training::lr_scheduler_kwargs, or_null(json_any()),
@@ -70,16 +73,17 @@ std::vector<Key> optimization_keys() {
                "are errors."),
       warmup_steps,
       warmup_ratio,
-      honoured(
-          "optim", training_section, &Training::optim,
-          json_choice(words_of<Optim>({"adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
-                                       "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "stable_adamw", "adamw_hf"},
-                                      "not implemented yet: use \"adamw_torch_fused\"")),
-          "`adamw_torch_fused` and `adamw_torch` are the same AdamW. `sgd` is torch's, without momentum unless "
-          "optim_args sets it. `adafactor` is transformers' with the settings of its Trainer: the learning rate "
-          "comes from the schedule, second moments of matrices are factored, beta1 is not used; on GPUs it needs "
-          "offload_optimizer_states. Ours, because transformers has no name for it: `adam` is torch's Adam, which "
-          "adds weight decay to the gradient."),
+      honoured("optim", training_section, &Training::optim,
+               json_choice(with_names(
+                   words_of<Optim>({"adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
+                                    "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "stable_adamw", "adamw_hf"},
+                                   "not implemented yet: use \"adamw_torch_fused\""),
+                   added_optimizers())),
+               "`adamw_torch_fused` and `adamw_torch` are the same AdamW. `sgd` is torch's, without momentum unless "
+               "optim_args sets it. `adafactor` is transformers' with the settings of its Trainer: the learning rate "
+               "comes from the schedule, second moments of matrices are factored, beta1 is not used; on GPUs it needs "
+               "offload_optimizer_states. Ours, because transformers has no name for it: `adam` is torch's Adam, which "
+               "adds weight decay to the gradient."),
       honoured("optim_args", training_section, &Training::optim_args, json_text(),
                "Arguments of `sgd` as text, for example `momentum=0.9,dampening=0,nesterov=true`; the other optimizers "
                "take none."),

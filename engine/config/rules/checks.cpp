@@ -65,7 +65,8 @@ void check_program(const Config& config, const Complaint& complain) {
   if (!config.model.pretrained())
     complain("model.init", "an exported program starts with the weights in its file",
              "leave it out, and export the program with other weights");
-  if (config.data.tokenizer.empty() && config.data.format != DataFormat::tokens)
+  if (config.data.tokenizer.empty() && config.data.format != DataFormat::tokens &&
+      config.data.format != DataFormat::memory)
     complain("data.tokenizer", "is required with an exported program, which has none",
              "give a directory, a tokenizer.json or \"bytes\"");
   if (config.task != kCausalLm)
@@ -80,9 +81,15 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (config.model.path.empty() && has_config && config.model.pretrained())
     complain("model.init", "\"pretrained\" needs model.path",
              "set it to the directory with the weights, or use \"random\"");
-  if (config.data.train.empty() && config.data.validation.empty())
+  const bool in_memory = config.data.format == DataFormat::memory;
+  const bool has_files = !config.data.train.empty() || !config.data.validation.empty();
+  if (in_memory && has_files)
+    complain("data.format", "\"memory\" has no files: a program gives its samples to a Trainer",
+             "leave it out, or train and validation");
+  if (!has_files && !in_memory)
     complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
-  if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens)
+  if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens &&
+      !in_memory)
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
   if (config.model.is_program()) check_program(config, complain);

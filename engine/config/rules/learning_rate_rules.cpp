@@ -15,6 +15,7 @@ std::vector<std::string> arguments_of(RateSchedule schedule) {
     case RateSchedule::linear:
     case RateSchedule::constant:
     case RateSchedule::constant_with_warmup:
+    case RateSchedule::added:
       return {};
     case RateSchedule::cosine:
     case RateSchedule::cosine_with_restarts:
@@ -36,7 +37,7 @@ std::vector<std::string> arguments_of(RateSchedule schedule) {
 }
 
 // Throws ConfigError for arguments of other schedules.
-void check_names(RateSchedule schedule, const json& given) {
+void check_names(const OrAdded<RateSchedule>& schedule, const json& given) {
   const std::vector<std::string> names = arguments_of(schedule);
   for (const auto& [name, value] : given.items())
     if (std::find(names.begin(), names.end(), name) == names.end())
@@ -125,6 +126,8 @@ LearningRateOptions learning_rate_options(const TrainingOptions& training, std::
   if (options.type == RateSchedule::cosine_with_min_lr || options.type == RateSchedule::cosine_warmup_with_min_lr)
     read_smallest_rate(arguments, options);
   if (options.type == RateSchedule::warmup_stable_decay) read_stable_decay(arguments, total_steps, options);
+  if (options.type == RateSchedule::added)
+    options.formula = added_rate_schedules().at(training.lr_scheduler_type.added);
   if (options.type == RateSchedule::annealing) read_annealing(arguments, training.warmup_steps, total_steps, options);
   return options;
 }

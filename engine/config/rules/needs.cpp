@@ -35,7 +35,8 @@ std::string when(bool condition, const std::string& text) {
 
 bool is_adam(const Run& run) {
   const auto kind = optimizer_kind(run.training().optim);
-  return kind == OptimizerOptions::Kind::adamw || kind == OptimizerOptions::Kind::adam;
+  return kind == OptimizerOptions::Kind::adamw || kind == OptimizerOptions::Kind::adam ||
+         kind == OptimizerOptions::Kind::added;  // which may read Adam's keys
 }
 
 bool has_evaluation_data(const Run& run) {
@@ -48,7 +49,8 @@ bool evaluates(const Run& run) {
 }
 
 bool may_read_columns(const DataOptions& data) {
-  if (data.format != DataFormat::automatic) return data.format != DataFormat::text && data.format != DataFormat::tokens;
+  if (data.format != DataFormat::automatic)
+    return data.format != DataFormat::text && data.format != DataFormat::tokens && data.format != DataFormat::memory;
   const auto is_other = [](const std::string& path) {
     const auto extension = std::filesystem::path(path).extension();
     return extension == ".txt" || extension == ".text" || extension == ".md" || extension == ".bin" ||

@@ -83,6 +83,8 @@ OptimizerOptions::Kind optimizer_kind(Optim optim) {
       return OptimizerKind::sgd;
     case Optim::adafactor:
       return OptimizerKind::adafactor;
+    case Optim::added:
+      return OptimizerKind::added;
   }
   return {};
 }
@@ -93,7 +95,8 @@ OptimizerOptions optimizer_options(const TrainingOptions& training) {
                            .max_gradient_value = training.max_grad_value,
                            .beta1 = training.adam_beta1,
                            .beta2 = training.adam_beta2,
-                           .epsilon = training.adam_epsilon};
+                           .epsilon = training.adam_epsilon,
+                           .added = training.optim.added};
   read_arguments(training, options);
   return options;
 }

@@ -3,7 +3,7 @@
 
 namespace shardline {
 
-// automatic: depends on the name of each file.
-enum class DataFormat { text, jsonl, json, csv, tsv, conll, tokens, automatic };
+// automatic: depends on the name of each file. memory: there are no files, a program gives its samples itself.
+enum class DataFormat { text, jsonl, json, csv, tsv, conll, tokens, automatic, memory };
 
 }  // namespace shardline

@@ -99,7 +99,7 @@ struct Run {
   PlannedModel planned;
   const ModelSource& model = planned.model;
   RankGroups groups;
-  Trainer trainer;
+  RankTrainer trainer;
 };
 
 // A checkpoint after two steps of one process.

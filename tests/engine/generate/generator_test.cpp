@@ -52,7 +52,7 @@ Outcome run(const nlohmann::json& model, const Degrees& on) {
   std::mutex mutex;
   run_ranks(on.p * on.t, [&](CommunicatorPtr world) {
     const auto [source, machines, plan] = plan_model(config, world->size());
-    Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 0);
+    RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 0);
     fill_parameters(config.model, source, 7, trainer.parameters());
     const std::vector<int64_t> prompt = {3, 14, 15, 9};
     const auto cached = generate(trainer, source.spec, prompt, 20, {}, {.temperature = 0}, 0, true);

@@ -62,7 +62,7 @@ int64_t planned_and_counted(const Choice& choice) {
   int64_t most = 0;
   const auto [source, machines, plan] = plan_model(config, choice.p * choice.t);
   run_ranks(choice.p * choice.t, [&](CommunicatorPtr world) {
-    Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
+    RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
     fill_parameters(config.model, source, 1, trainer.parameters());
     OnesSource data(kSamples, kLength);
     trainer.accumulate_gradients(data, 1);
@@ -210,7 +210,8 @@ TEST_CASE("what is counted is all that the process keeps between instructions") 
           const Config config = config_of(choice);
           run_ranks(1, [&](CommunicatorPtr world) {
             const auto [source, machines, plan] = plan_model(config, 1);
-            Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
+            RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU},
+                                1);
             fill_parameters(config.model, source, 1, trainer.parameters());
             for (int step = 1; step <= 2; ++step) trainer.accumulate_gradients(data, step);
             const auto records = trainer.last_step().instructions;

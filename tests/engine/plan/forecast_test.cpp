@@ -52,7 +52,7 @@ Config config_of(const Choice& c) {
 }
 
 // Of an unsharded run. Both moments are as wide as the gradients, which are as wide as the weights.
-MemoryBytes counted(Trainer& trainer, const Plan& plan, double width) {
+MemoryBytes counted(RankTrainer& trainer, const Plan& plan, double width) {
   auto& parameters = trainer.parameters();
   std::set<const void*> seen;
   const auto padded = [&](const at::Tensor& part) {  // elements of the flat buffer, the first time it is seen
@@ -80,7 +80,7 @@ void compare(const Choice& choice) {
   run_ranks(choice.p * choice.t * choice.d, [&](CommunicatorPtr world) {
     const auto [source, machines, plan] = plan_model(config, world->size());
     const Forecast forecast = make_forecast(config, machines, plan);
-    Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
+    RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
     fill_parameters(config.model, source, 1, trainer.parameters());
     OnesSource data(kSamples, kLength);
     trainer.accumulate_gradients(data, 1);

@@ -60,7 +60,7 @@ double counted_over_planned(const Choice& choice) {
   double ratio = 0;
   run_ranks(choice.t, [&](CommunicatorPtr world) {
     const auto [source, machines, plan] = plan_model(config, world->size());
-    Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
+    RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
     fill_parameters(config.model, source, 1, trainer.parameters());
     OnesSource data(kSamples, kLength);
     if (choice.t == 1) restart_memory_peaks();

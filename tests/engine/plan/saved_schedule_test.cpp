@@ -56,7 +56,7 @@ std::vector<double> losses(const std::string& pipeline, const std::string& shard
   std::vector<double> losses;
   run_ranks(kRanks, [&](const CommunicatorPtr& world) {
     const auto [source, machines, plan] = plan_model(config, kRanks);
-    Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 3);
+    RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 3);
     fill_parameters(config.model, source, 1, trainer.parameters());
     RepeatedBatch data(kSamples, kLength, kWords, 5);
     for (int step = 1; step <= 3; ++step) {

@@ -55,7 +55,7 @@ struct Run {
   PlannedModel planned;
   const ModelSource& model = planned.model;
   RankGroups groups;
-  Trainer trainer;
+  RankTrainer trainer;
 };
 
 nlohmann::json small_model() {

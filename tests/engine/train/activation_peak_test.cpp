@@ -57,7 +57,7 @@ double measured_over_planned(const Choice& choice) {
   const Config config = config_of(choice);
   const CommunicatorPtr world = make_local_world();
   const auto [source, machines, plan] = plan_model(config, 1);
-  Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
+  RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
   fill_parameters(config.model, source, 1, trainer.parameters());
   OnesSource data(choice.samples * choice.microbatches, kLength);
   restart_memory_peaks();

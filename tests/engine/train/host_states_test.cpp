@@ -218,7 +218,7 @@ TEST_CASE("CPU ranks train alike with the key and without it") {
     std::vector<double> of_steps(3);
     run_ranks(2, [&](CommunicatorPtr world) {
       const auto [source, machines, plan] = plan_model(config, 2);
-      Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 10);
+      RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 10);
       fill_parameters(config.model, source, 1, trainer.parameters());
       OnesSource data(kSamples, kLength);
       for (int step = 1; step <= 3; ++step) {

@@ -47,7 +47,7 @@ struct Job {
   }
   Config config;
   PlannedModel planned;
-  Trainer trainer;
+  RankTrainer trainer;
   RepeatedBatch data{kSamples, kLength, kWords, 5};
 };
 

@@ -107,7 +107,7 @@ std::vector<Seen> train(const Case& c, int culprit) {
         layer.build = [build = layer.build](const LayerBuild& with) {
           return std::make_unique<Overflowing>(build(with));
         };
-    Trainer trainer({config, plan, model, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 20);
+    RankTrainer trainer({config, plan, model, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 20);
     fill_parameters(config.model, model, 7, trainer.parameters());
     OnesSource data(8, 12);
     Seen& mine = seen[world->rank()];

@@ -83,7 +83,7 @@ Outcome train(const Setting& setting) {
     const ResolvedRun run = resolve(config, model.spec, world->size());
     const Machines machines = planning_machines(config, run.workload, world->size());
     const Plan plan = make_plan(run, assign_layers(config, run, machines));
-    Trainer trainer({config, plan, model, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 4);
+    RankTrainer trainer({config, plan, model, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 4);
     auto& parameters = trainer.parameters();
     parameters.fill_values(values_of_modules(modules, 7));
     RepeatedBatch data(setting.samples, user::kPositions, user::kVocabulary, 5);

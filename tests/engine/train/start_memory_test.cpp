@@ -44,7 +44,7 @@ Measured build_and_fill(const nlohmann::json& model, int p, int t, const Communi
 
   auto counter = std::make_shared<AllocationCounter>();
   c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
-  Trainer trainer({config, plan, source, groups, at::kCPU}, /*total_steps=*/0);
+  RankTrainer trainer({config, plan, source, groups, at::kCPU}, /*total_steps=*/0);
   fill_parameters(config.model, source, 1, trainer.parameters());
   Measured measured{.peak = counter->peak};
   for (const auto* parameter : trainer.parameters().stored()) {

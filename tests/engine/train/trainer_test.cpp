@@ -44,23 +44,23 @@ Config config_of(int d, int p) {
   return parse_config(file.dump(), "trainer test");
 }
 
-void with_trainers(int d, int p, const std::function<void(Trainer&)>& work) {
+void with_trainers(int d, int p, const std::function<void(RankTrainer&)>& work) {
   run_ranks(d * p, [&](const CommunicatorPtr& world) {
     const Config config = config_of(d, p);
     const auto [model, machines, plan] = plan_model(config, world->size());
-    Trainer trainer({config, plan, model, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 20);
+    RankTrainer trainer({config, plan, model, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 20);
     fill_parameters(config.model, model, 7, trainer.parameters());
     work(trainer);
   });
 }
 
 // Only one rank may check at a time.
-bool is_first(Trainer& trainer) {
+bool is_first(RankTrainer& trainer) {
   return trainer.parameters().groups().world->rank() == 0;
 }
 
 // The message of the DataError that all ranks throw; empty when they throw none.
-std::string data_error(int d, int p, const std::function<void(Trainer&)>& work) {
+std::string data_error(int d, int p, const std::function<void(RankTrainer&)>& work) {
   try {
     with_trainers(d, p, work);
   } catch (const DataError& error) {
@@ -94,20 +94,20 @@ TEST_CASE("a step or an evaluation without a token to predict is an error") {
   for (const auto& [d, p] : {std::pair(1, 1), {2, 2}}) {
     CAPTURE(d, p);
     CHECK_THAT(data_error(d, p,
-                          [](Trainer& trainer) {
+                          [](RankTrainer& trainer) {
                             FedSource source = fed("ti");
                             trainer.train_step(source, 1);
                             trainer.train_step(source, 2);
                           }),
                Contains("step 2") && Contains("no token to predict"));
     CHECK_THAT(data_error(d, p,
-                          [](Trainer& trainer) {
+                          [](RankTrainer& trainer) {
                             FedSource source = fed("ii");
                             trainer.evaluate(source, 2);
                           }),
                Contains("evaluation") && Contains("no token to predict"));
     // Some of its batches may have none.
-    with_trainers(d, p, [](Trainer& trainer) {
+    with_trainers(d, p, [](RankTrainer& trainer) {
       FedSource source = fed("iti");
       const LossTerm loss = trainer.evaluate(source, 3);
       if (!is_first(trainer)) return;
@@ -118,7 +118,7 @@ TEST_CASE("a step or an evaluation without a token to predict is an error") {
 }
 
 TEST_CASE("the time of a step holds no evaluation before it, and its tokens are those of its batch") {
-  with_trainers(2, 2, [](Trainer& trainer) {
+  with_trainers(2, 2, [](RankTrainer& trainer) {
     SlowSource validation;
     FedSource data;
     for (const int64_t samples : {4, 1, 3}) data.push(at::full({samples, kLength / 2}, 3, at::kLong));

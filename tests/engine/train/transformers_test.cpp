@@ -112,8 +112,8 @@ Differences run_rank(const std::string& name, const json& run, const Layout& lay
   const Config config = run_config(run, layout);
   const auto [model, machines, plan] = plan_model(config, world->size());
   const json& steps = run.at("tokens");
-  Trainer trainer({config, plan, model, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU},
-                  static_cast<int64_t>(steps.size()));
+  RankTrainer trainer({config, plan, model, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU},
+                      static_cast<int64_t>(steps.size()));
   fill_parameters(config.model, model, 0, trainer.parameters());
 
   Differences d;

@@ -42,12 +42,12 @@ Config config_of(const Degrees& on) {
 }
 
 // Runs `use` with a trainer on every rank; the message of the error that ended them, empty for none.
-std::string run(const Degrees& on, const std::function<void(Trainer&, const ModelSpec&)>& use) {
+std::string run(const Degrees& on, const std::function<void(RankTrainer&, const ModelSpec&)>& use) {
   const Config config = config_of(on);
   try {
     run_ranks(on.world(), [&](const CommunicatorPtr& world) {
       const auto [source, machines, plan] = plan_model(config, world->size());
-      Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
+      RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
       fill_parameters(config.model, source, 7, trainer.parameters());
       use(trainer, source.spec);
     });
@@ -62,7 +62,7 @@ struct Change {
   int64_t sample = 0, token = 0, id = 0, label = 0;
 };
 std::string step_with(const Degrees& on, const Change& change, bool train) {
-  return run(on, [&](Trainer& trainer, const ModelSpec&) {
+  return run(on, [&](RankTrainer& trainer, const ModelSpec&) {
     const auto ids = at::arange(kSamples * kLength, at::kLong).view({kSamples, kLength});
     const auto labels = ids.clone();
     ids[change.sample][change.token] = change.id;
@@ -104,7 +104,7 @@ TEST_CASE("a prompt with an id outside the vocabulary is refused") {
   for (const int t : {1, 3})
     for (const int64_t id : {kWords, -1})
       CHECK_THAT(run({.t = t},
-                     [&](Trainer& trainer, const ModelSpec& spec) {
+                     [&](RankTrainer& trainer, const ModelSpec& spec) {
                        generate(trainer, spec, {3, id}, 2, {}, {}, 0);
                      }),
                  Catch::Contains(cat("token 1 of the prompt has the id ", id)));

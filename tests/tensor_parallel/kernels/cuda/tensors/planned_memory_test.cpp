@@ -97,7 +97,8 @@ Peak peak_of(const Choice& choice) {
   const CommunicatorPtr world = make_local_world();
   const PlannedModel planned = plan_model(config, 1);
   const Plan& plan = planned.plan;
-  Trainer trainer({config, plan, planned.model, make_rank_groups(plan.layout.mesh(), world, world), fake::device()}, 1);
+  RankTrainer trainer({config, plan, planned.model, make_rank_groups(plan.layout.mesh(), world, world), fake::device()},
+                      1);
   fill_parameters(config.model, planned.model, 1, trainer.parameters());
   OnesSource data(choice.samples * choice.microbatches, kLength);
   const int64_t before = device_memory(fake::device()).active;

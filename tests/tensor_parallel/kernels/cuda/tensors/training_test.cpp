@@ -67,7 +67,7 @@ TEST_CASE("an update is one launch that also rounds, and the host waits for noth
   std::vector<std::string> ours;
   const cuda::LaunchLog log;
   const parity::Point point{.dtype = "bf16", .shape = "1 head", .global_batch = 2, .steps = 3};
-  const auto after = [&](Trainer&, int step) {
+  const auto after = [&](RankTrainer&, int step) {
     const auto counts = fake::take_counts();
     std::vector<std::string> launches;
     for (const auto& launch : log.launches()) launches.push_back(launch.kernel);

@@ -1,0 +1,54 @@
+// The samples that a program gives to a Trainer, as batches.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/comm/rank_groups.h"
+#include "core/model/model_spec.h"
+#include "engine/data/dataset/batch_source.h"
+#include "engine/run/model_source.h"
+#include "include/shardline/shardline.h"
+
+namespace shardline {
+
+// What a model is trained on: one of ids and features, and at most one of labels and targets.
+struct SampleTensors {
+  at::Tensor ids;       // [samples, length] int64
+  at::Tensor features;  // [samples, length, width] double
+  at::Tensor labels;    // [samples, length] int64
+  at::Tensor targets;   // [samples] int64, or [samples, outputs] double
+  std::string mistake;  // of the caller, for all ranks; empty: none
+};
+
+// Views of the caller's memory.
+SampleTensors tensors_of(const Samples& samples);
+// Tensors as Trainer::step describes them. labels may be undefined.
+SampleTensors tensors_of(const at::Tensor& inputs, const at::Tensor& labels);
+
+// What is wrong with samples for this model; empty: nothing. labelled: they need labels.
+std::string mistake_in(const SampleTensors& samples, const ModelSource& model, bool labelled);
+
+// Cuts the samples into batches of `most` samples of each replica, the first of which is that of `first_step`.
+class CallersSource : public BatchSource {
+ public:
+  // Collective over the world. Each replica has the samples of its first rank; `mine` is ignored on the others. Throws
+  // on all ranks if the samples of one replica are not what the model takes, or of another number than those of others.
+  CallersSource(const SampleTensors& mine, const ModelSpec& spec, const RankGroups& groups, int64_t first_step,
+                int64_t most);
+
+  Batch batch(int64_t step, const BatchSlice& slice) override;
+  int64_t samples_in_step(int64_t step) const override;
+  int64_t steps() const { return (count_ + most_ - 1) / most_; }
+  int64_t samples_of_replica() const { return count_; }
+
+ private:
+  Range samples_of(int64_t step) const;  // of this replica
+  int64_t weight_of(const SampleTensors& samples) const;
+
+  SampleTensors samples_;
+  const ModelSpec& spec_;
+  const RankGroups& groups_;
+  int64_t first_step_, most_, count_ = 0;
+  std::vector<int64_t> weights_;  // of the batches, over all replicas
+};
+
+}  // namespace shardline

@@ -1,0 +1,327 @@
+// The launcher: reads the command line, starts the ranks, and turns errors into messages and exit codes.
+#include "engine/api/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "core/comm/mpi_communicator.h"
+#include "core/error.h"
+#include "core/flight/flight_file.h"
+#include "core/memory/caching_allocator.h"
+#include "engine/commands/job.h"
+#include "engine/commands/job_parts.h"
+#include "engine/commands/used_model.h"
+#include "engine/config/config.h"
+#include "engine/config/rules/saving_rules.h"
+#include "engine/launch/lifelines.h"
+#include "engine/launch/start_ranks.h"
+#include "engine/launch/stop_signals.h"
+#include "engine/launch/stuck_threads.h"
+#include "engine/launch/training_attempts.h"
+#include "engine/observe/doctor/diagnosis_text.h"
+#include "engine/observe/doctor/job_records.h"
+#include "engine/plan/batch_size.h"
+#include "engine/plan/layout_search.h"
+#include "engine/run/launcher_news.h"
+#include "engine/run/output_dir.h"
+#include "engine/run/ranks.h"
+#include "engine/run/stop.h"
+#include "engine/tasks/labels.h"
+#include "partitioner/layout/cluster.h"
+
+namespace shardline {
+namespace {
+
+struct CommandLine {
+  std::string config;  // a file, or for eval, predict and generate a model directory
+  std::vector<std::string> overrides;
+  bool json = false;
+  std::string profile;
+  PlanOptions plan;
+  std::string cluster, measured, precision;
+  std::optional<int> nodes;
+  GenerateOptions generate;
+  std::string output_dir;
+  std::string predictions;
+};
+
+// Reads the config, adds the labels of the data where it leaves them open and for training the vocab_size of a larger
+// tokenizer, and replaces "auto" by numbers, which are added to the command line's overrides. on_ranks: this process is
+// a rank if mpirun has started it, and then the first rank finds all of this for all (completed_config).
+Config load(CommandLine& line, bool on_ranks, bool trains) {
+  const auto read = [&] {
+    return std::filesystem::is_directory(line.config) ? config_of_directory(line.config, line.overrides)
+                                                      : read_config(line.config, line.overrides);
+  };
+  const Config written = read();
+  if (on_ranks && is_started_rank(written)) return written;
+  const auto completed = [&](const Config& config) {
+    return with_labels_of_data(trains ? with_new_tokens(config) : config);
+  };
+  const Config config = completed(written);
+  const Config numbered = with_chosen_degrees(config, line.plan.assumed);
+  const Config fitting = trains ? with_fitting_batch(numbered, line.plan.assumed) : numbered;
+  if (fitting != numbered) std::cerr << "auto_find_batch_size: " << batch_changes(numbered, fitting) << std::endl;
+  const auto chosen = settings_between(config, fitting);
+  if (chosen.empty()) return config;
+  if (leaves_degrees_open(config)) line.plan.written = config;
+  line.overrides.insert(line.overrides.end(), chosen.begin(), chosen.end());
+  return completed(read());
+}
+
+// The arguments, with the settings that `load` has added to the command line.
+std::vector<std::string> with_settings(std::vector<std::string> arguments, const CommandLine& line, size_t given) {
+  for (size_t i = given; i < line.overrides.size(); ++i)
+    arguments.insert(arguments.end(), {"--set", line.overrides[i]});
+  return arguments;
+}
+
+using Check = std::function<void(const Config&)>;
+using RankCommand = std::function<void(const Config&, RankContext&)>;
+
+void run_on_these_ranks(const Config& config, const RankCommand& command) {
+  run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) {
+    run_with_end([&] { command(config, context); });
+    if (context.first()) tell_launcher(News::finished);
+  });
+}
+
+// Runs a command on all ranks. If ranks must be started first, `check` is called before that.
+int on_ranks(CommandLine& line, const std::vector<std::string>& arguments, const Check& check,
+             const RankCommand& command, bool trains = false) {
+  const size_t given = line.overrides.size();
+  const Config config = load(line, /*on_ranks=*/true, trains);
+  if (!mpi_is_launched()) check(config);
+  if (needs_mpirun(config)) return start_ranks(config, with_settings(arguments, line, given), std::cerr);
+  run_on_these_ranks(config, command);
+  return 0;
+}
+
+// Trains. The ranks may be started several times.
+int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> given = line.overrides;
+  const auto job_with = [&](const std::vector<std::string>& settings) {
+    line.overrides = given;
+    line.overrides.insert(line.overrides.end(), settings.begin(), settings.end());
+    const Config config = load(line, /*on_ranks=*/true, /*trains=*/true);
+    if (!mpi_is_launched()) check_train(config);
+    return TrainingJob{config, with_settings(arguments, line, given.size())};
+  };
+  TrainingJob job = job_with({});
+  if (!mpi_is_launched()) forget_earlier_request(job.config, std::cerr);
+  if (needs_mpirun(job.config)) return train_on_ranks({job, line.plan.written.has_value(), job_with}, std::cerr);
+  std::vector<std::string> changes;
+  while (true) {
+    std::optional<std::vector<std::string>> half;
+    try {
+      run_on_these_ranks(job.config, train_job);
+      return 0;
+    } catch (const OutOfMemory& error) {
+      if (job.config.training.auto_find_batch_size && !mpi_is_launched()) half = settings_for_half_batch(job.config);
+      if (!half) throw;
+      std::cerr << error.what() << '\n';
+    }
+    changes.insert(changes.end(), half->begin(), half->end());
+    const bool is_own = run_phase() != RunPhase::preparing || !job.config.training.overwrite_output_dir;
+    if (is_own && resume_source(job.config).kind == ResumeSource::Kind::fresh)
+      changes.push_back("training.resume_from_checkpoint=auto");
+    enter_phase(RunPhase::preparing);
+    const Config before = std::move(job.config);
+    job = job_with(changes);
+    std::cerr << "starting again with " << batch_changes(before, job.config) << std::endl;
+  }
+}
+
+void add_generate_options(CLI::App& app, CommandLine& line) {
+  app.add_option("--prompt", line.generate.prompts, "Prompt to continue; may be repeated");
+  app.add_option("--prompts", line.generate.prompts_file, "File with one prompt per line");
+  app.add_option("--max-new-tokens", line.generate.max_new_tokens, "Maximum number of new tokens")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  // CLI11's own checks accept NaN.
+  const CLI::Validator finite(
+      [](const std::string& text) { return std::isfinite(std::atof(text.c_str())) ? "" : "must be a finite number"; },
+      "");
+  app.add_option("--temperature", line.generate.temperature, "Sampling temperature; 0: always the most likely token")
+      ->capture_default_str()
+      ->check(finite)
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top-k", line.generate.top_k, "Sample from the k most likely tokens; 0: from all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top-p", line.generate.top_p, "Sample from the most likely tokens with this total probability")
+      ->capture_default_str()
+      ->check(finite)
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--seed", line.generate.seed, "Seed of the random numbers")->capture_default_str();
+}
+
+void add_plan_options(CLI::App& app, CommandLine& line) {
+  app.add_option("--svg", line.plan.svg, "Write a picture of the schedule to this file");
+  app.add_option("--from-run", line.plan.from_run,
+                 "Plan the run in this directory again and compare the plan with what it measured");
+  app.add_option("--html", line.plan.html, "Write an HTML page with memory, step and candidates to this file");
+  app.add_option("--cluster", line.cluster,
+                 "File that describes the machines (see configs/clusters), or local; adds times and memory");
+  app.add_option("--profile", line.measured,
+                 "File written by `shardline profile`; uses its measured times, implies --cluster local");
+  app.add_option("--nodes", line.nodes, "Number of nodes; overrides the cluster file")
+      ->check(CLI::Range(1, Cluster::kMostNodes));
+  app.add_option("--precision", line.precision, "Precision to assume (default: the config's)")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  app.add_option("--search", line.plan.search, "Rank other layouts by time, cost or memory")
+      ->check(CLI::IsMember({"time", "cost", "memory"}));
+  app.add_flag("--instructions", line.plan.instructions,
+               "With --cluster and --json: include every instruction of the schedule");
+}
+
+std::string run_plan(CommandLine& line) {
+  if (line.config.empty() == line.plan.from_run.empty())
+    throw ConfigError("plan needs either a config file or --from-run OUTPUT_DIR");
+  if (line.config.empty()) line.config = line.plan.from_run + "/config.resolved.json";
+  if (line.cluster.empty() && !line.measured.empty()) line.cluster = "local";
+  if (!line.cluster.empty()) line.overrides.push_back("cluster=" + line.cluster);
+  if (!line.measured.empty()) line.overrides.push_back("profile=" + line.measured);
+  line.plan.json = line.json;
+  line.plan.width = console_of_job().columns;
+  line.plan.assumed.nodes = line.nodes;
+  for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
+    if (line.precision == to_string(precision)) line.plan.assumed.precision = precision;
+  const Config config = load(line, /*on_ranks=*/false, /*trains=*/true);
+  const bool predicts = !config.cluster.empty() || !line.plan.search.empty() || !line.plan.html.empty();
+  if (line.nodes && !predicts)
+    throw ConfigError("--nodes: has no effect without --cluster; name the machines, or leave it out");
+  return plan_job(config, line.plan);
+}
+
+void print_flights(const std::filesystem::path& output_dir) {
+  const auto folder = flight_folder(output_dir);
+  if (!std::filesystem::is_directory(folder))
+    throw ConfigError(cat(folder.string(), " is not a folder; give the output_dir of a training run"));
+  const FlightFiles newest = newest_flight_files(folder);
+  for (const auto& [path, file] : newest.files) {
+    std::cout << path.filename().string() << '\n';
+    print_flight(std::cout, file->records);
+  }
+  std::cout << left_out_text(newest.left_out, newest.damaged);
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CommandLine line;
+  CLI::App app("shardline: model-parallel training of transformers from one JSON file");
+  app.set_version_flag("--version", SHARDLINE_VERSION);
+  app.require_subcommand(1);
+  const auto command = [&](const char* name, const char* what, bool takes_directory = false) {
+    auto* sub = app.add_subcommand(name, what);
+    sub->add_option("config", line.config,
+                    cat("Config file (see docs/config.md)", takes_directory ? ", or directory of a model" : ""))
+        ->required()
+        ->check(takes_directory ? CLI::Validator(CLI::ExistingPath) : CLI::Validator(CLI::ExistingFile));
+    sub->add_option("--set", line.overrides,
+                    "path=value that replaces a value of the config, e.g. training.max_steps=10");
+    return sub;
+  };
+  auto* train = command("train", "Train; saves the model in output_dir");
+  auto* eval = command("eval", "Compute the loss and the task's metrics on the validation data", true);
+  auto* predict =
+      command("predict", "Predict labels, scores, tags, answers or masked words for the rows of a data file", true);
+  auto* generate = command("generate", "Generate text that continues prompts", true);
+  auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
+  auto* check = command("check", "Compare the layout's training with one process in float64");
+  int64_t check_steps = 3;
+  check->add_option("--steps", check_steps, "Optimizer steps to compare")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  auto* plan = command("plan", "Show what would run where, without starting anything");
+  auto* info = command("info", "Show versions, devices and links of this host, and which of them a config would use");
+  auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
+  auto* doctor = app.add_subcommand("doctor", "Show why a training run ended or hangs, from the records of its ranks");
+  for (auto* sub : {flight, doctor})
+    sub->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
+  std::string checkpoint_path;
+  auto* checkpoint = app.add_subcommand("checkpoint", "Inspect, verify or merge checkpoints");
+  checkpoint->require_subcommand(1);
+  auto* inspect = checkpoint->add_subcommand("inspect", "Show what a checkpoint contains");
+  auto* verify = checkpoint->add_subcommand("verify", "Compare every byte of a checkpoint with its checksums");
+  for (auto* sub : {inspect, verify})
+    sub->add_option("path", checkpoint_path, "A checkpoint, or a directory whose newest one is taken")
+        ->required()
+        ->check(CLI::ExistingDirectory);
+  std::vector<std::string> parts;
+  auto* merge = checkpoint->add_subcommand("merge", "Make a complete checkpoint of the parts that hosts have saved");
+  merge->add_option("part", parts, "Directories of its parts")->required()->check(CLI::ExistingDirectory);
+  merge->add_option("--output", checkpoint_path, "Directory of the complete checkpoint, which must not exist")
+      ->required();
+  add_generate_options(*generate, line);
+  predict->add_option("--output", line.predictions, "File to write; default: OUTPUT_DIR/predictions.jsonl");
+  for (auto* sub : {generate, plan, info, doctor}) sub->add_flag("--json", line.json, "Print JSON");
+  profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
+  for (auto* sub : {plan, info}) sub->get_option("config")->required(false);
+  add_plan_options(*plan, line);
+  const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
+    throw ConfigError(cat("\"", argv[1],
+                          "\" is not a command; use train, eval, predict, generate, profile, check, plan, checkpoint, "
+                          "info, flight or doctor"));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  handle_stop_signals(*train ? "error: stopped by a signal before the first step; there is nothing to save\n"
+                             : "error: stopped by a signal\n");
+  if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
+  if (*train) return run_training(line, arguments);
+  if (*eval)
+    return on_ranks(line, arguments, check_evaluate, [](const Config& config, RankContext& context) {
+      if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
+      evaluate_job(config, context);
+    });
+  if (*predict)
+    return on_ranks(line, arguments, check_predict, [&](const Config& config, RankContext& context) {
+      if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
+      predict_job(config, line.predictions, context);
+    });
+  if (*generate) {
+    line.generate.json = line.json;
+    return on_ranks(
+        line, arguments, [&](const Config& config) { check_generate(config, line.generate); },
+        [&](const Config& config, RankContext& context) {
+          if (context.first()) std::cerr << used_model_line(config) << std::endl;
+          generate_job(config, line.generate, context);
+        });
+  }
+  if (*profile) {
+    line.overrides.push_back("profile=");  // a measurement must neither depend on an earlier profile nor require one
+    return on_ranks(
+        line, arguments, check_profile,
+        [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); },
+        /*trains=*/true);
+  }
+  if (*check)
+    return on_ranks(
+        line, arguments, check_layout,
+        [&](const Config& config, RankContext& context) { layout_job(config, check_steps, context); },
+        /*trains=*/true);
+  if (*flight) print_flights(line.output_dir);
+  if (*doctor) std::cout << doctor_text(line.output_dir, line.json);
+  if (*inspect) std::cout << checkpoint_text(checkpoint_path);
+  if (*merge) std::cout << merge_checkpoint(parts, checkpoint_path);
+  if (*verify) std::cout << verified_text(checkpoint_path);
+  if (*plan) std::cout << run_plan(line);
+  if (*info)
+    std::cout << info_text(
+        line.config.empty() ? std::nullopt : std::optional(load(line, /*on_ranks=*/false, /*trains=*/true)), line.json);
+  return 0;
+}
+
+}  // namespace shardline

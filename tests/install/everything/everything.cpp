@@ -1,0 +1,80 @@
+// Adds something of each kind.
+#include <shardline/engine/tasks/task.h>
+#include <shardline/models/graph/module_layers.h>
+#include <shardline/optim/update/added_optimizer.h>
+#include <shardline/shardline.h>
+#include <torch/torch.h>
+
+#include <cstdio>
+
+using namespace shardline;
+
+namespace {
+
+ModuleModel words(const nlohmann::json& config) {
+  const int64_t width = config.at("width");
+  const auto make = [width] {
+    return torch::nn::Sequential(torch::nn::Embedding(256, width), torch::nn::Linear(width, width), torch::nn::GELU(),
+                                 torch::nn::Linear(width, 256))
+        .ptr();
+  };
+  return {.vocab_size = 256, .max_positions = 32, .modules = modules_of("net", make)};
+}
+
+// Lin et al. 2017, arXiv 1708.02002.
+at::Tensor focal(const at::Tensor& outputs, const at::Tensor& labels) {
+  const auto log_p = torch::log_softmax(outputs, 1).gather(1, labels.unsqueeze(1)).squeeze(1);
+  return -(1 - log_p.exp()).square() * log_p;
+}
+
+// Chen et al. 2023, arXiv 2302.06675.
+void lion(const ElementUpdate& u) {
+  const auto& momentum = u.states[0];
+  const auto direction = (momentum * u.options.beta1 + u.gradients * (1 - u.options.beta1)).sign();
+  u.values.mul_(1 - u.learning_rate * u.weight_decay).sub_(direction, u.learning_rate);
+  momentum.mul_(u.options.beta2).add_(u.gradients, 1 - u.options.beta2);
+}
+
+// Whether a text is long.
+class LongTexts final : public LabelledTask {
+ public:
+  explicit LongTexts(TokenizerPtr tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  ExampleShape shape() const override { return {.targets = TargetKind::classes, .width = 1}; }
+  RowExamples encode(const DataRow& row, bool) const override {
+    const std::string text = text_of(row, "text", "data.text_column");
+    return {.examples = {{.ids = tokenizer_->encode(text), .targets = {float(text.size() > 8)}}}};
+  }
+  std::string settings() const override { return "long texts"; }
+  MetricValues metrics(const Predicted& predicted) const override {
+    double right = 0;
+    for (int64_t i = 0; i < predicted.data.size(); ++i)
+      right += predicted.logits[i].argmax().item<int64_t>() == predicted.data.set->targets(predicted.data[i])[0];
+    return {{"right", right / predicted.data.size()}};
+  }
+  void predictions(const Predicted&, const UsePrediction&) const override {}
+
+ private:
+  TokenizerPtr tokenizer_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Registry registry;
+  registry.model("my-words", words)
+      .loss("focal", focal)
+      .optimizer("lion", {.states = {"exp_avg"}, .update = lion})
+      .schedule("rising", [](int64_t step, int64_t, int64_t total) { return double(step) / total; })
+      .task("long-texts", {.head = HeadChoice::Kind::sequence_classification, .metrics = {"right"}},
+            [](const Config&, const HeadChoice&, const TokenizerPtr& tokenizer) {
+              return std::make_unique<LongTexts>(tokenizer);
+            })
+      .metric("long-texts", "too_long", [](const Predicted& p) { return p.logits.argmax(1).sum().item<double>(); })
+      .after_step([](const StepReport& report) {
+        if (std::FILE* file = report.step == 1 ? std::fopen("steps.txt", "w") : std::fopen("steps.txt", "a")) {
+          std::fprintf(file, "%ld ", long(report.step));
+          std::fclose(file);
+        }
+      });
+  return run(argc, argv, registry);
+}
