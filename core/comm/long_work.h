@@ -18,9 +18,9 @@ class LongWork {
   // Sums over the group; total is 0 while no rank knows its own.
   using Show = std::function<void(int64_t done, int64_t total)>;
 
-  // Collective over `group`. `what` names the work in time-out errors. `show` is called now and then, by report() and
-  // finish() of the rank that gave it. Until finish() returns, nothing else may be issued on `group`; other
-  // communicators, also those split off it, are free.
+  // Collective over `group`. `what` names the work in time-out errors. report() and finish() of the rank that gave
+  // `show` call it from time to time. Until finish() returns, nothing else may be issued on `group`; other
+  // communicators, including those split off it, may be used.
   LongWork(Communicator& group, std::string what, Show show = {});
 
   // This rank has done `done` of `total` units (bytes, as a rule). Any thread may call it. It never waits for other
