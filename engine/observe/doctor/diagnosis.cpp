@@ -336,7 +336,7 @@ bool Doctor::find_circle() {
   }
 }
 
-// Nobody waited for it, but the job ended.
+// No rank waited for the process, but the job ended.
 bool Doctor::find_silent() {
   std::vector<int> silent;
   for (const RankSituation& rank : result_.ranks)
