@@ -22,17 +22,17 @@ struct RunError : Error {
   using Error::Error;
 };
 
-// A device or a host has not enough memory.
+// A device or a host does not have enough memory.
 struct OutOfMemory : RunError {
   using RunError::RunError;
 };
 
-// A file that the user gave holds something else than it should: names the file and the place in it. Exits with 1.
+// A file that the user gave has wrong contents; the message names the file and the place in it. Exits with 1.
 struct DataError : RunError {
   using RunError::RunError;
 };
 
-// An operation between ranks failed: rank, host, operation, group, peer, elapsed time, limit, library message.
+// An operation between ranks failed. The message has rank, host, operation, group, peer, times and the library's error.
 struct DistributedError : RunError {
   using RunError::RunError;
 };
@@ -42,7 +42,7 @@ struct Interrupted : RunError {
   using RunError::RunError;
 };
 
-// The same, and the run has saved a checkpoint from which it can continue. The program exits with 3.
+// The same, but the run can continue from a checkpoint: a new one, or its old one before step 1. Exits with 3.
 struct StoppedAfterSaving : Interrupted {
   using Interrupted::Interrupted;
 };
@@ -52,7 +52,7 @@ struct InvariantError : Error {
   using Error::Error;
 };
 
-// An error that all ranks throw, because it follows from what all of them know: messages name no rank.
+// An error that all ranks throw, because all of them know its cause; messages about it name no rank.
 struct OfAllRanks {
   virtual ~OfAllRanks() = default;
 };

@@ -1,4 +1,4 @@
-// The name of this host, as messages and records have it.
+// The name of this host in messages and records.
 #pragma once
 #include <string>
 

@@ -5,15 +5,15 @@
 
 namespace shardline {
 
-// Text of a file that somebody else may have made, for messages: replaces what a terminal might obey, except this
-// character.
+// Text from a file of an untrusted source, for messages: replaces characters that a terminal might interpret as
+// commands, except this character.
 inline std::string plain_text(std::string text, char kept = ' ') {
   for (char& c : text)
     if ((c < ' ' || c > '~') && c != kept) c = '?';
   return text;
 }
 
-// Calls `read`. Its errors may quote files that somebody else has made.
+// Calls `read`, whose errors may quote files of an untrusted source.
 template <class Read>
 auto with_plain_errors(const Read& read) try {
   return read();

@@ -8,9 +8,9 @@
 //  - On CPUs a collective is complete only when every rank has issued it, even on the root of a broadcast. If ranks
 //    disagree about kind, operation, root, type or length, all of them get a DistributedError, and so does the receiver
 //    of a message.
-//  - Tensors are contiguous; the caller leaves them alone until it has waited for the Work.
+//  - Tensors are contiguous; the caller must not use them until it has waited for the Work.
 //  - An operation on tensors of an accelerator begins after the work that this thread has queued on its current stream,
-//    and waiting for it makes that stream wait, not the host. The stream is the one that the tensors are freed on.
+//    and waiting for it makes that stream wait, not the host. The tensors are freed on this stream.
 //  - CPU communicators define the order of addition: ascending group rank into an accumulator of at least fp32, each
 //    element summed on one rank and then copied to the others. So all ranks and all CPU implementations get equal bits.
 //  - Every wait has a limit (`timeouts.h`), which starts with the first call of Work::wait: time that a rank computes
@@ -42,18 +42,18 @@ struct CommOptions {
   TimeLimit timeout{std::chrono::milliseconds(0)};
 };
 
-// A started operation. Dropping it does not cancel it: the communicator keeps what it needs until it is done.
+// A started operation. Dropping the Work does not cancel it: the communicator keeps what it needs until it is done.
 class Work {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   virtual ~Work() = default;
-  // Starts the operation if the communicator has only collected it, and moves it on where that needs a call. Returns
-  // whether it has ended, well or not, so that wait() returns or throws immediately. Never blocks and never throws.
+  // Starts the operation if the communicator has only collected it, and advances it if that needs a call. Returns
+  // whether it has succeeded or failed, so that wait() returns or throws immediately. Never blocks and never throws.
   // Results may be read after wait(), not before.
   virtual bool poll() = 0;
-  // As poll(), but the operation has started when it returns: it may wait until the communicator has started the
-  // operations before, which takes no other rank once they are connected. Throws DistributedError after a failure.
+  // Like poll(), but first waits until this operation and all earlier ones have started; once the ranks are connected,
+  // this needs no other rank. Throws DistributedError after a failure.
   virtual void start() { poll(); }
   // Tensors on CPUs: blocks until it has ended; throws DistributedError on failure or when the operation's limit has
   // passed since the first call. Tensors on accelerators: what this thread queues on its current stream from now on
@@ -71,8 +71,8 @@ class Work {
 };
 using WorkPtr = std::shared_ptr<Work>;
 
-// Time that this thread, or a stream of it, has waited in Work::wait since it began: communication that no computation
-// hid. Waits of streams are counted once they are over.
+// The time that this thread, or one of its streams, has spent in Work::wait so far: communication that did not overlap
+// with computation. Waits of streams are counted when they are over.
 double waited_seconds();
 
 class Communicator {
@@ -90,7 +90,7 @@ class Communicator {
                                  const CommOptions& options = {}) = 0;
   // output: size() times input's elements, the inputs in rank order.
   virtual WorkPtr all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options = {}) = 0;
-  // Both: size() equal parts; part j of the input goes to rank j, part i of the output came from rank i.
+  // Input and output are size() equal parts; part j of the input goes to rank j, part i of the output is from rank i.
   virtual WorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input, const CommOptions& options = {}) = 0;
   virtual WorkPtr broadcast(const at::Tensor& tensor, int root, const CommOptions& options = {}) = 0;
   virtual WorkPtr send(const at::Tensor& tensor, int peer, const CommOptions& options = {}) = 0;
@@ -100,7 +100,7 @@ class Communicator {
   // Collective over this communicator: ranks with equal color form a group, ordered by their rank here.
   virtual std::shared_ptr<Communicator> split(int color, const std::string& name) = 0;
 
-  // Ends all waiting on this rank and, if the implementation can, on its peers; the reason goes into their errors.
+  // Ends all waits on this rank and, if the implementation can, on its peers; their errors contain the reason.
   virtual void abort(const std::string& reason) = 0;
 };
 using CommunicatorPtr = std::shared_ptr<Communicator>;
@@ -110,7 +110,7 @@ at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local);          
 std::vector<std::string> gather_strings(Communicator& comm, const std::string& local);  // by rank
 std::string broadcast_string(Communicator& comm, const std::string& value, int root);
 
-// Collective, for large values that rank 0 alone needs: calls `take` there with the text of each rank, in rank order.
+// Collective, for large values that only rank 0 needs: calls `take` there with the text of each rank, in rank order.
 // Rank 0 holds the text of one other rank at a time; the others receive nothing and return when rank 0 has their text.
 using TakeText = std::function<void(int rank, const std::string& text)>;
 void gather_on_first(Communicator& comm, const std::string& local, const TakeText& take);

@@ -1,5 +1,5 @@
-// What all communicators share: one place that checks arguments, numbers and records operations, finds their limits and
-// formats their errors. Implementations override start(), which receives only valid requests.
+// The base class of communicators: it checks arguments, numbers and records operations, finds their limits and formats
+// their errors. Implementations override start(), which receives only valid requests.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,12 +19,12 @@ class FlightRing;
 enum class CommOp { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send, recv, barrier };
 const char* name_of(CommOp op);
 
-// One operation as one rank asked for it.
+// One operation as one rank requests it.
 struct CommRequest {
   CommOp op = CommOp::barrier;
   at::Tensor input;         // undefined for recv and barrier; the output itself for all_reduce and broadcast
   at::Tensor output;        // undefined for send and barrier
-  std::string type, shape;  // of the first of them that is defined: "float32", "[4, 8]"; stay when these are released
+  std::string type, shape;  // of the first defined tensor: "float32", "[4, 8]"; kept when the tensors are released
   ReduceOp reduce = ReduceOp::sum;
   int peer = -1;          // partner of send and recv, root of broadcast
   uint64_t sequence = 0;  // among this group's collectives, or this pair's sends or receives; equal on all its ranks
@@ -61,8 +61,8 @@ struct CommIdentity : FlightGroup {
   DistributedError timed_out(const CommRequest& request, Work::TimePoint since) const;
 };
 
-// The flight ring shows that this thread waits for the operation as long as the object lives. If that ends with an
-// exception, it shows that the wait has failed.
+// While the object lives, the flight ring shows that this thread waits for the operation. If an exception destroys the
+// object, the ring shows that the wait has failed.
 class RecordedWait {
  public:
   RecordedWait(const CommRequest& request, const CommIdentity& identity);
@@ -74,10 +74,10 @@ class RecordedWait {
   FlightRing& ring_;
   int rank_;
   uint64_t ticket_;
-  int exceptions_;  // before
+  int exceptions_;  // uncaught when the wait began
 };
 
-// One rank's object is used by one thread at a time.
+// The communicator of one rank, which only one thread at a time may use.
 class CommunicatorBase : public Communicator {
  public:
   int rank() const final { return identity_->rank; }
@@ -112,7 +112,7 @@ class CommunicatorBase : public Communicator {
   std::map<std::pair<CommOp, int>, uint64_t> next_of_pair_;
 };
 
-// Work that was finished when it was started.
+// A Work that has already finished when it is returned.
 WorkPtr finished_work();
 
 // The world ranks with this rank's color, in group order: for split() of CPU communicators. Collective.

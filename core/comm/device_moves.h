@@ -13,7 +13,7 @@ namespace shardline {
 
 // This thread's current stream.
 c10::Stream stream_of(at::Device device);
-// An event recorded after the work queued there so far.
+// An event after all work queued on the current stream so far.
 c10::Event queued_so_far(at::Device device);
 
 // Both queue their work on the current stream, which must already wait for the events of all ranks. The tensors of

@@ -1,5 +1,5 @@
-// A communicator that forwards every call to another one: the base class of those that change only some calls. split()
-// returns a group of the inner communicator; classes that also wrap groups override it.
+// A communicator that forwards every call to another one: a base class for communicators that change only some calls.
+// split() returns a group of the inner communicator; classes that also wrap groups override it.
 #pragma once
 #include <utility>
 

@@ -95,7 +95,7 @@ class SecondSteps {
   void try_to_begin(const TwoSteps& gather) {
     try {
       bring_to_begin(gather);
-    } catch (const Error&) {  // nobody waits for it; waiting ranks are notified
+    } catch (const Error&) {  // no rank waits for it; waiting ranks get the error
       std::lock_guard lock(mutex_);
       waiting_.clear();
     }

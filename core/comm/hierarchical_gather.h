@@ -1,7 +1,7 @@
 // All-gathers in two steps, for groups with ranks on several hosts: first the ranks with the same position on their
-// hosts exchange their parts, then the ranks of each host gather what they have. So a part is sent to a host once
-// instead of once for each rank there (MiCS: Zhang et al. 2022, arXiv 2205.00119). Nothing is added up: the result is
-// that of one all-gather, bit for bit.
+// hosts exchange their parts, then the ranks of each host gather what they have. A part is thus sent to a host only
+// once, not once for each rank there (MiCS: Zhang et al. 2022, arXiv 2205.00119). Nothing is summed: the result is the
+// same as that of one all-gather, bit for bit.
 #pragma once
 #include <optional>
 #include <vector>
@@ -23,17 +23,17 @@ struct HostGrid {
   bool operator==(const HostGrid&) const = default;
 };
 
-// host_of: by rank, a number that the ranks of one host share; not empty. Returns nothing if the ranks are placed in
-// any other way.
+// host_of: for each rank, a number that the ranks of one host share; not empty. Returns nothing if the ranks are placed
+// in any other way.
 std::optional<HostGrid> host_grid(const std::vector<int>& host_of);
 
-// `group` with all-gathers of CPU tensors in two steps, or `group` itself where its grid has no two. Everything else,
-// and device tensors (NCCL knows the hosts and chooses the algorithm), works as in `group`. Collective over the group;
-// host: a number that the ranks of one host share, and no others.
+// Returns `group` with all-gathers of CPU tensors in two steps, or `group` itself if its ranks do not form such a grid.
+// Everything else, and device tensors (NCCL knows the hosts and chooses the algorithm), works as in `group`. Collective
+// over the group; host: a number that the ranks of one host share, and no others.
 //
-// A second step begins when the first has finished, whether or not a rank waits; second steps of several all-gathers
-// begin in the order in which these were started. A thread checks for this every 50 us while a first step is in
-// progress. Each step has its own record in the flight ring and its own limit.
+// A second step begins when the first has finished, whether or not a rank waits. The second steps of several
+// all-gathers begin in the order in which the all-gathers were started. A thread checks for this every 50 us while a
+// first step is in progress. Each step has its own record in the flight ring and its own limit.
 CommunicatorPtr with_hierarchical_gather(const CommunicatorPtr& group, int host);
 
 }  // namespace shardline

@@ -18,13 +18,14 @@ class LongWork {
   // Sums over the group; total is 0 while no rank knows its own.
   using Show = std::function<void(int64_t done, int64_t total)>;
 
-  // Collective over `group`. `what` names the work in time-out errors. `show` is called now and then, by report() and
-  // finish() of the rank that gave it. Until finish() returns, nothing else may be issued on `group`; other
-  // communicators, also those split off it, are free.
+  // Collective over `group`. `what` names the work in time-out errors. report() and finish() of the rank that gave
+  // `show` call it from time to time. Until finish() returns, nothing else may be issued on `group`; other
+  // communicators, including those split off it, may be used.
   LongWork(Communicator& group, std::string what, Show show = {});
 
-  // This rank has done `done` of `total` units (bytes, as a rule). Never blocks, and any thread may call it. Call it
-  // only when `done` has grown, and more often than the time limit.
+  // This rank has done `done` of `total` units (bytes, as a rule). Any thread may call it. It never waits for other
+  // ranks itself, but blocks while another thread of this rank does so in finish(). Call it only when `done` has grown,
+  // and more often than the time limit.
   void report(int64_t done, int64_t total);
 
   // Waits for an operation of another communicator whose other ranks may still be doing the long work, for as long as
@@ -48,9 +49,9 @@ class LongWork {
   const Show show_;
   std::mutex mutex_;  // guards everything below
   State mine_;
-  at::Tensor sums_;  // of the round that is under way
+  at::Tensor sums_;  // the round that is in progress sums these
   WorkPtr round_;
-  double round_start_ = 0;  // by steady_seconds()
+  double round_start_ = 0;  // in steady_seconds()
   double next_round_ = 0;   // not before this time, in seconds
 };
 

@@ -4,8 +4,8 @@
 // MPI moves nothing by itself while a program computes. So one thread per process makes all MPI calls: it starts,
 // advances and completes operations, reduces, and polls gently, leaving its core to the computation when nothing moves.
 //
-// In a group whose ranks are all on one host collectives go through memory that its ranks share; the same thread copies
-// and adds. The environment variable SHARDLINE_SHARED_MEMORY=0 uses messages instead, for comparisons.
+// If all ranks of a group are on one host, its collectives use memory that the ranks share; the same thread copies and
+// adds. The environment variable SHARDLINE_SHARED_MEMORY=0 uses messages instead, for comparisons.
 #pragma once
 #include <functional>
 #include <string>
@@ -32,14 +32,14 @@ struct MpiWorld {
   std::string library;       // "Open MPI v4.1.4"
 };
 
-// Collective over all ranks. A process without mpirun is a world of one rank. MPI is initialised unless the program has
-// done so, and then finalised with the last communicator. A program that has initialised MPI itself needs at least
+// Collective over all ranks. A process without mpirun is a world of one rank. Unless the program has initialised MPI,
+// this does, and MPI is finalised with the last communicator. A program that has initialised MPI itself needs at least
 // MPI_THREAD_SERIALIZED (and then makes no MPI call while communicators live) or MPI_THREAD_MULTIPLE; it may pass a
 // pointer to its MPI_Comm. Sets current_rank(). Throws as require_mpi() does.
 MpiWorld make_mpi_world(const void* callers_mpi_comm = nullptr);
 
-// Communicator::abort() gives this function the rank's last words before MPI ends the whole job with exit code 1; it
-// may end the process itself with another. Nothing is printed without it.
+// Communicator::abort() passes the rank's last message to this function before MPI ends the whole job with exit code 1.
+// The function may end the process itself with another code. Without a handler, nothing is printed.
 void set_mpi_abort_handler(std::function<void(const std::string& reason)> handler);
 
 }  // namespace shardline

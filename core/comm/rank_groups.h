@@ -14,8 +14,8 @@ struct RankGroups {
   std::vector<int> host_of = {};                  // by rank of the world, see host_grid(); empty: all on one host
 };
 
-// Collective over both communicators, whose size is the mesh's. They may be the same: on CPUs, and where `mpi` carries
-// device tensors too.
+// Collective over both communicators, which have as many ranks as the mesh. They may be the same: on CPUs, and where
+// `mpi` also carries device tensors.
 RankGroups make_rank_groups(const Mesh& mesh, const CommunicatorPtr& world, const CommunicatorPtr& device_world);
 
 }  // namespace shardline

@@ -336,7 +336,7 @@ void ThreadCommunicator::keep_payload(Meeting& meeting, const at::Tensor& input)
   }
 }
 
-// What is sent, or its copy where `input` is undefined, to the receiver, who has come.
+// Copies the message to its receiver, which has arrived: `input` or, if that is undefined, the stored copy.
 void ThreadCommunicator::deliver(Meeting& meeting, const at::Tensor& input) {
   const at::Tensor output = meeting.requests[1]->output;
   if (is_accelerator(output))

@@ -8,7 +8,7 @@ namespace shardline {
 
 struct TimeLimit {
   std::chrono::milliseconds time{0};
-  const char* setting = "";  // what the user changes it with: a config key or an environment variable; "": nothing
+  const char* setting = "";  // the config key or environment variable that sets it; "": none
 
   template <class Rep, class Period>
   constexpr TimeLimit(std::chrono::duration<Rep, Period> limit, const char* changed_by = "")
@@ -34,8 +34,8 @@ struct Timeouts {
 // replaces every entry; ConfigError unless its value is a number of seconds above 0 and below 1e8.
 Timeouts timeouts_with(std::chrono::seconds ddp_timeout);
 
-// The table of this process; that for kDefaultTimeoutSeconds until it is set. Setting it concerns operations that start
-// afterwards.
+// The table of this process; until it is set, the table for kDefaultTimeoutSeconds. Setting it affects operations that
+// start afterwards.
 Timeouts timeouts();
 void set_timeouts(const Timeouts& table);
 

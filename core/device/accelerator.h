@@ -1,5 +1,5 @@
 // What the engine knows about accelerators: devices that run queued work in streams while the host continues. Only this
-// file and kernels ask which device something is on. Everything uses torch's device-neutral interface, which serves
+// file and kernels check on which device something is. Everything uses torch's device-neutral interface, which serves
 // both CUDA and the test device of tests/fake_device.
 //
 // The host waits for a device only in these functions or while a HostWait exists, and every wait names its reason. A
@@ -20,8 +20,8 @@ inline bool is_accelerator(const at::Tensor& tensor) {
   return is_accelerator(tensor.device());
 }
 
-// While it lives, this thread's meta tensors represent tensors of an accelerator, or of a CPU: those of the run that a
-// dry run (models/graph/dry_run.h) represents.
+// While it lives, this thread's meta tensors represent tensors on the kind of device for which a dry run
+// (models/graph/dry_run.h) counts: an accelerator or a CPU.
 class RepresentedDevice {
  public:
   explicit RepresentedDevice(bool accelerator);
@@ -46,7 +46,7 @@ class HostWait {
   HostWait(const HostWait&) = delete;
   HostWait& operator=(const HostWait&) = delete;
 
-  static const char* reason();  // that of this thread's innermost HostWait; null without one
+  static const char* reason();  // the reason of this thread's innermost HostWait; null without one
 
  private:
   const char* outer_;

@@ -1,5 +1,5 @@
-// Keeps the host close to its accelerator. Memory that the host frees when it sees that work is over, such as that of
-// messages, would otherwise be held by as much work as the host has queued.
+// Keeps the host from running far ahead of its accelerator. The host frees some memory, such as that of messages, only
+// when it sees that work is over; without this, all work that it has queued would hold such memory.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>

@@ -33,7 +33,7 @@ StreamWait::StreamWait(at::Device device)
 void StreamWait::end_with(const c10::Event& event) {
   event.block(stream_);
   times_->end.record(stream_);
-  measure_ended();  // where nobody asks how long waits took, as in evaluation, their events would pile up
+  measure_ended();  // in evaluation, where the times of waits are not read, their events would pile up
   unmeasured.push_back(times_);
 }
 

@@ -14,11 +14,11 @@ RunError file_error(const std::string& path, const std::string& what, int error)
 // An open file. All errors are RunErrors that name the file and the system's reason.
 class DiskFile {
  public:
-  static DiskFile open(const std::string& path);  // an existing one, for writing
+  static DiskFile open(const std::string& path);  // opens an existing file for writing
   // The same, but aligned parts of what is written bypass the page cache, if the file system can do that. Memory and
   // offset are aligned if they are multiples of 4096.
   static DiskFile open_uncached(const std::string& path);
-  static DiskFile create(const std::string& path);  // made if it does not exist; keeps its contents if it does
+  static DiskFile create(const std::string& path);  // creates the file, or opens it with its contents if it exists
   DiskFile(DiskFile&& other) noexcept;
   DiskFile& operator=(DiskFile&&) = delete;
   ~DiskFile();
@@ -26,8 +26,8 @@ class DiskFile {
   // Gives the file this size and, if the file system supports it, reserves disk space for all of it.
   void reserve(int64_t bytes);
   void write_at(int64_t offset, std::string_view bytes);
-  bool bypasses_cache() const { return direct_ >= 0; }  // all but unaligned ends
-  // Returns when everything written is on the disk.
+  bool bypasses_cache() const { return direct_ >= 0; }  // except for unaligned ends
+  // Returns when everything that was written is on the disk.
   void sync();
 
  private:
@@ -44,15 +44,15 @@ class DiskFile {
 // write_file could not complete is removed.
 void rename_file(const std::string& from, const std::string& to);
 void write_file(const std::string& path, std::string_view text);
-// Gives each of two files or directories the name of the other, atomically where the file system can do that. Elsewhere
-// `other` has the suffix in the meantime.
+// Exchanges the names of two files or directories, atomically if the file system can do that. If it cannot, `other` has
+// the suffix in the meantime.
 inline constexpr const char* kReplacedSuffix = ".replaced.incomplete";
 void exchange_files(const std::string& one, const std::string& other);
 // Makes creations, renames and removals in a directory durable.
 void sync_directory(const std::string& path);
-// Makes durable what any process has written to a file so far.
+// Makes everything durable that any process has written to a file so far.
 void sync_file(const std::string& path);
-// Makes a directory and those above it that do not exist, durably. All errors are RunErrors.
+// Durably creates a directory and all its parents that do not exist. All errors are RunErrors.
 void make_directories(const std::string& path);
 
 }  // namespace shardline

@@ -12,17 +12,17 @@
 
 namespace shardline {
 
-// DataError for anything but a JSON object, for duplicate keys, and for nesting deeper than any such file has; it
-// begins with `file` and the place.
+// Throws DataError for anything but a JSON object, for duplicate keys, and for nesting deeper than in any such file;
+// its message begins with `file` and the place.
 nlohmann::json parse_data_json(std::string_view text, const std::string& file);
-// Any JSON value; otherwise the same.
+// The same for any JSON value.
 nlohmann::json parse_data_value(std::string_view text, const std::string& file);
 nlohmann::json read_data_json(const std::string& path);
 
 // One value of a file and its place in it. The json must outlive it.
 class JsonValue {
  public:
-  // The whole of a file.
+  // The whole file.
   JsonValue(const nlohmann::json& value, std::string file) : value_(&value), where_(std::move(file)) {}
 
   const nlohmann::json& json() const { return *value_; }
@@ -45,7 +45,7 @@ class JsonValue {
 
   std::vector<JsonValue> items() const;  // of an array
 
-  // Throws. The message shows the value where it is short: no array and no object.
+  // Throws. The message shows the value unless it is an array or an object.
   [[noreturn]] void fail(const std::string& rule, const std::string& advice = "") const;
 
  private:

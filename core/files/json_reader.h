@@ -17,12 +17,12 @@ namespace shardline {
 // A parsed text, where it came from, and the mistakes found so far (duplicate keys).
 struct JsonDocument {
   nlohmann::json value;
-  std::string file;                            // as it shall appear in messages
+  std::string file;                            // its name in messages
   std::map<std::string, std::string> origins;  // JSON pointer -> another source of that value, e.g. "--set a.b=1"
   std::vector<std::string> problems;           // complete lines
 };
 
-// Throws ConfigError "FILE:LINE:COLUMN: ..." for what is not JSON; duplicate keys become problems of the document.
+// Throws ConfigError "FILE:LINE:COLUMN: ..." if the text is not JSON; duplicate keys become problems of the document.
 JsonDocument parse_json(const std::string& text, const std::string& file);
 // Throws ConfigError when the file cannot be read.
 JsonDocument read_json_file(const std::string& path);
@@ -31,7 +31,7 @@ JsonDocument read_json_file(const std::string& path);
 // Looked up in lower case, without leading dashes, with _ for -.
 using JsonHints = std::map<std::string, std::string>;
 
-// Reads one object of a document and remembers which keys it was asked for. Children share the list of mistakes.
+// Reads one object of a document and remembers which keys were requested. Children share the list of mistakes.
 class JsonReader {
  public:
   // The document must outlive the reader and its children.
@@ -42,19 +42,19 @@ class JsonReader {
   const nlohmann::json* find(const std::string& key, const JsonType& type);
   // The value if it is there, unchecked.
   const nlohmann::json* peek(const std::string& key);
-  // The object under this key; an empty one when there is none (something else than an object is reported).
+  // The object under this key, or an empty object if there is none. A value of another type is reported.
   JsonReader child(const std::string& key);
 
-  // Reports a mistake about a key; its value is added by the reader.
+  // Reports a mistake about a key; the reader adds the key's value to the message.
   void fail(const std::string& key, const std::string& rule, const std::string& advice);
-  // Reports all keys that were not asked for, with the nearest name that was; true if there were any.
+  // Reports all keys that were not requested, each with the nearest name that was. Returns whether there were any.
   bool report_unknown_keys();
-  // True while nothing was reported at this object or below.
+  // Whether no mistake has been reported in this object and below it.
   bool clean() const;
   // Throws one ConfigError with all mistakes of the whole document, if there are any.
   void throw_problems() const;
 
-  // The object itself; an empty one when there is none.
+  // The object itself; empty if there is none.
   nlohmann::json value() const;
 
  private:
@@ -70,7 +70,7 @@ class JsonReader {
   std::set<std::string> known_;
 };
 
-// The candidate with the smallest edit distance, if it is near enough to be a slip of the pen; otherwise empty.
+// The candidate with the smallest edit distance, if it is near enough to be what was meant; otherwise empty.
 std::string nearest_word(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace shardline

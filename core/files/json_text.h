@@ -1,12 +1,12 @@
-// JSON in a text that is itself a value: of a file, or of an argument.
+// JSON in a text that is itself the value of a key or an argument.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace shardline {
 
-// Discarded for what is not JSON, and for more levels of nesting than parse_json takes, because copying and printing a
-// value need stack for each of them.
+// Returns a discarded value if the text is not JSON, or if it is nested more deeply than parse_json allows, because
+// copying and printing a value need stack for each level.
 nlohmann::json json_in_text(const std::string& text);
 
 }  // namespace shardline

@@ -33,7 +33,7 @@ struct JsonType {
   std::string describe() const;                           // "an integer >= 1", "one of \"a\", \"b\""
   bool accepts(const nlohmann::json& value) const;        // by kind and bounds; words are not looked up
   std::string repair(const nlohmann::json& value) const;  // how to write what was probably meant; may be empty
-  // "must be ..." for a value that is not accepted; null is, if it may be.
+  // "must be ..." for a value that is not accepted. Null is accepted if the type is nullable.
   std::optional<JsonMistake> mistake(const nlohmann::json& value) const;
 };
 
@@ -49,7 +49,7 @@ JsonType json_object();
 JsonType json_any();
 JsonType or_null(JsonType type);
 
-// "PLACE: rule; got VALUE; advice", where PLACE is "FILE: /pointer". Without a value or advice their part is left out.
+// "PLACE: rule; got VALUE; advice", where PLACE is "FILE: /pointer". A missing value or advice is omitted.
 std::string json_mistake(const std::string& place, const std::string& rule, const nlohmann::json* value,
                          const std::string& advice);
 std::string json_shown(const nlohmann::json& value);  // as messages show it: shortened if it is long

@@ -19,7 +19,7 @@ class MappedFile {
   const std::filesystem::path& path() const { return path_; }
   size_t size() const { return size_; }
   std::string_view bytes() const { return {data_, size_}; }
-  // A part of bytes() was read: it no longer counts as memory of this process, and comes back when it is read again.
+  // To be called after reading a part of bytes(): it then counts as this process's memory only when it is read again.
   void release(std::string_view part) const;
 
  private:

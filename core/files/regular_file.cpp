@@ -33,7 +33,7 @@ std::string RegularFile::read(int64_t count) const {
     const ssize_t more = ::pread(file_.fd, bytes.data() + done, bytes.size() - done, done);
     if (more < 0 && errno == EINTR) continue;
     if (more < 0) refuse(path_, std::strerror(errno));
-    if (more == 0) break;  // somebody may have made it shorter
+    if (more == 0) break;  // the file may have been shortened
     done += more;
   }
   bytes.resize(done);

@@ -1,4 +1,4 @@
-// Whole files that somebody else may have made.
+// Whole files, which may come from an untrusted source.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// Far more than any file of a model or a run that is read whole.
+// Far more than the size of any file of a model or a run that is read as a whole.
 inline constexpr int64_t kLargestWhole = int64_t{1} << 29;
 
 // Throws DataError if the file cannot be opened, or if it is a pipe or a device, from which reading might never end.

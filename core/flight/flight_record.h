@@ -49,8 +49,8 @@ struct FlightGroup {
   std::vector<int> members;  // world rank by rank in the group
 };
 
-// How a rank ended, as far as it could record that: normally, with an error of its own, because an operation between
-// ranks failed, or because its connection to the launcher ended.
+// How a rank ended, if it could record this: normally, with an error of its own, because an operation between ranks
+// failed, or because its connection to the launcher ended.
 enum class FlightEnd : int32_t { none = 0, done = 1, failed = 2, gave_up = 3, cut_off = 4 };
 
 // The operations that are numbered together: collectives of a group, sends to a rank of it, receives from one.

@@ -190,7 +190,7 @@ void FlightRing::end(uint64_t ticket, FlightState state) {
   slot.state = state;
 }
 
-// Adds it to the table unless it is there. False if there is no room.
+// Adds the group to the table unless it is there. Returns false if there is no room.
 bool FlightRing::knows(const FlightGroup& group) {
   flight::Header& header = tables_->header;
   const auto is_there = [&](uint32_t begin, uint32_t end) {

@@ -1,8 +1,8 @@
 // The last operations between ranks, in a ring of fixed records. With a path the ring lies in a memory-mapped file, so
-// it can be read after the process was killed (flight_file.h): what every rank was waiting for is the first question
-// about a hang. Tables next to the ring keep facts that it would overwrite: the operation that each rank waits
-// for, the members of each group, how many operations of each kind a rank has begun in it, and the rank's place in its
-// program.
+// it can be read after the process was killed (flight_file.h): the first question about a hang is what every rank was
+// waiting for. Tables next to the ring keep facts that the ring would overwrite: the operation for which each rank
+// waits, the members of each group, how many operations of each kind a rank has begun in it, and the rank's place in
+// its program.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -35,7 +35,7 @@ class FlightRing {
   // Stores a copy and returns its ticket; start time, place and group are filled in here. May be called from any
   // thread; takes a lock only for the first operation of a group or of a stream in it.
   uint64_t begin(const FlightRecord& record, const FlightGroup& group);
-  // The rank waits for it from now on. Both do nothing if the record was overwritten meanwhile.
+  // Records that the rank now waits for the operation. Both do nothing if the record has been overwritten.
   void wait(uint64_t ticket);
   void end(uint64_t ticket, FlightState state);
   // A thread of a rank of this process blocks from begin_wait to end_wait, until an operation has ended. The rank's

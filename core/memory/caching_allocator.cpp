@@ -20,7 +20,7 @@ constexpr size_t kMapped = 128 * 1024;  // larger blocks are mapped pages
 
 thread_local MemoryClass current_class = MemoryClass::workspace;
 
-// Stands before the data, which is aligned as it is.
+// The header before the data, which has the same alignment.
 struct alignas(64) Header {
   size_t block, bytes;  // of the whole block; as requested
   MemoryClass memory;

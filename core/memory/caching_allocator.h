@@ -1,5 +1,5 @@
-// The program's allocator of CPU tensors. It keeps freed blocks in lists by size, so that a step in the steady state
-// requests nothing from the system and no page is faulted in twice, and it counts memory by purpose.
+// The program's allocator of CPU tensors. It keeps freed blocks in lists by size, so that in the steady state a step
+// requests nothing from the system and no page is faulted in twice. It also counts memory by purpose.
 //
 // Sizes are rounded up to an eighth of a power of two. Every function may be called from any thread; totals are those
 // of the process, classes those of the allocating thread's innermost MemoryScope.
@@ -16,7 +16,7 @@ enum class MemoryClass { weights, gradients, optimizer, activations, communicati
 constexpr size_t kMemoryClasses = 6;
 const char* to_string(MemoryClass memory);
 
-// What this thread allocates while the object exists belongs to the class. Without a scope, it is workspace.
+// Everything that this thread allocates while the object exists belongs to the class; without a scope, to workspace.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryClass memory);

@@ -8,7 +8,7 @@ namespace shardline {
 
 struct KeptStorage {
   std::vector<at::Tensor> tensors;  // handles that share the storage
-  int64_t bytes = 0;                // bytes of the storage that they use; it may be larger, such as a channel's buffer
+  int64_t bytes = 0;                // bytes of the storage that they use; a storage may be larger: a channel's buffer
 };
 
 // Ignores tensors that are undefined or have no memory now.

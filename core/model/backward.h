@@ -15,7 +15,7 @@ using SavedTensors = std::vector<at::Tensor>;
 
 // Makes `output` (computed without autograd) the result of an op on `inputs`: when the backward pass reaches it,
 // `backward(d_output, saved)` runs once and returns the gradients of the inputs, in their order (undefined: none
-// needed). `saved` and the closure are freed right after it ran; tensors belong in `saved`, never in the closure.
+// needed). `saved` and the closure are freed right after that; tensors belong in `saved`, never in the closure.
 // Parameters are not inputs: the closure adds their gradients. Without grad mode, `output` is returned unchanged and
 // the rest is dropped.
 using BackwardFunction = std::function<std::vector<at::Tensor>(const at::Tensor& d_output, const SavedTensors& saved)>;

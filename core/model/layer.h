@@ -37,7 +37,7 @@ class WeightGradQueue {
   using AddGradient = std::function<void(const at::Tensor& x, const at::Tensor& dy)>;
   bool immediate = false;
 
-  // The tensors of the product are x and dy, so that waiting tensors can be counted; `add` holds none.
+  // The product's tensors must be x and dy, so that waiting tensors can be counted; `add` must hold none.
   void push(const at::Tensor& x, const at::Tensor& dy, AddGradient add) {
     if (immediate) return add(x, dy);
     waiting_.push_back({x, dy, std::move(add)});
@@ -66,7 +66,7 @@ class WeightGradQueue {
 
 enum class Mode { train, evaluate, generate };
 
-// A sum of losses and its weight (valid tokens, samples, ...); a report divides the sums over everything.
+// A sum of losses and its weight (valid tokens, samples, ...). Reports divide the total sum by the total weight.
 struct LossTerm {
   double sum = 0, weight = 0;
 };
@@ -83,7 +83,7 @@ struct MicrobatchContext {
   WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
   KvCache* cache = nullptr;                 // of this layer, in generation
   bool predicts = false;                    // Mode::evaluate returns logits, see Layer
-  bool is_memory_bound = false;             // a dry run that bounds memory: as many labelled rows as there may be
+  bool is_memory_bound = false;             // in a dry run that bounds memory: assume the most labelled rows
   bool recompute_attention = false;         // the attention core keeps only its input and is recomputed in backward
   LossTerm loss;                            // set by the last layer
 };
@@ -91,16 +91,16 @@ struct MicrobatchContext {
 class Layer {
  public:
   virtual ~Layer() = default;
-  // Runs on this rank's part. In Mode::train the last layer returns the scaled loss, a scalar to run backward from. In
-  // Mode::evaluate it leaves its loss in the context if the microbatch has labels or targets, and returns nothing, or
-  // where context.predicts asks for them the logits of the segments or rows that predict, in their order: [segments,
-  // labels] or [rows, labels]; for hidden words the best ones (head_best_words in
+  // Computes this rank's part. In Mode::train the last layer returns the scaled loss, a scalar from which backward
+  // runs. In Mode::evaluate it stores its loss in the context if the microbatch has labels or targets. It returns
+  // nothing or, if context.predicts is set, the logits of the segments or rows that predict, in their order: [segments,
+  // labels] or [rows, labels]; for masked words, it returns the best words (head_best_words in
   // tensor_parallel/ops/cross_entropy.h). In Mode::generate it returns the logits of the last position, [batch,
   // vocabulary]. Logits are at least fp32 and whole on every T rank.
   virtual Border forward(const Border& input, MicrobatchContext& context) = 0;
 };
 
-// What a factory needs to make a rank's part of a layer.
+// What a factory needs to build a rank's part of a layer.
 struct LayerBuild {
   const LayerSpec* spec = nullptr;
   std::vector<Parameter*> params;  // in the order of spec->params; outlive the layer
@@ -110,7 +110,7 @@ struct LayerBuild {
   HalfOptions half;
 };
 
-// How the executor sees the owner of the parameters. Layers are numbered as in the ModelSpec. All ranks that share a
+// The owner of the parameters, as the executor sees it. Layers are numbered as in the ModelSpec. All ranks that share a
 // layer make these calls in the same order.
 class ParameterStore {
  public:

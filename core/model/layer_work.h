@@ -9,8 +9,8 @@
 
 namespace shardline {
 
-// One microbatch on one rank. Units that cannot be divided equally (heads, vocabulary) count as on the rank with the
-// most.
+// One microbatch on one rank. Units that cannot be divided equally (heads, vocabulary) are counted for the rank that
+// has the most.
 struct WorkShape {
   int64_t sequences = 1;  // of the microbatch
   int64_t length = 1;     // tokens of a sequence

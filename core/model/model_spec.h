@@ -103,12 +103,12 @@ struct PassBytes {
   int64_t input_gradient = 0;  // weight gradients wait
 };
 
-// A part of a layer that the T ranks either split or each hold as a whole: the parameters that can be split, of those
-// whose names begin with the unit's name.
+// A part of a layer that is either split over the T ranks or held as a whole by each of them. It consists of the
+// parameters that can be split and whose names begin with the unit's name.
 struct SplitUnit {
   std::string name;   // within its layer: "attn"
   std::string parts;  // what is divided among the ranks: "heads"
-  int64_t count = 0;  // of them in the model
+  int64_t count = 0;  // number of these parts in the model
   bool split = true;
   std::string why;  // empty: not decided
   bool operator==(const SplitUnit&) const = default;
@@ -116,7 +116,7 @@ struct SplitUnit {
 
 // SplitUnit::parts of attention.
 inline constexpr const char* kAttentionHeads = "heads";
-// And of what has a row for each word of the vocabulary.
+// SplitUnit::parts of units with a row for each word of the vocabulary.
 inline constexpr const char* kVocabularyWords = "words";
 
 // Decisions about units, by full name ("h.3.attn"); other units are split.
@@ -136,7 +136,7 @@ struct LayerSpec {
   std::vector<std::string> ignored_tensors;  // buffers that older Hugging Face files contain; left out
   // What the layer does, where layers with equal parameters and borders may do different work; compared only.
   std::string code;
-  // False if neither this layer nor an earlier one has a trained parameter: then only its forward pass runs.
+  // False if neither this layer nor an earlier one has a trained parameter: only the forward pass of such a layer runs.
   bool has_backward = true;
   // Costs of the layer: add_costs_of_ops (models/graph/dry_run.h) finds them by a dry run, or the spec states them.
   // flops_per_token, which the partition balances, is a third of the products of forward and backward, without the
@@ -144,15 +144,15 @@ struct LayerSpec {
   double flops_per_token = 0;
   std::function<LayerWork(const WorkShape&)> work;
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
-  std::function<KeptBytes(const KeptCase&)> kept;                  // of full microbatches
+  std::function<KeptBytes(const KeptCase&)> kept;                  // for full microbatches
   std::function<PassBytes(const KeptCase&)> passes;
 
   std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
   std::string full_name(const SplitUnit& unit) const { return name + "." + unit.name; }
 };
 
-// Layers of a model that have equal kinds cost the same: one text for shapes, splits, borders
-// and code, without names.
+// The kind of a layer: a text that describes shapes, splits, borders and code, but no names. Layers of a model with
+// equal kinds cost the same.
 std::string layer_kind(const LayerSpec& layer);
 
 struct ModelSpec {

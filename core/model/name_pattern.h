@@ -3,8 +3,8 @@
 //   *              any text, which may be empty and may contain dots: "h.*" selects everything in blocks
 //   ?              one character
 //   [0-3], [!0-3]  one character that is, or is not, in the set; "[0-12]", meant as a range of numbers, is refused
-// Every other character matches itself. There are no regular expressions: what looks like one is refused with its
-// spelling as a shell pattern.
+// Every other character matches itself. There are no regular expressions: what looks like one is refused, and the error
+// shows it as a shell pattern.
 #pragma once
 #include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
@@ -33,8 +33,8 @@ std::ostream& operator<<(std::ostream& out, const NamePattern& pattern);
 void to_json(nlohmann::json& json, const NamePattern& pattern);
 void from_json(const nlohmann::json& json, NamePattern& pattern);
 
-// Throws ConfigError("PLACE: RULE; ADVICE"), with a pattern that matches or the nearest name, unless the pattern
-// matches one of the names. kind: of what the names are ("layer").
+// Throws ConfigError("PLACE: RULE; ADVICE") unless the pattern matches one of the names; the advice is a pattern that
+// matches, or the nearest name. kind: what the names belong to ("layer").
 void require_match(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
                    const std::string& kind);
 

@@ -15,7 +15,7 @@ class WorkNotes {
   WorkNotes& operator=(const WorkNotes&) = delete;
 
   const WorkShape shape;
-  Phase phase = Phase::forward;  // of what is noted
+  Phase phase = Phase::forward;  // the phase of the work that is noted
   LayerWork work;
 };
 

@@ -1,4 +1,4 @@
-// How layers of half-precision values compute; without effect on others.
+// How layers with half-precision values compute; no effect on other layers.
 #pragma once
 #include <c10/core/ScalarType.h>
 

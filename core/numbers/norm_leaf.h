@@ -1,4 +1,4 @@
-// The small sums of squares of which the gradient norm consists, for processors and accelerators.
+// The small sums of squares from which the gradient norm is computed, on processors and accelerators.
 #pragma once
 #include <cstdint>
 

@@ -82,7 +82,7 @@ void BackgroundWriter::Work::run() {
   done = true;
 }
 
-// Waits for a block that is ready. Unset: the work is abandoned, as it is when the copying of blocks fails.
+// Waits for a block that is ready. Unset: the work was abandoned, for example because blocks could not be copied.
 std::optional<size_t> BackgroundWriter::Work::next_ready() {
   std::unique_lock lock(mutex);
   changed.wait(lock, [this] { return abandoned || !ready.empty(); });

@@ -40,7 +40,7 @@ class BackgroundWriter {
   // Call it once for each block when its bytes are complete, in any order and from any thread.
   void ready(size_t block);
   bool is_done() const { return work_->done; }
-  // Bytes that have reached the disk. The number grows during the work, at least once per kMostUnsynced bytes.
+  // The number of bytes that have reached the disk. It grows during the work, at least once per kMostUnsynced bytes.
   int64_t written_bytes() const { return work_->written; }
   // Waits until the work is done, with the time limit of a collective (core/comm/timeouts.h), which starts again
   // whenever bytes have arrived on the disk; `arrived` then receives their total. Throws RunError.

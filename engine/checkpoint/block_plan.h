@@ -1,7 +1,7 @@
 // Which rank writes which bytes of a checkpoint, and where the values come from. Files are cut into blocks of a fixed
 // length; one rank writes a whole block, so that ranks write long contiguous ranges and checksums need no other rank.
-// A block is written by a rank that holds much of it; ranks that hold equally much divide a run of blocks among them.
-// What the writer lacks comes from one of the ranks that have it.
+// A block is written by a rank that holds much of it; ranks that hold equally much divide a run of blocks among
+// themselves. The writer receives values that it lacks from one of the ranks that have them.
 #pragma once
 #include <vector>
 
@@ -26,7 +26,7 @@ struct WriterGroup {
   std::vector<int> ranks() const;  // ascending
 };
 
-// What a rank holds of a tensor: the slice, on whichever ranks it is.
+// A slice of a tensor, and the ranks that hold it.
 struct Holding {
   size_t tensor;
   SlicePart slice;

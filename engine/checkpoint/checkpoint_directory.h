@@ -22,7 +22,7 @@ struct PartNumber {
 };
 // The directory of a part of a checkpoint: "checkpoint-500.part-1-of-2".
 std::string part_path(const std::string& checkpoint, const PartNumber& part);
-// And back: the path of the checkpoint, and the number; unset if it is not that of a part.
+// The inverse: the path of the checkpoint, and the part's number; unset if the directory is not that of a part.
 std::optional<std::string> checkpoint_of_part(const std::string& path);
 std::optional<PartNumber> part_in(const std::string& path);
 
@@ -38,28 +38,28 @@ std::vector<CheckpointPlace> checkpoints_in(const std::filesystem::path& directo
 // name.
 std::vector<std::string> places_of(const std::string& checkpoint);
 
-// Lists what has the name of a checkpoint or part but is not one, because it has no manifest: other programs save
-// checkpoints under such names, too. Throws RunError if the directory cannot be read.
+// Lists directories that have the name of a checkpoint or part but are none, because they have no manifest: other
+// programs save checkpoints under such names, too. Throws RunError if the directory cannot be read.
 std::vector<std::filesystem::path> strangers_in(const std::filesystem::path& directory);
-// Renames a checkpoint, or what has its name, so that it no longer has the name of a checkpoint: "checkpoint-500" to
+// Renames a directory with the name of a checkpoint so that it no longer has such a name: "checkpoint-500" to
 // "checkpoint-500.superseded", or to "...-2" if that exists.
 void set_aside(const std::filesystem::path& path);
 
 // Renames an unfinished checkpoint or part, whose files are on the disk, to its final name. If an earlier attempt left
-// one of that name, the two exchange their names, and the caller removes `unfinished` once it is not needed any more.
-// Anything else of that name is set aside. Returns why the new name may not be on the disk yet; empty: it is. Others
-// may have seen the checkpoint by then, so that it is not taken back for that.
+// one with this name, the two exchange their names, and the caller removes `unfinished` when it is no longer needed.
+// Anything else with this name is set aside. Returns why the new name may not be on the disk yet; empty: it is. In this
+// case the checkpoint is kept, because other processes may have seen it already.
 [[nodiscard]] std::string publish_checkpoint(const std::string& unfinished, const std::string& path);
 // Undoes publish_checkpoint and removes the new checkpoint.
 void take_back_checkpoint(const std::string& unfinished, const std::string& path);
 // Removes a checkpoint. If this is interrupted, what is left is never mistaken for a checkpoint.
 void remove_checkpoint(const std::filesystem::path& path);
 
-// Writes the name of a checkpoint into the file `newest`; unset: removes the file. It is on the disk afterwards, so
-// that a checkpoint that it named before may be removed then.
+// Writes the name of a checkpoint into the file `newest`; unset: removes the file. Afterwards, the change is on the
+// disk, so the checkpoint that the file named before may be removed.
 void name_newest(const std::string& directory, std::optional<int64_t> step);
 
-// Removes what earlier runs have left unfinished, and restores the name of a checkpoint that a killed run was about to
+// Removes unfinished files of earlier runs, and restores the name of a checkpoint that a killed run was about to
 // replace. If there are two complete versions of a part, keeps the unpublished one as set_aside does. Call it while no
 // run saves checkpoints there.
 void remove_unfinished(const std::filesystem::path& directory);

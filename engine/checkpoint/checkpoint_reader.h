@@ -12,8 +12,8 @@ namespace shardline {
 // checkpoint: its directory, or that of a part of it. Throws DataError.
 TrainerState read_trainer_state(const std::string& checkpoint);
 
-// Fills this rank's parts of the optimizer's state. Throws DataError if the checkpoint lacks one of them or it has
-// another shape: it was saved without states, or with another optimizer.
+// Fills this rank's parts of the optimizer's state. Throws DataError if one of them is missing in the checkpoint or has
+// another shape, because the checkpoint was saved without states or with another optimizer.
 void read_optimizer_state(const std::string& checkpoint, StageParameters& parameters, Optimizer& optimizer,
                           const OptimizerOptions& options, const ModelSpec& spec);
 

@@ -61,7 +61,7 @@ std::vector<std::string> gather_lines(Communicator& world, const std::string& mi
   return lines;
 }
 
-// The same for lines that quote files of a checkpoint, which somebody else may have made.
+// The same for lines that quote files of a checkpoint, which may come from an untrusted source.
 std::vector<std::string> gather_gaps(Communicator& world, const std::string& mine) {
   auto lines = gather_lines(world, mine);
   for (auto& line : lines) line = plain_text(line);

@@ -1,5 +1,5 @@
-// A checkpoint as all stores have it together: complete in one of them, or in parts that make a complete one. It
-// becomes complete in every store before anything else reads it.
+// A checkpoint that all stores together have: complete in one of them, or in parts that together are complete. It is
+// completed in every store before anything else reads it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,7 +23,7 @@ class CheckpointUnion {
   CheckpointUnion(std::string path, const std::vector<std::string>& sources, const Stores& stores, Communicator& world,
                   const LongWork::Show& show = {});
 
-  // Why it cannot be read, by host, file and tensor; the same on all ranks. Empty: every piece is intact in some store.
+  // Why it cannot be read, by host, file and tensor; equal on all ranks. Empty: every piece is intact in some store.
   const std::vector<std::string>& gaps() const { return gaps_; }
 
   // Call it if there are no gaps. Copies what stores lack from those that have it, so that the checkpoint is complete
@@ -74,8 +74,8 @@ std::vector<std::string> complete_checkpoint(const std::string& path, const Stor
                                              const LongWork::Show& show = {});
 
 struct NewestCheckpoint {
-  std::optional<std::string> path;   // unset: there is none of which the stores have every piece
-  std::vector<std::string> skipped;  // a line for each one with gaps, the newest first, then for what has only the name
+  std::optional<std::string> path;   // unset: the stores have every piece of no checkpoint
+  std::vector<std::string> skipped;  // a line for each one with gaps, the newest first, then for those without manifest
   bool has_some = false;             // checkpoints or parts, with gaps or without
   // The first save there was cut off before all stores had published their parts: no store has named a newest
   // checkpoint yet, and of each checkpoint there are some of the parts, not all.

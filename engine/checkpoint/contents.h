@@ -22,7 +22,7 @@ struct CheckpointTensor {
   size_t file;    // in CheckpointContents::files
   int64_t begin;  // bytes, in the file
   at::ScalarType dtype;
-  // Where its elements are in a logical parameter. Null: nowhere, and every holder has the whole tensor.
+  // Where its elements are in a logical parameter. Null: they are in none, and every holder has the whole tensor.
   const ParamSpec* spec = nullptr;
   const ParamSource* source = nullptr;
   std::vector<int64_t> sizes;  // the shape in which its boxes are given: the source's view, or its own

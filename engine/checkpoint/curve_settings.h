@@ -1,5 +1,5 @@
 // The settings and the data that determine a run's loss curve, whatever its layout. A checkpoint contains them, so that
-// a run with other settings does not continue it unnoticed.
+// a run with other settings cannot continue from it unnoticed.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,8 +22,8 @@ inline constexpr const char* kGlobalBatchSetting = "/training/global_batch_size"
 // Returns the values by the paths of their keys: {"/training/learning_rate": 5e-05, ...}.
 nlohmann::json curve_settings(const Config& config, const CurveFacts& facts);
 
-// A line for each difference: "/training/learning_rate: 5e-05 in the checkpoint, 0.0001 now", and of the model's config
-// for each of its keys. Empty if there is none.
+// Returns a line for each difference: "/training/learning_rate: 5e-05 in the checkpoint, 0.0001 now". Each key of the
+// model's config has a line of its own. Empty if there is no difference.
 std::string curve_differences(const nlohmann::json& of_checkpoint, const nlohmann::json& now);
 
 }  // namespace shardline

@@ -13,7 +13,7 @@ struct Store {
   std::vector<int> ranks;   // ascending; the first one leads: it makes, renames and removes what is in the directory
   std::string host;         // of the leader
   std::string obstacle;     // why the ranks cannot write there; empty: they can
-  bool sees_other = false;  // with an obstacle: they see what the ranks of another store write
+  bool sees_other = false;  // if there is an obstacle: whether they see what the ranks of another store write
   // The ranks in sets, of which one writes a file: those of a host if several hosts share a network file system, where
   // hosts that write to the same file wait for each other; otherwise all.
   std::vector<std::vector<int>> writers = {};
@@ -29,7 +29,7 @@ struct Stores {
   std::vector<size_t> writable() const;
 };
 
-// Some ranks, ascending, in a set for each of their hosts. hosts: names by rank of the world.
+// Divides ranks, which are ascending, into a set for each of their hosts. hosts: names by rank of the world.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<int>& ranks, const std::vector<std::string>& hosts);
 
 // Collective over `world`. Makes `directory`, whose name may differ between ranks. One rank of each host puts a file

@@ -16,13 +16,13 @@ namespace shardline {
 // Writes an SVG. Throws RunError if the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);
 
-// The same config, in which model.config has the vocab_size of the tokenizer, if that has more tokens than the model of
-// model.path has words and the config does not state vocab_size itself.
+// The same config; but if the tokenizer has more tokens than the model in model.path has words and the config does not
+// state vocab_size itself, model.config has the vocab_size of the tokenizer.
 Config with_new_tokens(const Config& config);
 
-// Collective over the world: the config that the job runs, with what the first rank finds: the labels of the data,
-// numbers where `written` has "auto", and if the job trains, vocab_size for new tokens. Stops the job unless all ranks
-// have the same config, and as many of them were started as it asks for.
+// Collective over the world: the config that the job runs, completed by the first rank with the labels of the data,
+// numbers in place of "auto" in `written`, and, if the job trains, vocab_size for new tokens. Stops the job unless all
+// ranks have the same config and as many ranks were started as it asks for.
 Config completed_config(const Config& written, Communicator& world, bool trains);
 
 // Model, plan and communicators of this rank.
@@ -45,8 +45,8 @@ void load_parameters(const Config& config, const JobParts& parts, StageParameter
 void load_checkpoint_parameters(const std::string& checkpoint, const JobParts& parts, StageParameters& parameters,
                                 const LongWork::Show& show = {});
 
-// Runs `work`, which computes: a lack of memory in it is explained with the plan (engine/run/memory_room.h). trains: it
-// has gradients; else the plan counts only its weights.
+// Runs `work`. If it runs out of memory, the error explains this with the plan (engine/run/memory_room.h). trains:
+// `work` has gradients; otherwise the plan counts only weights.
 void explain_memory(const JobParts& parts, const RankContext& context, bool trains, const std::function<void()>& work);
 
 // data.tokenizer, or else the model's directory.

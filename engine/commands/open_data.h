@@ -14,7 +14,7 @@
 namespace shardline {
 
 // Checks the tokenizer, the data files and, if the files have token ids, the length of the run, without reading any
-// text but the first row of a table. Throws ConfigError or DataError. must_be_there: a missing file is an error, too.
+// text except for the first row of tables. Throws ConfigError or DataError. must_be_there: a missing file is an error.
 void check_data(const Config& config, const PlannedModel& planned, bool must_be_there);
 // The same for the validation data alone.
 void check_validation_data(const Config& config, const PlannedModel& planned);
@@ -31,7 +31,7 @@ struct JobData {
   std::unique_ptr<EpochSource> train, validation, mismatched;  // null if the job has no such data
   std::unique_ptr<LabelledTask> task;                          // null for text
   std::string task_name;
-  // What a task computes the metrics of the validation data from, and those of the mismatched set.
+  // From these, a task computes the metrics of the validation data and of the mismatched set.
   std::vector<EvaluatedExamples> evaluated;
 };
 // Collective over the world: the first rank of each host creates the caches, which may take long, and the others open

@@ -370,7 +370,7 @@ void RunCheckpoints::start_saver(bool with_states) {
   state_.updates = parts_.trainer.optimizer().updates();
   state_.loss_scaler = parts_.trainer.loss_scaler_state();
   TrainerState state = state_;
-  if (candidate_) state.best = candidate_;  // as it is once this checkpoint is there
+  if (candidate_) state.best = candidate_;  // what will be true when this checkpoint exists
   std::map<std::string, std::string> files;
   if (parts_.context.first()) files[kTrainerStateFile] = trainer_state_text(state);
   saver_->start(state.step, std::move(files), state.best ? state.best->step : -1);

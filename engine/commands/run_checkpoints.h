@@ -18,7 +18,7 @@ namespace shardline {
 // What a run continues from.
 struct ResumePoint {
   std::string path;  // of an intact checkpoint, which is complete in all stores
-  bool is_own;       // of the run, as are then the records before it
+  bool is_own;       // it belongs to the run, and so do the records before it
   TrainerState state;
 };
 // Collective over the world. Unset if the run starts from the beginning. Throws ConfigError if training asks for a
@@ -55,11 +55,11 @@ class RunCheckpoints {
   void continue_from(const ResumePoint& point);
   int64_t first_step() const { return state_.step + 1; }
 
-  // Makes what saving needs, so that what is wrong with it is found before the first step.
+  // Prepares everything that saving needs, so that problems are found before the first step.
   void prepare();
 
   void observe(const StepMetrics& metrics);
-  // Waits for the checkpoint of an evaluation before that may be the best one.
+  // Waits for the checkpoint of an earlier evaluation that may be the best one.
   void observe(const EvaluationMetrics& metrics);
   // Whether early stopping ends training after the evaluations so far, those before a resume included.
   bool is_out_of_patience() const;

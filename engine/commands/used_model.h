@@ -7,11 +7,11 @@
 
 namespace shardline {
 
-// Throws ConfigError if the weights would be random although the config does not ask for that: a config for training
-// says where the trained model is written, not that it is to be used.
+// Throws ConfigError if the weights would be random although the config does not ask for this: a config for training
+// states where the trained model is written, but not that this model is to be used.
 void require_weights(const Config& config);
 
-// Throws ConfigError if the files lack a part of the model, tensors or rows, which would then have its initial values.
+// Throws ConfigError if tensors or rows of the model are missing in the files and would have initial values.
 void require_whole(const ModelSource& model);
 
 // "model: models/gpt2", followed by the setting for the model in output_dir if that is another one.

@@ -72,9 +72,9 @@ path with slashes, as in `--set /model/config/n_layer=2`, reaches keys whose nam
 directories are relative to the current directory.
 
 A setting may have several spellings: aliases of its key, and shorthands in other sections, as the tables show. Two
-spellings with different values in one file are a contradiction. `--set` of any spelling replaces what the file says
-about that setting, whichever spelling the file uses. If `--set` gives the same key twice, the last value counts; if it
-gives one setting in two spellings with different values, they are refused, as in a file.
+spellings with different values in one file are a contradiction. `--set` with any spelling replaces the file's value of
+that setting, whichever spelling the file uses. If `--set` gives the same key twice, the last value counts; two
+spellings of one setting with different values are refused, as in a file.
 
 Each key has one status:
 
@@ -86,9 +86,9 @@ Each key has one status:
 `smp_options` holds either the options themselves or SageMaker's wrapper `{"enabled": true, "parameters": {...}}`. A
 `distribution` object, `{"smdistributed": {"modelparallel": {...}}, "mpi": {...}}`, may replace `smp_options` and
 `mpi_options`. In it, `"dataparallel": {"enabled": true, "custom_mpi_options": "..."}` enables data parallelism: `ddp`
-is true, `custom_mpi_options` means the same as in `mpi`, and the number of ranks is `hosts` x `processes_per_host` of
-`mpi`, which is then required. The resolved config of a run, `output_dir/config.resolved.json`, is a config, too: it
-gives the same run, and its key `derived`, which holds derived sizes for information, is ignored.
+is true, `custom_mpi_options` means the same as in `mpi`, and the number of ranks is `hosts` x `processes_per_host` from
+`mpi`, which must then be set. The resolved config of a run, `output_dir/config.resolved.json`, is a config, too, and
+gives the same run; its key `derived`, which shows derived sizes, is ignored.
 
 ## Patterns
 
@@ -104,9 +104,9 @@ names, as in the tensor-parallel plans of transformers:
 | anything else | itself; a dot is a dot |
 
 A pattern that matches nothing is an error. There are no regular expressions: what looks like one (`.*attn`, `mlp\.fc`,
-`^h`, `a|b`) is refused with its spelling as a shell pattern. No key that other libraries define as a regular expression
-is supported (transformers' `optim_target_modules` is one), and the expressions by which its Trainer finds biases and
-norms are not needed, because model families state which parameters decay.
+`^h`, `a|b`) is refused, and the error shows it as a shell pattern. Keys that are regular expressions in other
+libraries, such as transformers' `optim_target_modules`, are not supported. The expressions by which transformers'
+Trainer finds biases and norms are not needed, because model families state which parameters decay.
 
 ## Sizes
 
@@ -119,20 +119,21 @@ P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, and D = world si
   `prescaled_batch` is true) in each of `gradient_accumulation_steps` accumulation steps, and the global batch is D
   times that.
 - A replica's batch is cut into `microbatches` equal pieces.
-- An epoch ends with a short step unless the global batch divides the samples. `dataloader_drop_last` drops the samples
-  that do not fill a batch. If `global_batch_size` is set, this means the global batch, on every layout. Otherwise it
-  means the batch of one accumulation step on all replicas, as in transformers, so the last step of an epoch may have
-  fewer accumulation steps: 80 samples in batches of 8 with 4 accumulation steps give 3 steps of 32, 32 and 16 samples.
-- With `auto_find_batch_size`, the samples of a microbatch are halved until the plan fits the memory of the machines,
-  and again if a run that `shardline` has started fails for lack of memory nevertheless (but not if the system kills a
-  rank). If `global_batch_size` is set, there are more accumulation steps and the global batch stays; otherwise
-  `per_device_train_batch_size` and the global batch become smaller. The run says what changed, and
-  `config.resolved.json` has the result.
+- An epoch ends with a short step unless the number of samples is a multiple of the global batch. `dataloader_drop_last`
+  drops the samples at the end of an epoch that do not fill a batch. If `global_batch_size` is set, a batch is the
+  global batch, on every layout. Otherwise, as in transformers, it is the batch of one accumulation step on all
+  replicas, so the last step of an epoch may have fewer accumulation steps: 80 samples in batches of 8 with 4
+  accumulation steps give 3 steps of 32, 32 and 16 samples.
+- With `auto_find_batch_size`, the number of samples in a microbatch is halved until the plan fits the memory of the
+  machines, and again if the run runs out of memory nevertheless (but not if the system kills a rank, or if you start
+  mpirun yourself). If `global_batch_size` is set, there are more accumulation steps and the global batch stays the
+  same; otherwise `per_device_train_batch_size` and the global batch become smaller. The run prints what has changed,
+  and `config.resolved.json` has the result.
 - With `"auto"` for P, T, `microbatches`, `virtual_pipeline_degree` or `sharded_data_parallel_degree` the planner
-  chooses the fastest layout that fits; `global_batch_size` is then required, and everything else stays as the config
-  says. The number of ranks is `hosts` x `processes_per_host` if these are set; otherwise the number of devices of the
-  file that `cluster` names, on no more nodes than there are hosts; otherwise P x T if both are numbers; otherwise the
-  number of GPUs or, on CPUs, cores of this host, times the number of `hosts`.
+  chooses the fastest layout that fits; `global_batch_size` is then required, and all other settings stay as in the
+  config. The number of ranks is the first of these that is known: `hosts` x `processes_per_host`; the number of devices
+  in the file that `cluster` names, on no more nodes than there are hosts; P x T if both are numbers; the number of GPUs
+  or, on CPUs, of cores of this host, times the number of `hosts`.
 
 ## Learning-rate schedules
 
@@ -152,8 +153,8 @@ transformers. The arguments in `lr_scheduler_kwargs` are:
 | `annealing` | ours, described below: `lr_decay_style` (`linear`), `lr_decay_iters` (the steps of the run), `min_lr` (0), `plateau` (0.4) |
 
 `annealing` is the schedule of SageMaker's GPT-2 and GPT-J examples. Let E = `lr_decay_iters`, W the warm-up (below 1:
-that share of E, not rounded), i the number of completed steps and n = min(i, E - W) - W. Up to i = W the warm-up is
-linear: the learning rate is min(i, E - W) / W of the peak. After that it is the peak times
+that share of E, not rounded), i the number of completed steps and n = min(i, E - W) - W. Up to i = W, the warm-up is
+linear: the learning rate is min(i, E - W) / W of the peak. After that, it is the peak times
 
 - `linear`: (E - n) / E, which ends at 2 W / E;
 - `cosine`: (cos(pi n / E) + 1) / 2; `exponential`: exp(-0.693 n / E), which ends near a half; `constant`: 1;
@@ -164,19 +165,19 @@ formula.
 
 ## Loss scaling
 
-With fp16 the loss is multiplied by a scale before the backward pass, and gradients are divided by it before they are
-clipped. If a gradient on any rank is infinite or NaN, all ranks skip the update: weights, optimizer states and the
-learning-rate schedule do not change, and `metrics.jsonl` has `"overflow": true`. The dynamic scale follows SageMaker's
-rules; the arguments in `dynamic_loss_args` are `init_scale` (4294967296), `scale_factor` (2), `scale_window` (1000),
-`min_scale` (1), `delayed_shift` (1) and `consecutive_hysteresis` (false):
+With fp16, the loss is multiplied by a scale before the backward pass, and gradients are divided by this scale before
+they are clipped. If a gradient on any rank is infinite or NaN, all ranks skip the update: weights, optimizer states and
+the learning-rate schedule do not change, and `metrics.jsonl` has `"overflow": true`. The dynamic scale follows
+SageMaker's rules; the arguments in `dynamic_loss_args` are `init_scale` (4294967296), `scale_factor` (2),
+`scale_window` (1000), `min_scale` (1), `delayed_shift` (1) and `consecutive_hysteresis` (false):
 
-- A step that overflows divides the scale by `scale_factor`, down to `min_scale`. With `delayed_shift` = N the first N -
-  1 such steps leave it unchanged.
+- A step that overflows divides the scale by `scale_factor`, down to `min_scale`. With `delayed_shift` = N, the first
+  N-1 such steps leave it unchanged.
 - Every `scale_window` steps without an overflow, the scale is multiplied by `scale_factor` and the count for
   `delayed_shift` restarts. With `consecutive_hysteresis` any step without an overflow restarts the count.
 
-The initial scale is deliberately far too large: the first steps of a run are spent on finding one that fits. Without
-`dynamic_loss_scale` the scale is `static_loss_scale`, or 1.
+The initial scale is deliberately far too large: the first steps of a run overflow until a suitable scale is found.
+Without `dynamic_loss_scale` the scale is `static_loss_scale`, or 1.
 )";
 
 }  // namespace

@@ -32,7 +32,7 @@ std::vector<std::string> settings_on_hosts(const Config& config, const std::vect
   const int replicas = world / degrees;
   const int64_t batch = all.global_batch();
   if (batch % replicas != 0) throw ConfigError(cat("D = ", replicas, " does not divide the global batch ", batch));
-  // From as many accumulation steps on with which a microbatch is no larger than it was.
+  // Begins with the fewest accumulation steps for which a microbatch is no larger than before.
   const int64_t least = (int64_t{all.accumulation_steps} * all.replicas + replicas - 1) / replicas;
   for (int64_t steps = least; steps * config.smp.microbatches <= batch / replicas; ++steps)
     if (batch % (replicas * steps * config.smp.microbatches) == 0) {

@@ -11,7 +11,7 @@
 
 namespace shardline {
 
-// For the launcher. before: the jobs in the records when it started the ranks, which are those of earlier runs.
+// For the launcher. before: the jobs in the records when it started the ranks, that is, jobs of earlier runs.
 std::string report_of_ended_job(const std::string& output_dir, const std::set<std::string>& before,
                                 const std::optional<RankMessages::Killed>& killed);
 

@@ -1,10 +1,10 @@
 // Connections between the launcher and its ranks that show whether the other side is alive. After a greeting they
 // carry no data.
 //
-// mpirun notices a lost host late or never, and ranks that it can no longer reach would live on. So every rank holds a
-// TCP connection to the launcher. The kernels of both hosts probe it, whatever the processes do or whether they are
-// stopped. If it ends, the rank ends its process: the launcher has ended, has ended the attempt, or cannot be reached.
-// The launcher learns which hosts do not answer.
+// mpirun notices a lost host late or never, and ranks that it can no longer reach would continue to run. Therefore
+// every rank holds a TCP connection to the launcher, which the kernels of both hosts probe even if the processes are
+// stopped. If the connection ends, the rank ends its process: the launcher has ended, has ended the attempt, or cannot
+// be reached. The launcher finds out which hosts do not answer.
 #pragma once
 #include <chrono>
 #include <functional>

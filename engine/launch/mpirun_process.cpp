@@ -89,7 +89,7 @@ void probe_daemons(std::chrono::seconds limit) {
   set("OMPI_MCA_oob_tcp_keepalive_probes", 4);
 }
 
-// The status of a child that has ended. That of one for which somebody else has waited is not known: a failure.
+// The status of a child that has ended. If other code has waited for the child, its status is unknown: a failure.
 std::optional<int> status_if_ended(pid_t child, int options = WNOHANG) {
   int status = 0;
   const pid_t ended = waitpid(child, &status, options);
@@ -177,7 +177,7 @@ int stop_requests() {
 }
 
 pid_t start_mpirun(const std::vector<std::string>& command, int errors) {
-  std::signal(SIGCHLD, SIG_DFL);  // a parent may have left it ignored: nobody could wait for children then
+  std::signal(SIGCHLD, SIG_DFL);  // a parent may have left it ignored: then waiting for children fails
   const pid_t mpirun = fork();
   if (mpirun < 0) throw RunError(cat("cannot start mpirun: ", std::strerror(errno)));
   if (mpirun == 0) become_mpirun(command, errors);

@@ -27,7 +27,7 @@ pid_t start_mpirun(const std::vector<std::string>& command, int errors);
 
 struct MpirunEnd {
   int exit_code = 0;    // see exit_codes.h
-  std::string failure;  // "error: ..." lines: what ended it; empty if exit_code is 0, or if ranks have reported why
+  std::string failure;  // "error: ..." lines with the cause; empty if exit_code is 0 or ranks have reported the cause
   std::set<News> news;  // of the ranks
   bool asked_to_stop = false;  // by a signal to the launcher, or as the ranks say
   bool out_of_time = false;    // no rank has begun within the limit

@@ -1,4 +1,4 @@
-// Turns what mpirun and its ranks write to standard error into a last message that names what ended the job.
+// Turns the standard error of mpirun and its ranks into a final message that names the cause of the job's end.
 #pragma once
 #include <iosfwd>
 #include <optional>
@@ -42,7 +42,7 @@ class RankMessages {
     std::optional<int> rank;  // unset: all ranks
     std::string reason;
   };
-  // What rank_error has made of the first line of a reason.
+  // The parts of a line that rank_error has made from the first line of a reason.
   static std::optional<Failure> failure_in(std::string_view line);
   void add_line(const std::string& line);
 

@@ -8,7 +8,7 @@ namespace shardline {
 struct AttemptEnd {
   int exit_code = 0;  // see exit_codes.h
   bool asked_to_stop = false;
-  bool finished = false;         // the run was at its end, and what is missing stays missing
+  bool finished = false;         // the run was at its end; another attempt would add nothing
   bool saved_something = false;  // a checkpoint was published during the attempt
 };
 

@@ -22,12 +22,13 @@ int exit_code_of_program(const MpirunEnd& end);
 // The console of standard output, also through mpirun; not a terminal if that is unknown.
 Console console_of_job();
 
-// Prints the error and returns the exit code: 2 for mistakes in the config or on the command line, 3 if the run stopped
-// after saving a checkpoint, otherwise 1. A run that stopped is the first rank's to report: for the others 0.
+// Prints the error and returns the exit code: 2 for mistakes in the config or on the command line, 3 for a run that was
+// stopped and can continue from a checkpoint (StoppedAfterSaving), otherwise 1. Only the first rank reports that a run
+// was stopped; on the other ranks nothing is printed, and the code is 0.
 int report_error(const std::exception& error, std::ostream& log);
 
-// Call it when a rank of an MPI job fails: its message becomes the last one that the job prints, and the job's exit
-// code that of its kind of error.
+// Arranges that when a rank of an MPI job fails, its message is the last one that the job prints, and the job's exit
+// code is the one for this kind of error. Call it once, at the start of the process.
 void end_job_with_message_of_failed_rank();
 
 }  // namespace shardline

@@ -10,8 +10,8 @@ namespace shardline {
 // and ignore any further SIGUSR1; if a launcher started them, it handles the second signal.
 void handle_stop_signals(const char* last_words);
 
-// Installs the handler for the signals that ask a run to stop. It is not interrupted by another of them. SIGHUP stays
-// ignored if nohup has set that.
+// Installs the handler for the signals that ask a run to stop. None of these signals interrupts it. SIGHUP stays
+// ignored if nohup has set this.
 void set_stop_handler(void (*handler)(int signal, siginfo_t* from, void* context));
 // Whether the signal is one of them.
 bool asks_to_stop(int signal);

@@ -6,10 +6,10 @@
 
 namespace shardline {
 
-// Calls `rank`, the work of one rank of this process. Once it has failed on one of them, the process ends by itself as
-// soon as all have ended. If a second passes in which none ends, the process ends without the others: it reports the
-// first failure and returns its exit code. A rank that computes for so long is not waited for, because its next
-// operation with other ranks would fail. Ranks of mpirun end their jobs themselves.
+// Calls `rank`, the work of one rank of this process. After one rank has failed, the process ends by itself when all
+// ranks have ended. If a second passes in which no rank ends, the process ends without waiting for the others: it
+// reports the first failure and returns its exit code. It does not wait for a rank that computes for so long, because
+// this rank's next operation with other ranks would fail. Ranks of mpirun end their jobs themselves.
 void run_with_end(const std::function<void()>& rank);
 
 // Reports the error that ends the process to standard error, unless another thread has done so, and returns the exit

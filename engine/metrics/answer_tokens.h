@@ -1,4 +1,4 @@
-// What SQuAD's evaluation compares of an answer.
+// The words of an answer that SQuAD's evaluation compares.
 #pragma once
 #include <string>
 #include <string_view>

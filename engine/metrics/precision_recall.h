@@ -4,7 +4,7 @@
 
 namespace shardline {
 
-// Of one class, or sums over several.
+// Counts of one class, or sums over several classes.
 struct MatchCounts {
   int64_t correct = 0;    // predicted and expected
   int64_t predicted = 0;  // correct or not
@@ -19,7 +19,7 @@ struct PrecisionRecall {
   double f1 = 0;         // their harmonic mean
 };
 
-// 0 where nothing was predicted or expected: zero_division of scikit-learn and seqeval at its default.
+// A value is 0 if its divisor is: the default of zero_division in scikit-learn and seqeval.
 PrecisionRecall precision_recall(const MatchCounts& counts);
 
 }  // namespace shardline

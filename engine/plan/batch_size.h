@@ -9,10 +9,10 @@
 
 namespace shardline {
 
-// The same config if it does not ask for a batch size that fits; otherwise with the first of these sizes of which the
-// plan fits the memory of the machines that it is made for: the one that the config has, half of it, half of that, and
-// so on. A run that continues a checkpoint begins with that of the checkpoint, if this is one of them. Throws
-// ConfigError if none does.
+// The same config if it does not ask for a batch size that fits. Otherwise with the first of these sizes for which the
+// plan fits the memory of its machines: the size in the config, half of it, half of that, and so on. A run that
+// continues from a checkpoint begins with the checkpoint's size, if this is one of them. Throws ConfigError if no size
+// fits.
 Config with_fitting_batch(const Config& config, const Assumptions& assumed = {});
 
 // With at most half of the samples in a microbatch and the same number of microbatches. The global batch stays if the
@@ -20,8 +20,8 @@ Config with_fitting_batch(const Config& config, const Assumptions& assumed = {})
 // divided further.
 std::optional<Config> with_half_batch(const Config& config);
 
-// What to set for the next attempt of a job that has ended for lack of memory: half of the batch, and that it may
-// continue from its checkpoints although the global batch has become smaller. Unset as above.
+// The settings for the next attempt of a job that ran out of memory: half of the batch, and the permission to continue
+// from its checkpoints although the global batch has become smaller. Unset as above.
 std::optional<std::vector<std::string>> settings_for_half_batch(const Config& failed);
 
 // "per_device_train_batch_size 8 -> 4, accumulation steps 1 -> 2; the global batch stays 16"

@@ -16,7 +16,7 @@ struct Forecast {
   Precision precision = Precision::fp32;
   StepEstimate step;
   std::vector<MemoryBytes> memory;           // by rank
-  MemoryFit fit;                             // of the stage that needs the most
+  MemoryFit fit;                             // whether the stage that needs the most fits
   std::optional<MemoryAdvice> advice;        // if the plan does not fit and something would help
   std::vector<std::string> advice_settings;  // what to set in the config to follow the advice
   int64_t parameters = 0;
@@ -25,12 +25,13 @@ struct Forecast {
   double total_seconds = 0, node_hours = 0;
   std::optional<double> cost, spot_cost;  // unset if the cluster states no prices
   double disk_bytes = 0;                  // of the saved model
-  // In host memory, by rank on average: the copy of a checkpoint being written, as if hosts did not share the
-  // directory, and the most that its messages between ranks need.
+  // Bytes in host memory, as the average over ranks: the copy of a checkpoint that is being written (with
+  // save_on_each_node one copy for each host, as if hosts did not share the directory), and the most that the messages
+  // between ranks need for it; 0 for a single rank.
   double snapshot_bytes = 0, exchange_bytes = 0;
 
   bool fits(size_t rank) const { return memory[rank].total() <= cluster.memory_bytes; }
-  double most_host_bytes() const;  // that the ranks of a node have in their host's memory
+  double most_host_bytes() const;  // in the host memory of the node whose ranks have the most there
   // Whether the hosts have room for what is offloaded, as far as the cluster states their memory.
   bool fits_hosts() const { return cluster.host_memory_bytes == 0 || most_host_bytes() <= cluster.host_memory_bytes; }
 };

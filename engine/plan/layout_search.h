@@ -1,5 +1,5 @@
-// Search for the best layout: over every layout that the planner can make for `plan --search`, and over what a config
-// leaves open with "auto".
+// Searches for the best layout: for `plan --search`, among all layouts that the planner can make; for "auto", among
+// those that a config leaves open.
 #pragma once
 #include <string>
 #include <vector>

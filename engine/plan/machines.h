@@ -16,19 +16,22 @@ struct Assumptions {
 };
 
 // The machines that `cluster` in the config names, with as many nodes as the ranks have hosts and as many devices per
-// node as a host has ranks, if the config says so; without `cluster`, this machine, with the rates that the profile
-// measured. Throws ConfigError for a cluster file that is wrong or incomplete, and for a profile with a cluster file.
+// node as a host has ranks, if the config says so. Without `cluster`, or if it is "local": this machine, with the rates
+// that the profile measured. Throws ConfigError for a cluster file that is wrong, for one that lacks what offloaded
+// optimizer states need, for a profile with a cluster file, and if this machine's ranks cannot be divided evenly among
+// the hosts.
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed = {});
 
-// The planning cluster together with the config's profile. Throws ConfigError, also for a profile of another job.
+// The planning cluster together with the config's profile. Throws ConfigError as planning_cluster does, and for a
+// profile that was measured with another model, optimizer or number type.
 Machines planning_machines(const Config& config, const Workload& workload, int world_size,
                            const Assumptions& assumed = {});
 
-// Throws ConfigError if the cluster has fewer devices than there are ranks, has no link between its nodes, or has no
-// link from its devices to their host although something is offloaded.
+// Throws ConfigError if the cluster has fewer devices than the layout has ranks, if it has several nodes but no link
+// between them, or if activations are offloaded but it has no link from its devices to their host.
 void require_links(const Cluster& cluster, const Layout& layout);
 
-// Whether the plan's ranks have GPUs. The machines of a cluster file have, unless the config asks for CPUs.
+// Whether the plan's ranks have GPUs. The machines of a cluster file always do, unless the config asks for CPUs.
 bool has_accelerators(const Config& config);
 
 }  // namespace shardline

@@ -22,8 +22,8 @@ std::map<std::string, std::string> job_conditions(const Config& config, const Mo
 std::string why_not_usable(const Profile& profile, const std::map<std::string, std::string>& conditions,
                            const Plan& plan, const ModelSpec& spec);
 
-// A profile, or null and the reason why there is none that can be used here. find_profile reads it from the file, and
-// throws DataError if the file is damaged.
+// A profile, or null and the reason why there is no usable one. find_profile reads it from the file, and throws
+// DataError if the file is damaged.
 struct FoundProfile {
   std::shared_ptr<const Profile> profile;
   std::string why_not;

@@ -1,4 +1,4 @@
-// What a run's replicas shard.
+// What the replicas of a run shard among themselves.
 #pragma once
 #include "engine/config/keys/options.h"
 #include "optim/flat/flat_layout.h"

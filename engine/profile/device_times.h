@@ -9,8 +9,8 @@
 
 namespace shardline {
 
-// The FLOP/s of a square product that takes long enough to occupy all of a device, found by doubling its rows and
-// columns, up to 16384. seconds_of_product measures one of this size.
+// The FLOP/s of a square product that is large enough to occupy the whole device. The size is found by doubling rows
+// and columns, up to 16384. seconds_of_product measures a product of a given size.
 double product_rate(const std::function<double(int64_t size)>& seconds_of_product);
 
 // Collective over the world; the slowest rank counts. type: of the matrix products.

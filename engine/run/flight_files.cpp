@@ -44,7 +44,7 @@ void keep_flight_records(const Config& config, const RankContext& context, const
   const auto folder = flight_folder(config.output_dir);
   std::error_code error;
   if (context.local_rank == 0) set_aside_earlier_records(config.output_dir);  // also on other hosts
-  // No rank goes on from here before all have come, so that nobody removes files of this job.
+  // No rank continues from here before all have arrived, so that no rank removes files of this job.
   JobPlaces places{.hosts = gather_strings(*context.world, host_name())};
   places.job = broadcast_string(*context.world, context.first() ? random_digits() : "", 0);
   for (int other = 0; other < mesh.size(); ++other) places.stages.push_back(mesh.at(other).p);

@@ -13,7 +13,7 @@ enum class News {
   saved,    // a checkpoint is complete
   stops,    // all ranks end because the run was asked to stop; also by a rank that a signal ends before its first step
   out_of_memory,  // by any rank: it has failed because memory was exhausted
-  finished,       // the command has done its work; what is missing now stays missing
+  finished,       // the command has done its work; another attempt would add nothing
 };
 
 // Open MPI passes variables that begin with OMPI_ on to ranks on other hosts.

@@ -22,8 +22,8 @@ struct MemoryRoom {
 std::vector<MemoryRoom> gather_rooms(Communicator& world, at::Device device);  // of accelerators, which every rank has
 std::vector<MemoryRoom> gather_host_rooms(Communicator& world, const std::vector<int>& host_of);  // see RankContext
 
-// planned: by rank, the bytes of tensors. OutOfMemory if a device has not enough free memory for what its ranks need,
-// or a host for what its ranks offload.
+// planned: by rank, the bytes of tensors. Throws OutOfMemory if a device does not have enough free memory for what its
+// ranks need, or a host for what its ranks offload.
 void check_rooms(const std::vector<MemoryRoom>& rooms, const std::vector<MemoryBytes>& planned);
 void check_host_rooms(const std::vector<MemoryRoom>& hosts, const std::vector<MemoryBytes>& planned);
 

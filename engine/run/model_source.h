@@ -50,12 +50,12 @@ ModelSource open_model(const Config& config);
 ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitChoices& splits = {});
 
 // Collective over the world: fills each rank's parameters with its slices of the directory's files, or with random
-// numbers that do not depend on the layout; with these also what the files lack, tensors and rows
-// (ModelSource::names). The time limit is renewed while any rank makes progress. `show` receives the bytes of all
+// numbers that do not depend on the layout; tensors and rows that the files lack (ModelSource::names) get such numbers,
+// too. The time limit is renewed while any rank makes progress. `show` receives the bytes of all
 // ranks. Returns what identifies the source, for ranks to compare.
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters, const LongWork::Show& show = {});
-// The same from the files of a directory, whose names have been checked and which lack nothing.
+// The same from the files of a directory, whose names have been checked and in which nothing is missing.
 std::string read_parameters(const HfDirectory& directory, StageParameters& parameters, const LongWork::Show& show = {});
 
 }  // namespace shardline

@@ -318,8 +318,8 @@ double bytes_of_unfinished_files(const fs::path& dir) {
   return bytes;
 }
 
-// Checkpoints that a run must find room for: those that it keeps and the one that is being saved, less those that it
-// has. Without a limit nobody knows how many it will be, but one must have room.
+// The number of checkpoints for which a run needs room: those that it keeps and the one that is being saved, less those
+// that it already has. Without a limit, their number is unknown, but there must be room for one.
 int64_t checkpoints_to_come(const Config& config) {
   const TrainingOptions& training = config.training;
   if (training.save_strategy == SaveStrategy::no) return 0;

@@ -70,7 +70,7 @@ OutputLock::OutputLock(const fs::path& directory, const std::string& key, const 
     refuse(path_, key);
   } while (!is_named(path_, fd_));
   contents_ = cat(this_process(output_dir), random_digits(), '\n');
-  // On a full disk the lock still holds, but others do not learn who has it.
+  // On a full disk the lock still holds, but other processes cannot see which process holds it.
   if (::ftruncate(fd_, 0) == 0) [[maybe_unused]]
     const auto written = ::pwrite(fd_, contents_.data(), contents_.size(), 0);
 }

@@ -1,4 +1,4 @@
-// Who the ranks of this run are: this process alone, threads of it, or processes of mpirun.
+// The ranks of this run: this process alone, its threads, or processes that mpirun has started.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -54,8 +54,8 @@ bool is_started_rank(const Config& config);
 // Throws ConfigError if mpirun started another number of ranks than the config asks for.
 void check_world(const Config& config, const Communicator& world);
 
-// Whether this process has to start mpirun first: its ranks are to be processes, and it is none of them. ConfigError
-// where it is one of several tasks of Slurm that MPI does not connect.
+// Whether this process has to start mpirun first: the ranks are to be processes, and this process is none of them.
+// Throws ConfigError if it is one of several Slurm tasks that MPI does not connect.
 bool needs_mpirun(const Config& config);
 // The command that starts them: mpirun, its options, and `program` with `arguments`.
 std::vector<std::string> mpirun_command(const Config& config, const std::string& program,

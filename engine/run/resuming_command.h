@@ -4,8 +4,8 @@
 
 namespace shardline {
 
-// That of this process, as it was called and quoted for a shell, with training.resume_from_checkpoint set to `source`,
-// which replaces an earlier setting. Empty: as it is.
+// The command line with which this process was called, quoted for a shell, with training.resume_from_checkpoint set to
+// `source` instead of any earlier value. If `source` is empty, the command line is unchanged.
 std::string resuming_command(const std::string& source);
 
 }  // namespace shardline

@@ -29,8 +29,8 @@ class RunRecords {
   void open(const Config& config);
   void step(const StepMetrics& metrics);
   void evaluation(const EvaluationMetrics& metrics);
-  // Brings what was recorded onto the disk when it is called; throws RunError if it cannot. Another thread may call it
-  // while records are made, and after the end of this object, which does not wait for a slow disk.
+  // Syncs everything that was recorded before the call to the disk; throws RunError if it cannot. Another thread may
+  // call it while records are made, and after the end of this object, which does not wait for a slow disk.
   std::function<void()> sync_function() const;
   void note(const std::string& text);  // a line on the console
   // Calls `write`, which makes another record. An exception counts as a gap in `what`.

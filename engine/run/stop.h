@@ -10,9 +10,9 @@ enum class RunPhase { preparing, training, saved };
 void enter_phase(RunPhase phase);  // of the process; its ranks enter a phase at about the same time
 RunPhase run_phase();              // async-signal-safe, as are the functions below
 
-// Records the first signal that asks the run to end. Returns whether the run was asked before. What follows at once
-// belongs to the first signal: for a second a different signal, because a closing terminal sends SIGHUP and SIGTERM,
-// and for a fifth of a second the same one, because `timeout` sends it to the process and to its group.
+// Records the first signal that asks the run to end. Returns whether the run was asked before. Signals that follow at
+// once belong to the first one: a different signal for one second, because a closing terminal sends SIGHUP and SIGTERM,
+// and the same signal for a fifth of a second, because `timeout` sends it to the process and to its group.
 bool request_stop(int signal);
 int stop_signal();  // the first one; 0: none
 

@@ -1,4 +1,4 @@
-// What a model reads for a text or a pair of texts, in as many tokens as a sample may have.
+// The input of a model for a text or a pair of texts, limited to the tokens that a sample may have.
 #pragma once
 #include "engine/data/tokenizer/tokenizer.h"
 

@@ -1,4 +1,4 @@
-// Prompts with completions, of which a causal language model learns to predict the completions alone.
+// Prompts with completions: a causal language model learns to predict only the completions.
 #pragma once
 #include <memory>
 

@@ -12,9 +12,9 @@
 
 namespace shardline {
 
-// Whether the config of a task with labels leaves it to the data which labels there are: neither model.config nor the
-// config.json of model.path names them, nor their number, unless it is that of the data set that data.task_name names.
-// Commands on a model's directory use that model's labels.
+// Whether the labels of a task come from the data: neither model.config nor the config.json of model.path names them or
+// states their number (except for the number of labels of the data set in data.task_name). Commands on a model's
+// directory use that model's labels.
 bool leaves_labels_open(const Config& config);
 
 // The same config with the labels that it leaves open. They are those of the data set that data.task_name names, or

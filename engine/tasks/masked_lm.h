@@ -1,4 +1,4 @@
-// Texts some of whose tokens are hidden from the model, which predicts them.
+// Texts in which some tokens are masked, which the model predicts.
 #pragma once
 #include <memory>
 

@@ -1,4 +1,4 @@
-// Texts, or pairs of texts, with a label each: one class, several labels, or numbers.
+// Texts, or pairs of texts, each with one class, several labels, or numbers.
 #pragma once
 #include <memory>
 

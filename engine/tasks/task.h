@@ -1,4 +1,4 @@
-// What a task makes of rows of data, and of what a model predicts for them.
+// A task: how rows of data become examples, and how a model's outputs become metrics and predictions.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -37,7 +37,7 @@ class LabelledTask {
   virtual ExampleShape shape() const = 0;
   // Above 0: labelled examples are cut out of the tokens of all rows; see ExampleSetOptions::chunk.
   virtual int64_t chunk() const { return 0; }
-  // How the tokens of labelled examples are hidden, if they are.
+  // How the tokens of labelled examples are masked; unset: they are not.
   virtual std::optional<MaskingRule> masking() const { return {}; }
   // Throws DataError for a row without the columns or with a label that the model does not have. labelled: false if the
   // labels are not read, because there may be none. Called by several threads at the same time.
@@ -56,8 +56,8 @@ class LabelledTask {
 using TaskFactory =
     std::function<std::unique_ptr<LabelledTask>(const Config&, const HeadChoice& head, const TokenizerPtr&)>;
 
-// For programs with tasks of their own, which configs then name in `task`; call it before a config is read. A task has
-// one of the heads of the model's family. With a head for classes, its labels are those of data.label_column unless
+// Lets a program add a task, which configs then select with `task`; call it before a config is read. A task has one of
+// the heads of the model's family. With a head for classes, its labels are those of data.label_column unless
 // model.config names them. Throws ConfigError if there is already a task with this name.
 void add_task(const std::string& name, TaskTraits traits, TaskFactory make);
 

@@ -57,7 +57,7 @@ class RankTrainer {
   // [batch, vocabulary] on every rank of the replica, on its device. `caches`: by layer of the model, or empty.
   // Collective over the replica.
   at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
-  // The value that the first rank gives: hosts that differ could compute another one. Collective over the world.
+  // Returns the first rank's value, because different hosts could compute different ones. Collective over the world.
   int64_t of_first_rank(int64_t value) const;
 
  private:

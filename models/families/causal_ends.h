@@ -1,6 +1,6 @@
-// What the decoder families share around their blocks. The first layer turns words (and positions) into hidden states,
-// the last one turns these into words, or into what a small head says about segments or rows. Units: "embedding.wte"
-// and "head.lm_head".
+// The first and the last layer of the decoder families. The first layer turns words (and positions) into hidden states,
+// the last one turns these into logits of words, or into the outputs of a small head for segments or rows. Units:
+// "embedding.wte" and "head.lm_head".
 #pragma once
 #include <functional>
 

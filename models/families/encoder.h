@@ -1,6 +1,6 @@
 // What BERT and the families derived from it share (Devlin et al. 2019, arXiv 1810.04805): the sum of word, position
 // and type embeddings is normalised, blocks normalise what they add to the residual stream, attention sees a whole
-// segment. The head for masked words transforms the labelled rows and multiplies them with the embedding's words.
+// segment. The head for masked words transforms the labelled rows and multiplies them by the word embedding.
 #pragma once
 #include "models/families/head_choice.h"
 #include "models/families/label_head.h"

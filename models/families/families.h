@@ -1,4 +1,4 @@
-// The model families, by HF's model_type. Each is one file in this folder and one line in families.cpp.
+// The model families, by HF's model_type. Each is a file in this folder (roberta.h has two) and a line in families.cpp.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace shardline {
 
 struct Parameter;
 
-// The model that a config describes. If there are mistakes, only they are set.
+// The model that a config describes. If there are mistakes, only these are set.
 struct HfModel {
   std::vector<HfConfigMistake> mistakes;
   nlohmann::json config;             // contents of a saved model's config.json
@@ -49,7 +49,7 @@ Family family_of(HeadClasses heads, FamilyConfig (*read_config)(HfConfigReader&)
   return {std::move(heads), read};
 }
 
-// For programs with families of their own; call it before a config is read.
+// Lets a program add a family of its own; call it before a config is read.
 void add_family(const std::string& model_type, Family family);
 bool has_family(const std::string& model_type);
 
@@ -59,8 +59,8 @@ bool has_family(const std::string& model_type);
 // is a mistake at "task" (HfConfigMistake::of_task).
 HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides, const HeadChoice& head = {});
 
-// For a config alone; `where` names it in messages. `adjust` changes what costs depend on, before they are determined.
-// Throws ConfigError with all mistakes.
+// The same for a config alone; `where` names it in messages. `adjust` may change everything on which costs depend,
+// before they are determined. Throws ConfigError with all mistakes.
 ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel,
                      const SplitChoices& choices = {}, const std::function<void(ModelSpec&)>& adjust = nullptr,
                      const HeadChoice& head = {});

@@ -1,4 +1,4 @@
-// Which head a model has. The task chooses it; a family says which ones it has.
+// Which head a model has. The task chooses the head; a family lists the heads that it has.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -26,9 +26,9 @@ struct HeadChoice {
   int labelled_together = 1;
 };
 
-// The share that no microbatch of so many rows and segments exceeds, from which memory is counted. Each segment has at
-// least one labelled row; otherwise chance decides, and counts that are more than six standard deviations above the
-// mean are left out (one microbatch in 10^9).
+// The share of labelled rows for which memory is counted: a microbatch of this many rows and segments practically never
+// exceeds it. Each segment has at least one labelled row; the others are random, and counts of more than six standard
+// deviations above the mean are ignored (one microbatch in 10^9).
 double most_labelled_share(const HeadChoice& head, int64_t rows, int64_t segments);
 
 // The tasks that the kinds of heads are for, as a config's "task" spells them.
@@ -49,7 +49,7 @@ using HeadClasses = std::map<HeadChoice::Kind, std::string>;
 // mistakes that `read` keeps.
 void complete_head(HfConfigReader& read, HeadChoice& head);
 
-// What transformers needs to open a saved model as this class with these labels.
+// The keys that transformers needs to open a saved model as this class with these labels.
 void put_head(nlohmann::json& config, const HeadChoice& head, const std::string& head_class);
 
 }  // namespace shardline

@@ -9,11 +9,11 @@ namespace shardline {
 
 // The weight of a torch Linear in a file, outputs first.
 ParamSource torch_linear(const std::string& hf, std::vector<int64_t> shape);
-// Those of "q_proj", "k_proj" and "v_proj" as one weight [3, heads, head_dim, heads * head_dim].
+// The weights of "q_proj", "k_proj" and "v_proj" as one weight [3, heads, head_dim, heads * head_dim].
 std::vector<ParamSource> qkv_sources(const std::string& hf, int64_t heads, int64_t head_dim);
 
-// Lets files name tensors otherwise: without `base` ("bert."), as a base model's do, and with the older names "gamma"
-// and "beta" of the weight and bias of a module LayerNorm.
+// Adds the other names that tensors may have in files: names without `base` ("bert."), as in a base model, and the
+// older names "gamma" and "beta" of the weight and bias of a module LayerNorm.
 void add_aliases(ModelSpec& spec, const std::string& base);
 
 struct SpecMaker {

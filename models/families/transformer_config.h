@@ -11,7 +11,7 @@ namespace shardline {
 class HfConfigReader;
 
 struct TransformerConfig {
-  // The keys of config.json that change the maths; each family has its defaults.
+  // The keys of config.json that change the computation; each family has its own defaults.
   int64_t vocab_size = 0, n_positions = 0, n_embd = 0, n_layer = 0, n_head = 0;
   int64_t n_inner = 0;  // 0 (null in the file): 4 * n_embd
   Activation activation_function = Activation::gelu_tanh;
@@ -29,8 +29,8 @@ struct TransformerConfig {
   int64_t head_dim() const { return n_embd / n_head; }
 };
 
-// What the files of a family call the common keys. alias null: they have no other name. Optional keys, null: the family
-// has none.
+// The names of the common keys in the files of a family. An alias that is null: the key has no other name. An optional
+// key that is null: the family does not have it.
 struct TransformerKeys {
   struct Key {
     const char *name, *alias;

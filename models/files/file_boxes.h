@@ -1,6 +1,6 @@
 // Parts of parameters as boxes in the tensors of a Hugging Face file. A rank's part of a parameter is a range of its
 // flat local slice (a shard, or the whole slice); a range of bytes of a file is a range of a flat tensor of the file.
-// Both are few boxes, so whatever a layout is, values move between them by copies of boxes.
+// Both consist of few boxes, so on every layout values are moved between them by copying boxes.
 #pragma once
 #include <ATen/core/Tensor.h>
 

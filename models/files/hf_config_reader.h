@@ -32,7 +32,7 @@ class HfConfigReader {
   // Both must be objects and outlive the reader. The user's keys override the file's under either of a key's names.
   HfConfigReader(const nlohmann::json& file, const nlohmann::json& overrides);
 
-  // null: what null means; unset: an error. alias may be null.
+  // null: the meaning of a JSON null; unset: null is an error. alias may be null.
   void size(const char* key, const char* alias, int64_t& value, std::optional<int64_t> null = {});
   void number(const char* key, double low, double high, double& value);
   void flag(const char* key, bool& value);
@@ -64,7 +64,7 @@ class HfConfigReader {
     const nlohmann::json* value = nullptr;
   };
   const Place* find(const std::string& key, const char* alias);
-  // The value if it is there and of this type; a wrong one is reported.
+  // The value if it exists and has this type; a value of a wrong type is reported.
   const nlohmann::json* find_typed(const char* key, const char* alias, const JsonType& type);
   void fail(const Place& place, const std::string& rule, const std::string& advice = "");
 

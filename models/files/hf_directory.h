@@ -19,7 +19,7 @@ namespace shardline {
 // Paths of those among generation_config.json and the tokenizer's files that exist in `directory`.
 std::vector<std::string> companion_files(const std::string& directory);
 
-// What the files of a directory have otherwise than the model, by the names of tensors.
+// How the files of a directory differ from the model, by the names of tensors.
 struct NameReport {
   std::vector<std::string> missing;   // of parameters that may be missing, which start with initial values
   std::vector<std::string> left_out;  // that the model does not use: of other heads, and buffers

@@ -5,7 +5,8 @@
 //
 // create() needs no values, so a training run can call it before its first step: everything but the weights is on the
 // disk then, and the disk space for the weights is reserved. Until finish(), all files have names that cannot be
-// mistaken for a model, and an earlier model in the directory stays intact; finish() only renames.
+// mistaken for a model, and an earlier model in the directory stays intact. finish() removes the earlier model and then
+// renames the files: if it is interrupted, the directory has no config.json and thus no model.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -43,19 +44,21 @@ class HfWriter {
   int64_t total_bytes() const { return layout_.total_bytes(); }  // of all weight files
 
   // Makes the directory and the files. config.json: `config` with its dtype set to the weights'. companions: other
-  // files of the directory, contents by name. RunError, and none of these files left behind, when there is no room for
-  // them all. Called again, it restores files that were removed in the meantime and leaves the rest alone.
+  // files of the directory, contents by name. If there is not enough room for all of them, throws RunError and leaves
+  // none of them behind. When called again, restores files that were removed in the meantime and leaves the rest alone.
   void create(const nlohmann::json& config, const std::map<std::string, std::string>& companions);
   void discard() const;  // removes what create() made; never throws
 
-  // Writes the slice of rank t of t_degree: local [param.local_shape(t, t_degree)], any device and dtype. Of a
-  // parameter that several ranks hold whole, one rank is enough. RunError when the disk fails. `written` is called with
-  // the number of bytes after each piece of at most kPieceBytes; about as much is in memory and not yet on the disk.
+  // Writes the slice of rank t of t_degree: local [param.local_shape(t, t_degree)], any device and dtype. If several
+  // ranks hold a parameter whole, it is enough that one of them writes it. Throws RunError when the disk fails.
+  // `written` is called after each piece of at most kPieceBytes with its number of bytes; up to about as many bytes are
+  // in memory and not yet on the disk.
   void write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local,
              const Written& written = {});
-  // Brings what this rank wrote onto the disk. After finish(), another model can be written from create() on.
+  // Flushes what this rank wrote to the disk. After finish(), another model can be written, beginning with create().
   void flush();
-  // Gives the files their names in place of an earlier model's, config.json last. By the rank that called create().
+  // Removes an earlier model's config.json and weights, then gives the files their names, config.json last. To be
+  // called by the rank that called create(). Throws RunError when the disk fails.
   void finish();
 
  private:
@@ -68,8 +71,8 @@ class HfWriter {
   at::ScalarType dtype_;
   FileLayout layout_;
   std::vector<std::optional<DiskFile>> open_;  // by file of the layout, on ranks that write
-  std::vector<std::string> small_files_;       // that create() wrote: all but the weights
-  bool created_ = false;                       // once, by create()
+  std::vector<std::string> small_files_;       // those that create() wrote: all but the weights
+  bool created_ = false;                       // whether create() has succeeded
   int64_t unsynced_bytes_ = 0;
 };
 

@@ -12,7 +12,7 @@ namespace shardline {
 
 // Sets the rows of `value` [param.local_shape(t, t_degree)] that the files do not have, after HfDirectory::read has set
 // the others. As transformers' resize_token_embeddings does by default, they are drawn from the normal distribution
-// with the mean of the rows in the file and 1e-9 times their covariance. `number` is that of the parameter in the
+// with the mean of the rows in the file and 1e-9 times their covariance. `number` is the parameter's number in the
 // model. A row depends on the file, the seed, the number and the word alone, so it is the same on every layout. The
 // file is read twice, and each new row costs as many operations as it has elements. `filled` is called with bytes of
 // `value`.

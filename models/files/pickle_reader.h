@@ -1,6 +1,6 @@
 // Reads the subset of Python's pickles (protocols 2 to 5) that texts, integers, containers and tensors need, as inert
-// values. Nothing is run: a pickle names functions and says with what to call them, and here such a call is only
-// recorded, for functions that the caller knows. Everything else is refused by its name.
+// values. Nothing is run: a pickle names functions and their arguments, and here such a call is only recorded, for
+// functions that the caller knows. Everything else is refused, and the error names it.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -72,7 +72,7 @@ PickleValue read_pickle(std::string_view& bytes, PickleHeap& heap, std::span<con
 // torch._utils._rebuild_tensor_v2".
 std::string to_string(const PickleValue& value);
 
-// For messages about what is not a tensor.
+// For messages about values that are not tensors.
 inline constexpr const char* kOnlyTensors =
     "; only tensors are read, and no code of the file is run: if you trust it, load it with transformers and save it "
     "again, as safetensors";

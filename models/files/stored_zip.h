@@ -1,4 +1,4 @@
-// The entries of a zip archive whose bytes are in it as they are, as those of torch.save.
+// The entries of a zip archive that stores them uncompressed, like those of torch.save.
 #pragma once
 #include <cstdint>
 #include <map>

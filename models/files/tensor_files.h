@@ -16,7 +16,7 @@ TensorFiles open_safetensors(const std::string& directory, const std::string& st
 // A model's weights: its safetensors files if it has any, otherwise pytorch_model.bin or the files of its index; none
 // if there are none. Throws DataError as above.
 TensorFiles open_weights(const std::string& directory);
-// Whether there are any, readable or not.
+// Whether there are any such files, readable or not.
 bool has_weights(const std::string& directory);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// A file of torch.save with a state dict: a zip archive, or the format before PyTorch 1.6. No code of it is run.
+// A file of torch.save with a state dict: a zip archive, or the format before PyTorch 1.6. No code in it is run.
 #pragma once
 #include <map>
 #include <string>
@@ -11,8 +11,8 @@ namespace shardline {
 
 class TorchFile : public TensorFile {
  public:
-  // Checks that every tensor is inside of its storage, and that inside of the file, before anything is used. Throws a
-  // DataError that names file, tensor, rule, values and what to do; also for whatever is not a tensor.
+  // Checks that every tensor is inside its storage, and every storage inside the file, before anything is used. Throws
+  // a DataError that names file, tensor, rule, values and what to do; also for anything that is not a tensor.
   explicit TorchFile(const std::string& path);
 
  private:

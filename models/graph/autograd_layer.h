@@ -1,4 +1,4 @@
-// What layers have in common whose gradients torch's autograd computes.
+// Common parts of layers whose gradients are computed by torch's autograd.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,7 +8,7 @@
 
 namespace shardline {
 
-// Lets autograd add the gradients of leaves to those of the parameters, which are as many. Before each forward pass.
+// Lets autograd add the gradients of leaves to those of as many parameters. Call it before each forward pass.
 void connect_gradients(const std::vector<at::Tensor>& leaves, const std::vector<Parameter*>& parameters);
 
 // The result for a microbatch without rows: zeros. Its gradients by `input` are zeros, too, and parameters get none.

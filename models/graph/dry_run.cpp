@@ -81,7 +81,7 @@ std::vector<Node*> newest_first(const std::vector<Edge>& outputs) {
   return nodes;
 }
 
-// Adds the gradients of one tensor as autograd does: in place if nobody else holds the first.
+// Adds the gradients of one tensor as autograd does: in place if nothing else holds the first one.
 void add_gradient(at::Tensor& sum, at::Tensor gradient) {
   if (!gradient.defined()) return;
   if (!sum.defined()) {

@@ -1,5 +1,5 @@
-// What a layer computes and keeps where torch's own ops do the work: found by running it once, because LibTorch cannot
-// run all of them on meta tensors.
+// What a layer of torch's own ops computes and keeps. This is found by running it once, because LibTorch cannot run all
+// of these ops on meta tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 

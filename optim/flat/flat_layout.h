@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-// What each of the T ranks holds of a gradient: its own slice; the same whole gradient; or a part of the sum.
+// Which part of a gradient each of the T ranks holds: its own slice; the same whole gradient; or a part of the sum.
 enum class Sharing { split, complete, partial };
 Sharing sharing_of(const ParamSpec& spec, int t_degree);
 

@@ -2,9 +2,9 @@
 // segment between passes, and the whole segment during them; otherwise it always has the whole segment, and gathers a
 // sharded one after an update.
 //
-// In training, values of half precision have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740) of the rank's
-// shard only, which counts as optimizer state; frozen values, too, because the model is saved as it was loaded. Passes
-// use the masters' rounded values.
+// In training, values in half precision have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740), which covers
+// only the rank's shard and counts as optimizer state. Frozen values have one, too, because the model is saved as it
+// was loaded. Passes use the rounded values of the masters.
 //
 // With a link to the host, trained values are on the host, whatever their type, and so are the masters of frozen ones
 // (ZeRO-Offload: Ren et al. 2021, arXiv 2101.06840). Values of half precision are rounded on the host, so that no more
@@ -22,20 +22,20 @@ namespace shardline {
 
 class FlatValues {
  public:
-  // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: of the values for passes.
-  // trains: whether the run trains (the segment says whether it trains these values); host: where, if it is not null.
-  // Values begin as zeros.
+  // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: for the values in passes.
+  // trains: whether the run trains (the segment says whether it trains these values). host: where trained values are,
+  // if not null. All values are initially zero.
   FlatValues(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, const at::TensorOptions& options,
              bool trains, HostLinkPtr host = nullptr);
 
   const at::Tensor& whole() const { return whole_; }  // [length], for passes; its memory may be freed in between
-  const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard as it is trained
-  // [shard_length]: own() rounded for passes, where an update on the device may write it besides own(); else undefined.
+  const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard of the trained values
+  // [shard_length]: own() rounded for passes, if an update on the device may write it along with own(); else undefined.
   at::Tensor rounded() const { return !host_ && has_master() ? part_ : at::Tensor(); }
   void rounded_is_written() { rounds_ = false; }  // by the update that the next publish() follows
   bool is_gathered() const { return gathered_; }  // for passes, and freed after them
 
-  // For passes: all ranks of the shards call these in the same order.
+  // These are for passes; all ranks of the shards call them in the same order.
   void start_gathering();  // does nothing if the values are whole or being gathered
   void wait_until_whole();
   void drop();
@@ -60,7 +60,7 @@ class FlatValues {
   HostLinkPtr host_;  // null: trained values are on the device
   bool gathered_;
   at::Tensor whole_;
-  at::Tensor part_;     // [shard_length]: the own shard as passes use it; a view of whole_ if that is kept
+  at::Tensor part_;     // [shard_length]: this rank's shard in the type of passes; a view of whole_ if that is kept
   at::Tensor own_;      // the master, or part_ if there is none
   at::Tensor rounded_;  // own_ on the host, rounded for passes, if they use another type
   at::Tensor filling_;  // from begin_filling to end_filling

@@ -14,11 +14,11 @@ class GradientReductions {
  public:
   GradientReductions(size_t layers, const Sharding& sharding) : layers_(layers), sharding_(sharding) {}
 
-  // Adds the gradients that a layer adds to, which must outlive this object. `name` appears in the records of their
-  // reductions.
+  // Registers the gradients to which a layer adds, which must outlive this object. `name` appears in the records of
+  // their reductions.
   void add_layer(int layer, const std::string& name, const std::vector<FlatGradients*>& gradients);
 
-  // See ParameterStore. Whole gradients of at most one layer are being reduced while another layer's are computed.
+  // See ParameterStore. At most one layer's whole gradients are being reduced while another layer's are computed.
   void open(int layer, bool deferred);
   void close(int layer, bool deferred, bool last);
   void settle();  // waits for the reductions of microbatches

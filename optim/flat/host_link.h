@@ -1,5 +1,5 @@
 // A link between a device and its host: memory for flat buffers on the host, and copies in both directions that overlap
-// with the work of both. On CPUs, where tests use it, the buffers are other memory of the same host.
+// with the work of both. On CPUs, where only tests use it, the buffers are other memory of the same host.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,8 +20,8 @@ class HostLink {
  public:
   virtual ~HostLink() = default;
   virtual at::Tensor zeros(int64_t elements, at::ScalarType type) const = 0;  // on the host
-  // Both start after all work queued on the device's current stream. The tensors have equal length and type; they must
-  // not be changed until the copy is complete, and that of the host must exist until then.
+  // Both copies start after all work queued on the device's current stream. The tensors have equal length and type.
+  // They must not be changed until the copy is complete, and the host's tensor must exist until then.
   virtual HostCopyPtr to_host(const at::Tensor& to, const at::Tensor& from) = 0;
   virtual HostCopyPtr to_device(const at::Tensor& to, const at::Tensor& from) = 0;
 };

@@ -12,14 +12,14 @@ class ShardGroups {
 
   // The ranks that share the segment, in order; null if it is not sharded.
   CommunicatorPtr shards_of(const Segment& segment) const;
-  // The ranks that hold the same elements and add other samples to their gradients; null if there are none.
+  // The ranks that hold the same elements and add the gradients of other samples to them; null if there are none.
   CommunicatorPtr replicas_of(const Segment& segment) const;
   // The ranks that share the stage's trained parameters.
   CommunicatorPtr part_holders() const { return shards_of_partial_ ? shards_of_partial_ : groups_.tp; }
 
   // The elements of the segment in this rank's shard.
   Range shard(const Segment& segment) const;
-  // Whether this rank's shard enters sums over part_holders(): exactly one of its copies does.
+  // Whether this rank's shard counts in sums over part_holders(): exactly one copy of a shard does.
   bool enters_sums(const Segment& segment) const;
   // The part of this rank's shard that it counts for the whole world: the ranks that hold the same shard divide it
   // among themselves, so that a sum has the same bits for any number of them (optim/update/gradient_norm.h).

@@ -27,7 +27,7 @@ struct TrainedPiece {
   const ParamSpec* spec = nullptr;
   int number = 0;                             // of the logical parameter, in model order; tied parameters count once
   int64_t begin = 0, offset = 0, length = 0;  // elements: position in the range, and in the flat local parameter
-  bool counted = true;                        // false for copies of what another rank counts in sums over ranks
+  bool counted = true;                        // false for copies of elements that another rank counts in sums
 };
 
 // A range of values that one optimizer call updates: a segment of a flat buffer, or any part of one.
@@ -44,7 +44,7 @@ struct TrainedRange {
   std::function<void()> rounded_is_written = nullptr;
 };
 
-// Values that this rank keeps between steps as they are trained (FlatValues::own), frozen ones included.
+// The trained values that this rank keeps between steps (FlatValues::own), including frozen ones.
 struct KeptRange {
   at::Tensor values;  // [elements]
   std::vector<TrainedPiece> pieces;
@@ -77,7 +77,7 @@ class StageParameters : public ParameterStore {
   std::vector<Parameter*> stored();
   at::ScalarType trained_type() const;                     // fp32 for half precision, too
   at::Device device() const { return options_.device(); }  // of the values for passes, which communicators carry
-  // Whether this rank is the one of its holders that writes it to a file.
+  // Whether this rank is the one among a parameter's holders that writes it to a file.
   bool writes(const Parameter& parameter) const;
 
   // Process all stored parameters, one buffer after the other: `fill` sets the values; `see` is called with whole

@@ -12,14 +12,14 @@ namespace shardline {
 
 // The ranks that hold the pieces of a stage's parameters.
 struct PartHolders {
-  int t = 0, t_degree = 1;       // this rank's slice: the part of a logical parameter that its local one is
+  int t = 0, t_degree = 1;       // this rank's slice of a logical parameter
   CommunicatorPtr communicator;  // over the holders of all parts; every part is `counted` on exactly one of them
   at::Device device = at::kCPU;  // of the tensors that the communicator carries
 };
 
 class Adafactor : public Optimizer {
  public:
-  // parameters: those of which any of the holders has pieces, in the same order on all of them. Throws ConfigError if
+  // parameters: those of which at least one holder has pieces, in the same order on all holders. Throws ConfigError if
   // the ranges are not on the CPU.
   Adafactor(std::vector<TrainedRange> ranges, const std::vector<TrainedParameter>& parameters, PartHolders holders,
             const OptimizerOptions& options);
@@ -36,7 +36,7 @@ class Adafactor : public Optimizer {
     TensorFactors factors;
     const ParamSpec* spec;            // of its parameter
     int number;                       // of its parameter
-    size_t source;                    // that it is
+    size_t source;                    // the index of the tensor in the parameter's sources
     int64_t row_begin, column_begin;  // position of its vectors among those of all tensors
   };
   // The part of a tensor in a piece of a range on this rank.

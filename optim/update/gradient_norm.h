@@ -1,7 +1,7 @@
-// The global gradient norm: over all logical parameters of the model, each counted once however it is split, copied or
-// dealt out. Squares are added up to small sums in fp64, and these without any rounding (core/numbers/exact_sum.h), so
-// every layout that leaves the elements of a parameter on a rank in their order gets equal bits, whichever rank adds
-// which part.
+// The global gradient norm: over all logical parameters of the model, each counted once, however it is split, copied or
+// distributed. Squares are added to small sums in fp64, and the small sums are added without any rounding
+// (core/numbers/exact_sum.h). Thus every layout that keeps the elements of a parameter in their order on a rank gets
+// equal bits, whichever rank adds which part.
 #pragma once
 #include <memory>
 #include <optional>
@@ -22,8 +22,8 @@ class GradientNorm {
 
   // The same on every rank; not finite if a gradient is not.
   double value();
-  // What the gradients, which are `scale` times the true ones, are multiplied with so that the norm of the true ones is
-  // at most max_norm (0: no clipping). Waits if updates need a number.
+  // The factor for the gradients, which are `scale` times the true gradients: it undoes the scale and limits the norm
+  // of the true gradients to max_norm (0: no clipping). Waits for the device if updates need the number.
   GradientFactor factor(double scale, double max_norm);
 
  private:

@@ -33,7 +33,7 @@ class LossScaler {
     bool operator==(const State&) const = default;
   };
   const State& state() const { return state_; }
-  // A constant scale stays: the state may be that of a run with another one.
+  // A constant scale does not change: the state may come from a run with another scale.
   void set_state(const State& state);
 
  private:

@@ -1,5 +1,5 @@
-// Updates the parameters of a rank's stage. Optimizers work on flat ranges; their state is as long as the values they
-// update, so that a rank with a part of a range keeps a part of the state.
+// Updates the parameters of a rank's stage. Optimizers work on flat ranges. Their state is as long as the values that
+// they update, so a rank that has a part of a range keeps only a part of the state.
 #pragma once
 #include <memory>
 
@@ -8,11 +8,11 @@
 
 namespace shardline {
 
-// What gradients are multiplied with before an update: a number, or one on an accelerator that the host does not know.
+// The factor of gradients before an update: a number, or a tensor on an accelerator whose value the host does not know.
 struct GradientFactor {
   GradientFactor(double known_) : known(known_) {}
   GradientFactor(at::Tensor on_device_) : on_device(std::move(on_device_)) {}
-  double known = 1;      // if the other is undefined
+  double known = 1;      // the factor if on_device is undefined
   at::Tensor on_device;  // [], fp32
 };
 

@@ -20,8 +20,8 @@ struct GroupSpan {
 
 class Pricing {
  public:
-  // gradient_bytes: of an element that weight gradients are added to. separate_addition: they are added by a separate
-  // sweep rather than by the product. profile: may be null. Throws ConfigError if the device does not support the
+  // gradient_bytes: size of an element to which weight gradients are added. separate_addition: a separate sweep adds
+  // them, not the product. profile: may be null. Throws ConfigError if the device does not support the
   // precision.
   Pricing(const Cluster& cluster, Precision precision, int gradient_bytes, bool separate_addition,
           const Profile* profile = nullptr);

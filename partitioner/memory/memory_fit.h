@@ -17,9 +17,10 @@ struct MemoryFit {
 };
 MemoryFit memory_fit(const Cluster& cluster, const std::vector<MemoryBytes>& stages);
 
-// The smallest change that makes the layout fit at the same global batch. The kinds of changes are tried in this order:
-// more and smaller microbatches, recomputation, sharding, offloading to the host; first each kind alone, then in
-// combination. chunk_of_layer: where the layers are in a changed layout. Empty: nothing helps.
+// The first change found that makes the layout fit at the same global batch. The kinds of changes are tried in this
+// order, each beginning with its smallest step: more and smaller microbatches, recomputation, sharding, offloading to
+// the host; first each kind alone, then in combination. Their costs in time are not compared. chunk_of_layer: the chunk
+// of each layer in a changed layout. Empty: nothing helps.
 struct MemoryAdvice {
   Layout layout;
   std::string text;  // "microbatches of 2 instead of 4; recompute each"

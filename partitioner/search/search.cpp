@@ -392,7 +392,7 @@ class Searcher {
     std::ranges::stable_sort(result_.best, {}, [&](const PlannedLayout& planned) { return score(planned); });
   }
 
-  // States for each of the ranked layouts the main reason why it is behind the first.
+  // States for each of the ranked layouts the main reason why it is not the first.
   void explain() {
     for (size_t place = 0; place < result_.best.size(); ++place)
       result_.reasons.push_back(place == 0 ? "" : difference(result_.best[place], result_.best.front()));

@@ -46,7 +46,7 @@ struct SearchResult {
   std::vector<Loser> losers;         // the others; those whose blocks fit in no way come first, then by bound
   double seconds = 0;                // duration of the search
 
-  const Loser& closest() const;  // if no layout fits: the one that needs the least memory, as far as it is known
+  const Loser& closest() const;  // if no layout fits: the one that needs the least memory, as far as is known
 };
 
 // Throws ConfigError with the rules that excluded all layouts if the space is empty: no degrees divide the ranks, no

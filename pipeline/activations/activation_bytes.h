@@ -1,6 +1,6 @@
 // The bytes of live activations on a stage, computed from its list: what layers keep between forward and backward (a
-// recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. On top of
-// these, the workspace of layers while they run, and borders in flight between stages.
+// recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. Added to
+// these are the workspace of layers while they run, and borders in flight between stages.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace shardline {
 struct ActivationChoices {
   std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
   OffloadOptions offload;
-  bool on_accelerator = false;  // offloading is OffloadSpace's of accelerators
+  bool on_accelerator = false;  // whether activations are offloaded as on accelerators (OffloadSpace)
   int first_with_backward = 0;  // layers before it only run forward and keep nothing
   bool operator==(const ActivationChoices&) const = default;
 };

@@ -1,5 +1,5 @@
 // What the layers of a stage keep of its microbatches between forward and backward, counted in bytes during a run. With
-// offloading, parts of it are outside of the device for a while.
+// offloading, parts of it are temporarily not on the device.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
@@ -56,7 +56,7 @@ class KeptLayers {
   // Whether the result of instruction `place` of the list, the forward of `pass`, is used late enough to be offloaded.
   bool moves_out(const Pass& pass, size_t place) const;
   void move_out(KeptLayer& kept);
-  // Starts to fetch what must be back `horizon` instructions after instruction `place`.
+  // Starts to fetch everything that must be back `horizon` instructions after instruction `place`.
   void fetch_ahead(const std::vector<Instruction>& list, size_t place);
   void bring_back(KeptLayer& kept);  // waits for the fetch
 

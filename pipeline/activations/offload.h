@@ -2,8 +2,8 @@
 // optionally for everything that other layers keep.
 //
 // The horizon is counted in instructions of the stage's list: the tensors of a layer (or group) are offloaded right
-// after its forward, and are back when the instruction `horizon` places before their BackwardInput begins. What would
-// come back within the horizon is not offloaded.
+// after its forward, and are back when the instruction `horizon` places before their BackwardInput begins. Tensors that
+// would have to come back within the horizon are not offloaded.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -43,11 +43,11 @@ class Away {
 class OffloadSpace {
  public:
   virtual ~OffloadSpace() = default;
-  // Afterwards the caller may release the tensors. On CPUs the values are safe when this returns; an accelerator copies
-  // them meanwhile, for which this keeps the tensors until the next store but one.
+  // Afterwards the caller may release the tensors. On CPUs the values are stored when this returns. An accelerator
+  // copies them later, so this object keeps the tensors until the next store but one.
   virtual std::unique_ptr<Away> store(const std::vector<at::Tensor>& tensors) = 0;
   virtual int64_t leaving_bytes() const { return 0; }  // of tensors that are kept in this way
-  virtual void let_go() {}                             // no longer keeps them
+  virtual void let_go() {}                             // releases these tensors
 };
 
 // The stores of an accelerator whose tensors are kept at one time, at the end of a store.

@@ -1,6 +1,6 @@
 // Runs a stage's instruction list. A chunk runs layer by layer, and autograd's graph is cut at every layer border: the
-// input is detached and requires a gradient, the output is kept. So backward is an explicit loop over layers, and what
-// is kept, recomputed or offloaded in between is decided at these borders.
+// input is detached and requires a gradient, and the output is kept. The backward pass is therefore an explicit loop
+// over layers, and what is kept, recomputed or offloaded is decided at these borders.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -45,7 +45,7 @@ struct RunSettings {
 
 struct RunResult {
   std::vector<LossTerm> losses;  // by microbatch; only on the last stage
-  // By microbatch: the logits that the last layer returned in Mode::generate, or where predicts asked for them; only on
+  // By microbatch: the logits that the last layer returned in Mode::generate, or because `predicts` was set; only on
   // the last stage.
   std::vector<at::Tensor> outputs;
   int64_t peak_activation_bytes = 0;  // as peak_activation_bytes() predicts them
@@ -59,7 +59,7 @@ class Executor {
   // Runs the schedule's list for this stage over `microbatches`, which must outlive the call.
   RunResult run(const Schedule& schedule, const std::vector<Microbatch>& microbatches, const RunSettings& settings);
 
-  // What the last run did, in the order of the list; once. On accelerators, waits for its end.
+  // Returns the records of the last run in the order of the list, once. On accelerators, waits for the end of the run.
   std::vector<InstructionRecord> take_records() { return recorder_.take(); }
 
  private:

@@ -1,10 +1,10 @@
 // Messages with the borders between stages. Every ordered pair of stages with neighbouring chunks has a channel of its
 // own, created before the first instruction of the first schedule that needs it: one end only sends, the other only
-// receives, both in the order of their lists. So a receive may be posted long before it is needed without delaying
-// anything that goes the other way, whatever carries the messages.
+// receives, both in the order of their lists. A receive may therefore be posted long before it is needed, without
+// delaying messages in the other direction, whatever carries them.
 //
-// Each channel has one receive posted ahead, unless the run is one in which an accelerator may wait for all its work,
-// which would include that receive; its memory is allocated ahead in any case. Sends are not waited for; their tensors
+// Each channel has one receive posted ahead, except in runs in which an accelerator may wait for all its work, which
+// would include this receive. Its memory is always allocated ahead. Instructions do not wait for sends, whose tensors
 // live until they have been sent.
 #pragma once
 #include <ATen/core/Tensor.h>

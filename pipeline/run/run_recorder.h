@@ -1,6 +1,6 @@
-// Records the instructions of a run one after the other: when they ran, what they waited, what was kept after them. The
-// one in progress is named in the flight ring and to profilers. On accelerators the times are those of the device's
-// work, which the host learns when the run is over.
+// Records the instructions of a run one after the other: when they ran, how long they waited, what was kept after them.
+// The flight ring and profilers show the instruction in progress. On accelerators the times are those of the device's
+// work, which the host knows only when the run is over.
 #pragma once
 #include <c10/core/Device.h>
 

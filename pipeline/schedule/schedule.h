@@ -32,7 +32,7 @@ constexpr bool is_reduction(Op op) {
   return op == Op::end_gradients || op == Op::settle_gradients;
 }
 
-// Whether evaluation has such instructions; the others serve the backward pass.
+// Whether evaluation has such instructions; all others belong to the backward pass.
 constexpr bool is_of_forward(Op op) {
   return op == Op::forward || op == Op::send_activation || op == Op::recv_activation;
 }
@@ -102,7 +102,7 @@ Schedule one_forward_one_backward(int stages, int microbatches, int active_micro
 // settle_gradients.
 Schedule with_reductions(Schedule schedule, bool scattered);
 
-// Removes what serves the backward passes of the chunks before `chunk`, whose gradients nothing needs.
+// Removes the backward passes of the chunks before `chunk`, whose gradients nothing needs, and their messages.
 Schedule without_backward_before(Schedule schedule, int chunk);
 
 // For evaluation and generation: every microbatch goes forward through all chunks.

@@ -79,7 +79,7 @@ class Builder {
     const int previous = previous_chunk(cell);
     if (cell.work == CellWork::backward_weight || !is_elsewhere(stage, previous)) return;
     const Op op = cell.work == CellWork::forward ? Op::recv_activation : Op::recv_gradient;
-    // -1: nobody sends it, which the checker reports.
+    // -1: no stage sends it, which the checker reports.
     const int last = place_in_channel(op, cell.microbatch, cell.chunk);
     auto& channel = channels_[{stage_of(previous), stage}];
     while (channel.received <= last) list(stage).push_back(channel.receives[channel.received++]);

@@ -1,4 +1,4 @@
-// The functions of kernels.h for tensors on which our loops do not run.
+// The functions of kernels.h for tensors that our loops do not support.
 #pragma once
 #include <c10/core/DeviceType.h>
 

@@ -1,6 +1,6 @@
 // The head over the words and its loss in one op: logits exist only for a block of tokens at a time, and their gradient
-// takes their place, so [tokens, vocabulary] is never whole. All three products run in the forward pass; the weight
-// gradient is therefore never deferred. With half-precision weights a block's logits and their gradient are half
+// takes their place, so [tokens, vocabulary] never exists as a whole. All three products run in the forward pass, so
+// the weight gradient is never deferred. With half-precision weights a block's logits and their gradient are half
 // precision; the softmax, the loss and the gradient of w are fp32.
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // Norms, bias + activation, bias + dropout + residual: the ops between the products, on kernels.h, which says what
-// is computed in which type. In half precision all tensors have the parameters' type, but for fp32_residual_addition:
-// then the residual stream (x of norms, residual and result of bias_dropout_add, the border between layers) is
-// fp32, its gradient too, and what the norm gives to the products is half precision again.
+// is computed in which type. In half precision all tensors have the parameters' type. The exception is
+// fp32_residual_addition: then the residual stream (x of norms, residual and result of bias_dropout_add, the border
+// between layers) and its gradient are fp32, and the result of a norm is in half precision again.
 #pragma once
 #include <ATen/core/Tensor.h>
 

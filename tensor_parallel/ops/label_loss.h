@@ -23,9 +23,9 @@ at::Tensor squared_loss(const TensorParallel& tp, const at::Tensor& logits, int6
 at::Tensor binary_loss(const TensorParallel& tp, const at::Tensor& logits, int64_t count, const at::Tensor& present,
                        MicrobatchContext& context);
 
-// logits [rows, 2]: of each row of the microbatch as the first and as the last one of the answer. For each, the softmax
-// cross entropy over the rows of a segment; half of their sum. Targets and weight: the batch's segments whose answer is
-// inside of them.
+// logits [rows, 2]: for each row of the microbatch, as the first and as the last row of the answer. The loss is half
+// the sum of two softmax cross entropies over the rows of a segment. Targets and weight: the segments of the batch that
+// contain their answer.
 at::Tensor answer_loss(const TensorParallel& tp, const at::Tensor& logits, MicrobatchContext& context);
 
 // All of the logits on every rank, [count, labels] of at least fp32.

@@ -1,6 +1,6 @@
-// Rows of a microbatch that a head uses without the others: an index, int64 [n] and ascending, on the device of the
-// batch (undefined: all rows). They remain distributed: where the microbatch's rows are border rows of the T ranks, so
-// are the picked ones, of n tokens.
+// The rows of a microbatch that a head uses: an index, int64 [n] and ascending, on the device of the batch (undefined:
+// all rows). The rows stay distributed: if the microbatch's rows are border rows of the T ranks, the picked rows are
+// border rows of n tokens.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,14 +9,14 @@
 
 namespace shardline {
 
-// One row for each segment, which must have rows.
+// One row of each segment; segments must not be empty.
 at::Tensor first_rows(const Microbatch& batch);
 at::Tensor last_rows(const Microbatch& batch);
-// Those with a label. In a dry run, where labels are unknown, this share of all rows.
+// The rows with a label; in a dry run, where labels are unknown, this share of all rows.
 at::Tensor labelled_rows(const Microbatch& batch, double share);
 
 int64_t count_of_rows(const Microbatch& batch, const at::Tensor& rows);
-// What a tensor of all rows or tokens [tokens, ...] has for these; unchanged in a dry run, and if it is undefined.
+// The picked rows of a tensor of all rows or tokens [tokens, ...]; in a dry run, or if undefined, the tensor itself.
 at::Tensor values_of_rows(const at::Tensor& all, const at::Tensor& rows);
 
 // x: border rows of the microbatch [rows, hidden] -> border rows of the picked ones. Padding rows are zero.

@@ -1,4 +1,4 @@
-// The end of a head: what the forward pass knows about the loss becomes a scalar to run backward from.
+// The end of a head: turns the loss that the forward pass has computed into a scalar from which backward runs.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,8 +1,8 @@
 // The three matrix products of a linear layer, y = x w^T + b. On CPUs they go to oneDNN where it is there (the weight
 // gradient is added straight into its buffer, no temporary), else to ATen; on GPUs to ATen. ATen is the reference.
 // Tensors: x [m, k], w [n, k], y and dy [m, n], row-major; the rows may be strided. All of one type: fp32, fp64, bf16
-// or fp16, but for dw and db, which are fp32 for half precision. Half-precision products are summed in fp32 and rounded
-// once, except that cuBLAS may round a product with a single row or output before it adds the bias. CPUs with
+// or fp16, except for dw and db, which are fp32 for half precision. Half-precision products are summed in fp32 and
+// rounded once, except that cuBLAS may round a product with a single row or output before it adds the bias. CPUs with
 // instructions for bf16 use them through oneDNN; others, and all CPUs for fp16, multiply in fp32, a block at a time
 // (widened_products.h).
 #pragma once
@@ -29,11 +29,11 @@ void add_bias_gradient(at::Tensor db, const at::Tensor& dy);
 // within a parallel loop it keeps to the calling thread.
 void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate);
 
-// Whether CPU tensors of this type are multiplied as they are.
+// Whether CPU tensors of this type are multiplied without a conversion.
 bool multiplies_natively(at::ScalarType type);
 
 // How this process multiplies on GPUs from now on. tf32: values in fp32 are rounded to TF32 first. Products in half
-// precision are always added in fp32, which ATen alone does not promise there.
+// precision are always summed in fp32, which ATen by itself does not guarantee on GPUs.
 void set_gpu_products(bool tf32);
 
 enum class ProductLibrary { automatic, aten, onednn };

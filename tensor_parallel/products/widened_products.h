@@ -10,8 +10,8 @@ namespace shardline {
 using MultiplyFp32 = void (*)(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate);
 
 // c [m, n] = a [m, k] b [k, n] + bias [n] (+ c when accumulate). a and b bf16 or fp16, dense along one dimension; c of
-// the same type, or fp32, which is then added to in place; bias undefined or of c's half-precision type. Of every
-// thread that calls it, it keeps kWidenedRoom numbers in fp32 at most.
+// the same type, or fp32, to which the product is then added in place; bias undefined or of c's half-precision type.
+// For every thread that calls it, it keeps a buffer of at most kWidenedRoom fp32 numbers.
 void widened_product(at::Tensor c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate,
                      MultiplyFp32 multiply);
 

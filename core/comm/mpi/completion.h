@@ -1,4 +1,4 @@
-// The end of an operation, which the engine's thread announces and another waits for.
+// The end of an operation: the engine's thread announces it, and another thread waits for it.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -14,7 +14,7 @@ class Completion {
   explicit Completion(uint64_t ticket) : ticket_(ticket) {}
 
   bool over();
-  // False when the deadline came first. After it, error() says how it ended: "" on success.
+  // Returns false if the deadline passes first. Otherwise, error() then says how the operation ended: "" on success.
   bool wait_until(std::chrono::steady_clock::time_point deadline);
   std::string error();
 

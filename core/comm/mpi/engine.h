@@ -25,8 +25,8 @@ struct Transfer {
   int64_t chunk = 0;
 };
 
-// Something that needs several messages. begin() and completed() run on the engine's thread and post transfers; the
-// operation is over when none is left.
+// An operation that needs several messages. begin() and completed() run on the engine's thread and post transfers; the
+// operation is over when no transfer is left.
 class Operation {
  public:
   virtual ~Operation() = default;
@@ -65,7 +65,7 @@ class Engine {
   void submit(OperationPtr operation);
   // Runs `job`, which gives the worker something to do, and lets the worker advance until it is idle.
   void submit(WorkerPtr worker, std::function<void()> job);
-  // Runs fn on the engine's thread and waits for it, at most the start-up limit. Exceptions come back.
+  // Runs fn on the engine's thread and waits for it, at most for the start-up limit. Exceptions of fn are thrown here.
   void call(const std::function<void()>& fn, const char* what);
   // Gives the reason to the handler, then ends the job. Does not return.
   [[noreturn]] void abort(const std::string& reason);
@@ -105,12 +105,12 @@ class Engine {
   bool stopping_ = false;
   std::atomic<bool> ended_{false};
 
-  // The thread's own: parallel arrays, as MPI_Testsome wants its requests.
+  // Used only by the engine's thread: parallel arrays, because MPI_Testsome needs an array of requests.
   std::vector<MPI_Request> requests_;
   std::vector<Pending> pending_;
   std::vector<OperationPtr> active_;
 
-  std::vector<WorkerPtr> workers_;  // the thread's own too
+  std::vector<WorkerPtr> workers_;  // used only by that thread, too
 };
 
 std::string error_text(int code);

@@ -23,7 +23,7 @@ class Rounds {
   virtual void combine(int64_t, char* const*) {}
   virtual void take(int64_t round, char* const* slots) = 0;
 
-  // What must be in the slots before combine and take: all ranks' inputs, `rank`'s input, `rank`'s sum.
+  // What the slots must hold before combine and take: the inputs of all ranks, the input of `rank`, or its sum.
   virtual bool combines() const { return false; }
   virtual bool takes_input_of(int) const { return false; }
   virtual bool takes_sum_of(int) const { return false; }

@@ -17,7 +17,7 @@ class SharedSegment {
 
   // A segment of zeros; nullptr if the system cannot allocate it.
   static std::unique_ptr<SharedSegment> make(size_t bytes);
-  // nullptr if this process cannot open it (another process namespace, another user). Of equal `bytes`.
+  // Opens a segment, whose size `bytes` is. nullptr if this process cannot (another process namespace, another user).
   static std::unique_ptr<SharedSegment> find(const Offer& offer, size_t bytes);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
@@ -26,10 +26,10 @@ class SharedSegment {
   const Offer& offer() const { return offer_; }
   char* data() const;  // at the beginning of a page
 
-  // A process signs in at a place of its own (0, 1, ...) and stays signed in until it ends, in whatever way: the kernel
-  // signs it out, not the process.
+  // A process signs in at a place of its own (0, 1, ...) and stays signed in until it ends. The kernel signs it out,
+  // not the process, so this works however the process ends.
   bool sign_in(int place);
-  bool is_signed_in(int place) const;  // another process
+  bool is_signed_in(int place) const;  // asks about another process
 
  private:
   SharedSegment() = default;

@@ -12,7 +12,7 @@ namespace shardline {
 
 class NcclChannel {
  public:
-  // Takes ownership of comm, which the world has.
+  // Takes ownership of comm, which the world knows.
   NcclChannel(NcclWorldPtr world, void* comm, std::shared_ptr<const CommIdentity> identity);
   ~NcclChannel();
   NcclChannel(const NcclChannel&) = delete;

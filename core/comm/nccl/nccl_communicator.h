@@ -1,7 +1,7 @@
 // One rank per GPU, using NCCL directly. Each group has its own NCCL communicator and its own high-priority stream.
 //
 //  - wait() makes the current stream wait. The host waits only until NCCL has put the operation into its stream: some
-//    microseconds, or until the other rank arrives if a first message makes a connection. barrier() makes the host
+//    microseconds or, if a first message makes a connection, until the other rank arrives. barrier() makes the host
 //    wait.
 //  - A thread of the rank watches running operations. After an error of NCCL or of the device, or when the current
 //    stream has waited for longer than the limit, it aborts `control`, which ends the job, and then NCCL.

@@ -66,7 +66,7 @@ class NcclWorld {
   std::string failure() const;
   // Aborts all communicators. Only the first message is kept.
   void fail(const std::string& message);
-  // The same after the other ranks have got the message, which ends their job.
+  // The same, but first sends the message to the other ranks, which ends the job.
   void end_job(const std::string& message);
   // The same for an exception that must not leave a destructor or a poll: it reports that work on the device has
   // failed, or repeats the failure of this world.

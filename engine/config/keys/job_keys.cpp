@@ -41,12 +41,11 @@ std::vector<Key> top_level_keys() {
   for (const auto& [name, traits] : task_traits()) tasks.push_back({name});
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
-      top_level("task", &Config::task, json_choice(tasks),
-                "What the model is trained for: `causal-lm` predicts the next token of blocks of text, `masked-lm` "
-                "tokens that "
-                "are hidden from it, `sequence-classification` the label of a text or of a pair of texts, "
-                "`token-classification` the tag of each "
-                "word, `question-answering` which part of a context answers a question."),
+      top_level(
+          "task", &Config::task, json_choice(tasks),
+          "What the model is trained for: `causal-lm` predicts the next token of blocks of text, `masked-lm` masked "
+          "tokens, `sequence-classification` the label of a text or of a pair of texts, `token-classification` the tag "
+          "of each word, `question-answering` which part of a context answers a question."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
       not_yet("predict", nullptr, "Options of `shardline predict`.", "give them on its command line"),
@@ -56,8 +55,8 @@ std::vector<Key> top_level_keys() {
       not_yet("study", nullptr, "Options of `shardline study`.", command),
       top_level("cluster", &Config::cluster, json_text(),
                 "The machines to plan for: a file such as those in configs/clusters, or `local` for this machine (the "
-                "same as `shardline plan --cluster`). The layers of a run are placed for these machines. Unset: this "
-                "machine, and `plan` shows no times."),
+                "same as `shardline plan --cluster`). The planner places the layers of a run for these machines. "
+                "Unset: this machine, and `plan` shows no times."),
       top_level("profile", &Config::profile, json_text(),
                 "File written by `shardline profile` (the same as `shardline plan --profile`). Plans use its measured "
                 "times for layers that were measured with the run's shapes, and its measured rates for this machine."),
@@ -68,19 +67,21 @@ std::vector<Key> model_keys() {
   const auto model = &Config::model;
   return {
       honoured("path", model, &ModelOptions::path, json_text(),
-               "Hugging Face model directory: config.json, *.safetensors or pytorch_model.bin, tokenizer files. Or a "
-               "program of torch.export, a `.pt2` file (docs/programs.md). Either path or config is required; a "
-               "directory may have both."),
+               "A Hugging Face model directory (config.json, *.safetensors or pytorch_model.bin, tokenizer files), or "
+               "a program that torch.export saved, a `.pt2` file (docs/programs.md). Either path or config is "
+               "required; with a directory, both may be set."),
       honoured("config", model, &ModelOptions::config, json_object(),
-               "Hugging Face config keys: the whole model if there is no path; otherwise they override the keys in its "
-               "config.json, under either name of a key. Keys that the model family does not have are refused."),
+               "Keys of a Hugging Face config. Without path, they describe the whole model; with a directory in path, "
+               "they override the keys in its config.json, under either name of a key. Keys that the model family does "
+               "not have are refused, and so are all keys if path is an exported program."),
       honoured("init", model, &ModelOptions::init, json_choice(words_of<ModelInit>()),
-               "Initial weights; unset: `pretrained` with a path, `random` without."),
-      refused("ignore_mismatched_sizes", false, "Heads of another size start with initial values.",
-              "leave it out: a head that the files lack starts with initial values, but one of another size is an "
-              "error; remove it from them, or name the model that it was made from"),
-      refused("trust_remote_code", false, "Python code of a model is run.",
-              "leave it out: no code of a model is run; docs/families.md lists the families"),
+               "Initial weights; unset: `pretrained` with a path, `random` without. An exported program always starts "
+               "with the weights in its file."),
+      refused("ignore_mismatched_sizes", false, "Start heads of another size with initial values.",
+              "leave it out: a head that the files lack starts with initial values, but a head of another size is an "
+              "error; remove its tensors from the files, or set path to the model from which it was trained"),
+      refused("trust_remote_code", false, "Run Python code that comes with a model.",
+              "leave it out: such code is never run; docs/families.md lists the model families"),
       no_effect("use_fast_tokenizer", json_boolean(), true, "each tokenizer is implemented once"),
   };
 }
@@ -92,17 +93,17 @@ std::vector<Key> script_keys() {
       no_effect("pad_to_max_length", json_boolean(), false, "samples are never padded"),
       no_effect("overwrite_cache", json_boolean(), false, "caches follow the content of the files"),
       no_effect("preprocessing_num_workers", or_null(json_integer(0)), nullptr, "all cores are used"),
-      refused("keep_linebreaks", true, "Line ends of text files belong to the text.",
-              "leave it out: this is always the case"),
-      refused("streaming", false, "Samples are made while the run goes on.",
-              "leave it out: token ids are cached on disk once, and read from there"),
-      refused("label_all_tokens", false, "All tokens of a word predict its tag.",
-              "leave it out: the first token of a word does"),
-      refused("return_entity_level_metrics", false, "Metrics of each kind of entity.",
-              "leave it out: metrics are those of all entities"),
-      refused("dataset_name", nullptr, "A data set of the Hugging Face hub.", files),
-      refused("dataset_config_name", nullptr, "A part of such a data set.", files),
-      refused("remove_splits", nullptr, "Parts of such a data set that are left out.", files),
+      refused("keep_linebreaks", true, "Keep line ends of text files in the text.",
+              "leave it out: this is always done"),
+      refused("streaming", false, "Make samples during the run.",
+              "leave it out: token ids are cached on disk once and read from there"),
+      refused("label_all_tokens", false, "Let all tokens of a word predict its tag.",
+              "leave it out: only the first token of a word predicts its tag"),
+      refused("return_entity_level_metrics", false, "Report metrics for each kind of entity.",
+              "leave it out: metrics are computed over all kinds of entities together"),
+      refused("dataset_name", nullptr, "Load a data set from the Hugging Face hub.", files),
+      refused("dataset_config_name", nullptr, "Which part of that data set to load.", files),
+      refused("remove_splits", nullptr, "Parts of that data set to leave out.", files),
   };
 }
 
@@ -120,9 +121,9 @@ std::vector<Key> data_keys() {
                "Files for `shardline predict`; unset: those of `validation`. Their rows need no labels."),
       honoured(
           "task_name", data, &Data::task_name, or_null(json_choice(words_of<DataName>())),
-          "`sequence-classification`: the data is this task of GLUE, or amazon_polarity. Columns, labels and metrics "
-          "follow from it, in the data set's own files and in exports of Hugging Face's hub. A folder in `train`, "
-          "`validation` or `test` stands for the file of that part in it. Nothing is downloaded."),
+          "`sequence-classification`: the data set, a task of GLUE or amazon_polarity, which determines columns, "
+          "labels and metrics. The files may be the data set's own, or exports from the Hugging Face hub. If `train`, "
+          "`validation` or `test` names a folder, the file of that part in it is read. Nothing is downloaded."),
       honoured(
           "format", data, &Data::format, json_choice(words_of<DataFormat>()),
           "`auto` chooses by file extension. `text`: each file is one document, or, with `masked-lm`, each line one "
@@ -134,11 +135,10 @@ std::vector<Key> data_keys() {
       honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
       honoured("text_pair_column", data, &Data::text_pair_column, or_null(json_text()),
                "`sequence-classification`: column of the second text, for pairs of texts."),
-      honoured(
-          "label_column", data, &Data::label_column, json_text(),
-          "Column of the label in tasks with labels: a name or a number of a label, a number with a decimal point "
-          "for a regression, a list for several labels of one text or for the tags of words. Labels are found in the "
-          "training data unless the model's config has `id2label`."),
+      honoured("label_column", data, &Data::label_column, json_text(),
+               "Column of the label in tasks with labels. A value is the name or the number of a label, a number with "
+               "a decimal point for a regression, or a list for several labels of a text or for the tags of words. The "
+               "labels are collected from the training data unless the model's config has `id2label`."),
       honoured("tokens_column", data, &Data::tokens_column, json_text(),
                "`token-classification`: column of the words, a list of texts. In `conll` files, `tokens_column` and "
                "`label_column` are column numbers, counted from 0, such as `\"3\"`; by default the first and the last "
@@ -148,7 +148,7 @@ std::vector<Key> data_keys() {
           "`causal-lm`: true: each row is a sample, whose columns `prompt` and `completion` are joined, and only the "
           "tokens of the completion and the end of text are predicted. false: texts are cut into blocks."),
       honoured("mlm_probability", data, &Data::mlm_probability, json_number(1e-6, 1),
-               "`masked-lm`: share of the tokens, or of the words, that are masked. Special tokens never are."),
+               "`masked-lm`: share of the tokens, or of the words, that are masked. Special tokens are never masked."),
       honoured("line_by_line", data, &Data::line_by_line, json_boolean(),
                "`masked-lm`: true: each line of a text, or each row of a table, is a sample. false: all of them, with "
                "their special tokens, are concatenated and cut into samples of `sequence_length` tokens."),
@@ -161,10 +161,9 @@ std::vector<Key> data_keys() {
       honoured("answers_column", data, &Data::answers_column, json_text(),
                "`question-answering`: column of the answers, an object with a list `text` and a list `answer_start` of "
                "code points in the context; empty lists: there is no answer. Training uses the first one."),
-      honoured(
-          "doc_stride", data, &Data::doc_stride, json_integer(0, 1 << 24),
-          "`question-answering`: a context that is too long for a sample is cut into windows, which have this many "
-          "tokens in common with the one before."),
+      honoured("doc_stride", data, &Data::doc_stride, json_integer(0, 1 << 24),
+               "`question-answering`: a context that is too long for a sample is cut into windows, each of which has "
+               "this many tokens in common with the previous one."),
       honoured("n_best_size", data, &Data::n_best_size, json_integer(1, 1 << 16),
                "`question-answering`: number of start and end positions considered in each window, and of answers in "
                "`n_best`."),
@@ -175,28 +174,25 @@ std::vector<Key> data_keys() {
       honoured("null_score_diff_threshold", data, &Data::null_score_diff_threshold, json_number(-1e9, 1e9),
                "`question-answering` with `version_2_with_negative`: there is no answer if the score of \"no answer\" "
                "exceeds the best answer's score by more than this."),
-      honoured(
-          "tokenizer", data, &Data::tokenizer, json_text(),
-          "A tokenizer.json, a directory, or `bytes` (each byte is a token); unset: the tokenizer in model.path. A "
-          "directory has a tokenizer.json, or vocab.json with merges.txt, the vocab.txt of BERT or DistilBERT, or a "
-          "SentencePiece model of XLM-RoBERTa or Llama; `do_lower_case` in its tokenizer_config.json is true unless it "
-          "says otherwise. Token ids "
-          "of text files are cached in `$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
-      honoured(
-          "sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24),
-          "Most tokens of a sample. Encoders usually have 512 positions, so set it: 384 is usual for SQuAD, 128 for "
-          "sentences."),
-      honoured(
-          "packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),
-          "`causal-lm`: how [documents become samples](tasks.md#packing). `wrapped`, the default for text: the "
-          "stream of all documents is cut into samples of `sequence_length` tokens, whose tokens attend to all "
-          "earlier ones. `wrapped_reset`: the same samples, but attention stays within a document, and positions begin "
-          "at 0 in each (Megatron's `--reset-attention-mask` and `--reset-position-ids`). `bfd`: whole documents "
-          "are packed into samples by best-fit decreasing, and attention and positions are those of each "
-          "document; longer ones are cut into pieces. `none`, the default with `completion_only_loss`: each "
-          "document is a sample, and is cut off if it is longer. Except with `wrapped`, documents end with the "
-          "end-of-text token, which is added where it is missing."),
-      refused("packing_strategy", nullptr, "TRL's name for the packing method.", "give it as data.packing"),
+      honoured("tokenizer", data, &Data::tokenizer, json_text(),
+               "A tokenizer.json, a directory, or `bytes` (each byte is a token); unset: the tokenizer in model.path. "
+               "A directory has a tokenizer.json, or vocab.json with merges.txt, the vocab.txt of BERT or DistilBERT, "
+               "or a SentencePiece model of XLM-RoBERTa or Llama; with vocab.txt, text is converted to lower case "
+               "unless tokenizer_config.json sets `do_lower_case` to false. Token ids of text files are cached in "
+               "`$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
+      honoured("sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24),
+               "Maximum number of tokens in a sample. Encoders usually have 512 positions, so set this key for them: "
+               "384 is usual for SQuAD, 128 for sentences."),
+      honoured("packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),
+               "`causal-lm`: how [documents become samples](tasks.md#packing). `wrapped`, the default for text: the "
+               "stream of all documents is cut into samples of `sequence_length` tokens, whose tokens attend to all "
+               "earlier ones. `wrapped_reset`: the same samples, but attention stays within a document, and positions "
+               "begin at 0 in each (Megatron's `--reset-attention-mask` and `--reset-position-ids`). `bfd`: whole "
+               "documents are packed into samples by best-fit decreasing, with attention and positions as in "
+               "`wrapped_reset`; documents that are too long are cut into pieces. `none`, the default with "
+               "`completion_only_loss`: each document is a sample, and is cut off if it is too long. Except with "
+               "`wrapped`, documents end with the end-of-text token, which is added where it is missing."),
+      refused("packing_strategy", nullptr, "TRL's key for the packing method.", "give it as data.packing"),
       shorthand(
           "shuffle", json_boolean(), true, "training.train_sampling_strategy",
           [](const nlohmann::json& value) { return nlohmann::json(value == true ? "random" : "sequential"); },
@@ -208,14 +204,14 @@ std::vector<Key> data_keys() {
       honoured("max_predict_samples", data, &Data::max_predict_samples, json_integer(1, kLargestCount),
                "Predict only for this many rows, the first ones unless `max_samples_seed` is set; unset: all."),
       honoured("max_samples_seed", data, &Data::max_samples_seed, or_null(json_integer(0, 4294967295.0)),
-               "Choose the samples of the keys `max_*_samples` at random with this seed, as "
-               "`dataset.shuffle(seed).select(range(n))` does in Python; unset: the first ones."),
+               "Choose the samples of the keys `max_*_samples` at random with this seed. This corresponds to "
+               "`dataset.shuffle(seed).select(range(n))` in Python, but chooses other samples. Unset: the first ones."),
       honoured("validation_split_percentage", data, &Data::validation_split_percentage, json_integer(0, 99),
-               "Percentage of the training samples that is held out for evaluation if there are no validation files; "
-               "the first ones unless `validation_split_seed` is set."),
+               "Percentage of the training samples to hold out for evaluation if there are no validation files; the "
+               "first ones unless `validation_split_seed` is set."),
       honoured("validation_split_seed", data, &Data::validation_split_seed, or_null(json_integer(0, 4294967295.0)),
-               "Choose the samples of `validation_split_percentage` at random with this seed, as "
-               "`dataset.train_test_split(seed=...)` does in Python; unset: the first ones."),
+               "Choose the samples of `validation_split_percentage` at random with this seed. This corresponds to "
+               "`dataset.train_test_split(seed=...)` in Python, but chooses other samples. Unset: the first ones."),
   };
   const std::vector<Key> more = script_keys();
   keys.insert(keys.end(), more.begin(), more.end());
@@ -229,20 +225,20 @@ std::vector<Key> mpi_keys() {
       honoured("processes_per_host", mpi, &MpiOptions::processes_per_host, json_integer(0, Cluster::kMostDevices),
                "Ranks per host; the world size is hosts x processes_per_host. 0: P x T ranks on one host, the first "
                "one of an allocation. Required with `hosts`. At most 4096, unless `cluster` names other machines: in a "
-               "plan for those without `hosts`, this is the number of all ranks."),
+               "plan for such machines without `hosts`, this is the total number of ranks."),
       honoured("custom_mpi_options", mpi, &MpiOptions::custom_mpi_options, json_text(),
-               "Additional options for mpirun, one string that is split into words as a shell would: quotes and "
-               "backslashes work, nothing is expanded."),
+               "Additional options for mpirun: a string that is split into words as by a shell. Quotes and backslashes "
+               "work, but nothing is expanded."),
       honoured("hosts", mpi, &MpiOptions::hosts, json_texts(),
                "Host names; unset: the hosts of the allocation (Slurm, PBS, LSF, Grid Engine), or this host if there "
                "is none."),
       honoured("max_restarts", mpi, &MpiOptions::max_restarts, json_integer(0, 1 << 20),
                "How often `train` starts its ranks again, from the newest intact checkpoint, after a rank, a host or "
                "mpirun has died. It gives up earlier if two attempts in succession save no checkpoint."),
-      honoured(
-          "elastic", mpi, &MpiOptions::elastic, json_boolean(),
-          "true: a restart leaves out hosts that do not answer. P and T stay unless they are `auto`, D shrinks, and "
-          "the global batch stays. false: it waits for them, up to training.ddp_timeout."),
+      honoured("elastic", mpi, &MpiOptions::elastic, json_boolean(),
+               "true: a restart leaves out hosts that do not answer. P and T stay the same unless they are `auto`, D "
+               "shrinks, and the global batch stays the same. false: a restart waits for these hosts, up to "
+               "training.ddp_timeout."),
       honoured(
           "host_timeout", mpi, &MpiOptions::host_timeout, json_integer(3, 86400),
           "Seconds without an answer after which a host counts as lost, and after which ranks that cannot reach the "
@@ -256,16 +252,14 @@ std::vector<Key> runtime_keys() {
   return {
       honoured("device", runtime, &Runtime::device, json_choice(words_of<DeviceChoice>()),
                "`auto`: a GPU if there is one."),
-      honoured(
-          "communicator", runtime, &Runtime::communicator, json_choice(words_of<CommunicatorChoice>()),
-          "`auto`: one rank runs in this process, several are processes that mpirun starts; NCCL carries tensors if "
-          "every rank has its own GPU, otherwise Open MPI does. `mpi`: always Open MPI. `nccl`: like `auto`, but an "
-          "error if ranks share a GPU or have none. `threads`: all ranks are threads of one process; `local`: one "
-          "rank."),
-      honoured(
-          "threads_per_rank", runtime, &Runtime::threads_per_rank, json_integer(0, 1024),
-          "Compute threads per rank; 0: the environment variable OMP_NUM_THREADS if it is set, else usable cores / "
-          "ranks on the host. Ranks that are threads have one each."),
+      honoured("communicator", runtime, &Runtime::communicator, json_choice(words_of<CommunicatorChoice>()),
+               "`auto`: a single rank runs in this process, and several ranks are processes that mpirun starts; NCCL "
+               "carries tensors if every rank has its own GPU, otherwise Open MPI does. `mpi`: always Open MPI. "
+               "`nccl`: like `auto`, but an error if ranks share a GPU or have none. `threads`: all ranks are threads "
+               "of one process. `local`: a single rank in this process."),
+      honoured("threads_per_rank", runtime, &Runtime::threads_per_rank, json_integer(0, 1024),
+               "Compute threads per rank; 0: the environment variable OMP_NUM_THREADS if it is set, else usable cores "
+               "/ ranks on the host. Ranks that are threads compute with one thread each."),
       honoured("dtype", runtime, &Runtime::dtype, json_choice(words_of<FullType>()),
                "Type of weights and computation; float64 is for tests."),
       with_bytes(

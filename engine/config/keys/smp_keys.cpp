@@ -52,7 +52,7 @@ std::vector<Key> layout_keys() {
                "`h.0.attn`, `h.0.mlp`, ..., `head.lm_head`; later entries win. Other units are split if every rank "
                "gets a part (docs/planner.md)."),
       with_auto(honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
-                         "Number of pieces that a replica's batch is cut into; must divide the batch.")),
+                         "Number of pieces into which a replica's batch is cut; must divide the batch.")),
       honoured("active_microbatches", smp, &Smp::active_microbatches, json_integer(1, kMostMicrobatches),
                "Maximum number of microbatches in flight; unset: what the schedule needs (SMP: P + 2)."),
       honoured("pipeline", smp, &Smp::pipeline, json_choice(schedules()),
@@ -68,7 +68,7 @@ std::vector<Key> layout_keys() {
           "Order of the axes over ascending ranks; the right-most letter varies fastest. `cluster` is DPT, `spread` "
           "is TPD."),
       honoured("ddp", smp, &Smp::ddp, json_boolean(),
-               "Data parallelism; unset: true if T or D is above 1, in which case false is an error."),
+               "Data parallelism; unset: true if T or D is above 1. In this case, false is an error."),
       honoured("prescaled_batch", smp, &Smp::prescaled_batch, json_boolean(),
                "false: a replica processes T times per_device_train_batch_size samples; true: exactly that many."),
   };
@@ -92,19 +92,20 @@ std::vector<Key> partition_keys() {
                "whose [pattern](#patterns) matches a layer applies."),
       honoured("memory_weight", smp, &Smp::memory_weight, json_number(0, 1),
                "What the automatic partition balances: 0 means time, 1 means memory; values in between weight both, "
-               "each as a share of the total. Unset: 0, because no stage exceeds its memory anyway if that is possible "
-               "(SMP, which does not know the limit, uses 0.8, or 0.2 with optimize `speed`)."),
+               "each as a share of the total. Unset: 0, because no stage exceeds its device's memory anyway, if that "
+               "is possible. (SMP does not know the limit and uses 0.8, or 0.2 with optimize `speed`.)"),
       honoured("load_partition", smp, &Smp::load_partition, json_boolean(), "Place the layers as partition_file says."),
       honoured("partition_file", smp, &Smp::partition_file, json_text(),
                "The plan.json of an earlier run, or a file with its `stages`: "
                "`{\"stages\": [{\"chunks\": [[\"embedding\", \"h.0\"]]}, ...]}`."),
-      no_effect("skip_tracing", json_boolean(), false, "models are described, not traced, in any case"),
+      no_effect("skip_tracing", json_boolean(), false, "models are never traced"),
       no_effect("use_times", json_boolean(), true,
-                "without `profile` no times are measured; with it they come from its file, the same in every run"),
+                "without `profile`, no measured times are used; with it, they come from its file and are the same in "
+                "every run"),
       no_effect("trace_device", json_choice({{"cpu"}, {"gpu"}}), "gpu",
-                "models are described, not traced; `shardline profile` measures on `runtime.device`"),
-      refused("contiguous", true, "TensorFlow only: stages are connected parts of the graph.",
-              "leave it out: stages are contiguous here"),
+                "models are never traced; `shardline profile` measures on `runtime.device`"),
+      refused("contiguous", true, "TensorFlow only: require that stages are connected parts of the graph.",
+              "leave it out: stages are always contiguous"),
       refused("horovod", false, "TensorFlow only: data parallelism through Horovod.", "use ddp"),
   };
 }
@@ -128,12 +129,12 @@ std::vector<Key> memory_keys() {
                "Activations (offload_scope selects which ones) are moved off the device right after the forward pass "
                "and back for the backward pass."),
       honoured("offload_scope", smp, &Smp::offload_scope, json_choice(words_of<OffloadScope>()),
-               "What offload_activations moves. `checkpointed`: the inputs that recomputed blocks keep, so that it has "
-               "an effect only with activation_checkpointing; `all`: also everything that other layers keep between "
+               "What offload_activations moves. `checkpointed`: the inputs that recomputed blocks keep; this has an "
+               "effect only with activation_checkpointing. `all`: also everything that other layers keep between "
                "forward and backward."),
       honoured("activation_loading_horizon", smp, &Smp::activation_loading_horizon, json_integer(1),
-               "How many instructions of the schedule before its use an activation is back on the device. Activations "
-               "that would come back immediately are not moved."),
+               "An activation is back on the device this many instructions of the schedule before the one that uses "
+               "it. Activations that would have to come back immediately are not moved."),
       honoured("offload_path", smp, &Smp::offload_path, json_text(),
                "Existing directory for offloaded activations of CPU ranks; unset: output_dir. GPUs use host memory."),
       honoured("offload_optimizer_states", smp, &Smp::offload_optimizer_states, json_boolean(),
@@ -146,15 +147,15 @@ std::vector<Key> memory_keys() {
       honoured("shard_gradients", smp, &Smp::shard_gradients, json_boolean(),
                "With shard_optimizer_state: each replica also keeps only a part of the gradients (ZeRO-2), which costs "
                "one reduction per microbatch."),
-      with_auto(honoured(
-          "sharded_data_parallel_degree", smp, &Smp::sharded_data_parallel_degree,
-          json_integer(1, Cluster::kMostDevices),
-          "Replicas that share one copy of weights, gradients and optimizer state (MiCS; ZeRO-3 where it is D); must "
-          "divide D. Weights are gathered layer by layer for every pass. `auto` chooses shard_optimizer_state and "
-          "shard_gradients, too.")),
-      honoured("sdp_reduce_bucket_size", smp, &Smp::sdp_reduce_bucket_size, json_number(1),
-               "With sharded_data_parallel_degree: gradients of a layer with more elements than this are reduced "
-               "before the backward pass of the next layer begins, smaller ones while it runs."),
+      with_auto(honoured("sharded_data_parallel_degree", smp, &Smp::sharded_data_parallel_degree,
+                         json_integer(1, Cluster::kMostDevices),
+                         "Number of replicas that share one copy of weights, gradients and optimizer state (MiCS; "
+                         "ZeRO-3 if it equals D); must divide D. Weights are gathered layer by layer for every pass. "
+                         "`auto` chooses shard_optimizer_state and shard_gradients, too.")),
+      honoured(
+          "sdp_reduce_bucket_size", smp, &Smp::sdp_reduce_bucket_size, json_number(1),
+          "With sharded_data_parallel_degree: if a layer's gradients have more elements than this, they are reduced "
+          "before the backward pass of the next layer begins; smaller gradients are reduced while it runs."),
       honoured("sdp_param_persistence_threshold", smp, &Smp::sdp_param_persistence_threshold, json_number(0),
                "With sharded_data_parallel_degree: parameters with fewer elements are not sharded."),
       honoured("sdp_max_live_parameters", smp, &Smp::sdp_max_live_parameters, json_number(1),

@@ -8,11 +8,11 @@
 
 namespace shardline {
 
-// What rules need to know of a task.
+// The properties of a task that rules need.
 struct TaskTraits {
   HeadChoice::Kind head;
-  std::vector<std::string> metrics;  // names of those that evaluations may have besides the loss, without "eval_"
-  std::vector<std::string> added_metrics = {};  // the same of those that a program has added to the task
+  std::vector<std::string> metrics;  // names of the metrics that evaluations may have besides the loss, without "eval_"
+  std::vector<std::string> added_metrics = {};  // the same for metrics that a program has added to the task
 };
 
 std::map<std::string, TaskTraits>& task_traits();  // by name

@@ -24,20 +24,19 @@ std::vector<Key> batch_keys() {
           .whose_default_is(8)
           .also({"per_gpu_train_batch_size"}),
       honoured("gradient_accumulation_steps", training_section, &Training::gradient_accumulation_steps,
-               json_integer(1, 65536), "Batches whose gradients are accumulated for an optimizer step.")
+               json_integer(1, 65536), "Number of batches whose gradients are accumulated for an optimizer step.")
           .whose_default_is(1),
       honoured("per_device_eval_batch_size", training_section, &Training::per_device_eval_batch_size,
                json_integer(1, kLargestBatch), "The same for evaluation.")
           .also({"per_gpu_eval_batch_size"}),
       honoured("dataloader_drop_last", training_section, &Training::dataloader_drop_last, json_boolean(),
                "Drop the last batch of an epoch if it is incomplete; see Sizes."),
-      honoured(
-          "auto_find_batch_size", training_section, &Training::auto_find_batch_size, json_boolean(),
-          "Halve per_device_train_batch_size until the plan fits the memory, and again if the run fails for lack of "
-          "memory nevertheless. With global_batch_size, accumulation makes up for it; otherwise the global batch "
-          "becomes smaller. See [Sizes](#sizes)."),
-      refused("average_tokens_across_devices", true, "The loss is the mean over the tokens of all ranks.",
-              "leave it out: this is always the case"),
+      honoured("auto_find_batch_size", training_section, &Training::auto_find_batch_size, json_boolean(),
+               "Halve per_device_train_batch_size until the plan fits the memory, and again if the run fails for lack "
+               "of memory nevertheless. With global_batch_size, more accumulation steps keep the global batch; "
+               "otherwise the global batch becomes smaller. See [Sizes](#sizes)."),
+      refused("average_tokens_across_devices", true, "Average the loss over the tokens of all ranks.",
+              "leave it out: this is always done"),
   };
 }
 
@@ -87,7 +86,7 @@ std::vector<Key> optimization_keys() {
       honoured("optim_args", training_section, &Training::optim_args, json_text(),
                "Arguments of `sgd` as text, for example `momentum=0.9,dampening=0,nesterov=true`; the other optimizers "
                "take none."),
-      refused("optim_target_modules", nullptr, "Layers that GaLore or APOLLO work on.",
+      refused("optim_target_modules", nullptr, "Layers to which GaLore or APOLLO is applied.",
               "leave it out: `optim` has neither of these optimizers"),
       adafactor,
       honoured("weight_decay", training_section, &Training::weight_decay, json_number(0),
@@ -117,10 +116,9 @@ std::vector<Key> optimization_keys() {
                "are packed; transformers counts padding, too. Unset: none."),
       honoured(
           "trainable", training_section, &Training::trainable, json_texts(),
-          "Ours: only parameters whose name matches one of these [patterns](#patterns) are trained, by their names "
-          "here (`head.*`) or in the model's files (`transformer.ln_f.*`); empty: all are. The others are frozen: "
-          "they take no gradient, optimizer state or reduction, and layers before the first trained one run no "
-          "backward pass."),
+          "Ours: only parameters whose name here (`head.*`) or in the model's files (`transformer.ln_f.*`) matches one "
+          "of these [patterns](#patterns) are trained; empty: all parameters. The others are frozen: they have no "
+          "gradient, optimizer state or reduction, and layers before the first trained one run no backward pass."),
       honoured("seed", training_section, &Training::seed, json_integer(0, 4294967295.0),
                "Seed for initial weights, dropout and, unless data_seed is set, the order of samples."),
       honoured("data_seed", training_section, &Training::data_seed, json_integer(0, 4294967295.0),
@@ -129,9 +127,9 @@ std::vector<Key> optimization_keys() {
                "Runs on CPUs are always deterministic; true is refused on GPUs, where some sums have no fixed order."),
       honoured("train_sampling_strategy", training_section, &Training::train_sampling_strategy,
                json_choice(words_of<SamplingStrategy>()),
-               "Order of the samples of an epoch. `random`: shuffled. `sequential`: that of the files. "
+               "Order of the samples of an epoch. `random`: shuffled. `sequential`: the order of the files. "
                "`group_by_length`: shuffled, but samples of about the same length share a batch, as in transformers' "
-               "LengthGroupedSampler; the first batch has the longest one."),
+               "LengthGroupedSampler; the first batch has the longest sample."),
       shorthand(
           "group_by_length", json_boolean(), false, "training.train_sampling_strategy",
           [](const nlohmann::json& value) {
@@ -185,7 +183,7 @@ std::vector<Key> precision_and_memory_keys() {
                "evaluations during training keep the precision of training."),
       honoured("fp16_full_eval", training_section, &Training::fp16_full_eval, json_boolean(), "The same in float16."),
       honoured("tf32", training_section, &Training::tf32, json_boolean(),
-               "GPUs: matrix products of fp32 values round them to TF32 (10 bits of mantissa) and add in fp32. Unset: "
+               "GPUs: matrix products round their fp32 factors to TF32 (10 bits of mantissa) and add in fp32. Unset: "
                "false. true is refused without a GPU; see [precision](precision.md#tf32)."),
       no_effect("fp16_opt_level", json_text(), "O1", "version 4: only used with Apex"),
       no_effect("fp16_backend", json_text(), "auto", "version 4: there is one implementation of half precision here"),
@@ -233,8 +231,8 @@ std::vector<Key> logging_and_evaluation_keys() {
       honoured("report_to", training_section, &Training::report_to,
                json_texts(words_of<Tracker>({"wandb", "mlflow", "comet_ml", "trackio", "swanlab", "all"}, tracker)),
                "Where metrics are written in addition to metrics.jsonl."),
-      refused("logging_dir", nullptr, "Version 4: directory of the TensorBoard events.",
-              "leave it out: they are written to output_dir, beside the other records of the run"),
+      refused("logging_dir", nullptr, "Version 4: where to write TensorBoard events.",
+              "leave it out: they are written to output_dir, next to the other records of the run"),
       no_effect("log_level", json_text(), "passive", "changes no output"),
       no_effect("log_level_replica", json_text(), "warning", "only rank 0 writes lines"),
       no_effect("log_on_each_node", json_boolean(), true, "only rank 0 writes lines"),
@@ -271,8 +269,8 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("do_train", json_boolean(), false, "the command decides: shardline train"),
       honoured("do_eval", training_section, &Training::do_eval, json_boolean(), "Also evaluate after the last step."),
       honoured("do_predict", training_section, &Training::do_predict, json_boolean(),
-               "After training, write what the model predicts for data.test to `predictions.jsonl` in output_dir, as "
-               "`shardline predict` does: the final model, which with load_best_model_at_end is the best one."),
+               "After training, make predictions for data.test with the final model (with load_best_model_at_end, the "
+               "best one) and write them to `predictions.jsonl` in output_dir, as `shardline predict` does."),
   };
 }
 
@@ -280,7 +278,7 @@ std::vector<Key> saving_keys() {
   const JsonType optional_text = or_null(json_text());
   const std::string hub = "only used with push_to_hub";
   return {
-      refused("output_dir", nullptr, "This key belongs to the top level.", "move it to /output_dir"),
+      refused("output_dir", nullptr, "Belongs to the top level.", "move it to /output_dir"),
       honoured("overwrite_output_dir", training_section, &Training::overwrite_output_dir, json_boolean(),
                "Version 4: run even if output_dir is not empty. Records of the earlier run are removed; its model is "
                "moved to `previous-model/` until the new one is complete."),
@@ -294,11 +292,11 @@ std::vector<Key> saving_keys() {
           "save_total_limit", training_section, &Training::save_total_limit, json_integer(1),
           "Maximum number of checkpoints to keep; when a new one is complete, the oldest are removed. The newest and, "
           "with load_best_model_at_end or save_strategy `best`, the best one always stay."),
-      honoured(
-          "save_only_model", training_section, &Training::save_only_model, json_boolean(),
-          "Save checkpoints without the optimizer's state, from which training cannot continue. A run that is asked to "
-          "stop saves one with it."),
-      refused("save_safetensors", true, "Version 4: safetensors, not pickle.", "leave it out: this is always the case"),
+      honoured("save_only_model", training_section, &Training::save_only_model, json_boolean(),
+               "Save checkpoints without the optimizer's state; training cannot continue from them. A run that is "
+               "asked to stop saves a checkpoint with the state."),
+      refused("save_safetensors", true, "Version 4: save safetensors files, not pickle files.",
+              "leave it out: this is always done"),
       honoured("save_on_each_node", training_section, &Training::save_on_each_node, json_boolean(),
                "If hosts do not share checkpoint_dir: save a complete checkpoint on every host, so that losing a host "
                "loses no data. Otherwise, each host saves the part that its ranks write."),
@@ -327,16 +325,17 @@ std::vector<Key> saving_keys() {
       honoured("greater_is_better", training_section, &Training::greater_is_better, json_boolean(),
                "Whether a larger metric is better; unset: true unless the metric is a loss, a perplexity or an "
                "error."),
-      honoured("early_stopping_patience", training_section, &Training::early_stopping_patience,
-               json_integer(1, kMostStepsOfRun),
-               "As transformers' EarlyStoppingCallback: training ends after this many evaluations in succession whose "
-               "metric_for_best_model was no gain over the best one before. Unset: it never ends early."),
+      honoured(
+          "early_stopping_patience", training_section, &Training::early_stopping_patience,
+          json_integer(1, kMostStepsOfRun),
+          "As in transformers' EarlyStoppingCallback: training ends after this many evaluations in succession whose "
+          "metric_for_best_model is not better than the best one before them. Unset: training never ends early."),
       honoured("early_stopping_threshold", training_section, &Training::early_stopping_threshold, json_number(0),
-               "Only improvements by more than this count as gains."),
+               "An evaluation counts as better only if its metric is better by more than this."),
       honoured("max_run_seconds", training_section, &Training::max_run_seconds, json_integer(1),
                "Ours: seconds after which the run saves a checkpoint and stops with exit code 3."),
       refused("push_to_hub", false, "Upload the model.",
-              "upload output_dir, which is a model directory, after the run"),
+              "upload output_dir, which is a model directory, yourself after the run"),
       no_effect("hub_model_id", optional_text, nullptr, hub),
       no_effect("hub_token", optional_text, nullptr, hub),
       no_effect("hub_private_repo", or_null(json_boolean()), nullptr, hub),
@@ -361,7 +360,7 @@ std::vector<Key> process_keys() {
       no_effect("dataloader_multiprocessing_context", or_null(json_text()), nullptr, loader),
       no_effect("dataloader_in_order", json_boolean(), true, loader),
       refused("split_batches", nullptr,
-              "Version 4: per_device_train_batch_size is the batch size of all devices together.",
+              "Version 4: let per_device_train_batch_size be the batch size of all devices together.",
               "set global_batch_size instead"),
       no_effect("dispatch_batches", optional_flag, nullptr, "version 4: " + loader),
       no_effect("remove_unused_columns", json_boolean(), true, "only the columns that the task needs are read"),

@@ -11,7 +11,7 @@ namespace shardline {
 HeadChoice head_choice(const std::string& task);
 HeadChoice head_choice(const Config& config);
 
-// What a model directory was trained for, by the "architectures" in its config.json; causal-lm if these do not say it.
+// The task of a model directory, according to the "architectures" in its config.json; causal-lm if these name none.
 std::string task_of_directory(const std::string& directory);
 
 // Reads model.config and the config.json of model.path. Unset if there is neither, or if that file cannot be read,

@@ -35,7 +35,7 @@ Layout resolve_sizes(const Config& config, int world_size);
 // Called for each violation with the key ("smp_options.microbatches"), the rule, and what to change.
 using Complaint = std::function<void(const std::string& key, const std::string& rule, const std::string& advice)>;
 
-// The same for callers who collect complaints; the result is valid only if there were none.
+// The same for code that collects complaints; the result is valid only if there were none.
 Layout check_sizes(const Config& config, int world_size, const Complaint& complain);
 
 }  // namespace shardline

@@ -9,9 +9,9 @@ namespace shardline {
 
 struct MakeOnce {
   std::filesystem::path path;  // its folder is created
-  // How long another process that makes the file may make no progress; 0: three quarters of the limit of a collective.
+  // How long to wait for another process that makes no progress; 0: three quarters of the limit of a collective.
   std::chrono::milliseconds limit{0};
-  std::function<bool()> is_good;  // whether the file is there and complete
+  std::function<bool()> is_good;  // whether the file exists and is complete
   // Makes the file under its name; gives `lock_file` the current time while it makes progress that the size of the
   // file's PartialFile does not show.
   std::function<void(const std::filesystem::path& lock_file)> make;

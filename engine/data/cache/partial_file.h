@@ -21,14 +21,15 @@ class PartialFile {
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 
-  // These are of the last save(): the note, which is empty for a new file, and the bytes before it.
+  // The state of the last save(): the note, which is empty for a new file, and the bytes before it.
   const std::string& note() const { return note_; }
   size_t size() const { return written_; }
-  std::string read(size_t offset, size_t count) const;  // of what was appended
+  std::string read(size_t offset, size_t count) const;  // reads bytes that were appended
 
   void append(std::string_view bytes);
   void overwrite(size_t offset, std::string_view bytes);  // of what was appended
-  // From now on, an interruption loses nothing of what was appended. `note` is for a process that continues the file.
+  // After this, an interruption loses nothing that was appended before. `note` is for a process that continues the
+  // file.
   void save(const std::string& note);
   void clear();    // begins an empty file instead
   void commit();   // makes the file durable and gives it its name

@@ -18,18 +18,18 @@ namespace shardline {
 struct TokenDataOptions {
   std::vector<std::string> paths;
   DataFormat format = DataFormat::automatic;
-  std::string text_column = "text";  // of JSONL
+  std::string text_column = "text";  // in files with columns
   TokenizerPtr tokenizer;            // may be null when all files hold tokens
   int64_t vocab_size = 0;            // of the model; every id is below it
   // Add the tokenizer's end-of-text token, if it has one, to each document that does not end with it.
   bool end_documents = false;
   std::filesystem::path cache_folder;
   int threads = 1;
-  // Called on this thread, now and then, with what is done and how much there is: bytes to hash and to tokenize. While
-  // another process makes the same cache: what that has written, and 0. May be empty.
+  // Called on this thread, now and then, with the bytes that are done and the bytes in all, while hashing and while
+  // tokenizing. While another process makes the same cache: with what that process has written, and 0. May be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
-  // How long another process that makes the same cache may make no progress; 0: three quarters of the limit of a
-  // collective.
+  // How long to wait for another process that makes the same cache if it makes no progress; 0: three quarters of the
+  // time limit of a collective.
   std::chrono::milliseconds lock_limit{0};
   // Bytes of text between two places from which an interrupted process can be continued.
   int64_t save_every_bytes = int64_t{64} << 20;
@@ -37,20 +37,21 @@ struct TokenDataOptions {
 
 class TokenCache {
  public:
-  // DataError when the file is not a whole token cache: bad magic, version, checksum of the header, or size.
+  // Throws DataError if the file is not a complete token cache: wrong magic, version, checksum of the header, or size.
   explicit TokenCache(const std::filesystem::path& path);
 
   int64_t size() const { return size_; }  // tokens
   int64_t documents() const { return documents_; }
   int64_t vocab_size() const { return vocab_size_; }
   uint64_t ids_checksum() const { return ids_checksum_; }    // of the tokens alone
-  uint64_t ends_checksum() const { return ends_checksum_; }  // of where documents end, see DocumentEnds
-  const std::string& digest() const { return digest_; }      // what ranks compare: same digest, same tokens
+  uint64_t ends_checksum() const { return ends_checksum_; }  // of the ends of documents, see DocumentEnds
+  const std::string& digest() const { return digest_; }      // for ranks to compare: same digest, same tokens
   const std::filesystem::path& path() const { return file_.path(); }
 
-  // Tokens [first, first + count) to `out`. DataError for a damaged file whose ids are not below vocab_size.
+  // Copies tokens [first, first + count) to `out`. Throws DataError if the file is damaged and an id is not below
+  // vocab_size.
   void read(int64_t first, int64_t count, int64_t* out) const;
-  // Whether the ids are those that were written; reads all of them, and reports the bytes.
+  // Whether the ids are those that were written. Reads all of them, and reports the bytes.
   bool is_intact(const std::function<void(int64_t done_bytes, int64_t total_bytes)>& progress = {}) const;
 
  private:
@@ -64,10 +65,10 @@ class TokenCache {
 };
 using TokenCachePtr = std::shared_ptr<const TokenCache>;
 
-// The path of the cache for these options, which is made if it is missing or damaged. Several processes may ask at the
-// same time: one makes it, the others wait. The work that a killed process has saved is not repeated. Throws DataError
-// for the data, RunError for the cache's disk. A file under the cache's name is always complete, and
-// the file of its DocumentEnds is next to it.
+// Returns the path of the cache for these options; makes the cache if it is missing or damaged. Several processes may
+// call it at the same time: one makes the cache, and the others wait. The work that a killed process has saved is not
+// repeated. Throws DataError for bad data, and RunError if the cache's disk fails. A file under the cache's name is
+// always complete, and the file of its DocumentEnds is next to it.
 std::filesystem::path prepare_token_cache(const TokenDataOptions& options);
 TokenCachePtr open_token_cache(const std::filesystem::path& path);
 

@@ -22,7 +22,7 @@ struct BatchSlice {
   int64_t first = 0;
   int64_t count = 0;
 };
-// The part of a slice that a batch of so many samples has.
+// The part of a slice that is in a batch of this many samples.
 BatchSlice clipped(const BatchSlice& slice, int64_t samples);
 
 struct Batch {
@@ -30,7 +30,7 @@ struct Batch {
   std::vector<int64_t> sample_ends;   // segments before the end of each sample of the slice; empty: one for each
   std::vector<int64_t> sample_index;  // [samples of the slice] indexes in the data set
   int64_t first_sample = 0;           // place of the slice's first sample in the global batch
-  // Of the whole global batch:
+  // These refer to the whole global batch:
   int64_t global_samples = 0;
   int64_t tokens = 0;
   int64_t weight = 0;  // labels that count
@@ -65,9 +65,9 @@ class EpochSource : public BatchSource {
   int64_t samples_in_step(int64_t step) const final { return order_.samples_in_batch(step % steps_per_epoch()); }
   int64_t steps_per_epoch() const { return order_.batches_per_epoch(); }
   int64_t samples() const { return samples_; }  // of an epoch
-  virtual int64_t dropped_tokens() const = 0;   // that are in no sample
+  virtual int64_t dropped_tokens() const = 0;   // number of tokens that are in no sample
   virtual std::string describe() const = 0;     // "2490 blocks of 128 tokens, 7 tokens left over"
-  // The same for the same samples, wherever their files are.
+  // Equal for equal samples, wherever their files are.
   virtual std::string digest() const = 0;
 
  protected:
@@ -104,7 +104,7 @@ class DatasetSource final : public EpochSource {
 // until a later one is requested.
 class FedSource final : public BatchSource {
  public:
-  // ids: [n, s] int64. labels: of the same shape, or undefined if they are the ids.
+  // ids: [n, s] int64. labels: the same shape, or undefined if the labels are the ids.
   void push(const at::Tensor& ids, const at::Tensor& labels = {});
 
   // Throws RunError for a step that was not pushed or has been dropped.
@@ -119,7 +119,7 @@ class FedSource final : public BatchSource {
   const Fed& at(int64_t step) const;
 
   std::deque<Fed> waiting_;
-  int64_t first_step_ = 0;  // that of waiting_[0]
+  int64_t first_step_ = 0;  // the step of waiting_[0]
 };
 
 }  // namespace shardline

@@ -27,7 +27,7 @@ Examples examples_of_rows(const std::shared_ptr<const ExampleSet>& set, const Se
 class ExampleSource final : public EpochSource {
  public:
   struct Options {
-    // Tokens are hidden from the model, other ones in each epoch; only these count.
+    // If set: tokens are masked, different ones in each epoch, and only these count.
     std::optional<TokenMasking> masking = {};
     // Above 0: several examples, of at most this many tokens together, are packed into each sample (best_fit.h).
     int64_t packed_length = 0;

@@ -1,4 +1,4 @@
-// The same global batch at every step: for measurements, which want nothing but the step.
+// The same global batch in every step, for measurements of the step alone.
 #pragma once
 #include "engine/data/dataset/batch_source.h"
 

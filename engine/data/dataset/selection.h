@@ -19,7 +19,7 @@ class Selection {
   int64_t size() const { return count_; }
   int64_t operator[](int64_t i) const { return list_ ? (*list_)[i] : first_ + i; }
 
-  // {`count` of them, the others}: the first ones, or with a seed as many at random, a function of the seed and size().
+  // {`count` of them, the others}: the first ones or, with a seed, random ones, which depend on the seed and size().
   std::pair<Selection, Selection> divided(int64_t count, std::optional<uint64_t> seed) const;
   // The first part that `divided` returns; everything if size() <= count.
   Selection at_most(int64_t count, std::optional<uint64_t> seed) const;

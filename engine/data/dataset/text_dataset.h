@@ -18,8 +18,8 @@ int64_t count_blocks(int64_t tokens, int64_t documents, int64_t sequence_length)
 
 // Whether the stream is cut into samples, so that these are blocks of sequence_length tokens.
 bool counts_blocks(Packing packing);
-// What is held out for validation and counted by max_train_samples: blocks, or else documents. Documents of one token,
-// which predict nothing, are left out. Throws DataError if there is none.
+// The units that are held out for validation and counted by max_train_samples: blocks or documents. Documents of one
+// token, which predict nothing, are left out. Throws DataError if there are no units.
 Selection text_units(const TokenCache& tokens, Packing packing, int64_t sequence_length);
 
 class TextDataset {
@@ -30,14 +30,14 @@ class TextDataset {
   TextDataset(TokenCachePtr tokens, Packing packing, int64_t sequence_length, Selection units);
 
   int64_t size() const;  // samples
-  // The runs of tokens that make up a sample. Each sees itself alone and begins at position 0.
+  // The runs of tokens that make up a sample. Attention stays within each run, whose positions begin at 0.
   std::vector<Range> parts(int64_t sample) const;
   int64_t tokens(int64_t sample) const;
   // Tokens that are in no sample: of the whole stream with blocks, otherwise of the chosen documents.
   int64_t dropped_tokens() const { return dropped_; }
   const TokenCache& cache() const { return *cache_; }
   std::string describe() const;  // "2490 blocks of 128 tokens"
-  // The same for the same samples, wherever their files are.
+  // Equal for equal samples, wherever their files are.
   std::string digest() const;
 
  private:

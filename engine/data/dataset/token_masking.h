@@ -1,4 +1,4 @@
-// Which tokens of an example are hidden from a model that learns to predict them, by the rule of BERT (Devlin et al.
+// Which tokens of an example are masked, so that a model learns to predict them, by the rule of BERT (Devlin et al.
 // 2019, arXiv 1810.04805).
 #pragma once
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace shardline {
 
 struct MaskingRule {
   double probability = 0.15;  // of a token that has a label, or of a word
-  bool whole_words = false;   // the tokens of a word are hidden together
+  bool whole_words = false;   // the tokens of a word are masked together
   int32_t mask_token = 0;
   int64_t words = 0;  // random tokens are ids below this
 };
@@ -24,9 +24,9 @@ class TokenMasking {
     int32_t shown;  // what the model sees there
   };
   // The tokens of an example that the model predicts in an epoch, in order: a function of seed, epoch, example and
-  // place alone. Of these, 80 % are shown as the mask token, 10 % as a random token and 10 % as they are; those of
-  // whole words all as the mask token, as in transformers. Tokens without a label are never hidden. If chance chooses
-  // none of the others, the token or word with the smallest random number is hidden.
+  // place alone. Of these, 80 % are replaced by the mask token and 10 % by a random token, and 10 % are unchanged; with
+  // whole words, all are replaced by the mask token, as in transformers. Tokens without a label are never selected. If
+  // no other token is selected at random, the token or word with the smallest random number is.
   std::vector<Masked> tokens_of(const ExampleSet& set, int64_t example, int64_t epoch) const;
 
  private:

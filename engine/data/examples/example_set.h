@@ -15,7 +15,7 @@ namespace shardline {
 // What the targets of a microbatch are, see Microbatch::targets. numbers: several where they are not one.
 enum class TargetKind : uint32_t { none, classes, numbers, answers };
 
-// What is fed to the model for one sample, and what it predicts.
+// The input of the model for one sample, and what the model predicts.
 struct Example {
   std::vector<int32_t> ids;        // not empty
   std::vector<uint8_t> types;      // of the tokens; empty: all 0

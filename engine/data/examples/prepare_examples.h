@@ -31,8 +31,8 @@ struct ExampleSetOptions {
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // as in TokenDataOptions; may be empty
 };
 
-// The path of the file, which is made if it is missing or damaged. Several processes may ask at the same time. Throws
-// DataError for the data, among others if there is no example, and RunError for the cache's disk.
+// Returns the path of the file; makes the file if it is missing or damaged. Several processes may call it at the same
+// time. Throws DataError for bad data or if there is no example, and RunError if the cache's disk fails.
 std::filesystem::path prepare_examples(const ExampleSetOptions& options);
 
 // Calls use(row, bytes) for all rows of the files, in order, on this thread; bytes: those of the files up to here.

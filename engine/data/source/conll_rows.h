@@ -6,7 +6,7 @@
 
 namespace shardline {
 
-// Throws DataError later, for a line whose number of columns differs from that of the sentence's first line.
+// Reading throws DataError for a line whose number of columns differs from that of the sentence's first line.
 std::unique_ptr<RowFile> open_conll(const DataFile& file);
 
 }  // namespace shardline

@@ -17,8 +17,8 @@ using TokenIds = std::vector<int32_t>;
 
 struct EncodedPiece {
   EncodedPart part;
-  // How many ids of the part are before the end of each document that ends in it, in ascending order. The end of the
-  // file, where its last document ends, may be missing.
+  // For each document that ends in the part, the number of the part's ids before its end, in ascending order. The end
+  // of the file, where the last document ends, may be missing.
   std::vector<int64_t> document_ends;
 };
 
@@ -28,11 +28,12 @@ class DataSource {
   virtual ~DataSource() = default;
   virtual int64_t pieces() const = 0;
   virtual int64_t piece_bytes(int64_t piece) const = 0;
-  // Encodes any piece, in any order, on several threads at the same time. What precedes the piece is only guessed.
+  // Encodes a piece; pieces may be encoded in any order and by several threads at the same time. The text before the
+  // piece is not read, so its effect on the piece is only guessed.
   virtual EncodedPiece encode(int64_t piece) const = 0;
   // Returns the ids of the file that follow those of the pieces before `piece`. Called for each piece in order.
-  // `border` is the end of the pieces so far, initially Seam{}; this call moves it forward. Where documents end in a
-  // piece, these are the ids of `part`.
+  // `border` is the end of the pieces so far, initially Seam{}; this call moves it forward. If documents end in the
+  // piece, the result is the ids of `part`.
   virtual TokenIds join(int64_t piece, EncodedPart part, Seam& border) const = 0;
 };
 
@@ -41,16 +42,16 @@ struct DataSourceOptions {
   int64_t vocab_size = 0;            // ids in token files and tokenised rows must be smaller
   std::string text_column = "text";  // in files with columns
   int64_t piece_bytes = 1 << 20;
-  int threads = 1;                          // those of join()
+  int threads = 1;                          // for join()
   std::function<void()> scanned = nullptr;  // called from time to time while a file is read to open a source
 };
 
 // text: the whole file is one document, with its line ends; a NUL byte is a DataError. jsonl: each line that is not
 // blank is one document, an object with a string in text_column; a DataError names the line. json, csv, tsv: each row
-// is one document, see row_file.h. Of tokenised rows, their tokens are, see tokenised_row.h; a DataError
-// refuses labels that are not these. tokens: see token_file.h.
+// is one document, see row_file.h. The document of a tokenised row consists of its tokens, see tokenised_row.h; labels
+// that differ from them are a DataError. tokens: see token_file.h.
 std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options);
-// The error that it throws for text without a tokenizer.
+// The error that open_data_source throws for text without a tokenizer.
 ConfigError missing_tokenizer(const DataFile& text);
 
 }  // namespace shardline

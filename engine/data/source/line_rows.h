@@ -1,4 +1,4 @@
-// What formats whose rows are made of whole lines have in common.
+// The common part of formats whose rows consist of whole lines.
 #pragma once
 #include <string>
 #include <string_view>

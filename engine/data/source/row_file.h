@@ -1,4 +1,4 @@
-// Tables as people have them: JSON Lines, JSON, CSV and TSV files, and lines of text, read row by row.
+// Tables in the usual formats, read row by row: JSON Lines, JSON, CSV and TSV files, and lines of text.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// Classes of characters as the reference library's tokenizers know them. Each comes from the version of Unicode of the
-// library behind it, whatever the version of ICU here.
+// Classes of characters as in the reference library's tokenizers. Each class has the Unicode version of the library
+// that the reference library uses for it, whatever the version of ICU here.
 #pragma once
 #include <string>
 

@@ -1,5 +1,5 @@
-// SentencePiece's table of normalizations, which XLM-R and similar tokenizers have: what a string becomes, found in a
-// double-array trie.
+// SentencePiece's table of normalizations, which XLM-R and similar tokenizers have. It maps strings to their
+// replacements in a double-array trie.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,7 +21,7 @@ class CharsMap {
   void apply(AlignedText& text) const;
 
  private:
-  // What the shortest prefix of `part` that the table has becomes.
+  // The replacement of the shortest prefix of `part` that is in the table.
   std::optional<std::string_view> find(std::string_view part) const;
   uint32_t unit(size_t place) const;  // 0 beyond the trie
 

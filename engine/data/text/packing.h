@@ -4,9 +4,9 @@
 namespace shardline {
 
 enum class Packing {
-  wrapped,        // the stream of all documents is cut into samples, which see what came before in the sample
-  wrapped_reset,  // the same samples, in which each document sees itself alone, from position 0 on
-  bfd,            // best-fit decreasing: whole documents fill samples; each sees itself alone
+  wrapped,        // the stream of all documents is cut into samples; tokens attend to all earlier ones of the sample
+  wrapped_reset,  // the same samples, but attention stays within a document, and its positions begin at 0
+  bfd,            // best-fit decreasing: whole documents fill samples; attention stays within a document
   none            // each document is a sample
 };
 

@@ -22,7 +22,7 @@ struct BpeVocabulary {
   std::vector<std::pair<std::string, std::string>> merges;  // best first
   bool byte_fallback = false;          // characters without a token become those of their bytes, <0x00> to <0xFF>
   std::optional<std::string> unknown;  // represents bytes or characters that have no token
-  bool fuse_unknown = false;           // one for consecutive ones
+  bool fuse_unknown = false;           // one unknown token for consecutive ones
   bool ignore_merges = false;          // a word that is a token becomes that token, whatever the merges
 };
 
@@ -31,8 +31,8 @@ class BpeModel final : public TokenModel {
   // Throws DataError for a merge or an unknown token that the vocabulary lacks.
   BpeModel(const std::unordered_map<std::string, int32_t>& ids, const BpeVocabulary& vocabulary);
 
-  // Appends the ids of a word, or of a part of a word if `whole` is false. Every thread remembers words. Throws
-  // DataError for a byte or a character without a token if the vocabulary has no unknown token.
+  // Appends the ids of a word, or of a part of a word if `whole` is false. Each thread caches words. Throws DataError
+  // for a byte or a character without a token if the vocabulary has no unknown token.
   void encode(std::string_view word, bool whole, std::vector<int32_t>& ids) const;
   void encode(std::string_view word, std::vector<TokenPiece>& pieces) const override;
 
@@ -56,9 +56,9 @@ class BpeModel final : public TokenModel {
   [[noreturn]] void refuse_unknown(std::string_view unit) const;
   const Merge* find_merge(int32_t left, int32_t right) const;
 
-  uint64_t instance_;  // identifies whose words a thread remembers
+  uint64_t instance_;  // identifies the model whose words a thread caches
   bool byte_level_;
-  // Of single bytes; otherwise of the byte tokens, if characters fall back to them.
+  // The ids of single bytes; without byte_level_, those of the byte tokens, if characters fall back to them.
   std::array<int32_t, 256> byte_ids_;
   bool byte_fallback_;
   std::unordered_map<char32_t, int32_t> character_ids_;

@@ -8,7 +8,7 @@ namespace shardline {
 
 enum class SpecialToken { pad, cls, sep, mask, unk, bos, eos };
 
-// The ids by role; nothing where a tokenizer has no such token.
+// The ids by role; unset if the tokenizer has no such token.
 class SpecialTokens {
  public:
   std::optional<int32_t> operator[](SpecialToken role) const { return ids_[static_cast<size_t>(role)]; }

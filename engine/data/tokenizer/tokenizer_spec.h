@@ -1,4 +1,4 @@
-// What the files of a tokenizer say, and the tokenizer that follows from it.
+// The contents of a tokenizer's files, and the tokenizer that is made from them.
 #pragma once
 #include <optional>
 #include <string>

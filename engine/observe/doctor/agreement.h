@@ -1,4 +1,4 @@
-// Whether the ranks of a group asked for the same operations in the same order.
+// Whether the ranks of a group requested the same operations in the same order.
 #pragma once
 #include <map>
 #include <optional>
@@ -14,11 +14,11 @@ FlightStream stream_of(const FlightRecord& record);
 FlightStream counterpart(const FlightRecord& record);
 int counterpart_peer(const FlightRecord& record, const FlightGroup& group);
 
-// The earliest operation for which ranks asked for different things.
+// The earliest operation at which ranks requested different things.
 struct Disagreement {
-  FlightRecord usual, odd;     // what most ranks asked for, or the lowest; what another one did
+  FlightRecord usual, odd;     // the request of most ranks, or of the lowest rank; and a different request
   std::vector<int> odd_ranks;  // ascending; all that differ, if no request has a majority
-  bool skips = false;          // the odd ranks asked for what comes next for the others
+  bool skips = false;          // the odd ranks requested the operation that comes next on the others
 };
 
 // groups: those of the job by id.

@@ -35,7 +35,7 @@ int64_t last_sign(const JobRecords::Rank& rank) {
   return last;
 }
 
-// When the first rank failed. What happens later shows how the job is ended: ranks are woken up, for example.
+// The time when the first rank failed. Later events show how the job was ended; for example, ranks were woken up.
 std::optional<int64_t> first_failure(const JobRecords& job) {
   std::optional<int64_t> first;
   const auto failed_at = [&](int64_t time) { first = std::min(first.value_or(time), time); };
@@ -207,7 +207,7 @@ bool Doctor::find_killed() {
   return blame(Cause::killed, {job_.killed->rank});
 }
 
-// The first of them, and those that failed alike; others may follow from it.
+// Blames the rank that failed first and all ranks with the same message; other failures may result from this one.
 bool Doctor::find_own_failure() {
   const JobRecords::Rank* first = nullptr;
   for (const auto& [rank, records] : job_.ranks)
@@ -221,7 +221,7 @@ bool Doctor::find_own_failure() {
 }
 
 bool Doctor::is_troubled() const {
-  // Without a failure, shorter times are those of a job that works, or of one that is being ended.
+  // Without a failure, shorter times also occur in a healthy job, or in one that is being ended.
   const double silence = has_failure_ ? 0 : kLongWait;
   return std::any_of(result_.ranks.begin(), result_.ranks.end(), [&](const RankSituation& rank) {
     return rank.end == FlightEnd::gave_up || rank.silent_seconds > silence ||
@@ -255,8 +255,8 @@ bool Doctor::has_passed(const FlightRecord& operation, int rank) const {
   return there.stage >= 0 && there.stage == here.stage && there.place.serial > operation.place.serial;
 }
 
-// Both ends of a message have their collectives in the same order: who waits in one for the other end has sent before
-// what that end still needs to get there.
+// Both ends of a message run their collectives in the same order: a sender that waits in a collective for the receiver
+// should have sent before that everything that the receiver needs to get there.
 bool Doctor::has_left_behind(const RankSituation& waiting, int sender) const {
   const auto& next = result_.ranks[sender].wait;
   return waiting.wait->operation.op == std::string_view("recv") && next && !is_message(next->operation) &&
@@ -269,7 +269,7 @@ void Doctor::blame_for(const RankSituation& waiting, int culprit) {
   result_.missing = missing(*result_.operation, culprit);
 }
 
-// Somebody whom others wait for, and who waits for nobody.
+// Finds a rank for which others wait and which itself waits for no other rank.
 bool Doctor::find_culprit() {
   std::vector<int> culprits, unreachable;
   const RankSituation *blocked = nullptr, *cut_off = nullptr;
@@ -278,7 +278,7 @@ bool Doctor::find_culprit() {
     for (const auto* kind : {&wait.not_begun, &wait.silent})
       for (const int other : *kind) {
         const RankSituation& situation = result_.ranks[other];
-        if (situation.wait && situation.silent_seconds == 0) continue;  // others keep it from going on
+        if (situation.wait && situation.silent_seconds == 0) continue;  // it waits for other ranks itself
         if (!blocked) blocked = rank;
         if (blocked == rank && !std::count(culprits.begin(), culprits.end(), other)) culprits.push_back(other);
       }
@@ -309,8 +309,8 @@ bool Doctor::find_undelivered() {
   return false;
 }
 
-// Everybody waits for somebody who waits. Whoever has gone past the place where another began an operation has left it
-// out; otherwise nobody can be told apart.
+// Every rank waits for a rank that waits. A rank that has passed the place where another rank began an operation has
+// skipped this operation; otherwise the records do not show which rank is at fault.
 bool Doctor::find_circle() {
   const auto all = waiting();
   if (all.empty()) return false;
@@ -336,7 +336,7 @@ bool Doctor::find_circle() {
   }
 }
 
-// Nobody waited for it, but the job ended.
+// No rank waited for the process, but the job ended.
 bool Doctor::find_silent() {
   std::vector<int> silent;
   for (const RankSituation& rank : result_.ranks)

@@ -40,16 +40,16 @@ struct JobRecords {
 // The first of these that the records show.
 enum class Cause {
   none,         // nothing went wrong, as far as the records show
-  killed,       // the launcher knows it
+  killed,       // the launcher has reported it
   failed,       // ranks failed by themselves
-  disagrees,    // ranks ask for different things in the same place
+  disagrees,    // ranks request different things in the same place
   skipped,      // a rank has left out an operation and continued with later ones
   behind,       // a rank has not begun what others wait for, or does not finish its part
-  unreachable,  // ranks wait for one whose records are not here
+  unreachable,  // ranks wait for a rank whose records are not here
   undelivered,  // all that take part in an operation have begun it, and it does not end
   circle,       // ranks wait for each other
   silent,       // a process gave no sign of life while others did
-  ended,        // the job has ended, and these ranks have not written down why
+  ended,        // the job has ended, and these ranks have not recorded why
 };
 const char* to_string(Cause cause);
 
@@ -85,7 +85,7 @@ struct ClockDifference {
 struct Diagnosis {
   Cause cause = Cause::none;
   std::vector<int> culprits;  // ascending; for `undelivered` and `circle` those that wait
-  // The operation that was not done or not agreed on, as one of the others asked for it.
+  // The operation that was not done or on which ranks disagreed, as one of the other ranks requested it.
   std::optional<FlightRecord> operation;
   std::optional<FlightRecord> other;  // disagrees: what a culprit asks for in its place; skipped: what it did there
   double waited = 0;                  // seconds, for the operation
@@ -96,7 +96,7 @@ struct Diagnosis {
   int left_out = 0;                     // files of other jobs
   std::vector<std::string> damaged;     // why a file cannot be read, for each of those
   std::vector<RankSituation> ranks;     // all, ascending
-  std::vector<ClockDifference> clocks;  // that are allowed for in all times
+  std::vector<ClockDifference> clocks;  // differences by which all times are corrected
 };
 
 Diagnosis diagnose(const JobRecords& job);

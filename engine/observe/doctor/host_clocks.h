@@ -7,10 +7,10 @@
 
 namespace shardline {
 
-// Collectives in which every rank needs something of all others show how far clocks are apart, because none ends on one
-// host before it has begun on all others. Where they exclude that two clocks agree, changes all times of a host to
-// about those of the reference: the host whose clock is that of now_ns, or else that of the lowest rank. Returns the
-// hosts that were changed.
+// Collectives in which every rank needs data from all others show how far clocks are apart, because such a collective
+// does not end on any host before it has begun on all others. If they show that two clocks cannot agree, changes all
+// times of a host to about those of the reference: the host whose clock is that of now_ns, or else the host of the
+// lowest rank. Returns the hosts that were changed.
 std::vector<ClockDifference> align_clocks(JobRecords& job);
 
 // The host of a rank that has records.

@@ -8,8 +8,8 @@
 
 namespace shardline {
 
-// The layouts in `candidates`, best first, each with the reason it lost; of those that are not ranked, only the first
-// ones.
+// The layouts in `candidates`, the best first, each with the reason why it is not better; of the layouts without a
+// rank, only the first ones.
 nlohmann::json candidates_json(const Candidates& candidates);
 // A row for each ranked layout and for `own`, which is what the forecast is for, and the settings of the best one for a
 // shell.

@@ -1,4 +1,4 @@
-// What optimizers have kernels for on some accelerators; elsewhere torch's operators do the same.
+// The steps of an optimizer for which some accelerators have kernels; elsewhere, torch's operators do the same.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,9 +23,9 @@ struct DeviceUpdates {
   void (*adam_step)(const std::vector<AdamTensors>& ranges, cuda::AdamStep step, const at::Tensor& device_factor);
 };
 
-// For what is trained on the device in this type; null: torch's operators.
+// The kernels for trained values of this type on the device; null: torch's operators are used.
 const DeviceUpdates* updates_for(at::Device device, at::ScalarType trained);
-// For tests: sets what a device's fp32 tensors are updated with.
+// For tests: sets the kernels with which a device's fp32 tensors are updated.
 void use_updates(at::DeviceType device, const DeviceUpdates* updates);
 
 }  // namespace shardline

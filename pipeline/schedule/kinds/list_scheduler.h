@@ -1,5 +1,6 @@
-// Runs the cells of a step with a clock and lets every idle stage take the best cell that it can start. For schedules
-// without a published order, for example if memory allows fewer active microbatches than the published one needs.
+// Runs the cells of a step with a clock and lets every idle stage take the best cell that it can start. It is used
+// where there is no published order, for example if memory allows fewer active microbatches than the published order
+// needs.
 #pragma once
 #include <vector>
 

@@ -44,7 +44,7 @@ std::vector<AddedToken> pieces_in_text(const SentencePieceModel& model) {
   return tokens;
 }
 
-// The tokens that XLM-R puts before the pieces and behind them; those of the file's first pieces have other ids.
+// XLM-R has tokens of its own before and after the pieces; they replace the first pieces of the file, whose ids differ.
 TokenizerSpec xlm_roberta(const fs::path& folder, const SentencePieceModel& model) {
   const RoleNames names = read_role_names(folder, {{SpecialToken::bos, "<s>"},
                                                    {SpecialToken::eos, "</s>"},

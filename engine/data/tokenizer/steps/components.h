@@ -1,4 +1,4 @@
-// What the readers of tokenizer.json's components have in common.
+// Common functions of the readers of tokenizer.json's components.
 #pragma once
 #include <functional>
 #include <optional>

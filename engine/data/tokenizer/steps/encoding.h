@@ -1,4 +1,4 @@
-// What an example's text becomes: tokens with their places in the text.
+// The encoding of an example's text: tokens with their places in the text.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -1,4 +1,4 @@
-// Normalizers of tokenizer.json: what is done to a text before it is split into words.
+// Normalizers of tokenizer.json, which change a text before it is split into words.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,7 +12,7 @@ class JsonValue;
 using Normalizer = std::function<void(AlignedText&)>;
 
 struct BertNormalizerOptions {
-  bool clean_text = true;             // removes controls, makes white space spaces
+  bool clean_text = true;             // removes controls, replaces white space by spaces
   bool handle_chinese_chars = true;   // puts ideographs between spaces
   std::optional<bool> strip_accents;  // otherwise as lowercase
   bool lowercase = true;

@@ -11,7 +11,7 @@ namespace shardline {
 
 class JsonValue;
 
-// A part of what an encoding consists of: a text, or special tokens.
+// A part of an encoding: a text, or special tokens.
 struct TemplatePart {
   int32_t sequence = Encoding::kNone;  // 0: the first text, 1: the second; kNone: `ids`
   int32_t type = 0;
@@ -38,16 +38,16 @@ PostProcessor roberta_post_processor(int32_t cls, int32_t sep);
 // Reads a component of a tokenizer.json. Throws a DataError that names what is not supported.
 PostProcessor read_post_processor(const JsonValue& component);
 
-// The white space at the ends of a token, in characters; the byte-level alphabet's character for a space counts.
+// The white space at both ends of a token, in characters; the byte-level alphabet's character for a space is included.
 struct TokenSpace {
   int leading = 0, trailing = 0;
 };
 TokenSpace space_around(std::string_view token);
-// That of a token that stands for `source` in the text.
+// Returns the white space of a token that stands for `source` in the text.
 using SpaceOfToken = std::function<TokenSpace(int32_t id, std::string_view source)>;
 
-// Makes encodings of the tokens of one or two texts: cuts them, trims offsets and adds special tokens. All windows of
-// the text that is cut, in order; one encoding without options.windows.
+// Turns the tokens of one or two texts into encodings: truncates, trims offsets and adds special tokens. With
+// options.windows, returns all windows of the text that is too long, in order; otherwise, one encoding.
 struct ExampleTexts {
   struct Text {
     TextOrWords source;
