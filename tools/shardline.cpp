@@ -18,6 +18,7 @@
 #include "engine/config/config.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/import/container.h"
+#include "engine/import/import_files.h"
 #include "engine/launch/container_job.h"
 #include "engine/launch/lifelines.h"
 #include "engine/launch/start_ranks.h"
@@ -222,9 +223,10 @@ std::string run_plan(CommandLine& line) {
 }
 
 void add_import_options(CLI::App& app, ImportLine& line) {
-  app.add_option("file", line.files,
-                 "Files that describe the job: describe-training-job or an estimator's arguments as JSON, a command line, "
-                 "a config of DeepSpeed or accelerate")
+  app.add_option(
+         "file", line.files,
+         "Files that describe the job: describe-training-job or an estimator's arguments as JSON, a command line, "
+         "a config of DeepSpeed or accelerate")
       ->required()
       ->check(CLI::ExistingFile);
   app.add_option("--to", line.to, "Write the config to this file, which must not exist; default: print it");
@@ -244,7 +246,7 @@ int run_import(ImportLine& line) {
   }
   if (!line.to.empty() && std::filesystem::exists(line.to))
     throw ConfigError(cat("--to ", line.to, ": this file exists; remove it, or name another"));
-  const ImportText text = import_text(line.files, line.options);
+  const ImportedFiles text = import_files(line.files, line.options);
   if (line.to.empty()) std::cout << text.config << std::flush;
   (line.to.empty() ? std::cerr : std::cout) << text.table << std::flush;
   if (!text.mistakes.empty()) throw ConfigError(text.mistakes);
@@ -280,7 +282,8 @@ int run(int argc, char** argv) {
     return sub;
   };
   auto* train = command("train", "Train; saves the model in output_dir");
-  train->get_option("config")->required(false)->description("Config file; without it, the job of a SageMaker container");
+  train->get_option("config")->required(false)->description(
+      "Config file; without it, the job of a SageMaker container");
   auto* eval = command("eval", "Compute the loss and the task's metrics on the validation data", true);
   auto* predict =
       command("predict", "Predict labels, scores, tags, answers or masked words for the rows of a data file", true);

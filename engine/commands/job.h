@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "engine/config/keys/options.h"
-#include "engine/import/keys/draft.h"
 #include "engine/plan/machines.h"
 #include "engine/run/ranks.h"
 
@@ -72,15 +71,6 @@ std::string merge_checkpoint(const std::vector<std::string>& parts, const std::s
 // Before that, the same for the last run that began its steps, if that is another one. Throws ConfigError if the run
 // has no folder of records, RunError if that is empty, DataError if all records are damaged.
 std::string doctor_text(const std::string& output_dir, bool json);
-
-// `shardline import`: a config made of files that describe a job for SageMaker, DeepSpeed, accelerate or Hugging Face's
-// example scripts.
-struct ImportText {
-  std::string config;    // JSON
-  std::string table;     // where every key went
-  std::string mistakes;  // refused keys, or else what is wrong in the config; empty: it can run
-};
-ImportText import_text(const std::vector<std::string>& paths, const ImportOptions& options);
 
 // A config for the model in `directory` on one rank, for eval, predict and generate; its task is that of the model.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);

@@ -24,7 +24,8 @@ std::string in_case(std::string text, int (*change)(int)) {
 json object_in(const std::string& text, const std::string& source) {
   const JsonDocument document = parse_json(text, source);
   if (!document.problems.empty()) throw ConfigError(document.problems.front());
-  if (!document.value.is_object()) throw ConfigError(cat(source, ": must be an object; got ", json_shown(document.value)));
+  if (!document.value.is_object())
+    throw ConfigError(cat(source, ": must be an object; got ", json_shown(document.value)));
   return document.value;
 }
 

@@ -1,4 +1,5 @@
-// What a training container of SageMaker finds about its job: files below /opt/ml, and variables that a toolkit has set.
+// What a training container of SageMaker finds about its job: files below /opt/ml, and variables that a toolkit has
+// set.
 #pragma once
 #include <map>
 #include <string>

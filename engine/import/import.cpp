@@ -166,6 +166,11 @@ Import import_job(const std::vector<JobFile>& files, const ImportOptions& option
   result.keys = importer.read();
   add_defaults_of_script(draft);
   for (const auto& [channel, place] : options.channels) add_channel(channel, place, draft);
+  const auto is_of_sagemaker = [](const JobFile& file) {
+    return &file.keys == &training_job_keys() || &file.keys == &estimator_keys();
+  };
+  if (std::ranges::any_of(files, is_of_sagemaker))
+    draft.add("output_dir", cat(kContainerFolder, "/model"), "where a container has its model");
   result.additions = draft.additions();
   result.config = draft.config();
   return result;

@@ -13,13 +13,19 @@ using nlohmann::json;
 
 constexpr size_t kWidestName = 56, kWidestValue = 36;
 
+// The end of a name says most.
+std::string short_name(const std::string& name) {
+  return name.size() <= kWidestName ? name : "..." + name.substr(name.size() - kWidestName + 3);
+}
+
 std::string shortened(const std::string& text, size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 3) + "...";
 }
 
 // Without bytes that command a terminal.
 std::string printable(std::string text) {
-  std::ranges::replace_if(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return text;
 }
 
@@ -62,7 +68,8 @@ std::string goes_to(const ForeignKey& key) {
 }
 
 void write_table(std::ostream& out, const Vocabulary& vocabulary) {
-  out << "\n### " << vocabulary.title << "\n\n" << vocabulary.introduction << "\n\n"
+  out << "\n### " << vocabulary.title << "\n\n"
+      << vocabulary.introduction << "\n\n"
       << "| Key | Here | Note |\n| --- | --- | --- |\n";
   for (const auto& key : vocabulary.keys)
     out << "| `" << key.name << "` | " << goes_to(key) << " | " << cell(key.note) << " |\n";
@@ -74,7 +81,7 @@ std::string import_table(const Import& import) {
   std::ostringstream out;
   std::vector<Row> rows;
   for (const auto& key : import.keys)
-    rows.push_back({shortened(printable(key.name), kWidestName), shortened(printable(json_shown(key.value)), kWidestValue),
+    rows.push_back({short_name(printable(key.name)), shortened(printable(json_shown(key.value)), kWidestValue),
                     printable(fate_of(key.outcome))});
   write_rows(out, rows);
   rows.clear();

@@ -24,10 +24,10 @@ struct KindOfFile {
 
 const std::vector<KindOfFile>& kinds() {
   static const std::vector<KindOfFile> all = {{training_job_keys(), ""},
-                                        {estimator_keys(), ""},
-                                        {deepspeed_keys(), "deepspeed"},
-                                        {accelerate_keys(), "accelerate"},
-                                        {hyperparameter_keys(), "hyperparameters"}};
+                                              {estimator_keys(), ""},
+                                              {deepspeed_keys(), "deepspeed"},
+                                              {accelerate_keys(), "accelerate"},
+                                              {hyperparameter_keys(), "hyperparameters"}};
   return all;
 }
 
@@ -46,8 +46,7 @@ bool is_config_of_ours(const json& object) {
 JobFile recognised(const json& object, const std::string& file) {
   if (!object.is_object() || object.empty())
     throw ConfigError(cat(file, ": must have keys of a job, but is ", json_shown(object), "; name another file"));
-  if (is_config_of_ours(object))
-    throw ConfigError(cat(file, ": is a config of shardline already; use it as it is"));
+  if (is_config_of_ours(object)) throw ConfigError(cat(file, ": is a config of shardline already; use it as it is"));
   const KindOfFile* best = nullptr;
   size_t most = 0;
   for (const auto& kind : kinds())
@@ -56,8 +55,9 @@ JobFile recognised(const json& object, const std::string& file) {
       most = count;
     }
   if (!best)
-    throw ConfigError(cat(file, ": has no key of a training job of SageMaker, an estimator, DeepSpeed, accelerate or a "
-                                "script of Hugging Face; its keys are such as ",
+    throw ConfigError(cat(file,
+                          ": has no key of a training job of SageMaker, an estimator, DeepSpeed, accelerate or a "
+                          "script of Hugging Face; its keys are such as ",
                           json(object.begin().key()).dump(), "; name another file"));
   return {best->keys.title, best->place, best->keys, object};
 }
@@ -123,8 +123,9 @@ std::vector<JobFile> files_of_command(const std::vector<std::string>& words, con
   if (!options.empty()) launcher = object_of_arguments(options, file);
   if (!names.empty()) launcher["words"] = names;
   launcher["script"] = *script;
-  return {{"launcher", "launcher", launcher_keys(), launcher},
-          {"script arguments", "arguments", hyperparameter_keys(), object_of_arguments({script + 1, words.end()}, file)}};
+  return {
+      {"launcher", "launcher", launcher_keys(), launcher},
+      {"script arguments", "arguments", hyperparameter_keys(), object_of_arguments({script + 1, words.end()}, file)}};
 }
 
 json parsed(const std::string& text, const std::string& file) {

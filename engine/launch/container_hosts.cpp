@@ -133,8 +133,9 @@ void OtherHosts::wait(std::chrono::seconds limit) {
     if (left <= 0ms) {
       std::string list;
       for (const auto& name : names_) list += (list.empty() ? "" : ", ") + name;
-      throw RunError(cat("no word from host ", list, " after ", limit.count(),
-                         " s; see what `shardline train` has printed there, or give training.ddp_timeout more seconds"));
+      throw RunError(
+          cat("no word from host ", list, " after ", limit.count(),
+              " s; see what `shardline train` has printed there, or give training.ddp_timeout more seconds"));
     }
     accept_one(std::min(left, 1000ms));
   }

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLongestFailure = 1024;  // that the platform reads
 
-// Passes on what is written to a stream, and keeps its error messages: lines that begin with "error: " and what follows.
+// Passes on what is written to a stream, and keeps its error messages: lines that begin with "error: " and what
+// follows.
 class KeptErrors : std::streambuf {
  public:
   explicit KeptErrors(std::ostream& stream) : stream_(stream), passed_on_(stream.rdbuf(this)) {}

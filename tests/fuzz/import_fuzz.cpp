@@ -55,8 +55,7 @@ FUZZ_TARGET(import) {
       for_rows);
   if (!made->refused().empty()) return false;
   const std::string text = made->config.dump();
-  return fuzz::accepts(
-      size + text.size(), [&] { parse_config(text, "config.json"); }, {.fixed = 4 << 20});
+  return fuzz::accepts(size + text.size(), [&] { parse_config(text, "config.json"); }, {.fixed = 4 << 20});
 }
 
 }  // namespace shardline::import_fuzz

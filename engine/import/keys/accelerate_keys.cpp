@@ -38,9 +38,8 @@ Outcome shard_gradients(const Given& given, Draft& draft) {
   const Outcome states = draft.give("smp_options.shard_optimizer_state", true, given.name);
   if (states.fate == Fate::refused) return states;
   const Outcome gradients = draft.give("smp_options.shard_gradients", true, given.name);
-  return gradients.fate == Fate::refused
-             ? gradients
-             : mapped_to("smp_options.shard_optimizer_state, smp_options.shard_gradients");
+  return gradients.fate == Fate::refused ? gradients
+                                         : mapped_to("smp_options.shard_optimizer_state, smp_options.shard_gradients");
 }
 
 Outcome read_fsdp_strategy(const Given& given, Draft& draft) {
@@ -94,7 +93,8 @@ Keys keys_of_fsdp() {
             "smp_options.sharded_data_parallel_degree, .shard_optimizer_state, .shard_gradients",
             "true: as FULL_SHARD; false: as SHARD_GRAD_OP", read_reshard)
           .in_phase(2),
-      reads(fsdp + "fsdp_activation_checkpointing", "smp_options.activation_checkpointing", "each", read_recompute_of_fsdp),
+      reads(fsdp + "fsdp_activation_checkpointing", "smp_options.activation_checkpointing", "each",
+            read_recompute_of_fsdp),
       refuses(fsdp + "fsdp_offload_params", "weights stay on the devices; leave it out"),
   };
   for (const char* name :
@@ -161,18 +161,16 @@ Keys keys_of_machines() {
 
 const Vocabulary& accelerate_keys() {
   static const Vocabulary keys = [] {
-    Vocabulary all{.title = "accelerate",
-                   .introduction = "The YAML (or JSON) file that `accelerate config` writes.",
-                   .keys = {}};
+    Vocabulary all{
+        .title = "accelerate", .introduction = "The YAML (or JSON) file that `accelerate config` writes.", .keys = {}};
     for (const auto& group : {keys_of_machines(), keys_of_fsdp(), keys_of_deepspeed(), keys_of_megatron()})
       all.keys.insert(all.keys.end(), group.begin(), group.end());
     const auto add = [&](const std::string& reason, const std::vector<const char*>& names) {
       for (const char* name : names) all.keys.push_back(ignores(name, reason));
     };
     add("the keys below it say what is on", {"distributed_type", "compute_environment"});
-    add("there is no Python code to run or to compile",
-        {"main_training_function", "dynamo_backend", "dynamo_config", "debug", "ipex_config", "commands",
-         "command_file"});
+    add("there is no Python code to run or to compile", {"main_training_function", "dynamo_backend", "dynamo_config",
+                                                         "debug", "ipex_config", "commands", "command_file"});
     add("ranks and threads are bound by mpirun (mpi_options.custom_mpi_options)", {"enable_cpu_affinity"});
     add("this device is not supported", {"tpu_env", "tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo"});
     add("name the machines with --hosts", {"mpirun_config"});
@@ -186,26 +184,39 @@ const Vocabulary& accelerate_keys() {
 const Vocabulary& launcher_keys() {
   static const Vocabulary keys = [] {
     const std::string ranks = "ranks find each other through MPI";
-    Vocabulary all{.title = "Launchers",
-                   .introduction = "Options of `torchrun`, `deepspeed` and `accelerate launch` before the script.",
-                   .keys = {reads_script("script"),
-                            ignores("words", "shardline starts its ranks itself"),
-                            maps("nproc_per_node", "mpi_options.processes_per_host"),
-                            maps("num_gpus", "mpi_options.processes_per_host"),
-                            reads_machines("nnodes"),
-                            reads_machines("num_nodes"),
-                            reads_processes("num_processes"),
-                            reads_machines("num_machines"),
-                            reads("mixed_precision", "training.fp16, training.bf16", "", read_precision),
-                            holds("config_file", accelerate_keys, "the name of accelerate's file"),
-                            refuses("hostfile", "name the machines with --hosts A,B"),
-                            refuses("include", "name the machines with --hosts A,B"),
-                            refuses("exclude", "name the machines with --hosts A,B")},
-                   .names_vary = true};
-    for (const char* name : {"node_rank", "master_addr", "master_port", "machine_rank", "main_process_ip",
-                             "main_process_port", "standalone", "rdzv_backend", "rdzv_endpoint", "rdzv_id",
-                             "max_restarts", "monitor_interval", "multi_gpu", "use_deepspeed", "use_fsdp", "m",
-                             "num_cpu_threads_per_process", "dynamo_backend", "module", "launcher"})
+    Vocabulary all{
+        .title = "Launchers",
+        .introduction = "Options of `torchrun`, `deepspeed` and `accelerate launch` before the script.",
+        .keys = {reads_script("script"), ignores("words", "shardline starts its ranks itself"),
+                 maps("nproc_per_node", "mpi_options.processes_per_host"),
+                 maps("num_gpus", "mpi_options.processes_per_host"), reads_machines("nnodes"),
+                 reads_machines("num_nodes"), reads_processes("num_processes"), reads_machines("num_machines"),
+                 reads("mixed_precision", "training.fp16, training.bf16", "", read_precision),
+                 holds("config_file", accelerate_keys, "the name of accelerate's file"),
+                 refuses("hostfile", "name the machines with --hosts A,B"),
+                 refuses("include", "name the machines with --hosts A,B"),
+                 refuses("exclude", "name the machines with --hosts A,B")},
+        .names_vary = true};
+    for (const char* name : {"node_rank",
+                             "master_addr",
+                             "master_port",
+                             "machine_rank",
+                             "main_process_ip",
+                             "main_process_port",
+                             "standalone",
+                             "rdzv_backend",
+                             "rdzv_endpoint",
+                             "rdzv_id",
+                             "max_restarts",
+                             "monitor_interval",
+                             "multi_gpu",
+                             "use_deepspeed",
+                             "use_fsdp",
+                             "m",
+                             "num_cpu_threads_per_process",
+                             "dynamo_backend",
+                             "module",
+                             "launcher"})
       all.keys.push_back(ignores(name, ranks));
     return all;
   }();

@@ -1,4 +1,5 @@
-// What a training container finds: the files of /opt/ml/input/config, and folders. engine/import/container.h reads them.
+// What a training container finds: the files of /opt/ml/input/config, and folders. engine/import/container.h reads
+// them.
 #include <algorithm>
 
 #include "core/error.h"
@@ -15,7 +16,8 @@ using nlohmann::json;
 Outcome read_hosts(const Given& given, Draft& draft) {
   if (!draft.machines) return refused("must be a list of names");
   if (*draft.machines == 1) return neutral("one host");
-  draft.add("mpi_options.processes_per_host", std::max<int64_t>(1, draft.processes_per_host()), "one, or one for each GPU");
+  draft.add("mpi_options.processes_per_host", std::max<int64_t>(1, draft.processes_per_host()),
+            "one, or one for each GPU");
   return draft.give("mpi_options.hosts", given.value, given.name);
 }
 
@@ -57,7 +59,8 @@ const Vocabulary& container_keys() {
       .keys = {
           holds("hyperparameters", hyperparameter_keys, "hyperparameters.json, SM_HPS, SM_HP_*, SM_FRAMEWORK_PARAMS"),
           [] {
-            ForeignKey hosts = reads("resourceconfig.hosts", "mpi_options.hosts", "or SM_HOSTS", read_hosts).in_phase(2);
+            ForeignKey hosts =
+                reads("resourceconfig.hosts", "mpi_options.hosts", "or SM_HOSTS", read_hosts).in_phase(2);
             hosts.facts = count_hosts;
             return hosts;
           }(),

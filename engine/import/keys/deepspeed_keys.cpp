@@ -30,16 +30,16 @@ Outcome read_stage(const Given& given, Draft& draft) {
   if (stage == 0) return neutral("nothing is sharded");
   if (stage == 3) {
     if (draft.replicas() == 0)
-      return refused("stage 3 shards everything over all processes, whose number the file does not say; give --ranks N");
+      return refused(
+          "stage 3 shards everything over all processes, whose number the file does not say; give --ranks N");
     if (draft.replicas() == 1) return neutral("there is one replica");
     return draft.give("smp_options.sharded_data_parallel_degree", draft.replicas(), given.name, "all replicas");
   }
   const Outcome states = draft.give("smp_options.shard_optimizer_state", true, given.name);
   if (stage == 1 || states.fate == Fate::refused) return states;
   const Outcome gradients = draft.give("smp_options.shard_gradients", true, given.name);
-  return gradients.fate == Fate::refused
-             ? gradients
-             : mapped_to("smp_options.shard_optimizer_state, smp_options.shard_gradients");
+  return gradients.fate == Fate::refused ? gradients
+                                         : mapped_to("smp_options.shard_optimizer_state, smp_options.shard_gradients");
 }
 
 // Keys that only count in stage 3.
@@ -267,8 +267,8 @@ Keys other_keys() {
     for (const char* name : names) keys.push_back(ignores(name, reason));
   };
   add("output_dir has the events", {"tensorboard.output_path", "tensorboard.job_name"});
-  add("metrics.jsonl has all numbers of a run", {"csv_monitor", "wall_clock_breakdown", "memory_breakdown", "dump_state",
-                                                 "flops_profiler", "comms_logger", "monitor_config"});
+  add("metrics.jsonl has all numbers of a run", {"csv_monitor", "wall_clock_breakdown", "memory_breakdown",
+                                                 "dump_state", "flops_profiler", "comms_logger", "monitor_config"});
   add("shardline has its own", {"aio", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "autotuning",
                                 "checkpoint", "disable_allgather", "compile", "timers"});
   add("only used where it is on", {"wandb.group", "wandb.team", "wandb.project", "comet.project", "comet.workspace"});
@@ -279,9 +279,8 @@ Keys other_keys() {
 
 const Vocabulary& deepspeed_keys() {
   static const Vocabulary keys = [] {
-    Vocabulary all{.title = "DeepSpeed",
-                   .introduction = "`\"auto\"` leaves a key to the training arguments.",
-                   .keys = {}};
+    Vocabulary all{
+        .title = "DeepSpeed", .introduction = "`\"auto\"` leaves a key to the training arguments.", .keys = {}};
     for (const auto& group : {keys_of_the_step(), keys_of_sharding(), other_keys()})
       all.keys.insert(all.keys.end(), group.begin(), group.end());
     return all;

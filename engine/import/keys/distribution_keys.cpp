@@ -17,7 +17,8 @@ Outcome data_parallel(const Given& given, Draft& draft) {
 }
 
 Outcome torch_distributed(const Given& given, Draft&) {
-  return neutral(is_on(given.value) ? "each GPU gets a process in any case (mpi_options.processes_per_host)" : "is off");
+  return neutral(is_on(given.value) ? "each GPU gets a process in any case (mpi_options.processes_per_host)"
+                                    : "is off");
 }
 
 Outcome model_parallel(const Given& given, Draft&) {
@@ -51,24 +52,24 @@ Outcome sm_activation_offloading(const Given& given, Draft& draft) {
 
 const Vocabulary& model_parallel_keys() {
   static const Vocabulary keys = [] {
-    Vocabulary all{
-        .title = "Parameters of smdistributed.modelparallel",
-        .introduction =
-            "All parameters of versions 1.x are keys of `smp_options` under the same names ([config](config.md)). These "
-            "are those of version 2:",
-        .keys = {
-            reads("hybrid_shard_degree", "smp_options.sharded_data_parallel_degree", "0: all replicas",
-                  hybrid_shard_degree)
-                .in_phase(2),
-            reads("sm_activation_offloading", "smp_options.offload_activations, smp_options.offload_scope", "",
-                  sm_activation_offloading),
-            ignores("fsdp_cache_flush_warnings", "there is no such cache"),
-            ignores("allow_empty_shards", "shards may always be empty"),
-            maps("random_seed", "training.seed"),
-            refuses("context_parallel_degree", "sequences are not split over GPUs here; leave it out", 1),
-            refuses("expert_parallel_degree", "there are no mixtures of experts here; leave it out", 1),
-            refuses("moe_load_balancing", "there are no mixtures of experts here; leave it out"),
-        }};
+    Vocabulary all{.title = "Parameters of smdistributed.modelparallel",
+                   .introduction =
+                       "All parameters of versions 1.x are keys of `smp_options` under the same names "
+                       "([config](config.md)). These "
+                       "are those of version 2:",
+                   .keys = {
+                       reads("hybrid_shard_degree", "smp_options.sharded_data_parallel_degree", "0: all replicas",
+                             hybrid_shard_degree)
+                           .in_phase(2),
+                       reads("sm_activation_offloading", "smp_options.offload_activations, smp_options.offload_scope",
+                             "", sm_activation_offloading),
+                       ignores("fsdp_cache_flush_warnings", "there is no such cache"),
+                       ignores("allow_empty_shards", "shards may always be empty"),
+                       maps("random_seed", "training.seed"),
+                       refuses("context_parallel_degree", "sequences are not split over GPUs here; leave it out", 1),
+                       refuses("expert_parallel_degree", "there are no mixtures of experts here; leave it out", 1),
+                       refuses("moe_load_balancing", "there are no mixtures of experts here; leave it out"),
+                   }};
     all.own_keys = keys_of_section("smp_options");
     return all;
   }();

@@ -146,8 +146,8 @@ int64_t Draft::processes() const {
 }
 
 int64_t Draft::replicas() const {
-  const int64_t others = integer("smp_options.pipeline_parallel_degree", 1) *
-                         integer("smp_options.tensor_parallel_degree", 1);
+  const int64_t others =
+      integer("smp_options.pipeline_parallel_degree", 1) * integer("smp_options.tensor_parallel_degree", 1);
   return others > 0 ? processes() / others : 0;
 }
 

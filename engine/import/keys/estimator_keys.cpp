@@ -50,9 +50,8 @@ Keys keys_of_estimator() {
   add_with_old_name(keys, reads_instance_type("instance_type"), "train_instance_type");
   add_with_old_name(keys, reads_instance_count("instance_count"), "train_instance_count");
   add_with_old_name(keys, maps("max_run", "training.max_run_seconds"), "train_max_run");
-  add_with_old_name(
-      keys, reads("use_spot_instances", "training.resume_from_checkpoint", "auto", read_spot).in_phase(1),
-      "train_use_spot_instances");
+  add_with_old_name(keys, reads("use_spot_instances", "training.resume_from_checkpoint", "auto", read_spot).in_phase(1),
+                    "train_use_spot_instances");
   return keys;
 }
 
@@ -64,24 +63,24 @@ Keys keys_of_estimator_service() {
   add("no service is called, so nobody needs rights", {"role", "sagemaker_session"});
   add("no Python is run", {"source_dir", "dependencies", "git_config", "code_location", "py_version",
                            "container_log_level", "requirements_file"});
-  add("shardline is the program", {"image_uri", "image_name", "transformers_version", "pytorch_version",
-                                   "tensorflow_version", "framework_version", "training_repository_access_mode",
-                                   "training_repository_credentials_provider_arn", "container_entry_point",
-                                   "container_arguments", "algorithm_arn"});
+  add("shardline is the program",
+      {"image_uri", "image_name", "transformers_version", "pytorch_version", "tensorflow_version", "framework_version",
+       "training_repository_access_mode", "training_repository_credentials_provider_arn", "container_entry_point",
+       "container_arguments", "algorithm_arn"});
   add("metrics.jsonl has all numbers of a run; nothing is read from its output",
       {"metric_definitions", "enable_sagemaker_metrics"});
-  add("nothing is copied to or from S3", {"output_path", "output_kms_key", "disable_output_compression", "model_uri",
-                                          "model_channel_name"});
+  add("nothing is copied to or from S3",
+      {"output_path", "output_kms_key", "disable_output_compression", "model_uri", "model_channel_name"});
   add("disks are those of the machines",
       {"volume_size", "train_volume_size", "volume_kms_key", "train_volume_kms_key"});
-  add("machines are not rented here",
-      {"max_wait", "train_max_wait", "keep_alive_period_in_seconds", "training_plan"});
-  add("networks are those of the machines", {"subnets", "security_group_ids", "enable_network_isolation",
-                                             "encrypt_inter_container_traffic"});
+  add("machines are not rented here", {"max_wait", "train_max_wait", "keep_alive_period_in_seconds", "training_plan"});
+  add("networks are those of the machines",
+      {"subnets", "security_group_ids", "enable_network_isolation", "encrypt_inter_container_traffic"});
   add("use the timeline of a run (runtime.timeline_steps)",
       {"rules", "debugger_hook_config", "profiler_config", "disable_profiler"});
   add("TensorBoard's events are in output_dir (report_to)", {"tensorboard_output_config"});
-  add("set variables where shardline is started; `-x NAME` in custom_mpi_options passes them to other hosts", {"environment"});
+  add("set variables where shardline is started; `-x NAME` in custom_mpi_options passes them to other hosts",
+      {"environment"});
   add("output_dir names the run", {"base_job_name", "job_name"});
   add("has no meaning here", {"tags", "experiment_config", "wait", "logs", "enable_infra_check", "enable_remote_debug",
                               "session_chaining_config"});
@@ -92,11 +91,12 @@ Keys keys_of_estimator_service() {
 
 const Vocabulary& estimator_keys() {
   static const Vocabulary keys = [] {
-    Vocabulary all{.title = "Arguments of an estimator",
-                   .introduction =
-                       "The arguments of `HuggingFace(...)`, `PyTorch(...)` or `Estimator(...)` as JSON, with the channels "
-                       "of `fit` under `inputs`. Names of version 1 of the library are known, too.",
-                   .keys = keys_of_estimator()};
+    Vocabulary all{
+        .title = "Arguments of an estimator",
+        .introduction =
+            "The arguments of `HuggingFace(...)`, `PyTorch(...)` or `Estimator(...)` as JSON, with the channels "
+            "of `fit` under `inputs`. Names of version 1 of the library are known, too.",
+        .keys = keys_of_estimator()};
     const Keys others = keys_of_estimator_service();
     all.keys.insert(all.keys.end(), others.begin(), others.end());
     return all;

@@ -71,8 +71,7 @@ Outcome read_regression(const Given& given, Draft& draft) {
 Outcome read_shuffle(const Given& given, Draft& draft) {
   if (!is_on(given.value)) return neutral("is off: samples are the first ones");
   const json seed = given.at({"shuffle_seed"});
-  return draft.give("data.max_samples_seed", seed.is_null() ? json(42) : seed, given.name,
-                    "the seed, or its default");
+  return draft.give("data.max_samples_seed", seed.is_null() ? json(42) : seed, given.name, "the seed, or its default");
 }
 
 Outcome read_shuffle_seed(const Given& given, Draft& draft) {
@@ -100,7 +99,8 @@ Outcome read_text_columns(const Given& given, Draft& draft) {
 
 Outcome read_data_set(const Given& given, Draft& draft) {
   if (is_off(given.value)) return neutral("unset");
-  if (draft.has("data.train")) return neutral("data.train names the files");
+  if (draft.has("data.train") || draft.options().channels.contains("train"))
+    return neutral("data.train names the files");
   return refused("nothing is downloaded; name the files with --channel train=PATH and --channel validation=PATH");
 }
 
@@ -116,10 +116,12 @@ Keys script_arguments() {
   const std::string hub = "nothing is downloaded";
   return {
       reads("model_name_or_path", "model.path", "a directory: download a model of the hub first", read_model),
-      reads("config_name", "", "", [](const Given&, Draft&) {
-        return refused("nothing is downloaded; give the keys of its config.json in model.config "
-                       "(--set model.config={...}), and leave it out");
-      }),
+      reads("config_name", "", "",
+            [](const Given&, Draft&) {
+              return refused(
+                  "nothing is downloaded; give the keys of its config.json in model.config "
+                  "(--set model.config={...}), and leave it out");
+            }),
       reads("tokenizer_name", "data.tokenizer", "a directory: download a tokenizer of the hub first", read_tokenizer),
       reads("model_type", "model.config.model_type", "without a model path", read_model_type).in_phase(1),
       reads("config_overrides", "model.config", "\"n_embd=1024,n_layer=24\"", read_overrides),
@@ -137,8 +139,8 @@ Keys script_arguments() {
       reads("do_regression", "model.config.num_labels", "1", read_regression),
       reads("shuffle_train_dataset", "data.max_samples_seed", "shuffle_seed, or 42", read_shuffle),
       reads("shuffle_seed", "data.max_samples_seed", "with shuffle_train_dataset", read_shuffle_seed),
-      reads("dataset_name", "", "the channels name the files", read_data_set).in_phase(2),
-      reads("dataset_config_name", "", "the channels name the files", read_data_set).in_phase(2),
+      reads("dataset_name", "", "the channels name the files", read_data_set).in_phase(4),
+      reads("dataset_config_name", "", "the channels name the files", read_data_set).in_phase(4),
       ignores("cache_dir", hub),
       ignores("model_revision", hub),
       ignores("token", hub),
@@ -311,9 +313,8 @@ Keys platform_keys() {
   return {
       holds("mp_parameters", model_parallel_keys, "as SageMaker's library passes `parameters` on"),
       reads_script("sagemaker_program"),
-      reads("sagemaker_mpi_enabled", "", "", [](const Given&, Draft&) {
-        return neutral("several ranks are always started with mpirun");
-      }),
+      reads("sagemaker_mpi_enabled", "", "",
+            [](const Given&, Draft&) { return neutral("several ranks are always started with mpirun"); }),
       maps("sagemaker_mpi_num_of_processes_per_host", "mpi_options.processes_per_host"),
       maps("sagemaker_mpi_custom_mpi_options", "mpi_options.custom_mpi_options"),
       reads("sagemaker_distributed_dataparallel_enabled", "smp_options.ddp", "",
@@ -347,7 +348,8 @@ const Vocabulary& hyperparameter_keys() {
         .introduction =
             "The keys of `training`, `data` and `smp_options`, and those of `model` that say how files are read, have "
             "their names of the [config reference](config.md): `TrainingArguments` and the arguments of transformers' "
-            "example scripts. `learning_rate`, `learning-rate` and `--learning_rate` are the same. Values may be texts: "
+            "example scripts. `learning_rate`, `learning-rate` and `--learning_rate` are the same. Values may be "
+            "texts: "
             "`\"3\"`, `\"true\"`, `\"\\\"gpt2\\\"\"`. These are the others:",
         .keys = {},
         .names_vary = true};

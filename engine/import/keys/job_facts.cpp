@@ -41,10 +41,10 @@ Outcome name_hosts(const Given& given, Draft& draft, bool have_names) {
   if (!draft.machines) return refused(cat("must be a number of machines, not ", given.value.dump()));
   const int count = *draft.machines;
   if (count <= 1) return neutral("one machine is the default");
-  if (!have_names && draft.options().hosts.empty()) return refused("the machines have no names; give them with --hosts A,B");
+  if (!have_names && draft.options().hosts.empty())
+    return refused("the machines have no names; give them with --hosts A,B");
   const auto names = names_of_hosts(draft, count);
-  if (std::ssize(names) != count)
-    return refused(cat("there are ", names.size(), " names in --hosts; give ", count));
+  if (std::ssize(names) != count) return refused(cat("there are ", names.size(), " names in --hosts; give ", count));
   if (draft.processes_per_host() == 0)
     return refused("the processes of a machine are not known; give their number in all with --ranks N");
   draft.add("mpi_options.processes_per_host", draft.processes_per_host(), "processes / machines");
@@ -99,12 +99,18 @@ std::string stem_of(const std::string& script) {
 // The task that a key of ours is only used with; empty: none of the given keys tells it.
 std::string task_told_by_keys(const Draft& draft) {
   static const std::vector<std::pair<const char*, const char*>> telling = {
-      {"data.task_name", "sequence-classification"},    {"data.text_pair_column", "sequence-classification"},
-      {"data.doc_stride", "question-answering"},        {"data.version_2_with_negative", "question-answering"},
-      {"data.n_best_size", "question-answering"},       {"data.max_answer_length", "question-answering"},
-      {"data.mlm_probability", "masked-lm"},            {"data.line_by_line", "masked-lm"},
-      {"data.whole_word_mask", "masked-lm"},            {"data.tokens_column", "token-classification"},
-      {"data.completion_only_loss", "causal-lm"},       {"data.packing", "causal-lm"},
+      {"data.task_name", "sequence-classification"},
+      {"data.text_pair_column", "sequence-classification"},
+      {"data.doc_stride", "question-answering"},
+      {"data.version_2_with_negative", "question-answering"},
+      {"data.n_best_size", "question-answering"},
+      {"data.max_answer_length", "question-answering"},
+      {"data.mlm_probability", "masked-lm"},
+      {"data.line_by_line", "masked-lm"},
+      {"data.whole_word_mask", "masked-lm"},
+      {"data.tokens_column", "token-classification"},
+      {"data.completion_only_loss", "causal-lm"},
+      {"data.packing", "causal-lm"},
       {"training.lr_scheduler_kwargs.lr_decay_iters", "causal-lm"}};
   for (const auto& [key, task] : telling)
     if (draft.has(key)) return task;
@@ -119,8 +125,9 @@ Outcome read_script(const Given& given, Draft& draft) {
   if (draft.has("task")) return neutral("no Python is run");
   if (const std::string task = task_told_by_keys(draft); !task.empty())
     return draft.give("task", task, given.name, "no Python is run; the job's keys tell its task");
-  return refused(cat("no Python is run, and the job does not say its task; give it with --set "
-                     "task=causal-lm (or masked-lm, sequence-classification, token-classification, question-answering)"));
+  return refused(
+      cat("no Python is run, and the job does not say its task; give it with --set "
+          "task=causal-lm (or masked-lm, sequence-classification, token-classification, question-answering)"));
 }
 
 bool is_for_training(const std::string& channel) {
@@ -184,9 +191,9 @@ ForeignKey reads_instance_count(const std::string& name) {
 }
 
 ForeignKey reads_machines(const std::string& name) {
-  ForeignKey key = reads(name, "mpi_options.hosts", "the names of --hosts",
-                         [](const Given& given, Draft& draft) { return name_hosts(given, draft, /*have_names=*/false); })
-                       .in_phase(2);
+  ForeignKey key = reads(name, "mpi_options.hosts", "the names of --hosts", [](const Given& given, Draft& draft) {
+                     return name_hosts(given, draft, /*have_names=*/false);
+                   }).in_phase(2);
   key.facts = count_machines;
   return key;
 }
@@ -218,16 +225,16 @@ Outcome read_channel(const std::string& channel, const std::string& folder, cons
   const std::string target = target_of_channel(channel, draft);
   if (target.empty()) return neutral("no key reads this channel; files in it can be named by their paths");
   if (draft.has(target)) return neutral(cat(target, " is given"));
-  return draft.give(target, files_of_channel(target, place, draft), given.name,
-                    is_here ? "from --channel"
-                            : cat("where the container has it; --channel ", channel, "=PATH names another place"));
+  return draft.give(
+      target, files_of_channel(target, place, draft), given.name,
+      is_here ? "from --channel" : cat("where the container has it; --channel ", channel, "=PATH names another place"));
 }
 
 void add_channel(const std::string& channel, const std::string& place, Draft& draft) {
   const std::string target = target_of_channel(channel, draft);
   if (target.empty())
-    throw ConfigError(cat("--channel ", channel, "=", place,
-                          ": no key reads this channel; use train, validation, test or model"));
+    throw ConfigError(
+        cat("--channel ", channel, "=", place, ": no key reads this channel; use train, validation, test or model"));
   if (!draft.has(target)) draft.add(target, files_of_channel(target, place, draft), "from --channel");
 }
 
@@ -235,8 +242,7 @@ std::string local_path(const std::string& path, const Draft& draft) {
   for (const auto& [channel, place] : draft.options().channels) {
     const std::string folder = cat(kContainerFolder, "/input/data/", channel);
     if (path == folder) return place;
-    if (path.starts_with(folder + "/"))
-      return fs::is_directory(place) ? place + path.substr(folder.size()) : place;
+    if (path.starts_with(folder + "/")) return fs::is_directory(place) ? place + path.substr(folder.size()) : place;
   }
   return path;
 }

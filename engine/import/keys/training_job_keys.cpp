@@ -31,7 +31,8 @@ Keys channel_keys() {
   return {
       ignores(channel + "ChannelName", "the location says where its files go"),
       reads(s3 + "S3Uri", "data.train, data.validation, data.test or model.path",
-            "by the name of the channel: /opt/ml/input/data/NAME, or the path of --channel NAME=PATH", read_channel_of_job)
+            "by the name of the channel: /opt/ml/input/data/NAME, or the path of --channel NAME=PATH",
+            read_channel_of_job)
           .in_phase(3),
       ignores(s3 + "S3DataType", "nothing is read from S3"),
       reads(s3 + "S3DataDistributionType", "", "FullyReplicated; others are refused", read_replication),
@@ -42,7 +43,8 @@ Keys channel_keys() {
       ignores(system + "FileSystemId", "the channel's folder has the files"),
       ignores(system + "FileSystemType", "the channel's folder has the files"),
       ignores(system + "FileSystemAccessMode", "data is only read"),
-      reads(system + "DirectoryPath", "data.train, data.validation, data.test or model.path", "as S3Uri", read_channel_of_job)
+      reads(system + "DirectoryPath", "data.train, data.validation, data.test or model.path", "as S3Uri",
+            read_channel_of_job)
           .in_phase(3),
       ignores(channel + "ContentType", "data.format chooses by the files"),
       refuses(channel + "CompressionType", "unpack the files", "None"),
@@ -59,34 +61,56 @@ Keys keys_of_job_service() {
     for (const char* name : names) keys.push_back(ignores(name, reason));
   };
   add("output_dir names the run", {"TrainingJobName"});
-  add("is of the job that has run, not of the next one",
-      {"TrainingJobArn", "TuningJobArn", "LabelingJobArn", "AutoMLJobArn", "ModelArtifacts", "TrainingJobStatus",
-       "SecondaryStatus", "FailureReason", "CreationTime", "TrainingStartTime", "TrainingEndTime", "LastModifiedTime",
-       "SecondaryStatusTransitions", "FinalMetricDataList", "TrainingTimeInSeconds", "BillableTimeInSeconds",
-       "DebugRuleEvaluationStatuses", "ProfilerRuleEvaluationStatuses", "ProfilingStatus", "WarmPoolStatus",
-       "OutputModelPackageArn", "ModelPackageConfig", "ServerlessJobConfig", "MlflowDetails", "MlflowConfig",
-       "ProgressInfo", "ResponseMetadata"});
+  add("is of the job that has run, not of the next one", {"TrainingJobArn",
+                                                          "TuningJobArn",
+                                                          "LabelingJobArn",
+                                                          "AutoMLJobArn",
+                                                          "ModelArtifacts",
+                                                          "TrainingJobStatus",
+                                                          "SecondaryStatus",
+                                                          "FailureReason",
+                                                          "CreationTime",
+                                                          "TrainingStartTime",
+                                                          "TrainingEndTime",
+                                                          "LastModifiedTime",
+                                                          "SecondaryStatusTransitions",
+                                                          "FinalMetricDataList",
+                                                          "TrainingTimeInSeconds",
+                                                          "BillableTimeInSeconds",
+                                                          "DebugRuleEvaluationStatuses",
+                                                          "ProfilerRuleEvaluationStatuses",
+                                                          "ProfilingStatus",
+                                                          "WarmPoolStatus",
+                                                          "OutputModelPackageArn",
+                                                          "ModelPackageConfig",
+                                                          "ServerlessJobConfig",
+                                                          "MlflowDetails",
+                                                          "MlflowConfig",
+                                                          "ProgressInfo",
+                                                          "ResponseMetadata"});
   add("no service is called, so nobody needs rights", {"RoleArn"});
-  add("shardline is the program", {"AlgorithmSpecification.TrainingImage", "AlgorithmSpecification.AlgorithmName",
-                                   "AlgorithmSpecification.ContainerEntrypoint",
-                                   "AlgorithmSpecification.ContainerArguments",
-                                   "AlgorithmSpecification.TrainingImageConfig"});
+  add("shardline is the program",
+      {"AlgorithmSpecification.TrainingImage", "AlgorithmSpecification.AlgorithmName",
+       "AlgorithmSpecification.ContainerEntrypoint", "AlgorithmSpecification.ContainerArguments",
+       "AlgorithmSpecification.TrainingImageConfig"});
   add("metrics.jsonl has all numbers of a run; nothing is read from its output",
       {"AlgorithmSpecification.MetricDefinitions", "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries"});
   add("nothing is copied to or from S3", {"OutputDataConfig.S3OutputPath", "OutputDataConfig.KmsKeyId",
                                           "OutputDataConfig.CompressionType", "TensorBoardOutputConfig.S3OutputPath"});
   add("disks are those of the machines", {"ResourceConfig.VolumeSizeInGB", "ResourceConfig.VolumeKmsKeyId"});
-  add("machines are not rented here", {"ResourceConfig.KeepAlivePeriodInSeconds", "ResourceConfig.TrainingPlanArn",
-                                       "ResourceConfig.InstancePlacementConfig", "StoppingCondition.MaxWaitTimeInSeconds",
-                                       "StoppingCondition.MaxPendingTimeInSeconds"});
+  add("machines are not rented here",
+      {"ResourceConfig.KeepAlivePeriodInSeconds", "ResourceConfig.TrainingPlanArn",
+       "ResourceConfig.InstancePlacementConfig", "StoppingCondition.MaxWaitTimeInSeconds",
+       "StoppingCondition.MaxPendingTimeInSeconds"});
   add("networks are those of the machines", {"VpcConfig.SecurityGroupIds", "VpcConfig.Subnets",
                                              "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption"});
   add("use the timeline of a run (runtime.timeline_steps)",
       {"DebugHookConfig", "DebugRuleConfigurations", "ProfilerConfig", "ProfilerRuleConfigurations"});
   add("TensorBoard's events are in output_dir (report_to)", {"TensorBoardOutputConfig.LocalPath"});
-  add("set variables where shardline is started; `-x NAME` in custom_mpi_options passes them to other hosts", {"Environment"});
-  add("has no meaning here", {"ExperimentConfig", "Tags", "InfraCheckConfig", "RemoteDebugConfig",
-                              "SessionChainingConfig"});
+  add("set variables where shardline is started; `-x NAME` in custom_mpi_options passes them to other hosts",
+      {"Environment"});
+  add("has no meaning here",
+      {"ExperimentConfig", "Tags", "InfraCheckConfig", "RemoteDebugConfig", "SessionChainingConfig"});
   return keys;
 }
 
@@ -107,8 +131,8 @@ const Vocabulary& training_job_keys() {
             maps("StoppingCondition.MaxRuntimeInSeconds", "training.max_run_seconds"),
             reads("EnableManagedSpotTraining", "training.resume_from_checkpoint", "auto", read_spot).in_phase(1),
             reads("CheckpointConfig.LocalPath", "training.checkpoint_dir", "", read_local_checkpoints).in_phase(1),
-            reads("CheckpointConfig.S3Uri", "training.checkpoint_dir",
-                  "/opt/ml/checkpoints unless LocalPath is given", read_stored_checkpoints)
+            reads("CheckpointConfig.S3Uri", "training.checkpoint_dir", "/opt/ml/checkpoints unless LocalPath is given",
+                  read_stored_checkpoints)
                 .in_phase(2),
             reads("RetryStrategy.MaximumRetryAttempts", "mpi_options.max_restarts", "", read_restarts),
         }};

@@ -92,7 +92,8 @@ std::vector<std::string> Vocabulary::names_at(size_t depth) const {
   std::set<std::string> names;
   for (const auto* list : {&keys, &own_keys})
     for (const auto& key : *list)
-      if (const auto steps = steps_of(key.name); steps.size() > depth && steps[depth] != "*") names.insert(steps[depth]);
+      if (const auto steps = steps_of(key.name); steps.size() > depth && steps[depth] != "*")
+        names.insert(steps[depth]);
   return {names.begin(), names.end()};
 }
 

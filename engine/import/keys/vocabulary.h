@@ -24,10 +24,10 @@ struct Given {
 struct Vocabulary;
 
 struct ForeignKey {
-  std::string name;       // steps with dots between them; "*" is any step
+  std::string name;  // steps with dots between them; "*" is any step
   Fate fate = Fate::mapped;
-  std::string target;     // mapped: the keys of ours
-  std::string note;       // see Outcome
+  std::string target;  // mapped: the keys of ours
+  std::string note;    // see Outcome
   // Reads the value; null: a mapped key gives it to `target`, the others say `note`.
   std::function<Outcome(const Given&, Draft&)> read = nullptr;
   // Not null: the value is an object with keys of this vocabulary, that object as JSON text, or the name of a file.
@@ -68,12 +68,12 @@ ForeignKey holds(std::string name, const Vocabulary& (*inner)(), std::string not
 std::vector<ForeignKey> keys_of_section(const std::string& section);
 
 // The vocabularies, each in a file of its own.
-const Vocabulary& training_job_keys();      // describe-training-job
-const Vocabulary& estimator_keys();         // the arguments of an estimator
-const Vocabulary& container_keys();         // what a container finds below /opt/ml
-const Vocabulary& distribution_keys();      // the argument `distribution`
-const Vocabulary& model_parallel_keys();    // its `parameters`
-const Vocabulary& hyperparameter_keys();    // of scripts, which are also the arguments of Hugging Face's example scripts
+const Vocabulary& training_job_keys();    // describe-training-job
+const Vocabulary& estimator_keys();       // the arguments of an estimator
+const Vocabulary& container_keys();       // what a container finds below /opt/ml
+const Vocabulary& distribution_keys();    // the argument `distribution`
+const Vocabulary& model_parallel_keys();  // its `parameters`
+const Vocabulary& hyperparameter_keys();  // of scripts, which are also the arguments of Hugging Face's example scripts
 const Vocabulary& deepspeed_keys();
 const Vocabulary& accelerate_keys();
 const Vocabulary& launcher_keys();  // of a command line before its script: torchrun, deepspeed, accelerate launch

@@ -37,10 +37,14 @@ class Tree {
 TEST_CASE("a container's files become a config") {
   Tree tree;
   tree.write("hyperparameters", {{"model_type", "\"gpt2\""}, {"max_steps", "3"}, {"learning_rate", "1e-3"}});
-  tree.write("resourceconfig", {{"current_host", "algo-1"}, {"hosts", {"algo-1"}}, {"network_interface_name", "eth0"},
+  tree.write("resourceconfig", {{"current_host", "algo-1"},
+                                {"hosts", {"algo-1"}},
+                                {"network_interface_name", "eth0"},
                                 {"current_instance_type", "ml.p3.8xlarge"}});
-  tree.write("inputdataconfig", {{"train", {{"TrainingInputMode", "File"}, {"S3DistributionType", "FullyReplicated"},
-                                            {"RecordWrapperType", "None"}}}});
+  tree.write(
+      "inputdataconfig",
+      {{"train",
+        {{"TrainingInputMode", "File"}, {"S3DistributionType", "FullyReplicated"}, {"RecordWrapperType", "None"}}}});
   const Import import = tree.import();
   INFO(refusals_text(import));
   CHECK(import.refused().empty());
@@ -79,8 +83,9 @@ TEST_CASE("variables that a toolkit has set replace what the files say") {
 
 TEST_CASE("hosts are in the same order on each host, and the first one starts the ranks") {
   Tree tree;
-  tree.write("resourceconfig", {{"current_host", "algo-2"}, {"hosts", {"algo-10", "algo-2", "algo-1"}},
-                                {"network_interface_name", "eth0"}});
+  tree.write(
+      "resourceconfig",
+      {{"current_host", "algo-2"}, {"hosts", {"algo-10", "algo-2", "algo-1"}}, {"network_interface_name", "eth0"}});
   const auto job = read_container_job(tree.folder().string(), {});
   CHECK(job.hosts == std::vector<std::string>{"algo-1", "algo-2", "algo-10"});
   CHECK(!job.is_first());

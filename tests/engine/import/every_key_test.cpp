@@ -45,8 +45,9 @@ class RandomJobs {
   size_t draw(size_t below) { return std::uniform_int_distribution<size_t>(0, below - 1)(random_); }
 
   json any_value() {
-    static const std::vector<json> values = {true, false, 0, 1, 3, -1, 2.5, "true", "False", "7", "1e-4", "text",
-                                             "None", "\"quoted\"", "a,b", "auto", nullptr, "", "fp16", "cpu", "Pipe"};
+    static const std::vector<json> values = {true,   false,   0,       1,      3,      -1,     2.5,
+                                             "true", "False", "7",     "1e-4", "text", "None", "\"quoted\"",
+                                             "a,b",  "auto",  nullptr, "",     "fp16", "cpu",  "Pipe"};
     return values[draw(values.size())];
   }
 
@@ -63,7 +64,8 @@ class RandomJobs {
       if (place == name || place.starts_with(name + ".") || name.starts_with(place + ".")) return false;
     json* at = &job.value;
     std::string rest = name;
-    for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) at = &(*at)[rest.substr(0, dot)];
+    for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1))
+      at = &(*at)[rest.substr(0, dot)];
     (*at)[rest] = value;
     job.places.insert(name);
     return true;
@@ -89,17 +91,18 @@ class RandomJobs {
 }  // namespace
 
 TEST_CASE("each key of a random job is in the table once, and unknown ones are refused by name") {
-  for (const auto* vocabulary : {&training_job_keys(), &estimator_keys(), &container_keys(), &distribution_keys(),
-                                 &model_parallel_keys(), &hyperparameter_keys(), &deepspeed_keys(), &accelerate_keys(),
-                                 &launcher_keys()}) {
+  for (const auto* vocabulary :
+       {&training_job_keys(), &estimator_keys(), &container_keys(), &distribution_keys(), &model_parallel_keys(),
+        &hyperparameter_keys(), &deepspeed_keys(), &accelerate_keys(), &launcher_keys()}) {
     INFO(vocabulary->title);
     RandomJobs jobs(*vocabulary, 7);
     std::set<std::string> mapped;
     for (int i = 0; i < 300; ++i) {
       const auto job = jobs.next();
       INFO(job.value.dump());
-      const Import import = import_job({{"a job", "", *vocabulary, job.value}}, {.channels = {}, .hosts = {}, .ranks = 8},
-                                       [](const std::string&) { return std::string("{}"); });
+      const Import import =
+          import_job({{"a job", "", *vocabulary, job.value}}, {.channels = {}, .hosts = {}, .ranks = 8},
+                     [](const std::string&) { return std::string("{}"); });
       std::map<std::string, int> rows;
       for (const auto& key : import.keys) {
         ++rows[key.name];

@@ -51,16 +51,17 @@ TEST_CASE("files are recognised by their content") {
   CHECK(kind("torchrun run_clm.py --do_train") == "script arguments");
   CHECK(kind(R"(["run_clm.py", "--do_train"])") == "script arguments");
   CHECK_THAT(mistake("nothing"), Contains("neither JSON nor YAML nor a command line"));
-  CHECK_THAT(mistake("{\"a\": 1, \"a\": 2}"), Contains("duplicate"));
+  CHECK_THAT(mistake("{\"a\": 1, \"a\": 2}"), Contains("given twice"));
   CHECK_THAT(mistake(R"({"zebra": 1})"), Contains("has no key of a training job"));
   CHECK_THAT(mistake(R"({"model": {}, "data": {}, "training": {}})"), Contains("a config of shardline already"));
-  CHECK_THAT(mistake("{"), Contains("parse error"));
+  CHECK_THAT(mistake("{"), Contains("not JSON"));
   CHECK_THAT(mistake("--a 1 --a 2"), Contains("--a is given twice"));
   CHECK_THAT(mistake("x --a 'b"), Contains("not closed"));
 }
 
 TEST_CASE("unknown keys are refused with the nearest name") {
-  const json job = {{"entry_point", "run_clm.py"}, {"hyperparameters", {{"lerning_rate", "1e-3"}, {"zzz", 1}}},
+  const json job = {{"entry_point", "run_clm.py"},
+                    {"hyperparameters", {{"lerning_rate", "1e-3"}, {"zzz", 1}}},
                     {"instance_typ", "ml.p3.2xlarge"}};
   CHECK_THAT(refusal(job, "hyperparameters.lerning_rate"), Contains("did you mean learning_rate?"));
   CHECK_THAT(refusal(job, "hyperparameters.zzz"), Contains("unknown key"));
@@ -117,7 +118,8 @@ TEST_CASE("machines become ranks") {
   CHECK(sizes({{"instance_type", "ml.c5.xlarge"}, {"instance_count", 2}}) ==
         json{{"processes_per_host", 1}, {"hosts", {"algo-1", "algo-2"}}});
   CHECK(sizes({{"instance_type", "ml.p4d.24xlarge"}, {"instance_count", "2"}},
-              {.channels = {}, .hosts = {"a", "b"}, .ranks = 4}) == json{{"processes_per_host", 2}, {"hosts", {"a", "b"}}});
+              {.channels = {}, .hosts = {"a", "b"}, .ranks = 4}) ==
+        json{{"processes_per_host", 2}, {"hosts", {"a", "b"}}});
   CHECK_THAT(refusal({{"instance_type", "ml.trn1.32xlarge"}}, "instance_type"), Contains("--ranks"));
   CHECK_THAT(refusal({{"instance_type", "ml.p3.2xlarge"}, {"instance_count", 0}}, "instance_count"),
              Contains("a number of machines"));
@@ -127,9 +129,10 @@ TEST_CASE("machines become ranks") {
 }
 
 TEST_CASE("what is switched off has no effect") {
-  const auto import = estimator({{"distribution",
-                                  {{"smdistributed",
-                                    {{"modelparallel", {{"enabled", false}, {"parameters", {{"partitions", 4}, {"zzz", 1}}}}}}}}}});
+  const auto import =
+      estimator({{"distribution",
+                  {{"smdistributed",
+                    {{"modelparallel", {{"enabled", false}, {"parameters", {{"partitions", 4}, {"zzz", 1}}}}}}}}}});
   const std::string place = "distribution.smdistributed.modelparallel.parameters.";
   CHECK(outcome_of(import, place + "partitions") == neutral("what it belongs to is off"));
   CHECK(outcome_of(import, place + "zzz").fate == Fate::refused);
@@ -137,17 +140,21 @@ TEST_CASE("what is switched off has no effect") {
 }
 
 TEST_CASE("the task follows from the script, from telling keys, or from --set") {
-  const auto task = [](const json& job, const ImportOptions& options = {}) { return estimator(job, options).config["task"]; };
+  const auto task = [](const json& job, const ImportOptions& options = {}) {
+    return estimator(job, options).config["task"];
+  };
   CHECK(task({{"entry_point", "scripts/run_ner.py"}}) == "token-classification");
   CHECK(task({{"entry_point", "train.py"}, {"hyperparameters", {{"doc_stride", 64}}}}) == "question-answering");
-  CHECK(task({{"entry_point", "train.py"}}, {.channels = {}, .hosts = {}, .settings = {"task=masked-lm"}}) == "masked-lm");
+  CHECK(task({{"entry_point", "train.py"}}, {.channels = {}, .hosts = {}, .settings = {"task=masked-lm"}}) ==
+        "masked-lm");
   CHECK_THAT(refusal({{"entry_point", "train.py"}}, "entry_point"), Contains("--set task="));
   CHECK(estimator({{"entry_point", "run_glue.py"}}).config["data"]["sequence_length"] == 128);
 }
 
 TEST_CASE("pipe mode and data that hosts do not share are refused by name") {
   CHECK_THAT(refusal({{"input_mode", "Pipe"}}, "input_mode"), Contains("\"Pipe\""));
-  const json inputs = {{"train", {{"s3_data", "s3://a/b"}, {"distribution", "ShardedByS3Key"}, {"input_mode", "Pipe"}}}};
+  const json inputs = {
+      {"train", {{"s3_data", "s3://a/b"}, {"distribution", "ShardedByS3Key"}, {"input_mode", "Pipe"}}}};
   const json job = {{"instance_count", 2}, {"instance_type", "ml.p3.2xlarge"}, {"inputs", inputs}};
   CHECK_THAT(refusal(job, "inputs.train.distribution"), Contains("FullyReplicated"));
   CHECK_THAT(refusal(job, "inputs.train.input_mode"), Contains("File or FastFile"));

@@ -19,12 +19,13 @@ void add_leaves(const json& value, const std::string& place, std::vector<std::st
   if (value.is_structured() && !value.empty()) {
     size_t index = 0;
     for (const auto& item : value.items())
-      add_leaves(item.value(), cat(place, place.empty() ? "" : ".", value.is_array() ? std::to_string(index++) : item.key()),
-                 leaves);
+      add_leaves(item.value(),
+                 cat(place, place.empty() ? "" : ".", value.is_array() ? std::to_string(index++) : item.key()), leaves);
     return;
   }
   if (value.is_string())
-    if (const json inside = json_in_text(value.get<std::string>()); inside.is_object()) return add_leaves(inside, place, leaves);
+    if (const json inside = json_in_text(value.get<std::string>()); inside.is_object())
+      return add_leaves(inside, place, leaves);
   leaves.push_back(place);
 }
 

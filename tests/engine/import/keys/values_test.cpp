@@ -44,7 +44,8 @@ TEST_CASE("texts become values of the key's type") {
 }
 
 TEST_CASE("words turn things on and off") {
-  for (const json& value : {json(true), json(1), json("true"), json("True"), json("1"), json("\"true\"")}) CHECK(is_on(value));
+  for (const json& value : {json(true), json(1), json("true"), json("True"), json("1"), json("\"true\"")})
+    CHECK(is_on(value));
   for (const json& value : {json(false), json(0), json("False"), json(""), json("None"), json(nullptr), json::array()})
     CHECK((is_off(value) && !is_on(value)));
   CHECK((!is_on("auto") && !is_off("auto")));

@@ -1,11 +1,9 @@
+#include "engine/import/import_files.h"
+
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "core/error.h"
-#include "core/files/disk_file.h"
 #include "core/files/regular_file.h"
-#include "engine/commands/job.h"
 #include "engine/config/config.h"
 #include "engine/import/import.h"
 
@@ -14,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const std::string& path) {
+std::string text_of_file(const std::string& path) {
   try {
     return read_regular_file(path);
   } catch (const DataError& error) {
@@ -24,17 +22,19 @@ std::string text_of(const std::string& path) {
 
 // Files that a job names are beside its own.
 ReadFile files_beside(const std::string& path) {
-  return [folder = fs::path(path).parent_path()](const std::string& name) { return text_of((folder / name).string()); };
+  return [folder = fs::path(path).parent_path()](const std::string& name) {
+    return text_of_file((folder / name).string());
+  };
 }
 
 }  // namespace
 
-ImportText import_text(const std::vector<std::string>& paths, const ImportOptions& options) {
+ImportedFiles import_files(const std::vector<std::string>& paths, const ImportOptions& options) {
   std::vector<JobFile> files;
   for (const auto& path : paths)
-    for (auto& file : read_job(text_of(path), path)) files.push_back(std::move(file));
+    for (auto& file : read_job(text_of_file(path), path)) files.push_back(std::move(file));
   const Import import = import_job(files, options, files_beside(paths.front()));
-  ImportText text{.config = import.config.dump(2) + '\n', .table = import_table(import)};
+  ImportedFiles text{.config = import.config.dump(2) + '\n', .table = import_table(import)};
   if (!import.refused().empty()) {
     text.mistakes = refusals_text(import);
     return text;
