@@ -103,8 +103,10 @@ Variables environment_variables() {
   Variables variables;
   for (char** entry = environ; *entry; ++entry) {
     const std::string text = *entry;
-    if (const auto equals = text.find('='); equals != std::string::npos)
-      variables[text.substr(0, equals)] = text.substr(equals + 1);
+    const auto equals = text.find('=');
+    if (equals == std::string::npos) continue;
+    if (text.starts_with("SM_")) require_utf8(text, text.substr(0, equals));
+    variables[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return variables;
 }

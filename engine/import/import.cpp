@@ -65,7 +65,10 @@ class Importer {
 
   static std::string name_of(const Scope& scope, const Steps& steps) {
     std::string name = scope.place;
-    for (const auto& step : steps) name += (name.empty() ? "" : ".") + step;
+    for (const auto& step : steps) {
+      const bool is_plain = step.find_first_of(".\"") == std::string::npos && !step.empty();
+      name += (name.empty() ? "" : ".") + (is_plain ? step : json(step).dump());
+    }
     return name;
   }
 

@@ -15,11 +15,17 @@ constexpr size_t kWidestName = 56, kWidestValue = 36;
 
 // The end of a name says most.
 std::string short_name(const std::string& name) {
-  return name.size() <= kWidestName ? name : "..." + name.substr(name.size() - kWidestName + 3);
+  if (name.size() <= kWidestName) return name;
+  size_t begin = name.size() - kWidestName + 3;
+  while (begin < name.size() && (name[begin] & 0xC0) == 0x80) ++begin;  // inside of a character
+  return "..." + name.substr(begin);
 }
 
 std::string shortened(const std::string& text, size_t width) {
-  return text.size() <= width ? text : text.substr(0, width - 3) + "...";
+  if (text.size() <= width) return text;
+  size_t end = width - 3;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // inside of a character
+  return text.substr(0, end) + "...";
 }
 
 // Without bytes that command a terminal.

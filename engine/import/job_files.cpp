@@ -170,6 +170,7 @@ json object_of_arguments(const std::vector<std::string>& words, const std::strin
 }
 
 std::vector<JobFile> read_job(const std::string& text, const std::string& file) {
+  require_utf8(text, file);
   if (begins_with_brace(text)) {
     const json value = parsed(text, file);
     if (!is_list_of_words(value)) return {recognised(value, file)};

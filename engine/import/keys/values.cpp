@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "core/error.h"
 #include "core/files/json_text.h"
 
 namespace shardline {
@@ -102,6 +103,12 @@ bool is_off(const json& given) {
   const std::string text = plain_text(given);
   return given.is_null() || text.empty() || is_nothing(text) || truth(text) == false ||
          (given.is_structured() && given.empty());
+}
+
+void require_utf8(const std::string& text, const std::string& source) try {
+  (void)json(text).dump();
+} catch (const json::exception&) {
+  throw ConfigError(cat(source, ": is not UTF-8; convert it"));
 }
 
 std::string plain_name(const std::string& name) {

@@ -59,6 +59,16 @@ TEST_CASE("files are recognised by their content") {
   CHECK_THAT(mistake("x --a 'b"), Contains("not closed"));
 }
 
+TEST_CASE("keys with dots are not mistaken for others") {
+  const auto import = estimator({{"mpi.enabled", 1}, {"entry_point", "run_clm.py"}, {"", 2}});
+  CHECK(outcome_of(import, "\"mpi.enabled\"").fate == Fate::refused);
+  CHECK(outcome_of(import, "\"\"").fate == Fate::refused);
+}
+
+TEST_CASE("texts must be UTF-8") {
+  CHECK_THAT(mistake("--a \xff"), Contains("not UTF-8"));
+}
+
 TEST_CASE("unknown keys are refused with the nearest name") {
   const json job = {{"entry_point", "run_clm.py"},
                     {"hyperparameters", {{"lerning_rate", "1e-3"}, {"zzz", 1}}},
