@@ -125,7 +125,9 @@ Outcome Draft::append(const std::string& target, const std::string& words, const
 void Draft::add(const std::string& target, const json& value, const std::string& reason) {
   if (has(target)) return;
   const Outcome outcome = give(target, value, reason);
-  SL_ASSERT(outcome.fate == Fate::mapped, target, ": ", outcome.note);
+  if (outcome.fate == Fate::refused)
+    throw ConfigError(cat(target, " ", json_shown(value), " (", reason, "): ", outcome.note));
+  if (outcome.fate == Fate::neutral) return;
   additions_.push_back({target, this->value(outcome.target), reason});
 }
 

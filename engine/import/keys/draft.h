@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ class Draft {
                const std::string& note = "");
   // Adds words to those that a key, a text, has already.
   Outcome append(const std::string& target, const std::string& words, const std::string& source);
-  // Gives a key that has none a value that no key of the job states.
+  // Gives a key that has none a value that no key of the job states. Throws ConfigError if the key does not take it.
   void add(const std::string& target, const nlohmann::json& value, const std::string& reason);
 
   bool has(const std::string& target) const { return said_.contains(target); }
@@ -66,6 +67,7 @@ class Draft {
   std::optional<int> all_processes;   // num_processes
   std::optional<int> devices;         // GPUs of a machine; 0: it has none
   std::optional<std::string> script;  // without its folder
+  std::set<std::string> channels;     // that keys of the job have given a place
 
   // Processes of the job: on one machine, and on all. 0: the job does not say.
   int64_t processes_per_host() const;

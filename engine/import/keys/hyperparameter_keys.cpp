@@ -116,12 +116,9 @@ Keys script_arguments() {
   const std::string hub = "nothing is downloaded";
   return {
       reads("model_name_or_path", "model.path", "a directory: download a model of the hub first", read_model),
-      reads("config_name", "", "",
-            [](const Given&, Draft&) {
-              return refused(
-                  "nothing is downloaded; give the keys of its config.json in model.config "
-                  "(--set model.config={...}), and leave it out");
-            }),
+      refuses(
+          "config_name",
+          "nothing is downloaded; give the keys of its config.json with --set model.config={...}, and leave it out"),
       reads("tokenizer_name", "data.tokenizer", "a directory: download a tokenizer of the hub first", read_tokenizer),
       reads("model_type", "model.config.model_type", "without a model path", read_model_type).in_phase(1),
       reads("config_overrides", "model.config", "\"n_embd=1024,n_layer=24\"", read_overrides),

@@ -219,6 +219,7 @@ void add_defaults_of_script(Draft& draft) {
 }
 
 Outcome read_channel(const std::string& channel, const std::string& folder, const Given& given, Draft& draft) {
+  draft.channels.insert(channel);
   const auto here = draft.options().channels.find(channel);
   const bool is_here = here != draft.options().channels.end();
   const std::string place = is_here ? here->second : folder;
@@ -231,6 +232,7 @@ Outcome read_channel(const std::string& channel, const std::string& folder, cons
 }
 
 void add_channel(const std::string& channel, const std::string& place, Draft& draft) {
+  if (draft.channels.contains(channel)) return;
   const std::string target = target_of_channel(channel, draft);
   if (target.empty())
     throw ConfigError(

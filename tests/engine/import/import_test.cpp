@@ -138,6 +138,26 @@ TEST_CASE("machines become ranks") {
              Contains("give 3"));
 }
 
+TEST_CASE("--ranks and --hosts say what a file does not") {
+  const std::string zero = R"({"zero_optimization": {"stage": 3}})";
+  const auto import = import_text_as(zero, "zero.json", {.channels = {}, .hosts = {"a", "b"}, .ranks = 8});
+  CHECK(import.config["smp_options"]["sharded_data_parallel_degree"] == 8);
+  CHECK(import.config["mpi_options"] == json{{"hosts", {"a", "b"}}, {"processes_per_host", 4}});
+  CHECK_THAT(refusals_text(import_text_as(zero, "zero.json")), Contains("give --ranks N"));
+  CHECK_THROWS_WITH(import_text_as(zero, "zero.json", {.channels = {}, .hosts = {"a", "b"}, .ranks = 3}),
+                    Contains("a multiple of the 2 machines"));
+  CHECK_THROWS_WITH(import_text_as(zero, "zero.json", {.channels = {}, .hosts = {}, .ranks = 2000000000}),
+                    Contains("--ranks"));
+}
+
+TEST_CASE("channels of the command line are used once") {
+  const auto import = estimator({{"inputs", {{"train", "s3://a"}, {"test", "s3://b"}}}},
+                                {.channels = {{"train", "a.csv"}, {"test", "b.csv"}, {"validation", "c.csv"}}});
+  CHECK(import.config["data"] == json{{"train", "a.csv"}, {"validation", "b.csv"}});
+  CHECK_THROWS_WITH(estimator({{"role", "a"}}, {.channels = {{"trian", "a.csv"}}}),
+                    Contains("no key reads this channel"));
+}
+
 TEST_CASE("what is switched off has no effect") {
   const auto import =
       estimator({{"distribution",
