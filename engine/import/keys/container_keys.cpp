@@ -35,8 +35,12 @@ Outcome read_interface(const Given& given, Draft& draft) {
   return draft.append(target, cat("--mca btl_tcp_if_include ", name, " --mca oob_tcp_if_include ", name), given.name);
 }
 
-Outcome read_folder(const Given& given, Draft& draft) {
-  return read_channel(given.steps.at(1), plain_text(given.value), given, draft);
+std::string name_of_channel(const Given& given) {
+  return given.steps.at(1);
+}
+
+std::string place_of_channel(const Given& given) {
+  return plain_text(given.value);
 }
 
 Outcome read_model_folder(const Given& given, Draft& draft) {
@@ -79,9 +83,7 @@ const Vocabulary& container_keys() {
           refuses("inputdataconfig.*.CompressionType", "unpack the files", "None"),
           ignores("inputdataconfig.*.ContentType", "data.format chooses by the files"),
           ignores("inputdataconfig.*.InputDataSourceType", "the channel's folder has the files"),
-          reads("channels.*", "data.train, data.validation, data.test or model.path",
-                "the folder of the channel, or SM_CHANNEL_*", read_folder)
-              .in_phase(3),
+          reads_channel("channels.*", "the folder of the channel, or SM_CHANNEL_*", name_of_channel, place_of_channel),
           reads("model_dir", "output_dir", "/opt/ml/model, or SM_MODEL_DIR", read_model_folder).in_phase(2),
           ignores("output_data_dir", "SM_OUTPUT_DATA_DIR; output_dir has all files of a run"),
           reads("checkpoints", "training.checkpoint_dir", "/opt/ml/checkpoints", read_checkpoint_folder).in_phase(2),

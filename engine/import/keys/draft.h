@@ -67,7 +67,7 @@ class Draft {
   std::optional<int> all_processes;   // num_processes
   std::optional<int> devices;         // GPUs of a machine; 0: it has none
   std::optional<std::string> script;  // without its folder
-  std::set<std::string> channels;     // that keys of the job have given a place
+  std::set<std::string> channels;     // the names of those that the job has
 
   // Processes of the job: on one machine, and on all. 0: the job does not say.
   int64_t processes_per_host() const;

@@ -11,9 +11,12 @@ namespace {
 
 using Keys = std::vector<ForeignKey>;
 
-Outcome read_channel_of_fit(const Given& given, Draft& draft) {
-  const std::string channel = given.steps.at(1);
-  return read_channel(channel, cat(kContainerFolder, "/input/data/", channel), given, draft);
+std::string channel_of_fit(const Given& given) {
+  return given.steps.at(1);
+}
+
+std::string folder_of_fit(const Given& given) {
+  return cat(kContainerFolder, "/input/data/", channel_of_fit(given));
 }
 
 // Arguments that versions 1 and 2 of the library name differently.
@@ -25,7 +28,6 @@ void add_with_old_name(Keys& keys, const ForeignKey& key, const std::string& old
 
 Keys keys_of_estimator() {
   const std::string place = "by the name of the channel: /opt/ml/input/data/NAME, or the path of --channel NAME=PATH";
-  const std::string data = "data.train, data.validation, data.test or model.path";
   Keys keys = {
       holds("hyperparameters", hyperparameter_keys),
       holds("distribution", distribution_keys, "an object, or the name of a JSON file"),
@@ -36,8 +38,8 @@ Keys keys_of_estimator() {
           .in_phase(2),
       maps("max_retry_attempts", "mpi_options.max_restarts"),
       reads("input_mode", "", "File and FastFile; Pipe is refused", read_input_mode),
-      reads("inputs.*", data, place, read_channel_of_fit).in_phase(3),
-      reads("inputs.*.s3_data", data, place, read_channel_of_fit).in_phase(3),
+      reads_channel("inputs.*", place, channel_of_fit, folder_of_fit),
+      reads_channel("inputs.*.s3_data", place, channel_of_fit, folder_of_fit),
       reads("inputs.*.distribution", "", "FullyReplicated; others are refused", read_replication),
       reads("inputs.*.input_mode", "", "File and FastFile; Pipe is refused", read_input_mode),
       ignores("inputs.*.content_type", "data.format chooses by the files"),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <ranges>
 
 #include "core/error.h"
 #include "engine/import/keys/instance_types.h"
@@ -167,7 +168,11 @@ std::string target_of_channel(const std::string& channel, const Draft& draft) {
   if (is_for_evaluation(channel)) return "data.validation";
   if (channel != "test" && channel != "testing") return "";
   // What scripts evaluate on if there is nothing else.
-  return draft.has("data.validation") || draft.has("training.do_predict") ? "data.test" : "data.validation";
+  const auto evaluates = [](const auto& name) { return is_for_evaluation(name); };
+  const auto given = draft.options().channels | std::views::keys;
+  const bool others = draft.has("data.validation") || draft.has("training.do_predict") ||
+                      std::ranges::any_of(draft.channels, evaluates) || std::ranges::any_of(given, evaluates);
+  return others ? "data.test" : "data.validation";
 }
 
 json files_of_channel(const std::string& target, const std::string& place, const Draft& draft) {
@@ -218,8 +223,9 @@ void add_defaults_of_script(Draft& draft) {
     draft.add("task", task, "the keys of the job tell it");
 }
 
+namespace {
+
 Outcome read_channel(const std::string& channel, const std::string& folder, const Given& given, Draft& draft) {
-  draft.channels.insert(channel);
   const auto here = draft.options().channels.find(channel);
   const bool is_here = here != draft.options().channels.end();
   const std::string place = is_here ? here->second : folder;
@@ -229,6 +235,19 @@ Outcome read_channel(const std::string& channel, const std::string& folder, cons
   return draft.give(
       target, files_of_channel(target, place, draft), given.name,
       is_here ? "from --channel" : cat("where the container has it; --channel ", channel, "=PATH names another place"));
+}
+
+}  // namespace
+
+ForeignKey reads_channel(const std::string& name, const std::string& note,
+                         std::function<std::string(const Given&)> channel_of,
+                         std::function<std::string(const Given&)> folder_of) {
+  ForeignKey key =
+      reads(name, "data.train, data.validation, data.test or model.path", note, [=](const Given& given, Draft& draft) {
+        return read_channel(channel_of(given), folder_of(given), given, draft);
+      }).in_phase(3);
+  key.facts = [=](const Given& given, Draft& draft) { draft.channels.insert(channel_of(given)); };
+  return key;
 }
 
 void add_channel(const std::string& channel, const std::string& place, Draft& draft) {

@@ -18,8 +18,11 @@ ForeignKey reads_script(const std::string& name);
 // Defaults of the script that the job leaves open, and the task where a key tells it.
 void add_defaults_of_script(Draft& draft);
 
-// The value of a data channel: where its files are.
-Outcome read_channel(const std::string& channel, const std::string& folder, const Given& given, Draft& draft);
+// A key of a data channel, whose name `channel_of` finds: where its files are. `folder_of` finds the place that the
+// container has for them.
+ForeignKey reads_channel(const std::string& name, const std::string& note,
+                         std::function<std::string(const Given&)> channel_of,
+                         std::function<std::string(const Given&)> folder_of);
 // The same for a channel of the command line, if no key of the job has named its files.
 void add_channel(const std::string& channel, const std::string& place, Draft& draft);
 // A path in the container as one here, if --channel says where the channel's files are.

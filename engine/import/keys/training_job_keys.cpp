@@ -16,9 +16,8 @@ std::string channel_of(const Given& given) {
   return plain_text(given.at({given.steps.at(0), given.steps.at(1), "ChannelName"}));
 }
 
-Outcome read_channel_of_job(const Given& given, Draft& draft) {
-  const std::string channel = channel_of(given);
-  return read_channel(channel, cat(kContainerFolder, "/input/data/", channel), given, draft);
+std::string folder_of(const Given& given) {
+  return cat(kContainerFolder, "/input/data/", channel_of(given));
 }
 
 Outcome read_restarts(const Given& given, Draft& draft) {
@@ -30,10 +29,9 @@ Keys channel_keys() {
                     system = channel + "DataSource.FileSystemDataSource.";
   return {
       ignores(channel + "ChannelName", "the location says where its files go"),
-      reads(s3 + "S3Uri", "data.train, data.validation, data.test or model.path",
-            "by the name of the channel: /opt/ml/input/data/NAME, or the path of --channel NAME=PATH",
-            read_channel_of_job)
-          .in_phase(3),
+      reads_channel(s3 + "S3Uri",
+                    "by the name of the channel: /opt/ml/input/data/NAME, or the path of --channel NAME=PATH",
+                    channel_of, folder_of),
       ignores(s3 + "S3DataType", "nothing is read from S3"),
       reads(s3 + "S3DataDistributionType", "", "FullyReplicated; others are refused", read_replication),
       refuses(s3 + "AttributeNames", "augmented manifests are not read; give the files"),
@@ -43,9 +41,7 @@ Keys channel_keys() {
       ignores(system + "FileSystemId", "the channel's folder has the files"),
       ignores(system + "FileSystemType", "the channel's folder has the files"),
       ignores(system + "FileSystemAccessMode", "data is only read"),
-      reads(system + "DirectoryPath", "data.train, data.validation, data.test or model.path", "as S3Uri",
-            read_channel_of_job)
-          .in_phase(3),
+      reads_channel(system + "DirectoryPath", "as S3Uri", channel_of, folder_of),
       ignores(channel + "ContentType", "data.format chooses by the files"),
       refuses(channel + "CompressionType", "unpack the files", "None"),
       refuses(channel + "RecordWrapperType", "give the files themselves", "None"),

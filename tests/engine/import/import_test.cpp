@@ -153,9 +153,17 @@ TEST_CASE("--ranks and --hosts say what a file does not") {
 TEST_CASE("channels of the command line are used once") {
   const auto import = estimator({{"inputs", {{"train", "s3://a"}, {"test", "s3://b"}}}},
                                 {.channels = {{"train", "a.csv"}, {"test", "b.csv"}, {"validation", "c.csv"}}});
-  CHECK(import.config["data"] == json{{"train", "a.csv"}, {"validation", "b.csv"}});
+  CHECK(import.config["data"] == json{{"train", "a.csv"}, {"validation", "c.csv"}, {"test", "b.csv"}});
   CHECK_THROWS_WITH(estimator({{"role", "a"}}, {.channels = {{"trian", "a.csv"}}}),
                     Contains("no key reads this channel"));
+}
+
+TEST_CASE("the channel test is evaluated on only if there is no other one for that") {
+  const auto data = [](const json& inputs) { return estimator({{"inputs", inputs}}).config["data"]; };
+  const std::string folder = "/opt/ml/input/data/";
+  CHECK(data({{"test", "s3://a"}}) == json{{"validation", folder + "test"}});
+  CHECK(data({{"test", "s3://a"}, {"validation", "s3://b"}}) ==
+        json{{"validation", folder + "validation"}, {"test", folder + "test"}});
 }
 
 TEST_CASE("what is switched off has no effect") {
