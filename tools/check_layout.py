@@ -42,7 +42,8 @@ ROOMS = {
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "program families", "program/trace"],
     "engine": ["data/text observe metrics", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
-               "config/rules data/tokenizer/files data/source", "config data/cache", "checkpoint data/examples",
+               "config/rules data/tokenizer/files data/source", "config data/cache import/keys",
+               "checkpoint data/examples import",
                "run", "plan",
                "data/dataset plan/report", "train tasks", "generate profile", "commands launch", "api"],
 }

@@ -35,6 +35,7 @@ build_needs=(
   "libpcre2-dev: header pcre2posix.h"
   "libxxhash-dev: header xxhash.h"
   "libicu-dev: header unicode/uchar.h"
+  "libyaml-dev: header yaml.h"
 )
 mpi_needs=("libopenmpi-dev: command mpicxx" "openmpi-bin: command mpirun")
 # Debian's oneDNN has a GPU half, for which its CMake files want OpenCL.

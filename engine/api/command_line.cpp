@@ -11,6 +11,7 @@
 
 #include "core/comm/mpi_communicator.h"
 #include "core/error.h"
+#include "core/files/disk_file.h"
 #include "core/flight/flight_file.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/commands/job.h"
@@ -18,6 +19,9 @@
 #include "engine/commands/used_model.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/saving_rules.h"
+#include "engine/import/container.h"
+#include "engine/import/import_files.h"
+#include "engine/launch/container_job.h"
 #include "engine/launch/lifelines.h"
 #include "engine/launch/start_ranks.h"
 #include "engine/launch/stop_signals.h"
@@ -48,6 +52,12 @@ struct CommandLine {
   GenerateOptions generate;
   std::string output_dir;
   std::string predictions;
+};
+
+struct ImportLine {
+  std::vector<std::string> files, channels;
+  std::string to;
+  ImportOptions options;
 };
 
 // Reads the config, adds the labels of the data where it leaves them open and for training the vocab_size of a larger
@@ -137,6 +147,20 @@ int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
   }
 }
 
+// `train` without a config: the job that a container's platform has put below /opt/ml.
+int run_training_of_container(CommandLine& line) {
+  const std::string folder = container_folder(environment_variables());
+  if (!has_container_job(folder))
+    throw ConfigError(cat("train needs a config file; only in a container may it be left out, where ", folder,
+                          "/input/config describes the job (docs/sagemaker.md)"));
+  const auto train = [&](const std::string& config) {
+    line.config = config;
+    line.overrides.clear();  // the config has them
+    return run_training(line, {"train", config});
+  };
+  return run_container_job(folder, line.overrides, train, std::cerr);
+}
+
 void add_generate_options(CLI::App& app, CommandLine& line) {
   app.add_option("--prompt", line.generate.prompts, "Prompt to continue; may be repeated");
   app.add_option("--prompts", line.generate.prompts_file, "File with one prompt per line");
@@ -199,6 +223,38 @@ std::string run_plan(CommandLine& line) {
   return plan_job(config, line.plan);
 }
 
+void add_import_options(CLI::App& app, ImportLine& line) {
+  app.add_option(
+         "file", line.files,
+         "Files that describe the job: describe-training-job or an estimator's arguments as JSON, a command line, "
+         "a config of DeepSpeed or accelerate")
+      ->required()
+      ->check(CLI::ExistingFile);
+  app.add_option("--to", line.to, "Write the config to this file, which must not exist; default: print it");
+  app.add_option("--set", line.options.settings, "path=value of the config, in place of what the job says");
+  app.add_option("--channel", line.channels, "NAME=PATH: where the files of a data channel are");
+  app.add_option("--hosts", line.options.hosts, "Names of the machines, with commas between them")->delimiter(',');
+  app.add_option("--ranks", line.options.ranks, "Number of processes in all, if the files do not say it")
+      ->check(CLI::PositiveNumber);
+}
+
+int run_import(ImportLine& line) {
+  for (const auto& channel : line.channels) {
+    const auto equals = channel.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == channel.size())
+      throw ConfigError(cat("--channel ", channel, ": must be NAME=PATH, as in train=data/train.jsonl"));
+    line.options.channels[channel.substr(0, equals)] = channel.substr(equals + 1);
+  }
+  if (!line.to.empty() && std::filesystem::exists(line.to))
+    throw ConfigError(cat("--to ", line.to, ": this file exists; remove it, or name another"));
+  const ImportedFiles text = import_files(line.files, line.options);
+  if (line.to.empty()) std::cout << text.config << std::flush;
+  (line.to.empty() ? std::cerr : std::cout) << text.table << std::flush;
+  if (!text.mistakes.empty()) throw ConfigError(text.mistakes);
+  if (!line.to.empty()) write_file(line.to, text.config);
+  return 0;
+}
+
 void print_flights(const std::filesystem::path& output_dir) {
   const auto folder = flight_folder(output_dir);
   if (!std::filesystem::is_directory(folder))
@@ -229,6 +285,8 @@ int run_command_line(int argc, char** argv) {
     return sub;
   };
   auto* train = command("train", "Train; saves the model in output_dir");
+  train->get_option("config")->required(false)->description(
+      "Config file; without it, the job of a SageMaker container");
   auto* eval = command("eval", "Compute the loss and the task's metrics on the validation data", true);
   auto* predict =
       command("predict", "Predict labels, scores, tags, answers or masked words for the rows of a data file", true);
@@ -241,6 +299,9 @@ int run_command_line(int argc, char** argv) {
       ->check(CLI::Range(1, 1000));
   auto* plan = command("plan", "Show what would run where, without starting anything");
   auto* info = command("info", "Show versions, devices and links of this host, and which of them a config would use");
+  ImportLine imported;
+  auto* import = app.add_subcommand("import", "Make a config of a job of SageMaker, DeepSpeed, accelerate or a script");
+  add_import_options(*import, imported);
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
   auto* doctor = app.add_subcommand("doctor", "Show why a training run ended or hangs, from the records of its ranks");
   for (auto* sub : {flight, doctor})
@@ -265,13 +326,16 @@ int run_command_line(int argc, char** argv) {
   profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
   for (auto* sub : {plan, info}) sub->get_option("config")->required(false);
   add_plan_options(*plan, line);
+  std::vector<const char*> words(argv, argv + argc);
+  // A container's platform may start it by this name.
+  if (argc == 1 && std::filesystem::path(argv[0]).filename() == "train") words.push_back("train");
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
     throw ConfigError(cat("\"", argv[1],
-                          "\" is not a command; use train, eval, predict, generate, profile, check, plan, checkpoint, "
-                          "info, flight or doctor"));
+                          "\" is not a command; use train, eval, predict, generate, profile, check, plan, import, checkpoint, info, "
+        "flight or doctor"));
   try {
-    app.parse(argc, argv);
+    app.parse(std::ssize(words), words.data());
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
@@ -280,6 +344,7 @@ int run_command_line(int argc, char** argv) {
   handle_stop_signals(*train ? "error: stopped by a signal before the first step; there is nothing to save\n"
                              : "error: stopped by a signal\n");
   if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
+  if (*train && line.config.empty()) return run_training_of_container(line);
   if (*train) return run_training(line, arguments);
   if (*eval)
     return on_ranks(line, arguments, check_evaluate, [](const Config& config, RankContext& context) {
@@ -307,6 +372,7 @@ int run_command_line(int argc, char** argv) {
         [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); },
         /*trains=*/true);
   }
+  if (*import) return run_import(imported);
   if (*check)
     return on_ranks(
         line, arguments, check_layout,

@@ -52,9 +52,12 @@ PARSERS = {
                "engine/config/keys/training_arguments.cpp", "engine/config/rules/checks.cpp",
                "engine/config/rules/learning_rate_rules.cpp", "engine/config/rules/shell_words.cpp",
                "engine/config/rules/sizes.cpp", "models/files/hf_config_reader.cpp"],
+    "import": ["engine/import/import.cpp", "engine/import/job_files.cpp", "engine/import/yaml_text.cpp",
+               "engine/import/keys/draft.cpp", "engine/import/keys/values.cpp", "engine/import/keys/vocabulary.cpp"],
 }
 WITH_TORCH = {"safetensors": "fuzz_tensors", "torch_file": "fuzz_tensors", "model_directory": "fuzz_tensors",
-              "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "config": "fuzz_config"}
+              "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "config": "fuzz_config",
+              "import": "fuzz_config"}
 WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]
 LEAST_COVERED = 90  # percent of a file's lines
 SHORT_RUNS = 2000  # of each target

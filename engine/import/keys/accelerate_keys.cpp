@@ -1,0 +1,226 @@
+// The config that `accelerate config` writes, and the options of launchers before a script.
+#include <string>
+
+#include "core/error.h"
+#include "engine/import/keys/job_facts.h"
+#include "engine/import/keys/values.h"
+#include "engine/import/keys/vocabulary.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+using Keys = std::vector<ForeignKey>;
+
+Outcome read_precision(const Given& given, Draft& draft) {
+  const std::string precision = plain_text(given.value);
+  if (precision == "no" || precision == "fp32" || is_off(given.value)) return neutral("fp32 is the default");
+  if (precision != "fp16" && precision != "bf16")
+    return refused(cat("there is no precision \"", precision, "\" here; use bf16 or fp16"));
+  return draft.give("training." + precision, true, given.name);
+}
+
+// A key that a config of DeepSpeed has, too.
+ForeignKey like_deepspeed(const std::string& name, const std::vector<std::string>& steps) {
+  ForeignKey key = *deepspeed_keys().find(steps);
+  key.name = name;
+  return key;
+}
+
+Outcome shard_all(const Given& given, Draft& draft) {
+  if (draft.replicas() == 0)
+    return refused("shards everything over all processes, whose number the file does not say; give --ranks N");
+  if (draft.replicas() == 1) return neutral("there is one replica");
+  return draft.give("smp_options.sharded_data_parallel_degree", draft.replicas(), given.name, "all replicas");
+}
+
+Outcome shard_gradients(const Given& given, Draft& draft) {
+  const Outcome states = draft.give("smp_options.shard_optimizer_state", true, given.name);
+  if (states.fate == Fate::refused) return states;
+  const Outcome gradients = draft.give("smp_options.shard_gradients", true, given.name);
+  return gradients.fate == Fate::refused ? gradients
+                                         : mapped_to("smp_options.shard_optimizer_state, smp_options.shard_gradients");
+}
+
+Outcome read_fsdp_strategy(const Given& given, Draft& draft) {
+  const std::string strategy = plain_text(given.value);
+  if (strategy == "FULL_SHARD" || strategy == "1") return shard_all(given, draft);
+  if (strategy == "SHARD_GRAD_OP" || strategy == "2") return shard_gradients(given, draft);
+  if (strategy == "NO_SHARD" || strategy == "3") return neutral("nothing is sharded");
+  if (strategy == "HYBRID_SHARD" || strategy == "4") {
+    const int64_t of_host = draft.processes_per_host();
+    if (of_host <= 1) return refused("shards over the processes of a host, whose number the file does not say");
+    return draft.give("smp_options.sharded_data_parallel_degree", of_host, given.name, "the processes of a host");
+  }
+  return refused(cat("there is no strategy \"", strategy, "\" here; use FULL_SHARD, SHARD_GRAD_OP or HYBRID_SHARD"));
+}
+
+Outcome read_reshard(const Given& given, Draft& draft) {
+  if (const auto word = plain_text(given.value); !is_on(given.value) && !is_off(given.value) && word != "FULL_SHARD")
+    return read_fsdp_strategy(given, draft);
+  return is_off(given.value) ? shard_gradients(given, draft) : shard_all(given, draft);
+}
+
+Outcome read_recompute_of_fsdp(const Given& given, Draft& draft) {
+  if (!is_on(given.value)) return neutral("is off");
+  return draft.give("smp_options.activation_checkpointing", "each", given.name);
+}
+
+Outcome read_selective(const Given& given, Draft& draft) {
+  if (!is_on(given.value)) return neutral("is off");
+  return draft.give("smp_options.activation_checkpointing", "selective", given.name);
+}
+
+Outcome read_sequence_parallelism(const Given& given, Draft& draft) {
+  return draft.give("smp_options.optimize", is_on(given.value) ? "memory" : "speed", given.name,
+                    "true: memory; false: speed");
+}
+
+Outcome read_gpu_ids(const Given& given, Draft&) {
+  if (is_off(given.value) || plain_text(given.value) == "all") return neutral("ranks take the GPUs that there are");
+  return refused("ranks take the GPUs that there are; set CUDA_VISIBLE_DEVICES, and leave it out");
+}
+
+Keys keys_of_fsdp() {
+  const std::string fsdp = "fsdp_config.";
+  Keys keys = {
+      reads(fsdp + "fsdp_sharding_strategy",
+            "smp_options.sharded_data_parallel_degree, .shard_optimizer_state, .shard_gradients",
+            "FULL_SHARD: all replicas; SHARD_GRAD_OP: states and gradients; HYBRID_SHARD: those of a host",
+            read_fsdp_strategy)
+          .in_phase(2),
+      reads(fsdp + "fsdp_reshard_after_forward",
+            "smp_options.sharded_data_parallel_degree, .shard_optimizer_state, .shard_gradients",
+            "true: as FULL_SHARD; false: as SHARD_GRAD_OP", read_reshard)
+          .in_phase(2),
+      reads(fsdp + "fsdp_activation_checkpointing", "smp_options.activation_checkpointing", "each",
+            read_recompute_of_fsdp),
+      refuses(fsdp + "fsdp_offload_params", "weights stay on the devices; leave it out"),
+  };
+  for (const char* name :
+       {"fsdp_auto_wrap_policy", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params", "fsdp_backward_prefetch",
+        "fsdp_backward_prefetch_policy", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_version"})
+    keys.push_back(ignores(fsdp + name, "layers are gathered one after the other, ahead of their use"));
+  for (const char* name : {"fsdp_state_dict_type", "fsdp_sync_module_states", "fsdp_cpu_ram_efficient_loading"})
+    keys.push_back(ignores(fsdp + name, "checkpoints have no layout here; each rank reads its part"));
+  return keys;
+}
+
+Keys keys_of_deepspeed() {
+  const std::string at = "deepspeed_config.";
+  Keys keys = {
+      holds(at + "deepspeed_config_file", deepspeed_keys, "the name of its file"),
+      like_deepspeed(at + "zero_stage", {"zero_optimization", "stage"}),
+      like_deepspeed(at + "gradient_accumulation_steps", {"gradient_accumulation_steps"}),
+      like_deepspeed(at + "gradient_clipping", {"gradient_clipping"}),
+      like_deepspeed(at + "offload_optimizer_device", {"zero_optimization", "offload_optimizer", "device"}),
+      like_deepspeed(at + "offload_param_device", {"zero_optimization", "offload_param", "device"}),
+      refuses(at + "deepspeed_moe_layer_cls_names", "there are no mixtures of experts here"),
+  };
+  for (const char* name : {"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_multinode_launcher",
+                           "offload_optimizer_nvme_path", "offload_param_nvme_path"})
+    keys.push_back(ignores(at + name, "shardline has its own"));
+  keys.push_back(refuses(at + "deepspeed_hostfile", "name the machines with --hosts A,B"));
+  keys.push_back(refuses(at + "deepspeed_inclusion_filter", "name the machines with --hosts A,B"));
+  keys.push_back(refuses(at + "deepspeed_exclusion_filter", "name the machines with --hosts A,B"));
+  return keys;
+}
+
+Keys keys_of_megatron() {
+  const std::string at = "megatron_lm_config.megatron_lm_";
+  return {
+      maps(at + "tp_degree", "smp_options.tensor_parallel_degree"),
+      maps(at + "pp_degree", "smp_options.pipeline_parallel_degree"),
+      maps(at + "num_micro_batches", "smp_options.microbatches"),
+      maps(at + "gradient_clipping", "training.max_grad_norm"),
+      reads(at + "recompute_activations", "smp_options.activation_checkpointing", "selective", read_selective),
+      reads(at + "sequence_parallelism", "smp_options.optimize", "true: memory; false: speed",
+            read_sequence_parallelism),
+      maps(at + "use_distributed_optimizer", "smp_options.shard_optimizer_state"),
+  };
+}
+
+Keys keys_of_machines() {
+  const std::string ranks = "ranks find each other through MPI";
+  return {
+      reads_processes("num_processes"),
+      reads_machines("num_machines"),
+      reads("mixed_precision", "training.fp16, training.bf16", "", read_precision),
+      maps("use_cpu", "training.use_cpu"),
+      reads("gpu_ids", "", "all; others are refused", read_gpu_ids),
+      refuses("downcast_bf16", "this device is not supported", "no"),
+      ignores("machine_rank", ranks),
+      ignores("main_process_ip", ranks),
+      ignores("main_process_port", ranks),
+      ignores("rdzv_backend", ranks),
+      ignores("same_network", ranks),
+  };
+}
+
+}  // namespace
+
+const Vocabulary& accelerate_keys() {
+  static const Vocabulary keys = [] {
+    Vocabulary all{
+        .title = "accelerate", .introduction = "The YAML (or JSON) file that `accelerate config` writes.", .keys = {}};
+    for (const auto& group : {keys_of_machines(), keys_of_fsdp(), keys_of_deepspeed(), keys_of_megatron()})
+      all.keys.insert(all.keys.end(), group.begin(), group.end());
+    const auto add = [&](const std::string& reason, const std::vector<const char*>& names) {
+      for (const char* name : names) all.keys.push_back(ignores(name, reason));
+    };
+    add("the keys below it say what is on", {"distributed_type", "compute_environment"});
+    add("there is no Python code to run or to compile", {"main_training_function", "dynamo_backend", "dynamo_config",
+                                                         "debug", "ipex_config", "commands", "command_file"});
+    add("ranks and threads are bound by mpirun (mpi_options.custom_mpi_options)", {"enable_cpu_affinity"});
+    add("this device is not supported", {"tpu_env", "tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo"});
+    add("name the machines with --hosts", {"mpirun_config"});
+    all.keys.push_back(refuses("fp8_config", "use bf16"));
+    all.keys.push_back(refuses("parallelism_config", "give the degrees in smp_options"));
+    return all;
+  }();
+  return keys;
+}
+
+const Vocabulary& launcher_keys() {
+  static const Vocabulary keys = [] {
+    const std::string ranks = "ranks find each other through MPI";
+    Vocabulary all{
+        .title = "Launchers",
+        .introduction = "Options of `torchrun`, `deepspeed` and `accelerate launch` before the script.",
+        .keys = {reads_script("script"), ignores("words", "shardline starts its ranks itself"),
+                 maps("nproc_per_node", "mpi_options.processes_per_host"),
+                 maps("num_gpus", "mpi_options.processes_per_host"), reads_machines("nnodes"),
+                 reads_machines("num_nodes"), reads_processes("num_processes"), reads_machines("num_machines"),
+                 reads("mixed_precision", "training.fp16, training.bf16", "", read_precision),
+                 holds("config_file", accelerate_keys, "the name of accelerate's file"),
+                 refuses("hostfile", "name the machines with --hosts A,B"),
+                 refuses("include", "name the machines with --hosts A,B"),
+                 refuses("exclude", "name the machines with --hosts A,B")},
+        .names_vary = true};
+    for (const char* name : {"node_rank",
+                             "master_addr",
+                             "master_port",
+                             "machine_rank",
+                             "main_process_ip",
+                             "main_process_port",
+                             "standalone",
+                             "rdzv_backend",
+                             "rdzv_endpoint",
+                             "rdzv_id",
+                             "max_restarts",
+                             "monitor_interval",
+                             "multi_gpu",
+                             "use_deepspeed",
+                             "use_fsdp",
+                             "m",
+                             "num_cpu_threads_per_process",
+                             "dynamo_backend",
+                             "module",
+                             "launcher"})
+      all.keys.push_back(ignores(name, ranks));
+    return all;
+  }();
+  return keys;
+}
+
+}  // namespace shardline

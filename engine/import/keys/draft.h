@@ -1,0 +1,88 @@
+// The config that an import makes, key by key. Each value knows which key of the job it came from.
+#pragma once
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+// What became of a key of a job.
+enum class Fate {
+  mapped,   // it set keys of ours
+  neutral,  // it changes nothing here
+  refused,  // the job must be changed
+};
+struct Outcome {
+  Fate fate = Fate::mapped;
+  std::string target;  // mapped: the keys of ours, such as "training.learning_rate"
+  std::string note;    // mapped: the conversion, if there is one; neutral: why; refused: why, and what to do
+  bool operator==(const Outcome&) const = default;
+};
+Outcome mapped_to(std::string target, std::string note = "");
+Outcome neutral(std::string reason);
+Outcome refused(std::string reason);
+
+// What the user adds to a job on the command line.
+struct ImportOptions {
+  std::map<std::string, std::string> channels;  // name of a data channel -> its files here
+  std::vector<std::string> hosts;               // in place of the job's
+  int ranks = 0;                                // processes on all hosts; 0: as the job says
+  std::vector<std::string> settings;            // "path=VALUE" as for --set: replace what the job says
+};
+
+class Draft {
+ public:
+  // Throws ConfigError for settings that are not "path=VALUE".
+  explicit Draft(ImportOptions options = {});
+
+  // Gives a key of ours ("training.seed", "task", "model.config.n_layer", "training.lr_scheduler_kwargs.min_lr") a
+  // value, which is converted to the key's type. Refused: the key does not take the value, or has another one already.
+  Outcome give(const std::string& target, const nlohmann::json& value, const std::string& source,
+               const std::string& note = "");
+  // Adds words to those that a key, a text, has already.
+  Outcome append(const std::string& target, const std::string& words, const std::string& source);
+  // Gives a key that has none a value that no key of the job states. Throws ConfigError if the key does not take it.
+  void add(const std::string& target, const nlohmann::json& value, const std::string& reason);
+
+  bool has(const std::string& target) const { return said_.contains(target); }
+  const nlohmann::json& value(const std::string& target) const { return said_.at(target).value; }
+  // The value of an integer, or what it is if it is unset.
+  int64_t integer(const std::string& target, int64_t unset) const;
+  const ImportOptions& options() const { return options_; }
+
+  // What `add` has set: target, value, reason.
+  struct Addition {
+    std::string target;
+    nlohmann::json value;
+    std::string reason;
+  };
+  const std::vector<Addition>& additions() const { return additions_; }
+  nlohmann::json config() const;
+
+  // Facts that keys of several targets follow from. Unset: the job does not say.
+  std::optional<int> machines;        // instance_count, num_machines
+  std::optional<int> all_processes;   // num_processes
+  std::optional<int> devices;         // GPUs of a machine; 0: it has none
+  std::optional<std::string> script;  // without its folder
+  std::set<std::string> channels;     // the names of those that the job has
+
+  // Processes of the job: on one machine, and on all. 0: the job does not say.
+  int64_t processes_per_host() const;
+  int64_t processes() const;
+  int64_t replicas() const;  // processes / (P x T)
+
+ private:
+  struct Said {
+    nlohmann::json value;
+    std::string source;
+    bool by_user = false;
+  };
+  ImportOptions options_;
+  std::map<std::string, Said> said_;
+  std::vector<Addition> additions_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,305 @@
+#include "engine/import/keys/job_facts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <ranges>
+
+#include "core/error.h"
+#include "engine/import/keys/instance_types.h"
+#include "engine/import/keys/values.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int kMostMachines = 4096, kMostProcesses = 1 << 20;
+
+Outcome read_instance_type(const Given& given, Draft& draft) {
+  const std::string type = plain_text(given.value);
+  draft.devices = gpus_of_instance(type);
+  if (draft.has("mpi_options.processes_per_host"))
+    return neutral("processes_per_host is given; `cluster` names machines to plan for");
+  if (!draft.devices && draft.options().ranks == 0)
+    return refused("its GPUs are not known here; give the number of processes in all with --ranks N");
+  const int64_t processes = draft.processes_per_host();
+  if (processes <= 1 && draft.machines.value_or(1) == 1) return neutral("one process");
+  return draft.give("mpi_options.processes_per_host", processes, given.name,
+                    draft.options().ranks > 0 ? "as --ranks says" : "a process for each GPU");
+}
+
+// The names of machines, which only SageMaker's jobs have.
+std::vector<std::string> names_of_hosts(const Draft& draft, int count) {
+  if (!draft.options().hosts.empty()) return draft.options().hosts;
+  std::vector<std::string> names;
+  for (int i = 1; i <= count; ++i) names.push_back(cat("algo-", i));
+  return names;
+}
+
+Outcome name_hosts(const Given& given, Draft& draft, bool have_names) {
+  if (!draft.machines) return refused(cat("must be a number of machines, not ", given.value.dump()));
+  const int count = *draft.machines;
+  if (count <= 1) return neutral("one machine is the default");
+  if (!have_names && draft.options().hosts.empty())
+    return refused("the machines have no names; give them with --hosts A,B");
+  const auto names = names_of_hosts(draft, count);
+  if (std::ssize(names) != count) return refused(cat("there are ", names.size(), " names in --hosts; give ", count));
+  if (draft.processes_per_host() == 0)
+    return refused("the processes of a machine are not known; give their number in all with --ranks N");
+  draft.add("mpi_options.processes_per_host", draft.processes_per_host(), "processes / machines");
+  return draft.give("mpi_options.hosts", names, given.name,
+                    draft.options().hosts.empty() ? "SageMaker's names; --hosts A,B gives others" : "from --hosts");
+}
+
+void count_machines(const Given& given, Draft& draft) {
+  if (const json count = value_for(json_integer(1), given.value); json_integer(1, kMostMachines).accepts(count))
+    draft.machines = count.get<int>();
+}
+
+void count_processes(const Given& given, Draft& draft) {
+  if (const json count = value_for(json_integer(1), given.value); json_integer(1, kMostProcesses).accepts(count))
+    draft.all_processes = count.get<int>();
+}
+
+Outcome divide_processes(const Given& given, Draft& draft) {
+  if (!draft.all_processes) return refused(cat("must be a number of processes, not ", given.value.dump()));
+  const int machines = draft.machines.value_or(1);
+  if (*draft.all_processes % machines != 0)
+    return refused(cat("all machines have the same number of processes here; give a multiple of ", machines));
+  return draft.give("mpi_options.processes_per_host", *draft.all_processes / machines, given.name,
+                    machines > 1 ? "processes / machines" : "");
+}
+
+struct Script {
+  const char* task;
+  int sequence_length = 0;  // the script's default, if ours is another; 0: the same
+};
+
+const std::map<std::string, Script>& scripts() {
+  static const std::map<std::string, Script> all = {
+      {"run_clm", {"causal-lm"}},
+      {"run_mlm", {"masked-lm", 512}},
+      {"run_glue", {"sequence-classification", 128}},
+      {"run_classification", {"sequence-classification", 128}},
+      {"run_qa", {"question-answering", 384}},
+      {"run_squad", {"question-answering", 384}},
+      {"run_ner", {"token-classification", 512}},
+      {"train_gpt_simple", {"causal-lm"}},
+  };
+  return all;
+}
+
+std::string stem_of(const std::string& script) {
+  const std::string stem = fs::path(script).stem().string();
+  const std::string suffix = "_no_trainer";
+  return stem.ends_with(suffix) ? stem.substr(0, stem.size() - suffix.size()) : stem;
+}
+
+// The task that a key of ours is only used with; empty: none of the given keys tells it.
+std::string task_told_by_keys(const Draft& draft) {
+  static const std::vector<std::pair<const char*, const char*>> telling = {
+      {"data.task_name", "sequence-classification"},
+      {"data.text_pair_column", "sequence-classification"},
+      {"data.doc_stride", "question-answering"},
+      {"data.version_2_with_negative", "question-answering"},
+      {"data.n_best_size", "question-answering"},
+      {"data.max_answer_length", "question-answering"},
+      {"data.mlm_probability", "masked-lm"},
+      {"data.line_by_line", "masked-lm"},
+      {"data.whole_word_mask", "masked-lm"},
+      {"data.tokens_column", "token-classification"},
+      {"data.completion_only_loss", "causal-lm"},
+      {"data.packing", "causal-lm"},
+      {"training.lr_scheduler_kwargs.lr_decay_iters", "causal-lm"}};
+  for (const auto& [key, task] : telling)
+    if (draft.has(key)) return task;
+  return "";
+}
+
+Outcome read_script(const Given& given, Draft& draft) {
+  const std::string script = fs::path(plain_text(given.value)).filename().string();
+  draft.script = script;
+  if (const auto known = scripts().find(stem_of(script)); known != scripts().end())
+    return draft.give("task", known->second.task, given.name, "the task of this script");
+  if (draft.has("task")) return neutral("no Python is run");
+  if (const std::string task = task_told_by_keys(draft); !task.empty())
+    return draft.give("task", task, given.name, "no Python is run; the job's keys tell its task");
+  return refused(
+      cat("no Python is run, and the job does not say its task; give it with --set "
+          "task=causal-lm (or masked-lm, sequence-classification, token-classification, question-answering)"));
+}
+
+bool is_for_training(const std::string& channel) {
+  return channel == "train" || channel == "training";
+}
+
+bool is_for_evaluation(const std::string& channel) {
+  static const std::vector<std::string> names = {"validation", "valid", "val", "eval", "evaluation", "dev"};
+  return std::ranges::find(names, channel) != names.end();
+}
+
+bool is_model(const std::string& channel) {
+  return channel == "model" || channel == "pretrained" || channel == "model_dir";
+}
+
+// What data.train takes: the files of a folder, or the folder itself where it is empty, missing, or a data set of
+// `datasets.save_to_disk`.
+json files_of(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error) || fs::exists(fs::path(path) / "dataset_info.json", error) ||
+      fs::exists(fs::path(path) / "dataset_dict.json", error))
+    return path;
+  std::vector<std::string> files;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    const std::string name = entry->path().filename().string();
+    if (entry->is_regular_file(ignored) && !name.starts_with(".")) files.push_back(entry->path().string());
+  }
+  std::ranges::sort(files);
+  return files.empty() ? json(path) : json(files);
+}
+
+// The key that a channel gives; empty: none.
+std::string target_of_channel(const std::string& channel, const Draft& draft) {
+  if (is_model(channel)) return "model.path";
+  if (is_for_training(channel)) return "data.train";
+  if (is_for_evaluation(channel)) return "data.validation";
+  if (channel != "test" && channel != "testing") return "";
+  // What scripts evaluate on if there is nothing else.
+  const auto evaluates = [](const auto& name) { return is_for_evaluation(name); };
+  const auto given = draft.options().channels | std::views::keys;
+  const bool others = draft.has("data.validation") || draft.has("training.do_predict") ||
+                      std::ranges::any_of(draft.channels, evaluates) || std::ranges::any_of(given, evaluates);
+  return others ? "data.test" : "data.validation";
+}
+
+json files_of_channel(const std::string& target, const std::string& place, const Draft& draft) {
+  return target == "model.path" || draft.has("data.task_name") ? json(place) : files_of(place);
+}
+
+}  // namespace
+
+ForeignKey reads_instance_type(const std::string& name) {
+  return reads(name, "mpi_options.processes_per_host", "a process for each GPU, unless processes_per_host is given",
+               read_instance_type)
+      .in_phase(1);
+}
+
+ForeignKey reads_instance_count(const std::string& name) {
+  ForeignKey key = reads(name, "mpi_options.hosts", "SageMaker's names, algo-1 and so on, or those of --hosts",
+                         [](const Given& given, Draft& draft) { return name_hosts(given, draft, /*have_names=*/true); })
+                       .in_phase(2);
+  key.facts = count_machines;
+  return key;
+}
+
+ForeignKey reads_machines(const std::string& name) {
+  ForeignKey key = reads(name, "mpi_options.hosts", "the names of --hosts", [](const Given& given, Draft& draft) {
+                     return name_hosts(given, draft, /*have_names=*/false);
+                   }).in_phase(2);
+  key.facts = count_machines;
+  return key;
+}
+
+ForeignKey reads_processes(const std::string& name) {
+  ForeignKey key = reads(name, "mpi_options.processes_per_host", "processes / machines", divide_processes).in_phase(1);
+  key.facts = count_processes;
+  return key;
+}
+
+ForeignKey reads_script(const std::string& name) {
+  return reads(name, "task", "of run_clm, run_mlm, run_glue, run_classification, run_qa, run_ner and train_gpt_simple",
+               read_script)
+      .in_phase(2);
+}
+
+void add_defaults_of_script(Draft& draft) {
+  const auto known = scripts().find(stem_of(draft.script.value_or("")));
+  if (known != scripts().end() && known->second.sequence_length > 0)
+    draft.add("data.sequence_length", known->second.sequence_length, cat("the default of ", *draft.script));
+  if (const std::string task = task_told_by_keys(draft); !task.empty())
+    draft.add("task", task, "the keys of the job tell it");
+}
+
+namespace {
+
+Outcome read_channel(const std::string& channel, const std::string& folder, const Given& given, Draft& draft) {
+  const auto here = draft.options().channels.find(channel);
+  const bool is_here = here != draft.options().channels.end();
+  const std::string place = is_here ? here->second : folder;
+  const std::string target = target_of_channel(channel, draft);
+  if (target.empty()) return neutral("no key reads this channel; files in it can be named by their paths");
+  if (draft.has(target)) return neutral(cat(target, " is given"));
+  return draft.give(
+      target, files_of_channel(target, place, draft), given.name,
+      is_here ? "from --channel" : cat("where the container has it; --channel ", channel, "=PATH names another place"));
+}
+
+}  // namespace
+
+ForeignKey reads_channel(const std::string& name, const std::string& note,
+                         std::function<std::string(const Given&)> channel_of,
+                         std::function<std::string(const Given&)> folder_of) {
+  ForeignKey key =
+      reads(name, "data.train, data.validation, data.test or model.path", note, [=](const Given& given, Draft& draft) {
+        return read_channel(channel_of(given), folder_of(given), given, draft);
+      }).in_phase(3);
+  key.facts = [=](const Given& given, Draft& draft) { draft.channels.insert(channel_of(given)); };
+  return key;
+}
+
+void add_channel(const std::string& channel, const std::string& place, Draft& draft) {
+  if (draft.channels.contains(channel)) return;
+  const std::string target = target_of_channel(channel, draft);
+  if (target.empty())
+    throw ConfigError(
+        cat("--channel ", channel, "=", place, ": no key reads this channel; use train, validation, test or model"));
+  if (!draft.has(target)) draft.add(target, files_of_channel(target, place, draft), "from --channel");
+}
+
+std::string local_path(const std::string& path, const Draft& draft) {
+  for (const auto& [channel, place] : draft.options().channels) {
+    const std::string folder = cat(kContainerFolder, "/input/data/", channel);
+    if (path == folder) return place;
+    if (path.starts_with(folder + "/")) return fs::is_directory(place) ? place + path.substr(folder.size()) : place;
+  }
+  return path;
+}
+
+Outcome read_input_mode(const Given& given, Draft&) {
+  const std::string mode = plain_text(given.value);
+  if (mode == "File" || mode == "FastFile") return neutral("the data is read as files");
+  return refused(cat("\"", mode, "\" has no files to read more than once; use File or FastFile"));
+}
+
+Outcome read_replication(const Given& given, Draft& draft) {
+  if (plain_text(given.value) == "FullyReplicated" || draft.machines.value_or(1) == 1)
+    return neutral("each host has all files");
+  return refused("each host needs all files, because shardline itself divides the samples; use FullyReplicated");
+}
+
+Outcome read_spot(const Given& given, Draft& draft) {
+  if (!is_on(given.value)) return neutral("is off");
+  if (draft.has("training.resume_from_checkpoint")) return neutral("resume_from_checkpoint is given");
+  return draft.give("training.resume_from_checkpoint", "auto", given.name,
+                    "a job that was interrupted goes on from its newest checkpoint");
+}
+
+Outcome read_local_checkpoints(const Given& given, Draft& draft) {
+  if (draft.has("training.checkpoint_dir")) return neutral("checkpoint_dir is given");
+  draft.add("training.resume_from_checkpoint", "auto", "as a job with a checkpoint location does");
+  return draft.give("training.checkpoint_dir", given.value, given.name);
+}
+
+Outcome read_stored_checkpoints(const Given& given, Draft& draft) {
+  if (is_off(given.value)) return neutral("unset");
+  if (draft.has("training.checkpoint_dir"))
+    return neutral("nothing is copied to or from S3; checkpoint_dir has the checkpoints");
+  draft.add("training.resume_from_checkpoint", "auto", "as a job with a checkpoint location does");
+  return draft.give("training.checkpoint_dir", cat(kContainerFolder, "/checkpoints"), given.name,
+                    "where the container has them; nothing is copied to or from S3");
+}
+
+}  // namespace shardline

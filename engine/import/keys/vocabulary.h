@@ -1,0 +1,81 @@
+// The keys of job definitions of other programs, as tables: what an import does with each of them, and the tables of
+// docs/sagemaker.md.
+#pragma once
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/import/keys/draft.h"
+
+namespace shardline {
+
+// A key of a job with its value.
+struct Given {
+  std::string name;                // as messages show it, such as "hyperparameters.learning_rate"
+  std::vector<std::string> steps;  // below the object that the vocabulary describes
+  const nlohmann::json& value;
+  const nlohmann::json& root;  // that object
+
+  // Another value in it, or null.
+  nlohmann::json at(const std::vector<std::string>& place) const;
+};
+
+struct Vocabulary;
+
+struct ForeignKey {
+  std::string name;  // steps with dots between them; "*" is any step
+  Fate fate = Fate::mapped;
+  std::string target;  // mapped: the keys of ours
+  std::string note;    // see Outcome
+  // Reads the value; null: a mapped key gives it to `target`, the others say `note`.
+  std::function<Outcome(const Given&, Draft&)> read = nullptr;
+  // Not null: the value is an object with keys of this vocabulary, that object as JSON text, or the name of a file.
+  const Vocabulary& (*inner)() = nullptr;
+  // Keys that depend on others are read after them: those of phase 1 after those of phase 0.
+  int phase = 0;
+  // Called for all keys before any of them is read: tells the draft what others follow from.
+  std::function<void(const Given&, Draft&)> facts = nullptr;
+  nlohmann::json usual = nullptr;  // refused: the value, besides off or empty, that asks for nothing
+
+  ForeignKey in_phase(int number) const;
+};
+
+struct Vocabulary {
+  std::string title;         // such as "DeepSpeed config"
+  std::string introduction;  // of its table
+  std::vector<ForeignKey> keys;
+  bool names_vary = false;  // dashes may stand for underscores, and leading dashes do not count
+  // Keys that are in a table of ours, too: not in the table of the documentation.
+  std::vector<ForeignKey> own_keys = {};
+
+  const ForeignKey* find(const std::vector<std::string>& steps) const;
+  bool has_below(const std::vector<std::string>& steps) const;
+  std::vector<std::string> names_at(size_t depth) const;  // of the steps at this depth, without "*"
+};
+
+// A key that sets `target` to its value. `note` says how the value is converted, if the type alone does not.
+ForeignKey maps(std::string name, std::string target, std::string note = "");
+// A key that `read` maps; target and note are for the documentation.
+ForeignKey reads(std::string name, std::string target, std::string note,
+                 std::function<Outcome(const Given&, Draft&)> read);
+ForeignKey ignores(std::string name, std::string reason);
+// A key that is refused unless its value is off, empty or `usual`.
+ForeignKey refuses(std::string name, std::string advice, nlohmann::json usual = nullptr);
+ForeignKey holds(std::string name, const Vocabulary& (*inner)(), std::string note = "");
+
+// The keys of a section of our config under all their names, as hyperparameters.
+std::vector<ForeignKey> keys_of_section(const std::string& section);
+
+// The vocabularies, each in a file of its own.
+const Vocabulary& training_job_keys();    // describe-training-job
+const Vocabulary& estimator_keys();       // the arguments of an estimator
+const Vocabulary& container_keys();       // what a container finds below /opt/ml
+const Vocabulary& distribution_keys();    // the argument `distribution`
+const Vocabulary& model_parallel_keys();  // its `parameters`
+const Vocabulary& hyperparameter_keys();  // of scripts, which are also the arguments of Hugging Face's example scripts
+const Vocabulary& deepspeed_keys();
+const Vocabulary& accelerate_keys();
+const Vocabulary& launcher_keys();  // of a command line before its script: torchrun, deepspeed, accelerate launch
+
+}  // namespace shardline

@@ -1,0 +1,44 @@
+// The hosts of a job in containers. The first one starts all ranks; the others wait until it ends, because the platform
+// ends a container whose program has ended. A connection from each of them to the first shows that both are there.
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+// The port on which the first host listens: SHARDLINE_CONTAINER_PORT, or 23117.
+int container_port();
+
+// The first host's side. Not thread-safe.
+class OtherHosts {
+ public:
+  // Listens on all addresses of this host. Throws RunError.
+  explicit OtherHosts(std::vector<std::string> names);
+  ~OtherHosts();
+  OtherHosts(const OtherHosts&) = delete;
+  OtherHosts& operator=(const OtherHosts&) = delete;
+
+  // Waits until all of them have connected. Throws RunError that names those that have not.
+  void wait(std::chrono::seconds limit);
+  // Lets all of them end with this exit code.
+  void end(int code);
+
+ private:
+  struct Line {
+    int socket;
+    std::string greeting;
+  };
+  void accept_one(std::chrono::milliseconds patience);
+
+  std::vector<std::string> names_;  // of those that have not connected
+  int listener_ = -1;
+  std::vector<Line> lines_;
+};
+
+// The side of another host, `name`: connects to the first one, which has this long to answer, and returns the exit code
+// of the job once that has ended. Signals that ask to stop are left to the first host. Throws RunError if it cannot
+// connect, or if the connection ends before the job does.
+int wait_for_first_host(const std::string& first, const std::string& name, std::chrono::seconds limit);
+
+}  // namespace shardline

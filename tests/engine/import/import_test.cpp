@@ -1,0 +1,207 @@
+#include "engine/import/import.h"
+
+#include "tests/engine/import/job_definitions.h"
+
+#include "tests/catch.h"
+
+namespace shardline::import_test {
+namespace {
+
+using nlohmann::json;
+
+Outcome outcome_of(const Import& import, const std::string& name) {
+  for (const auto& key : import.keys)
+    if (key.name == name) return key.outcome;
+  FAIL("no row " << name);
+  return {};
+}
+
+Import estimator(const json& arguments, const ImportOptions& options = {}) {
+  return import_text_as(arguments.dump(), "job.json", options);
+}
+
+std::string refusal(const json& arguments, const std::string& name, const ImportOptions& options = {}) {
+  const Outcome outcome = outcome_of(estimator(arguments, options), name);
+  CHECK(outcome.fate == Fate::refused);
+  return outcome.note;
+}
+
+std::string mistake(const std::string& text) {
+  try {
+    read_job(text, "job");
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+using Catch::Matchers::Contains;
+
+}  // namespace
+
+TEST_CASE("files are recognised by their content") {
+  const auto kind = [](const std::string& text) { return read_job(text, "job").back().kind; };
+  CHECK(kind(R"({"TrainingJobName": "a", "HyperParameters": {}})") == "describe-training-job");
+  CHECK(kind(R"({"entry_point": "run_clm.py", "hyperparameters": {}})") == "Arguments of an estimator");
+  CHECK(kind(R"({"zero_optimization": {"stage": 2}, "fp16": {"enabled": true}})") == "DeepSpeed");
+  CHECK(kind(R"({"learning_rate": "1e-3", "epochs": "3", "sagemaker_program": "a.py"})") ==
+        "Hyperparameters and script arguments");
+  CHECK(kind("distributed_type: MULTI_GPU\nnum_processes: 2\n") == "accelerate");
+  CHECK(kind("--learning_rate 1e-3 --do_train") == "script arguments");
+  CHECK(kind("torchrun run_clm.py --do_train") == "script arguments");
+  CHECK(kind(R"(["run_clm.py", "--do_train"])") == "script arguments");
+  CHECK_THAT(mistake("nothing"), Contains("neither JSON nor YAML nor a command line"));
+  CHECK_THAT(mistake("{\"a\": 1, \"a\": 2}"), Contains("given twice"));
+  CHECK_THAT(mistake(R"({"zebra": 1})"), Contains("has no key of a training job"));
+  CHECK_THAT(mistake(R"({"model": {}, "data": {}, "training": {}})"), Contains("a config of shardline already"));
+  CHECK_THAT(mistake("{"), Contains("not JSON"));
+  CHECK_THAT(mistake("--a 1 --a 2"), Contains("--a is given twice"));
+  CHECK_THAT(mistake("x --a 'b"), Contains("not closed"));
+}
+
+TEST_CASE("keys with dots are not mistaken for others") {
+  const auto import = estimator({{"mpi.enabled", 1}, {"entry_point", "run_clm.py"}, {"", 2}});
+  CHECK(outcome_of(import, "\"mpi.enabled\"").fate == Fate::refused);
+  CHECK(outcome_of(import, "\"\"").fate == Fate::refused);
+}
+
+TEST_CASE("texts must be UTF-8") {
+  CHECK_THAT(mistake("--a \xff"), Contains("not UTF-8"));
+}
+
+TEST_CASE("unknown keys are refused with the nearest name") {
+  const json job = {{"entry_point", "run_clm.py"},
+                    {"hyperparameters", {{"lerning_rate", "1e-3"}, {"zzz", 1}}},
+                    {"instance_typ", "ml.p3.2xlarge"}};
+  CHECK_THAT(refusal(job, "hyperparameters.lerning_rate"), Contains("did you mean learning_rate?"));
+  CHECK_THAT(refusal(job, "hyperparameters.zzz"), Contains("unknown key"));
+  CHECK_THAT(refusal(job, "instance_typ"), Contains("did you mean instance_type?"));
+}
+
+TEST_CASE("a key that has no effect on this kind of run says so, and values keep their types") {
+  const auto import = estimator({{"hyperparameters",
+                                  {{"learning_rate", "3e-5"},
+                                   {"max_steps", "10.0"},
+                                   {"fp16", "True"},
+                                   {"report_to", "tensorboard"},
+                                   {"run_name", 7},
+                                   {"resume_from_checkpoint", "True"},
+                                   {"output_dir", "\"out\""}}}});
+  const json& training = import.config["training"];
+  CHECK(training["learning_rate"] == 3e-5);
+  CHECK(training["max_steps"] == 10);
+  CHECK(training["max_steps"].is_number_integer());
+  CHECK(training["fp16"] == true);
+  CHECK(training["resume_from_checkpoint"] == true);
+  CHECK(import.config["output_dir"] == "out");
+  CHECK(outcome_of(import, "hyperparameters.run_name").fate == Fate::neutral);
+}
+
+TEST_CASE("values that a key does not take are refused with its rule") {
+  CHECK_THAT(refusal({{"hyperparameters", {{"max_steps", "ten"}}}}, "hyperparameters.max_steps"),
+             Contains("must be an integer"));
+  CHECK_THAT(refusal({{"hyperparameters", {{"lr_scheduler_type", "cosin"}}}}, "hyperparameters.lr_scheduler_type"),
+             Contains("did you mean \"cosine\"?"));
+  CHECK_THAT(refusal({{"hyperparameters", {{"optim", "ademamix"}}}}, "hyperparameters.optim"),
+             Contains("use \"adamw_torch_fused\""));
+  CHECK_THAT(refusal({{"hyperparameters", {{"push_to_hub", "true"}}}}, "hyperparameters.push_to_hub"),
+             Contains("upload output_dir"));
+}
+
+TEST_CASE("two keys of one setting must agree, and --set replaces both") {
+  const json job = {{"hyperparameters", {{"epochs", 2}, {"num_train_epochs", 3}}}};
+  CHECK_THAT(refusal(job, "hyperparameters.num_train_epochs"),
+             Contains("contradicts hyperparameters.epochs, which sets training.num_train_epochs to 2"));
+  const auto import = estimator(job, {.channels = {}, .hosts = {}, .settings = {"training.num_train_epochs=4"}});
+  CHECK(import.refused().empty());
+  CHECK(import.config["training"]["num_train_epochs"] == 4);
+  CHECK_THROWS_WITH(estimator(job, {.channels = {}, .hosts = {}, .settings = {"training.nonsense=4"}}),
+                    Contains("there is no key training.nonsense"));
+}
+
+TEST_CASE("machines become ranks") {
+  const auto sizes = [](const json& job, const ImportOptions& options = {}) {
+    return estimator(job, options).config.value("mpi_options", json::object());
+  };
+  CHECK(sizes({{"instance_type", "ml.p3.16xlarge"}, {"instance_count", 1}}) == json{{"processes_per_host", 8}});
+  CHECK(sizes({{"instance_type", "ml.g4dn.xlarge"}, {"instance_count", 1}}).empty());
+  CHECK(sizes({{"instance_type", "ml.c5.xlarge"}, {"instance_count", 2}}) ==
+        json{{"processes_per_host", 1}, {"hosts", {"algo-1", "algo-2"}}});
+  CHECK(sizes({{"instance_type", "ml.p4d.24xlarge"}, {"instance_count", "2"}},
+              {.channels = {}, .hosts = {"a", "b"}, .ranks = 4}) ==
+        json{{"processes_per_host", 2}, {"hosts", {"a", "b"}}});
+  CHECK_THAT(refusal({{"instance_type", "ml.trn1.32xlarge"}}, "instance_type"), Contains("--ranks"));
+  CHECK_THAT(refusal({{"instance_type", "ml.p3.2xlarge"}, {"instance_count", 0}}, "instance_count"),
+             Contains("a number of machines"));
+  CHECK_THAT(refusal({{"instance_type", "ml.p3.2xlarge"}, {"instance_count", 3}}, "instance_count",
+                     {.channels = {}, .hosts = {"a"}}),
+             Contains("give 3"));
+}
+
+TEST_CASE("--ranks and --hosts say what a file does not") {
+  const std::string zero = R"({"zero_optimization": {"stage": 3}})";
+  const auto import = import_text_as(zero, "zero.json", {.channels = {}, .hosts = {"a", "b"}, .ranks = 8});
+  CHECK(import.config["smp_options"]["sharded_data_parallel_degree"] == 8);
+  CHECK(import.config["mpi_options"] == json{{"hosts", {"a", "b"}}, {"processes_per_host", 4}});
+  CHECK_THAT(refusals_text(import_text_as(zero, "zero.json")), Contains("give --ranks N"));
+  CHECK_THROWS_WITH(import_text_as(zero, "zero.json", {.channels = {}, .hosts = {"a", "b"}, .ranks = 3}),
+                    Contains("a multiple of the 2 machines"));
+  CHECK_THROWS_WITH(import_text_as(zero, "zero.json", {.channels = {}, .hosts = {}, .ranks = 2000000000}),
+                    Contains("--ranks"));
+}
+
+TEST_CASE("channels of the command line are used once") {
+  const auto import = estimator({{"inputs", {{"train", "s3://a"}, {"test", "s3://b"}}}},
+                                {.channels = {{"train", "a.csv"}, {"test", "b.csv"}, {"validation", "c.csv"}}});
+  CHECK(import.config["data"] == json{{"train", "a.csv"}, {"validation", "c.csv"}, {"test", "b.csv"}});
+  CHECK_THROWS_WITH(estimator({{"role", "a"}}, {.channels = {{"trian", "a.csv"}}}),
+                    Contains("no key reads this channel"));
+}
+
+TEST_CASE("the channel test is evaluated on only if there is no other one for that") {
+  const auto data = [](const json& inputs) { return estimator({{"inputs", inputs}}).config["data"]; };
+  const std::string folder = "/opt/ml/input/data/";
+  CHECK(data({{"test", "s3://a"}}) == json{{"validation", folder + "test"}});
+  CHECK(data({{"test", "s3://a"}, {"validation", "s3://b"}}) ==
+        json{{"validation", folder + "validation"}, {"test", folder + "test"}});
+}
+
+TEST_CASE("what is switched off has no effect") {
+  const auto import =
+      estimator({{"distribution",
+                  {{"smdistributed",
+                    {{"modelparallel", {{"enabled", false}, {"parameters", {{"partitions", 4}, {"zzz", 1}}}}}}}}}});
+  const std::string place = "distribution.smdistributed.modelparallel.parameters.";
+  CHECK(outcome_of(import, place + "partitions") == neutral("what it belongs to is off"));
+  CHECK(outcome_of(import, place + "zzz").fate == Fate::refused);
+  CHECK(!import.config.contains("smp_options"));
+}
+
+TEST_CASE("the task follows from the script, from telling keys, or from --set") {
+  const auto task = [](const json& job, const ImportOptions& options = {}) {
+    return estimator(job, options).config["task"];
+  };
+  CHECK(task({{"entry_point", "scripts/run_ner.py"}}) == "token-classification");
+  CHECK(task({{"entry_point", "train.py"}, {"hyperparameters", {{"doc_stride", 64}}}}) == "question-answering");
+  CHECK(task({{"entry_point", "train.py"}}, {.channels = {}, .hosts = {}, .settings = {"task=masked-lm"}}) ==
+        "masked-lm");
+  CHECK_THAT(refusal({{"entry_point", "train.py"}}, "entry_point"), Contains("--set task="));
+  CHECK(estimator({{"entry_point", "run_glue.py"}}).config["data"]["sequence_length"] == 128);
+}
+
+TEST_CASE("pipe mode and data that hosts do not share are refused by name") {
+  CHECK_THAT(refusal({{"input_mode", "Pipe"}}, "input_mode"), Contains("\"Pipe\""));
+  const json inputs = {
+      {"train", {{"s3_data", "s3://a/b"}, {"distribution", "ShardedByS3Key"}, {"input_mode", "Pipe"}}}};
+  const json job = {{"instance_count", 2}, {"instance_type", "ml.p3.2xlarge"}, {"inputs", inputs}};
+  CHECK_THAT(refusal(job, "inputs.train.distribution"), Contains("FullyReplicated"));
+  CHECK_THAT(refusal(job, "inputs.train.input_mode"), Contains("File or FastFile"));
+}
+
+TEST_CASE("the table has no bytes that command a terminal") {
+  const auto import = estimator({{"hyperparameters", {{"a\x1b[2J", "b\x1b[2J"}}}});
+  CHECK(import_table(import).find('\x1b') == std::string::npos);
+  CHECK(refusals_text(import).find('\x1b') == std::string::npos);
+}
+
+}  // namespace shardline::import_test

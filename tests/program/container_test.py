@@ -1,0 +1,135 @@
+"""`shardline import`, and `shardline train` as the program of a training container."""
+import json
+import os
+import subprocess
+
+from container import make_tree, replace_machine
+from harness import PROGRAM, ProgramTest, unittest
+
+JOBS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../engine/import/jobs")
+
+
+class Container(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.ml = self.dir / "ml"
+        self.env = {key: value for key, value in self.env.items() if not key.startswith("SM_")}
+        self.env["SAGEMAKER_BASE_DIR"] = str(self.ml)
+
+    def failure(self):
+        path = self.ml / "output/failure"
+        return path.read_text() if path.exists() else None
+
+    def steps(self):
+        return [line["step"] for line in self.metrics("ml/model") if "loss" in line]
+
+    def test_trains_to_the_end(self):
+        make_tree(self.ml, save_steps="2")
+        result = self.expect(0, "train")
+        self.assertIn("hyperparameters.learning_rate", result.err)
+        self.assertTrue((self.ml / "model/model.safetensors").exists())
+        self.assertTrue((self.ml / "checkpoints/checkpoint-2/manifest.json").exists())
+        self.assertEqual(self.steps(), [1, 2, 3])
+        self.assertIsNone(self.failure())
+
+    def test_program_named_train(self):
+        make_tree(self.ml, max_steps="1")
+        (self.dir / "train").symlink_to(PROGRAM)
+        ended = subprocess.run([self.dir / "train"], cwd=self.dir, env=self.env, capture_output=True, text=True)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(self.steps(), [1])
+
+    def test_ranks_of_the_job(self):
+        make_tree(self.ml, mp_parameters='{"partitions": 2, "microbatches": 2, "ddp": true}', max_steps="2",
+                  sagemaker_mpi_enabled="true", sagemaker_mpi_num_of_processes_per_host="2",
+                  sagemaker_mpi_custom_mpi_options='"-x NOTE=\'a b\'"')
+        result = self.expect(0, "train")
+        self.assertIn("'NOTE=a b'", result.err)
+        plan = json.loads((self.ml / "model/plan.json").read_text())
+        self.assertEqual(len(plan["stages"]), 2)
+
+    def test_variables_of_a_toolkit(self):
+        make_tree(self.ml, max_steps="9")
+        (self.ml / "other").mkdir()
+        self.env.update(SM_HPS=json.dumps({"max_steps": 2}), SM_HP_SEED="5", SM_MODEL_DIR=str(self.dir / "result"),
+                        SM_CHANNEL_TRAIN=str(self.dir / "text.txt"))
+        self.expect(0, "train")
+        config = json.loads((self.dir / "result/config.resolved.json").read_text())
+        self.assertEqual((config["training"]["max_steps"], config["training"]["seed"]), (2, 5))
+        self.assertEqual(config["data"]["train"], [str(self.dir / "text.txt")])
+
+    def test_interrupted_job_continues(self):
+        make_tree(self.ml, max_steps="100000")
+        process = self.start("train")
+        self.addCleanup(process.kill)
+        self.wait_for_steps(3, "ml/model")
+        process.terminate()
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertIn("checkpoint", self.failure())
+        saved = self.steps()[-1]
+        replace_machine(self.ml)
+        process = self.start("train")
+        self.addCleanup(process.kill)
+        self.wait_for_steps(2, "ml/model")
+        process.terminate()
+        self.assertEqual(self.finish(process).code, 3)
+        self.assertEqual(self.steps()[0], saved + 1)
+
+    def test_failures(self):
+        cases = (({"lerning_rate": "1"}, 2, "did you mean learning_rate?"), ({"max_steps": "ten"}, 2, "max_steps"),
+                 ({"mode": "Pipe"}, 2, '"Pipe"'), ({"tokenizer_name": '"/nowhere"'}, 2, "/nowhere"),
+                 ({"train_file": '"/nowhere.txt"'}, 2, "/nowhere.txt"))
+        for changes, code, words in cases:
+            with self.subTest(words):
+                make_tree(self.ml, **changes)
+                self.expect(code, "train", says=words)
+                self.assertIn(words, self.failure())
+                self.assertLessEqual(len(self.failure()), 1024)
+                (self.ml / "output/failure").unlink()
+
+    def test_failure_of_ranks(self):
+        make_tree(self.ml, sagemaker_mpi_num_of_processes_per_host="2", sagemaker_mpi_custom_mpi_options='"--no-such-option"')
+        result = self.run_program("train")
+        self.assertNotEqual(result.code, 0)
+        self.assertTrue(self.failure())
+
+    def test_no_container(self):
+        self.expect(2, "train", says=["train needs a config file", "docs/sagemaker.md"])
+
+
+class Import(ProgramTest):
+    def imported(self, code, *arguments, **options):
+        return self.expect(code, "import", *arguments, **options)
+
+    def test_prints_config_and_table(self):
+        job = {"hyperparameters": {"model_name_or_path": "model", "max_steps": "7", "output_dir": "out"},
+               "entry_point": "run_clm.py", "role": "me"}
+        (self.dir / "job.json").write_text(json.dumps(job))
+        result = self.imported(0, "job.json", "--channel", "train=text.txt", "--set", "training.seed=3")
+        config = json.loads(result.out)
+        self.assertEqual(config["training"], {"max_steps": 7, "seed": 3})
+        self.assertEqual(config["data"]["train"], "text.txt")
+        self.assertIn("-> training.max_steps", result.err)
+        self.assertIn("no effect: no service is called", result.err)
+
+    def test_writes_nothing_if_a_key_is_refused(self):
+        (self.dir / "job.json").write_text('{"entry_point": "run_clm.py", "instance_cont": 1}')
+        self.imported(2, "job.json", "--to", "config.json", says=["instance_cont", "did you mean instance_count?"])
+        self.assertFalse((self.dir / "config.json").exists())
+        (self.dir / "job.json").write_text('{"entry_point": "run_clm.py"}')
+        self.imported(2, "job.json", "--to", "config.json", says=["model.path or model.config is required"])
+        self.assertFalse((self.dir / "config.json").exists())
+
+    def test_imported_jobs_are_planned_and_trained(self):
+        for name, more in (("tiny_local.json", []), ("mlm_from_scratch.json", ["--channel", "train=text.txt"])):
+            with self.subTest(name):
+                settings = ["--set", "data.train=text.txt", "--set", "training.max_steps=2",
+                            "--set", "data.sequence_length=32", "--set", "training.use_cpu=true"]
+                self.imported(0, os.path.join(JOBS, name), "--to", name, *settings, *more)
+                self.expect(0, "plan", name, says="stage")
+                self.expect(0, "train", name)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
