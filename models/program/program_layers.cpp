@@ -159,10 +159,10 @@ class ProgramLayerRun : public Layer {
   // As the program has it: a part may have more dimensions.
   at::Tensor parameter(const std::string& name) const {
     const at::Tensor& leaf = leaf_of_.at(name);
-    const auto part = split_ ? split_->parameters.find(name) : decltype(split_->parameters.find(name))();
-    if (!split_ || part == split_->parameters.end()) return leaf;
+    if (!split_ || !split_->parameters.contains(name)) return leaf;
+    const DividedDimension& part = split_->parameters.at(name);
     auto sizes = program_->archive.weights->tensors().at(name).shape;
-    sizes[part->second.dimension] = part->second.size_of(range_of(part->second));
+    sizes[part.dimension] = part.size_of(range_of(part));
     return leaf.view(sizes);
   }
 
@@ -214,7 +214,7 @@ class ProgramSpecMaker {
 
   ModelSpec make() {
     ModelSpec spec{
-        .family = "exported program", .vocab_size = program_->vocab_size, .max_positions = most_positions(*program_)};
+        .family = kExportedFamily, .vocab_size = program_->vocab_size, .max_positions = most_positions(*program_)};
     traced_length_ = std::min(traced_length_, spec.max_positions);
     for (size_t i = 0; i < program_->layers.size(); ++i) {
       check(program_->layers[i]);
@@ -377,7 +377,7 @@ class ProgramSpecMaker {
     const at::Tensor whole = program_->archive.weights->tensor(name);
     if (param.split_dim < 0) return whole;
     const Range first = param.split(0, split_->ranks);
-    return whole.view(param.shape).narrow(param.split_dim, first.begin, first.length).contiguous();
+    return whole.reshape(param.shape).narrow(param.split_dim, first.begin, first.length).contiguous();
   }
 
   const std::shared_ptr<const Program> program_;

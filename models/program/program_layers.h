@@ -16,6 +16,9 @@
 
 namespace shardline {
 
+// ModelSpec::family of programs.
+inline constexpr const char* kExportedFamily = "exported program";
+
 // Runs each distinct layer once with the archive's weights, on sequences of this length, from which costs of other
 // sizes are scaled. Parameters have the names of the program in files; full names are "embedding." and "head." followed
 // by these, and those of blocks are the program's own. Throws a ConfigError for a program whose arguments a microbatch

@@ -24,6 +24,7 @@ at::Tensor enter_ranks(const TensorParallel& tp, const at::Tensor& whole) {
   if (tp.size() == 1 || !whole.requires_grad() || !at::GradMode::is_enabled()) return whole;
   SL_ASSERT(!tp.sequence_parallel, "a rank has all rows of what enters");
   return with_backward(whole, {whole}, {}, "EnterRanks", [tp](const at::Tensor& gradient, const SavedTensors&) {
+    if (!gradient.defined()) return std::vector<at::Tensor>{gradient};  // on no rank
     return std::vector<at::Tensor>{summed(tp, gradient, "gradients of the ranks' parts")};
   });
 }

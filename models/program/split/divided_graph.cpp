@@ -69,8 +69,9 @@ class Divider {
   // Probabilities of attention have the heads of its queries.
   void note_dropped(int index, int site) {
     const auto of = of_reading({index, 0});
+    if (!of) return;
     const int64_t rank = std::ssize(*found_.read_at(graph_, {index, 0}));
-    if (of && (graph_.nodes[index].name == kDropout || of->dimension < rank - 2)) made_.dropped[site] = *of;
+    if ((graph_.nodes[index].name == kDropout || of->dimension < rank - 2)) made_.dropped[site] = *of;
   }
 
   // ---- new values and nodes
