@@ -14,6 +14,7 @@
 #include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"
 #include "engine/plan/tensor_splits.h"
+#include "models/program/program_layers.h"
 #include "partitioner/memory/layer_bytes.h"
 #include "pipeline/schedule/checker.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
@@ -83,6 +84,13 @@ std::string trained_text(const ModelSpec& spec) {
   const std::string text = cat(format_count(trained), " of ", format_count(all), " parameters");
   const int first = spec.first_with_backward();
   return first == 0 ? text : cat(text, "; layers before ", spec.layers[first].name, " only run forward");
+}
+
+std::string tensor_text(const Plan& plan) {
+  if (plan.layout.tensor == 1) return "off";
+  const std::string text = plan.layout.sequence_parallel ? "memory (sequence parallel)" : "speed";
+  const ModelSpec& spec = plan.workload.spec;
+  return spec.family == kExportedFamily ? cat(text, ", ", spec.variant) : text;  // which says how much is split
 }
 
 }  // namespace
@@ -186,6 +194,7 @@ nlohmann::json plan_json(const Plan& plan) {
           {"sequence_parallel", layout.sequence_parallel},
           {"sharding", {{"stage", static_cast<int>(layout.sharding.level)}, {"degree", layout.sharding.degree}}},
           {"tensor_parallel_units", units_json(units_of(plan))},
+          {"tensor_parallel", tensor_text(plan)},
           {"stages", stages},
           {"recompute", recompute_names(plan)},
           {"offload",
@@ -203,9 +212,7 @@ std::string plan_text(const Plan& plan, int width) {
   std::string text =
       table({}, {{"mesh", cat(layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " (D x P x T), placement ",
                               layout.placement.letters())},
-                 {"tensor parallel", layout.tensor == 1         ? "off"
-                                     : layout.sequence_parallel ? "memory (sequence parallel)"
-                                                                : "speed"},
+                 {"tensor parallel", tensor_text(plan)},
                  {"global batch", cat(layout.global_batch(), " samples = ", layout.microbatch_size, " x ",
                                       layout.microbatches_per_accumulation(), " microbatches x ",
                                       layout.accumulation_steps, " accumulation x ", layout.replicas, " replicas")},

@@ -14,7 +14,6 @@
 #include "models/files/hf_layout.h"
 #include "models/files/new_rows.h"
 #include "models/files/tensor_files.h"
-#include "models/program/program_layers.h"
 
 namespace shardline {
 namespace {
@@ -94,8 +93,8 @@ ModelSource open_program(const Config& config) {
                      .head = head_choice(config)};
   source.directory = std::make_shared<HfDirectory>(path, TensorFiles{{kProgramFile, *program->archive.weights}});
   source.exported = std::make_shared<ExportedModel>(
-      ExportedModel{program, spec_of_program(program, std::min(config.data.sequence_length, kTracedLength))});
-  if (const int64_t most = source.exported->spec.max_positions; config.data.sequence_length > most)
+      program, ProgramSpecs(program, std::min(config.data.sequence_length, kTracedLength)));
+  if (const int64_t most = source.exported->specs.whole().max_positions; config.data.sequence_length > most)
     throw ConfigError(cat("/data/sequence_length: must be at most the ", most, " positions of ", path, "; got ",
                           config.data.sequence_length, "; use shorter samples"));
   source.spec = make_spec(config, source);
@@ -146,7 +145,11 @@ ModelSource open_model(const Config& config) {
 
 ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitChoices& splits) {
   if (!model.exported) return spec_of_family(config, model.hf_config, splits);
-  ModelSpec spec = model.exported->spec;
+  const ProgramSpecs& specs = model.exported->specs;
+  const int tensor = config.smp.tensor_parallel_degree;
+  // Rules name units, whether there is something to split or the degree is still open.
+  const bool names_units = tensor == kAuto || !config.smp.tensor_parallel_layers.entries.empty();
+  ModelSpec spec = tensor > 1 ? specs.split(tensor, splits) : names_units ? specs.with_units(splits) : specs.whole();
   apply_patterns(config, spec);
   return spec;
 }

@@ -11,14 +11,15 @@
 #include "models/families/head_choice.h"
 #include "models/files/hf_directory.h"
 #include "models/program/program.h"
+#include "models/program/split/program_specs.h"
 #include "optim/flat/stage_parameters.h"
 
 namespace shardline {
 
-// A program and its spec before the config's rules about parameters.
+// A program and its specs before the config's rules about parameters.
 struct ExportedModel {
   std::shared_ptr<const Program> program;
-  ModelSpec spec;
+  ProgramSpecs specs;
 };
 
 struct ModelSource {

@@ -41,11 +41,12 @@ bool makes_new_tensors(const c10::FunctionSchema& schema) {
 
 // A call whose values are in slots.
 struct Interpreter::Step {
-  enum class Kind { operation, dropout, attention, size, numbers };
+  enum class Kind { operation, dropout, attention, size, numbers, own };
 
   const GraphNode* node = nullptr;
   Kind kind = Kind::operation;
   std::optional<c10::OperatorHandle> op;
+  OwnCalls::mapped_type own;
   std::vector<GraphArgument> arguments;     // a value is the number of its slot
   std::vector<GraphNode::Result> results;   // likewise
   std::vector<std::optional<IValue>> calm;  // by argument: its value where nothing is random
@@ -110,7 +111,8 @@ struct Interpreter::Slots {
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 
-Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device)
+Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device,
+                         const OwnCalls& own_calls)
     : inputs_(part.inputs.size()) {
   std::map<int, int> slot_of;
   std::map<int, size_t> last_use;  // slot -> step
@@ -143,6 +145,9 @@ Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarTy
       step.op = find_operator(node.name, node.overload);
       step.find_calm_arguments();
       step.replace_constants(floating, device);
+    } else if (const auto own = own_calls.find(node.name); own != own_calls.end()) {
+      step.kind = Step::Kind::own;
+      step.own = own->second;
     }
     for (auto& result : step.results) last_use[result.value = new_slot(result.value)] = steps_.size();
     steps_.push_back(std::move(step));
@@ -200,6 +205,9 @@ void Interpreter::compute(const Step& step, torch::jit::Stack& stack, const Rand
       return;
     case Step::Kind::size:
       stack = {stack[0].toTensor().size(stack[1].toInt())};
+      return;
+    case Step::Kind::own:
+      stack = {step.own(stack[0].toTensor())};
       return;
     case Step::Kind::attention: {
       const double probability = stack[kDropoutOfAttention].toDouble();

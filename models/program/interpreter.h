@@ -4,7 +4,9 @@
 #include <ATen/core/ivalue.h>
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "models/program/graph.h"
@@ -24,11 +26,15 @@ struct RandomCalls {
   std::function<at::Tensor(const at::Tensor& x, double probability, int site)> dropout;
 };
 
+// Functions of one tensor that are no operators, by the name of the node that calls them.
+using OwnCalls = std::map<std::string, std::function<at::Tensor(const at::Tensor&)>>;
+
 class Interpreter {
  public:
   // The program's float numbers (kFloat) become `floating`, and new tensors are made on `device`. The graph must
   // outlive the interpreter.
-  Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device);
+  Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device,
+              const OwnCalls& own_calls = {});
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;
 

@@ -84,7 +84,8 @@ DropoutRows grid_rows(DropoutRows rows, const RowGrid& grid) {
   return rows;
 }
 
-at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Microbatch& batch) {
+at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Microbatch& batch,
+                         const at::Tensor& own_heads) {
   // Numbers of elements are below 2^50: 1024 heads of 2^20 places.
   constexpr int64_t kPlaces = int64_t{1} << 20, kHeads = 1024;
   const int64_t heads = x.size(1), length = x.size(2);
@@ -93,11 +94,19 @@ at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Mic
   const auto like = batch.ids.options();
   const auto sample = batch.segment_samples.view({-1, 1, 1, 1});
   const auto place = batch.segment_places.view({-1, 1}) + at::arange(length, like);
-  const auto element = (at::arange(heads, like).view({-1, 1, 1}) * kPlaces + place.view({-1, 1, length, 1})) * kPlaces +
-                       place.view({-1, 1, 1, length});
+  const auto numbers = own_heads.defined() ? own_heads : at::arange(heads, like);
+  const auto element =
+      (numbers.view({-1, 1, 1}) * kPlaces + place.view({-1, 1, length, 1})) * kPlaces + place.view({-1, 1, 1, length});
   const double keeps = 1 - rows.probability;
   const auto kept = aten::random_keep({.seed = rows.seed, .op = rows.op, .step = rows.step}, sample, element, keeps);
   return x * kept.to(x.scalar_type()).div_(keeps);
+}
+
+at::Tensor dropped_features(const at::Tensor& x, const DropoutRows& rows, const at::Tensor& features, int64_t all) {
+  const double keeps = 1 - rows.probability;
+  const auto kept = aten::random_keep({.seed = rows.seed, .op = rows.op, .step = rows.step}, rows.samples.unsqueeze(1),
+                                      rows.places.unsqueeze(1) * all + features, keeps);
+  return x * kept.to(x.scalar_type()).div_(keeps).view(x.sizes());
 }
 
 }  // namespace shardline

@@ -38,7 +38,13 @@ bool is_program_argument(const std::string& name);
 DropoutRows grid_rows(DropoutRows rows, const RowGrid& grid);
 
 // Drops elements of x [segments, heads, length, length] and scales the others. An element is dropped by the seed, op,
-// step and probability of `rows` and by its sample, head and pair of places in the sample.
-at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Microbatch& batch);
+// step and probability of `rows` and by its sample, head and pair of places in the sample. heads: the numbers of the
+// heads that x has; all of them where it is undefined.
+at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Microbatch& batch,
+                         const at::Tensor& heads = {});
+
+// Drops elements of x [segments, length, features], which has these features (int64) of `all`, as bias_dropout_add does
+// with all of them. rows: of the grid.
+at::Tensor dropped_features(const at::Tensor& x, const DropoutRows& rows, const at::Tensor& features, int64_t all);
 
 }  // namespace shardline

@@ -7,23 +7,29 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
+#include "core/comm/fake_communicator.h"
 #include "core/comm/local_communicator.h"
 #include "core/error.h"
 #include "core/model/layer.h"
+#include "core/model/work_notes.h"
 #include "core/numbers/philox.h"
 #include "models/graph/autograd_layer.h"
 #include "models/graph/pass_trace.h"
 #include "models/program/operators.h"
 #include "models/program/program_inputs.h"
 #include "models/program/program_positions.h"
+#include "tensor_parallel/ops/class_loss.h"
 #include "tensor_parallel/ops/elementwise.h"
+#include "tensor_parallel/ops/rank_sums.h"
 
 namespace shardline {
 namespace {
@@ -34,8 +40,10 @@ constexpr int kMostSites = 8;  // of dropout in a layer, see dropout_rows
 
 class ProgramLayerRun : public Layer {
  public:
-  ProgramLayerRun(std::shared_ptr<const Program> program, size_t number, const LayerBuild& build)
+  ProgramLayerRun(std::shared_ptr<const Program> program, std::shared_ptr<const ProgramSplit> split, size_t number,
+                  const LayerBuild& build)
       : program_(std::move(program)),
+        split_(build.tp->size() > 1 ? std::move(split) : nullptr),
         layer_(program_->layers[number]),
         is_first_(number == 0),
         is_last_(number + 1 == program_->layers.size()),
@@ -67,19 +75,21 @@ class ProgramLayerRun : public Layer {
                          "have one length; export it with one"));
     prepare(input);
     connect_gradients(leaves_, params_);
-    const auto run = [&](const Interpreter& part, const GraphPart& of) {
+    const auto run = [&](const PartRun& part) {
       RandomCalls random{.dropout = [&](const at::Tensor& x, double probability, int site) {
-        return dropped(x, probability, site, context, grid);
+        return dropped(x, dropout_rows(tp_, context, index_, site, probability), part.dropped_at(site), batch, grid);
       }};
-      return part.run(inputs_of(of, input, batch, grid), context.mode == Mode::train ? &random : nullptr);
+      return part.calls.run(inputs_of(*part.whole, input, batch, grid),
+                            context.mode == Mode::train ? &random : nullptr);
     };
-    if (!is_last_) return {grid.gathered(run(*part_, layer_.part)[0].toTensor())};
+    if (!is_last_) return {grid.gathered(run(*part_)[0].toTensor())};
     if (context.mode == Mode::generate) {
-      const at::Tensor logits = run(*logits_, program_->logits)[0].toTensor();
-      return {logits.select(1, grid.length() - 1)};
+      const at::Tensor logits = run(*logits_)[0].toTensor().select(1, grid.length() - 1);
+      const auto classes = logits_->output(0);
+      return {classes ? gathered_dimension(tp_, logits, 1, classes->size(), places_of(*classes, logits)) : logits};
     }
     if (!batch.labels.defined()) return {};
-    const auto of_loss = run(*part_, layer_.part);
+    const auto of_loss = run(*part_);
     return loss(of_loss[0].toTensor(), of_loss[1].toTensor(), context);
   }
 
@@ -90,13 +100,36 @@ class ProgramLayerRun : public Layer {
     return {without_rows(input, is_last_ ? std::vector<int64_t>{} : std::vector<int64_t>{0, features_}, options)};
   }
 
+  // What this rank runs of a part of the program.
+  struct PartRun {
+    const GraphPart* whole = nullptr;
+    std::unique_ptr<const DividedPart> divided;  // null: everything; `calls` refers to it
+    Interpreter calls;
+
+    const DividedDimension* dropped_at(int site) const {
+      const bool is_divided = divided && divided->dropped.contains(site);
+      return is_divided ? &divided->dropped.at(site) : nullptr;
+    }
+    std::optional<DividedDimension> output(int number) const {
+      return divided ? divided->outputs[number] : std::nullopt;
+    }
+  };
+
+  PartRun run_of(const GraphPart& part, const at::Tensor& like) const {
+    if (!split_) return {&part, nullptr, Interpreter(program_->graph(), part, like.scalar_type(), like.device())};
+    auto divided = std::make_unique<const DividedPart>(split_->divide(part, tp_.rank()));
+    const OwnCalls calls = {{kEnterRanks, [tp = tp_](const at::Tensor& x) { return enter_ranks(tp, x); }},
+                            {kAddOverRanks, [tp = tp_](const at::Tensor& x) { return add_over_ranks(tp, x); }}};
+    Interpreter interpreter(divided->graph, divided->part, like.scalar_type(), like.device(), calls);
+    return {&part, std::move(divided), std::move(interpreter)};
+  }
+
   // The device and the type of the layer's numbers are those of its parameters or, without any, of its input.
   void prepare(const Border& input) {
     if (part_) return;
     const at::Tensor& like = params_.empty() ? input.at(0) : params_[0]->value;
-    part_.emplace(program_->graph(), layer_.part, like.scalar_type(), like.device());
-    if (is_last_ && !program_->logits.outputs.empty())
-      logits_.emplace(program_->graph(), program_->logits, like.scalar_type(), like.device());
+    part_.emplace(run_of(layer_.part, like));
+    if (is_last_ && !program_->logits.outputs.empty()) logits_.emplace(run_of(program_->logits, like));
     for (const auto* part : {&layer_.part, &program_->logits})
       for (const int value : part->inputs)
         if (const at::Tensor constant = program_->constant(value); constant.defined())
@@ -113,7 +146,7 @@ class ProgramLayerRun : public Layer {
         const size_t place = std::ranges::find(layer_.border, value) - layer_.border.begin();
         inputs.push_back(grid.spread(border.at(place)));
       } else if (source->kind == GraphInput::Kind::parameter) {
-        inputs.push_back(leaf_of_.at(source->name));
+        inputs.push_back(parameter(source->name));
       } else if (source->kind == GraphInput::Kind::user) {
         inputs.push_back(program_argument(source->name, batch, grid));
       } else {
@@ -123,12 +156,27 @@ class ProgramLayerRun : public Layer {
     return inputs;
   }
 
-  // x: [segments, length, features] or [segments, heads, length, length]
-  at::Tensor dropped(const at::Tensor& x, double probability, int site, const MicrobatchContext& context,
-                     const RowGrid& grid) const {
-    const DropoutRows rows = dropout_rows(tp_, context, index_, site, probability);
-    if (x.dim() == 4) return dropped_pairs(x, rows, *context.batch);
+  // As the program has it: a part may have more dimensions.
+  at::Tensor parameter(const std::string& name) const {
+    const at::Tensor& leaf = leaf_of_.at(name);
+    if (!split_ || !split_->parameters.contains(name)) return leaf;
+    const DividedDimension& part = split_->parameters.at(name);
+    auto sizes = program_->archive.weights->tensors().at(name).shape;
+    sizes[part.dimension] = part.size_of(range_of(part));
+    return leaf.view(sizes);
+  }
+
+  Range range_of(const DividedDimension& of) const { return split_range(of.count, tp_.size(), tp_.rank()); }
+  at::Tensor places_of(const DividedDimension& of, const at::Tensor& like) const {
+    return at::tensor(of.places(range_of(of)), at::kLong).to(like.device());
+  }
+
+  // x: [segments, length, features] or [segments, heads, length, length]; part: which features or heads, if not all
+  at::Tensor dropped(const at::Tensor& x, const DropoutRows& rows, const DividedDimension* part,
+                     const Microbatch& batch, const RowGrid& grid) const {
+    if (x.dim() == 4) return dropped_pairs(x, rows, batch, part ? places_of(*part, x) : at::Tensor());
     const DropoutRows of_grid = grid_rows(rows, grid);
+    if (part) return dropped_features(x, of_grid, places_of(*part, x), part->size());
     return bias_dropout_add(tp_, x.reshape({of_grid.tokens, -1}), of_grid.tokens, nullptr, {}, of_grid).view(x.sizes());
   }
 
@@ -137,12 +185,16 @@ class ProgramLayerRun : public Layer {
     if (loss.kind == ProgramLoss::Kind::squared_error)
       return summed_loss(at::mse_loss(input, target, at::Reduction::Sum),
                          at::scalar_tensor(target.numel(), input.options().requires_grad(false)), context);
+    const auto classes = part_->output(0);
     const auto sum =
-        at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, loss.ignored, context.label_smoothing);
+        classes ? split_cross_entropy_sum(tp_, input, target,
+                                          {classes->count, range_of(*classes), loss.ignored, context.label_smoothing})
+                : at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, loss.ignored, context.label_smoothing);
     return summed_loss(sum, (target != loss.ignored).sum(), context);
   }
 
   const std::shared_ptr<const Program> program_;
+  const std::shared_ptr<const ProgramSplit> split_;  // null: this rank has everything
   const ProgramLayer& layer_;
   const bool is_first_, is_last_;
   const int64_t index_, features_;
@@ -150,18 +202,19 @@ class ProgramLayerRun : public Layer {
   TensorParallel tp_;
   std::vector<at::Tensor> leaves_;             // views of the parameters, in their order
   std::map<std::string, at::Tensor> leaf_of_;  // by name in the archive
-  std::optional<Interpreter> part_, logits_;
+  std::optional<PartRun> part_, logits_;
   std::map<int, at::Tensor> constants_;  // by value of the graph
 };
 
 class ProgramSpecMaker {
  public:
-  ProgramSpecMaker(const std::shared_ptr<const Program>& program, int64_t traced_length)
-      : program_(program), traced_length_(traced_length) {}
+  ProgramSpecMaker(const std::shared_ptr<const Program>& program, int64_t traced_length,
+                   std::shared_ptr<const ProgramSplit> split)
+      : program_(program), traced_length_(traced_length), split_(std::move(split)) {}
 
   ModelSpec make() {
     ModelSpec spec{
-        .family = "exported program", .vocab_size = program_->vocab_size, .max_positions = most_positions(*program_)};
+        .family = kExportedFamily, .vocab_size = program_->vocab_size, .max_positions = most_positions(*program_)};
     traced_length_ = std::min(traced_length_, spec.max_positions);
     for (size_t i = 0; i < program_->layers.size(); ++i) {
       check(program_->layers[i]);
@@ -217,8 +270,8 @@ class ProgramSpecMaker {
         const GraphValue& passed = program_->graph().values[value];
         spec.output.push_back({passed.name, {BorderTensor::kRows, passed.sizes[2].number}});
       }
-    spec.build = [program = program_, number](const LayerBuild& build) {
-      return std::make_unique<ProgramLayerRun>(program, number, build);
+    spec.build = [program = program_, split = split_, number](const LayerBuild& build) {
+      return std::make_unique<ProgramLayerRun>(program, split, number, build);
     };
     return spec;
   }
@@ -236,7 +289,9 @@ class ProgramSpecMaker {
     ParamSpec spec{.name = used, .shape = entry.shape, .trainable = program_->archive.trainable.at(name)};
     if (layer.is_block && used.starts_with(layer.name + ".")) spec.name = used.substr(layer.name.size() + 1);
     spec.decays = entry.shape.size() > 1;
-    spec.sources = {{.tensor = used}};
+    spec.sources = {{.tensor = used, .shape = entry.shape}};
+    if (split_ && split_->parameters.contains(name))
+      std::tie(spec.shape, spec.split_dim) = split_->parameters.at(name).logical(entry.shape);
     if (is_new) owner->second = layer.full_name(spec);
     if (!is_new) spec.tied_to = owner->second;
     return spec;
@@ -262,23 +317,37 @@ class ProgramSpecMaker {
     const std::string calls = calls_of(layer, input, program_->layers[number].part);
     auto traced = traces_.find(calls);
     if (traced == traces_.end()) traced = traces_.emplace(calls, trace(layer, input, number)).first;
-    layer.code = code_of(traced->second);
-    state_traced_costs(layer, traced->second, tokens, number > 0 ? input[0].shape[1] : 0, 0);
+    const auto& [pass, collectives] = traced->second;
+    layer.code = code_of(pass);
+    for (const auto& collective : collectives) layer.code += cat(" ", collective.bytes, " over T");
+    state_traced_costs(layer, pass, tokens, number > 0 ? input[0].shape[1] : 0, 0);
+    if (collectives.empty()) return;
+    layer.work = [work = layer.work, collectives, tokens](const WorkShape& shape) {
+      LayerWork all = work(shape);
+      for (Collective collective : collectives) {
+        collective.bytes *= double(shape.tokens()) / tokens * shape.value_bytes / 4;
+        all.collectives.push_back(collective);
+      }
+      return all;
+    };
   }
 
-  PassTrace trace(const LayerSpec& layer, const std::vector<BorderTensor>& input, size_t number) const {
+  // The first rank's costs, which has at least as much as others: of its pass, and the collectives.
+  using Traced = std::pair<PassTrace, std::vector<Collective>>;
+
+  Traced trace(const LayerSpec& layer, const std::vector<BorderTensor>& input, size_t number) const {
     const RandomStream stream{.seed = kProgramTraceSeed};
     const int64_t tokens = kTracedSamples * traced_length_;
     auto ids = at::empty({kTracedSamples, traced_length_}, at::kLong);
     for (int64_t i = 0; i < tokens; ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % program_->vocab_size;
     const Microbatch batch = causal_microbatch(ids, ids, at::arange(kTracedSamples));
     std::vector<Parameter> parameters;
-    const CommunicatorPtr alone = make_local_world();
-    LayerBuild build{.spec = &layer, .tp = alone.get(), .index = int64_t(number)};
+    const CommunicatorPtr world = split_ ? make_fake_world(0, split_->ranks) : make_local_world();
+    LayerBuild build{.spec = &layer, .tp = world.get(), .index = int64_t(number)};
     for (size_t i = 0; i < layer.params.size(); ++i)
       parameters.push_back({.name = layer.full_name(layer.params[i]),
                             .spec = &layer.params[i],
-                            .value = program_->archive.weights->tensor(program_->layers[number].parameters[i])});
+                            .value = first_part(layer.params[i], program_->layers[number].parameters[i])});
     std::vector<at::Tensor> known = {batch.ids, batch.labels, batch.positions, batch.samples};
     for (auto& parameter : parameters) {
       parameter.grad = at::zeros_like(parameter.value, at::MemoryFormat::Contiguous);
@@ -294,23 +363,36 @@ class ProgramSpecMaker {
       known.push_back(border.back());
     }
     const auto run = layer.build(build);
-    return trace_pass(known, [&] {
+    WorkNotes notes({.sequences = kTracedSamples, .length = traced_length_, .tensor = world->size()});
+    const PassTrace pass = trace_pass(known, [&] {
       MicrobatchContext context{.batch = &batch, .seed = kProgramTraceSeed, .step = 1};
-      return run->forward(border, context)[0];
+      const at::Tensor result = run->forward(border, context)[0];
+      notes.phase = Phase::backward_input;
+      return result;
     });
+    return {pass, notes.work.collectives};
+  }
+
+  at::Tensor first_part(const ParamSpec& param, const std::string& name) const {
+    const at::Tensor whole = program_->archive.weights->tensor(name);
+    if (param.split_dim < 0) return whole;
+    const Range first = param.split(0, split_->ranks);
+    return whole.reshape(param.shape).narrow(param.split_dim, first.begin, first.length).contiguous();
   }
 
   const std::shared_ptr<const Program> program_;
   int64_t traced_length_;
+  const std::shared_ptr<const ProgramSplit> split_;
   std::map<std::string, std::string> owner_;  // by name in the archive: the full name of its first use
   std::map<std::string, std::vector<std::string>> other_names_;
-  std::map<std::string, PassTrace> traces_;
+  std::map<std::string, Traced> traces_;
 };
 
 }  // namespace
 
-ModelSpec spec_of_program(const std::shared_ptr<const Program>& program, int64_t traced_length) {
-  return ProgramSpecMaker(program, traced_length).make();
+ModelSpec spec_of_program(const std::shared_ptr<const Program>& program, int64_t traced_length,
+                          std::shared_ptr<const ProgramSplit> split) {
+  return ProgramSpecMaker(program, traced_length, std::move(split)).make();
 }
 
 }  // namespace shardline

@@ -1,6 +1,7 @@
 // A program as a model: its layers, and the description of its parameters.
 //
-// Every rank of a tensor-parallel group holds each layer whole and does the same work, which needs `optimize: "speed"`.
+// The ranks of a tensor-parallel group have all rows of a border, which needs `optimize: "speed"`; a ProgramSplit says
+// what they divide, and the rest of the work each does for itself.
 // Autograd computes weight gradients during BackwardInput. Offloading does not move what the layers' ops save, and a
 // running step counts only a layer's input as kept; the plan takes kept bytes from a trace. Nothing is cached in
 // generation.
@@ -11,13 +12,19 @@
 
 #include "core/model/model_spec.h"
 #include "models/program/program.h"
+#include "models/program/program_split.h"
 
 namespace shardline {
+
+// ModelSpec::family of programs.
+inline constexpr const char* kExportedFamily = "exported program";
 
 // Runs each distinct layer once with the archive's weights, on sequences of this length, from which costs of other
 // sizes are scaled. Parameters have the names of the program in files; full names are "embedding." and "head." followed
 // by these, and those of blocks are the program's own. Throws a ConfigError for a program whose arguments a microbatch
 // does not give, and for dropout that cannot be made the same on every layout.
-ModelSpec spec_of_program(const std::shared_ptr<const Program>& program, int64_t traced_length);
+// split: null if every rank has everything.
+ModelSpec spec_of_program(const std::shared_ptr<const Program>& program, int64_t traced_length,
+                          std::shared_ptr<const ProgramSplit> split = nullptr);
 
 }  // namespace shardline

@@ -4,8 +4,8 @@
 
 Small random models of transformers are exported in training mode with dynamic sizes. Per model, layout and dtype: the
 losses and gradient norms of ten steps of AdamW (see compare.py) against those of the same program in PyTorch; the saved
-model.pt2, opened by torch.export.load, and its logits against those of the program trained there; and the names in
-model.safetensors. In float64, both compute in float64 throughout. Needs torch 2.11, transformers, numpy, safetensors.
+model.pt2, opened by torch.export.load, and its logits against those of the program trained there; the names in
+model.safetensors; and what tensor parallelism splits. In float64, both compute in float64 throughout. Needs torch 2.11, transformers, numpy, safetensors.
 """
 import argparse
 import json
@@ -105,7 +105,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
     parser.add_argument("--model", nargs="*", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--layout", nargs="*", default=["1 1 1", "2 1 1", "1 2 1"])
+    parser.add_argument("--layout", nargs="*", default=["1 1 1", "2 1 1", "1 2 1", "1 1 2", "1 2 2", "2 1 2"])
     args = parser.parse_args()
     failed = False
     for name in args.model:
@@ -123,8 +123,10 @@ def main():
                         logits = (run(saved, batches[0]).logits - run(module, batches[0]).logits).abs().max().item()
                     with safe_open(os.path.join(out, "model.safetensors"), "pt") as file:
                         unknown = sorted(set(file.keys()) - set(dict(module.named_parameters(remove_duplicate=False))))
+                    with open(os.path.join(out, "plan.json")) as file:
+                        tensor_parallel = json.load(file)["tensor_parallel"]
                     row = {"model": name, "dtype": dtype, "layout": layout, **distances(ours, reference),
-                           "saved_logits": logits, "unknown_names": unknown}
+                           "saved_logits": logits, "unknown_names": unknown, "tensor_parallel": tensor_parallel}
                     row["ok"] = row["loss"] <= LIMITS[dtype] and row["first_norm"] <= 1e-5 and not unknown
                     failed |= not row["ok"]
                     shutil.rmtree(out)

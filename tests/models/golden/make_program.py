@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Makes program/words.pt2, a small exported program, and words.json, what PyTorch computes with it.
+"""Makes program/words.pt2, a small exported program, and words.json, what PyTorch computes with it; and heads.pt2.
 
-The program is a language model with what exported programs have in common: tied words, a table of positions, repeated
-modules, a mask that is computed from the arguments, a region without gradients, dropout, and a shift of the labels.
+The first is a language model with what exported programs have in common: tied words, a table of positions, repeated
+modules, a mask that is computed from the arguments, a region without gradients, dropout, and a shift of the labels. The
+second has what tensor parallelism splits: fused and grouped attention, gated MLPs, norms of heads, and products between
+that it cannot split.
 
   tests/models/golden/make_program.py        (needs torch 2.11)
 """
@@ -15,6 +17,7 @@ from torch.export import Dim
 
 DATA = pathlib.Path(__file__).parent / "program"
 WORDS, POSITIONS, FEATURES, BLOCKS = 11, 8, 4, 2
+WIDTH, DROPOUT = 8, 0.1  # of heads.pt2
 
 
 class Block(nn.Module):
@@ -54,14 +57,100 @@ class Words(nn.Module):
         return {"loss": loss, "logits": logits}
 
 
-def exported(dropout):
+class Fused(nn.Module):
+    """Attention of 3 heads whose queries, keys and values are one product, with a bias by head and distance."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(WIDTH, 3 * 6) / 3), nn.Parameter(torch.randn(3 * 6) / 3)
+        self.out = nn.Linear(6, WIDTH)
+        self.drop = nn.Dropout(DROPOUT)
+        self.register_buffer("slopes", torch.tensor([1.0, 0.5, 0.25]))
+
+    def forward(self, x, distances):
+        batch, length, _ = x.shape
+        qkv = torch.addmm(self.bias, x.view(-1, WIDTH), self.weight).view(batch, length, 3 * 6)
+        q, k, v = (part.view(batch, length, -1, 2).transpose(1, 2) for part in qkv.split(6, dim=2))
+        scores = q @ k.transpose(-1, -2) * 0.7 - self.slopes[None, :, None, None] * distances
+        scores = torch.where(distances < 0, torch.finfo(scores.dtype).min, scores)
+        seen = self.drop(torch.softmax(scores, -1)) @ v
+        return self.out(seen.transpose(1, 2).reshape(batch, length, 6))
+
+
+class Grouped(nn.Module):
+    """Attention of 8 queries that share 2 keys and values, with norms of heads."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(WIDTH, 16), nn.Linear(WIDTH, 4, bias=False), nn.Linear(WIDTH, 4)
+        self.q_norm, self.k_norm = nn.LayerNorm(2), nn.RMSNorm(2)
+        self.out = nn.Linear(16, WIDTH, bias=False)
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        q = self.q_norm(self.q(x).view(batch, length, 8, 2)).transpose(1, 2)
+        k = self.k_norm(self.k(x).view(batch, length, 2, 2)).transpose(1, 2)
+        v = self.v(x).view(batch, length, 2, 2).transpose(1, 2)
+        k, v = (part[:, :, None].expand(batch, 2, 4, length, 2).reshape(batch, 8, length, 2) for part in (k, v))
+        k = torch.cat((-k[..., 1:], k[..., :1]), -1) + k
+        seen = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=DROPOUT, is_causal=True)
+        return self.out(seen.transpose(1, 2).reshape(batch, length, -1))
+
+
+class Gated(nn.Module):
+    """A gated MLP of 7 columns whose gate has dropout, after a product whose columns a softmax needs."""
+
+    def __init__(self):
+        super().__init__()
+        self.mixed, self.gate, self.up = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 7), nn.Linear(WIDTH, 7, bias=False)
+        self.down, self.drop = nn.Linear(7, WIDTH), nn.Dropout(DROPOUT)
+
+    def forward(self, x):
+        x = torch.softmax(self.mixed(x), -1) * x
+        return self.down(nn.functional.silu(self.drop(self.gate(x))) * self.up(x))
+
+
+class HeadsBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH) for _ in range(3)])
+        self.fused, self.grouped, self.gated = Fused(), Grouped(), Gated()
+        self.drop = nn.Dropout(DROPOUT)
+
+    def forward(self, x, distances):
+        x = x + self.fused(self.norms[0](x), distances)
+        x = x + self.drop(self.grouped(self.norms[1](x)))
+        return x + self.gated(self.norms[2](x))
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH, padding_idx=2)
+        self.blocks = nn.ModuleList([HeadsBlock()])
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS)
+
+    def forward(self, input_ids, labels):
+        places = torch.arange(input_ids.shape[1])
+        distances = places[:, None] - places[None, :]
+        x = self.words(input_ids)
+        for block in self.blocks:
+            x = block(x, distances)
+        logits = self.head(self.norm(x))
+        next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
+        loss = nn.functional.cross_entropy(logits.view(-1, WORDS), next_labels.reshape(-1), ignore_index=-100)
+        return {"loss": loss, "logits": logits}
+
+
+def exported(model, names):
+    """The model's program, traced with ids and what else it takes."""
     torch.manual_seed(1)
-    model = Words(dropout).train()
+    model = model().train()
     ids = torch.randint(WORDS, (3, 5))
     rows = {0: Dim.AUTO, 1: Dim.AUTO}
     # Labels are another tensor than ids, or the program looks up the labels.
-    arguments = (ids, torch.ones_like(ids), ids.clone())
-    program = torch.export.export(model, arguments, dynamic_shapes=(rows, rows, rows))
+    arguments = {name: torch.ones_like(ids) if name == "attention_mask" else ids.clone() for name in names}
+    program = torch.export.export(model, tuple(arguments.values()), dynamic_shapes=(rows,) * len(names))
     for node in (node for module in program.graph_module.modules() for node in module.graph.nodes):
         for key in ("stack_trace", "source_fn_stack", "torch_fn"):
             node.meta.pop(key, None)  # paths of this machine
@@ -70,7 +159,8 @@ def exported(dropout):
 
 def main():
     DATA.mkdir(exist_ok=True)
-    program = exported(0.0)
+    torch.export.save(exported(Heads, ["input_ids", "labels"]), DATA / "heads.pt2")
+    program = exported(lambda: Words(0.0), ["input_ids", "attention_mask", "labels"])
     torch.export.save(program, DATA / "words.pt2")
     module = program.module()
     torch.manual_seed(2)

@@ -1,0 +1,74 @@
+// What one call shows of the dimensions of its values.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "models/program/split/dimensions.h"
+#include "models/program/split/observed_sizes.h"
+
+namespace shardline {
+
+class DimensionRules {
+ public:
+  DimensionRules(const Program& program, const ObservedSizes& sizes, ProgramDimensions& found);
+
+  // Finds the dimensions of what this node makes. Nodes come in the order of the graph.
+  void apply(int node);
+
+ private:
+  using Rule = void (DimensionRules::*)();
+  static Rule rule_of(const GraphNode& node);
+
+  // Of the current node.
+  const GraphNode& call() const { return program_.graph().nodes[node_]; }
+  const GraphArgument& argument(const char* name) const;
+  bool is_given(const char* name) const;
+  int64_t integer(const char* name) const;
+  bool is_on(const char* name) const;
+  std::vector<int64_t> integers(const char* name) const;
+  // A dimension that an argument numbers, maybe from the end, of a tensor of so many.
+  static int64_t counted(int64_t dimension, int64_t of);
+  const Dimensions& read(const char* name);
+  const Dimensions& read_at(const Reading& reading);
+  const std::vector<int64_t>& result_sizes() const;
+  std::string here() const;  // names the call in reasons
+
+  void make(const Dimensions& result);
+  int64_t size_of(const Dimension& dimension) const;
+  void forbid_all(const std::string& why);
+  void multiply(const char* left, const char* right, bool is_transposed, const char* bias);
+
+  void elementwise();
+  void linear();
+  void matmul();
+  void addmm();
+  void baddbmm();
+  void embedding();
+  void norm();
+  void softmax();
+  void reduction();
+  void view();
+  void transpose();
+  void permute();
+  void reverse();
+  void unsqueeze();
+  void squeeze();
+  void expand();
+  void cat_tensors();
+  void split();
+  void take();
+  void slice();
+  void pad();
+  void attention();
+  void size();
+  void unknown();
+
+  const Program& program_;
+  const ObservedSizes& sizes_;
+  ProgramDimensions& found_;
+  Atoms& atoms_;
+  std::vector<std::string> weight_;  // by value: the parameter, if nothing but parameters goes into it
+  int node_ = 0;
+};
+
+}  // namespace shardline

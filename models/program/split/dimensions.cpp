@@ -1,0 +1,93 @@
+#include "models/program/split/dimensions.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "models/program/program_positions.h"
+#include "models/program/split/dimension_rules.h"
+#include "models/program/split/observed_sizes.h"
+
+namespace shardline {
+namespace {
+
+constexpr int64_t kSamples = 5, kMostTokens = 7;
+
+// What passes to another layer is whole.
+void forbid_borders(const Program& program, ProgramDimensions& found) {
+  for (const auto& layer : program.layers)
+    for (const int value : layer.border)
+      if (const auto known = found.of_value.find(value); known != found.of_value.end())
+        for (const auto& dimension : known->second)
+          found.atoms.forbid(dimension, cat("they pass to ", layer.name, " as a whole"));
+}
+
+// The loss can be computed from parts of the classes, and from nothing else.
+void forbid_ends(const Program& program, ProgramDimensions& found) {
+  const auto ends = [&](int value, bool may_split_last) {
+    const auto known = found.of_value.find(value);
+    if (known == found.of_value.end()) return;
+    for (size_t i = 0; i < known->second.size(); ++i)
+      if (!may_split_last || i + 1 < known->second.size())
+        found.atoms.forbid(known->second[i], "the program returns them");
+  };
+  const auto input = found.of_value.find(program.loss.input);
+  const bool has_classes = program.loss.kind == ProgramLoss::Kind::cross_entropy && input != found.of_value.end() &&
+                           input->second.size() == 2 && found.atoms.resolved(input->second[1]).size() == 1;
+  if (has_classes) found.classes = input->second[1];
+  ends(program.loss.input, has_classes);
+  ends(program.loss.target, false);
+  for (const int value : program.logits.outputs) ends(value, has_classes);
+}
+
+// An atom that is in what a node takes must be in what it makes, or be summed over; and a tensor has an atom once.
+void forbid_lost(const Program& program, ProgramDimensions& found) {
+  Atoms& atoms = found.atoms;
+  const auto of_all = [&](const Dimensions& dimensions) {
+    std::set<int> all;
+    for (const auto& dimension : dimensions)
+      for (const int atom : atoms.resolved(dimension))
+        if (!all.insert(atom).second) atoms.forbid({atom}, "a tensor has them in two dimensions");
+    return all;
+  };
+  for (const int index : whole_part(program).nodes) {
+    std::set<int> taken;
+    visit_readings(program.graph(), index, [&](const Reading& reading, int) {
+      if (const Dimensions* dimensions = found.read_at(program.graph(), reading)) taken.merge(of_all(*dimensions));
+    });
+    const auto summed = found.summed.find(index);
+    if (summed != found.summed.end())
+      for (const int atom : atoms.resolved(summed->second)) taken.erase(atom);
+    for (const auto& result : program.graph().nodes[index].results) {
+      const auto made = found.of_value.find(result.value);
+      if (made == found.of_value.end()) continue;
+      const std::set<int> all = of_all(made->second);
+      for (const int atom : taken)
+        if (!all.contains(atom))
+          atoms.forbid({atom}, cat(program.graph().nodes[index].text(), " makes something else of them"));
+    }
+  }
+}
+
+}  // namespace
+
+const Dimensions* ProgramDimensions::read_at(const Graph& graph, const Reading& reading) const {
+  const GraphArgument& given = graph.nodes[reading.node].arguments[reading.argument];
+  const auto known = of_value.find(reading.item < 0 ? given.value : given.items[reading.item].value);
+  if (known != of_value.end()) return &known->second;
+  const auto own = of_reading.find(reading);
+  return own == of_reading.end() ? nullptr : &own->second;
+}
+
+ProgramDimensions dimensions_of(const Program& program) {
+  const ObservedSizes sizes = observed_sizes(program, kSamples, std::min(kMostTokens, most_positions(program)));
+  ProgramDimensions found;
+  DimensionRules rules(program, sizes, found);
+  for (const int node : whole_part(program).nodes) rules.apply(node);
+  forbid_borders(program, found);
+  forbid_ends(program, found);
+  forbid_lost(program, found);
+  return found;
+}
+
+}  // namespace shardline

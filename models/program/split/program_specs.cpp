@@ -1,0 +1,36 @@
+#include "models/program/split/program_specs.h"
+
+#include "core/error.h"
+
+namespace shardline {
+
+ProgramSpecs::ProgramSpecs(const std::shared_ptr<const Program>& program, int64_t traced_length)
+    : program_(program),
+      traced_length_(traced_length),
+      whole_(spec_of_program(program, traced_length)),
+      splitter_(std::make_shared<ProgramSplitter>(program, whole_)),
+      made_(std::make_shared<std::map<std::string, ModelSpec>>()) {}
+
+ModelSpec ProgramSpecs::with_units(const SplitChoices& choices) const {
+  ModelSpec spec = whole_;
+  const auto split = splitter_->split(2, choices);
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer) spec.layers[layer].units = split->units[layer];
+  return spec;
+}
+
+ModelSpec ProgramSpecs::split(int ranks, const SplitChoices& choices) const {
+  const auto split = splitter_->split(ranks, choices);
+  std::string key = cat(ranks);
+  for (const auto& [name, of] : split->parameters) key += cat(' ', name, '/', of.dimension, '/', of.before);
+  const auto [made, is_new] = made_->try_emplace(key);
+  if (is_new) made->second = spec_of_program(program_, traced_length_, split);
+  ModelSpec spec = made->second;
+  spec.variant = cat(100 * split->share, " % of the products with weights are split");
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    spec.layers[layer].units = split->units[layer];
+    spec.layers[layer].flops_per_token = whole_.layers[layer].flops_per_token;
+  }
+  return spec;
+}
+
+}  // namespace shardline

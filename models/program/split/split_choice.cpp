@@ -1,0 +1,202 @@
+#include "models/program/split/split_choice.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "models/program/operators.h"
+
+namespace shardline {
+namespace {
+
+std::string module_of(const std::string& parameter) {
+  const size_t dot = parameter.rfind('.');
+  return dot == std::string::npos ? parameter : parameter.substr(0, dot);
+}
+
+// The path that modules have in common, or else the first one.
+std::string common_path(const std::vector<std::string>& modules) {
+  std::string path = modules.front();
+  const auto is_within = [&](const std::string& module) { return module == path || module.starts_with(path + "."); };
+  while (!std::ranges::all_of(modules, is_within)) {
+    const size_t dot = path.rfind('.');
+    if (dot == std::string::npos) return modules.front();
+    path.resize(dot);
+  }
+  return path;
+}
+
+class Chooser {
+ public:
+  Chooser(const Program& program, const ModelSpec& spec, const ProgramDimensions& found, int ranks,
+          const SplitChoices& choices)
+      : program_(program), spec_(spec), found_(found), ranks_(ranks), choices_(choices) {
+    for (const auto& input : program.graph().inputs)
+      if (const auto known = found.of_value.find(input.value);
+          known != found.of_value.end() && input.kind == GraphInput::Kind::parameter)
+        parameters_[input.name] = &known->second;
+  }
+
+  AtomChoice choose() {
+    find_neighbours();
+    find_parts();
+    choice_.atoms = greatest_atoms();
+    choice_.units.resize(program_.layers.size());
+    for (size_t layer = 0; layer < program_.layers.size(); ++layer) add_divided_units(layer);
+    for (const int atom : whole_by_choice_) choice_.atoms.erase(atom);
+    for (size_t layer = 0; layer < program_.layers.size(); ++layer) add_whole_units(layer);
+    double all = 0, divided = 0;
+    for (const auto& product : found_.products) {
+      all += product.flops;
+      if (is_divided(product, choice_.atoms)) divided += product.flops;
+    }
+    choice_.share = all > 0 ? divided / all : 0;
+    return std::move(choice_);
+  }
+
+ private:
+  std::vector<int> atoms_of(const Dimensions& dimensions) const {
+    std::vector<int> atoms;
+    for (const auto& dimension : dimensions) {
+      const Dimension resolved = found_.atoms.resolved(dimension);
+      atoms.insert(atoms.end(), resolved.begin(), resolved.end());
+    }
+    return atoms;
+  }
+
+  bool is_divided(const WeightProduct& product, const std::set<int>& atoms) const {
+    return std::ranges::any_of(atoms_of({product.rows, product.summed, product.columns}),
+                               [&](int atom) { return atoms.contains(atom); });
+  }
+
+  void find_neighbours() {
+    const auto add = [&](const Dimensions& dimensions) {
+      std::vector<int> atoms = atoms_of(dimensions);
+      std::erase_if(atoms, [&](int atom) { return !found_.atoms.why_not(atom).empty(); });
+      for (const int atom : atoms) neighbours_[atom].insert(atoms.begin(), atoms.end());
+    };
+    for (const auto& [value, dimensions] : found_.of_value) add(dimensions);
+    for (const auto& [reading, dimensions] : found_.of_reading) add(dimensions);
+  }
+
+  std::set<int> greatest_atoms() const {
+    std::map<int, double> flops;
+    for (const auto& [node, summed] : found_.summed)  // tables of words have no products
+      for (const int atom : found_.atoms.resolved(summed)) flops[atom] += 1;
+    for (const auto& product : found_.products)
+      for (const int atom : atoms_of({product.rows, product.summed, product.columns})) flops[atom] += product.flops;
+    std::vector<int> candidates;
+    for (const auto& [atom, of_atom] : flops)
+      if (found_.atoms.why_not(atom).empty() && found_.atoms.size(atom) >= ranks_) candidates.push_back(atom);
+    std::ranges::stable_sort(candidates, [&](int a, int b) { return flops.at(a) > flops.at(b); });
+    std::set<int> chosen;
+    for (const int atom : candidates) {
+      const auto near = neighbours_.find(atom);
+      const bool is_free = near == neighbours_.end() ||
+                           std::ranges::none_of(near->second, [&](int other) { return chosen.contains(other); });
+      if (is_free) chosen.insert(atom);
+    }
+    return chosen;
+  }
+
+  // Of a layer, in the spec's names.
+  std::map<int, std::vector<std::string>> parameters_by_atom(size_t layer) const {
+    std::map<int, std::vector<std::string>> names;
+    for (size_t i = 0; i < program_.layers[layer].parameters.size(); ++i)
+      if (const auto known = parameters_.find(program_.layers[layer].parameters[i]); known != parameters_.end())
+        for (const int atom : atoms_of(*known->second)) names[atom].push_back(spec_.layers[layer].params[i].name);
+    return names;
+  }
+
+  void find_parts() {
+    const auto name = [&](const Dimensions& dimensions, const char* parts) {
+      for (const int atom : atoms_of(dimensions)) parts_.emplace(atom, parts);
+    };
+    name({found_.classes}, kVocabularyWords);
+    for (const auto& [node, summed] : found_.summed)
+      if (program_.graph().nodes[node].name == "aten::embedding") name({summed}, kVocabularyWords);
+    for (const auto& node : program_.graph().nodes) {
+      if (node.name != kAttention && node.name != "aten::softmax") continue;
+      const auto made = found_.of_value.find(node.results[0].value);
+      if (made != found_.of_value.end() && !made->second.empty())
+        name({made->second.begin(), made->second.end() - 1}, kAttentionHeads);
+    }
+  }
+
+  void add_divided_units(size_t layer) {
+    const LayerSpec& spec = spec_.layers[layer];
+    for (const auto& [atom, names] : parameters_by_atom(layer)) {
+      if (!choice_.atoms.contains(atom)) continue;
+      std::vector<std::string> modules;
+      for (const auto& name : names) modules.push_back(module_of(name));
+      SplitUnit unit{.name = common_path(modules),
+                     .parts = parts_.contains(atom) ? parts_.at(atom) : "columns",
+                     .count = found_.atoms.size(atom),
+                     .why = ""};
+      if (const auto asked = choices_.find(spec.full_name(unit)); asked != choices_.end()) {
+        unit.split = asked->second.split;
+        unit.why = asked->second.why;
+      }
+      if (!unit.split) whole_by_choice_.insert(atom);
+      auto& units = choice_.units[layer];
+      const auto same = std::ranges::find(units, unit.name, &SplitUnit::name);
+      if (same == units.end())
+        units.push_back(unit);
+      else
+        same->count = std::min(same->count, unit.count);
+    }
+  }
+
+  std::string why_whole(const Dimension& dimension) const {
+    for (const int atom : found_.atoms.resolved(dimension)) {
+      if (const auto& why = found_.atoms.why_not(atom); !why.empty()) return why;
+      if (found_.atoms.size(atom) < ranks_)
+        return cat("there are ", found_.atoms.size(atom), " for ", ranks_, " ranks");
+    }
+    return "other dimensions of its tensors are split";
+  }
+
+  void add_whole_units(size_t layer) {
+    const LayerSpec& spec = spec_.layers[layer];
+    const auto& nodes = program_.layers[layer].part.nodes;
+    auto& units = choice_.units[layer];
+    for (const auto& product : found_.products) {
+      if (!std::ranges::binary_search(nodes, product.node) || is_divided(product, choice_.atoms) ||
+          is_divided(product, whole_by_choice_))
+        continue;
+      const auto& names = program_.layers[layer].parameters;
+      const size_t place = std::ranges::find(names, product.parameter) - names.begin();
+      if (place == names.size()) continue;
+      SplitUnit unit{.name = module_of(spec.params[place].name),
+                     .parts = "columns",
+                     .count = 0,
+                     .split = false,
+                     .why = cat("columns: ", why_whole(product.columns), "; inputs: ", why_whole(product.summed))};
+      if (std::ranges::find(units, unit.name, &SplitUnit::name) != units.end()) continue;
+      if (const auto asked = choices_.find(spec.full_name(unit)); asked != choices_.end() && asked->second.split)
+        throw ConfigError(cat("/smp_options/tensor_parallel_layers: ", spec.full_name(unit), " cannot be split over ",
+                              ranks_, " ranks (", unit.why, "); leave it out of the list"));
+      units.push_back(std::move(unit));
+    }
+  }
+
+  const Program& program_;
+  const ModelSpec& spec_;
+  const ProgramDimensions& found_;
+  const int ranks_;
+  const SplitChoices& choices_;
+  std::map<std::string, const Dimensions*> parameters_;
+  std::map<int, std::set<int>> neighbours_;  // atoms of tensors that have this atom
+  std::map<int, std::string> parts_;         // SplitUnit::parts, where they have a name
+  std::set<int> whole_by_choice_;
+  AtomChoice choice_;
+};
+
+}  // namespace
+
+AtomChoice choose_atoms(const Program& program, const ModelSpec& spec, const ProgramDimensions& found, int ranks,
+                        const SplitChoices& choices) {
+  return Chooser(program, spec, found, ranks, choices).choose();
+}
+
+}  // namespace shardline
