@@ -23,7 +23,7 @@
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_saver.h"
 #include "engine/checkpoint/checkpoint_union.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/data/dataset/repeated_batch.h"

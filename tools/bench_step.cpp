@@ -15,8 +15,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "engine/commands/job_parts.h"
-#include "engine/commands/open_data.h"
+#include "engine/commands/parts/job_parts.h"
+#include "engine/commands/parts/open_data.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/data/dataset/repeated_batch.h"

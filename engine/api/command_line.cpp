@@ -15,8 +15,8 @@
 #include "core/flight/flight_file.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/commands/job.h"
-#include "engine/commands/job_parts.h"
-#include "engine/commands/used_model.h"
+#include "engine/commands/parts/job_parts.h"
+#include "engine/commands/parts/used_model.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/import/container.h"
@@ -331,9 +331,10 @@ int run_command_line(int argc, char** argv) {
   if (argc == 1 && std::filesystem::path(argv[0]).filename() == "train") words.push_back("train");
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(cat("\"", argv[1],
-                          "\" is not a command; use train, eval, predict, generate, profile, check, plan, import, checkpoint, info, "
-        "flight or doctor"));
+    throw ConfigError(
+        cat("\"", argv[1],
+            "\" is not a command; use train, eval, predict, generate, profile, check, plan, import, checkpoint, info, "
+            "flight or doctor"));
   try {
     app.parse(std::ssize(words), words.data());
   } catch (const CLI::ParseError& error) {

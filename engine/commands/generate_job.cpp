@@ -8,8 +8,8 @@
 
 #include "core/error.h"
 #include "engine/commands/job.h"
-#include "engine/commands/job_parts.h"
-#include "engine/commands/used_model.h"
+#include "engine/commands/parts/job_parts.h"
+#include "engine/commands/parts/used_model.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/generate/generator.h"

@@ -58,8 +58,8 @@ struct PlanOptions {
   Assumptions assumed;
   std::optional<Config> written;  // with "auto" where the config has what was chosen for it; unset: the config
 };
-// `shardline plan`: starts no ranks and reads no text. Throws what train would throw; see engine/commands/run_checks.h.
-// If the config names a cluster, the plan includes a forecast for it.
+// `shardline plan`: starts no ranks and reads no text. Throws what train would throw; see
+// engine/commands/parts/run_checks.h. If the config names a cluster, the plan includes a forecast for it.
 std::string plan_job(const Config& config, const PlanOptions& options);
 
 // `shardline info`: versions, processors, GPUs and the links between them, and where ranks of `config` would compute.

@@ -1,8 +1,8 @@
-#include "engine/commands/evaluation.h"
 #include "engine/commands/job.h"
-#include "engine/commands/job_parts.h"
-#include "engine/commands/open_data.h"
-#include "engine/commands/used_model.h"
+#include "engine/commands/parts/evaluation.h"
+#include "engine/commands/parts/job_parts.h"
+#include "engine/commands/parts/open_data.h"
+#include "engine/commands/parts/used_model.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/sizes.h"
 

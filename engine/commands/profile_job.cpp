@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "engine/commands/job.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"

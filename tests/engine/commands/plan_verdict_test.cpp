@@ -2,7 +2,7 @@
 // both. The ranks are threads, the models tiny, the runs one step.
 #include <random>
 
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/rules/sizes.h"
 #include "tests/case_sample.h"
 #include "tests/engine/tiny_run.h"

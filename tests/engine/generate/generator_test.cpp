@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/comm/threads_communicator.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/config.h"
 #include "tensor_parallel/ops/attention.h"
 #include "tests/engine/uneven_gpt2.h"

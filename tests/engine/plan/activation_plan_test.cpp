@@ -6,7 +6,7 @@
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/train/trainer.h"
 #include "tests/case_sample.h"

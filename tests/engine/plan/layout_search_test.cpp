@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/plan/forecast.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/comm/threads_communicator.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/data/dataset/repeated_batch.h"
 #include "engine/train/trainer.h"

@@ -7,7 +7,7 @@
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
 #include "core/model/layer.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/plan/forecast.h"
 #include "engine/plan/profile_use.h"

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/rules/sizes.h"
 #include "models/files/safetensors.h"
 #include "tests/engine/tiny_run.h"

@@ -5,7 +5,7 @@
 
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/plan/forecast.h"

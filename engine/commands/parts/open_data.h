@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/keys/options.h"
 #include "engine/data/dataset/batch_source.h"
 #include "engine/run/ranks.h"

@@ -1,4 +1,4 @@
-#include "engine/commands/open_data.h"
+#include "engine/commands/parts/open_data.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // What a job does with a model besides training it: evaluates it on validation data, predicts for other data.
 #pragma once
-#include "engine/commands/open_data.h"
+#include "engine/commands/parts/open_data.h"
 #include "engine/observe/metrics.h"
 #include "engine/train/trainer.h"
 

@@ -1,5 +1,5 @@
 // A run that stops and continues is one run: the same steps, numbers and files, on the same layout or another one.
-#include "engine/commands/run_checkpoints.h"
+#include "engine/commands/parts/run_checkpoints.h"
 
 #include <atomic>
 #include <chrono>
@@ -11,7 +11,7 @@
 
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/manifest.h"
-#include "engine/commands/run_checks.h"
+#include "engine/commands/parts/run_checks.h"
 #include "tests/engine/commands/long_run.h"
 #include "tests/engine/data/temp_folder.h"
 

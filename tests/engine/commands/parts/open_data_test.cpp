@@ -1,5 +1,5 @@
 // How the ranks of a job open their data: one rank of each host creates the token cache, however long that takes.
-#include "engine/commands/open_data.h"
+#include "engine/commands/parts/open_data.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 #include "core/comm/threads_communicator.h"
 #include "core/comm/timeouts.h"
 #include "core/error.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/data/cache/file_lock.h"
 #include "engine/data/cache/partial_file.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 
 namespace shardline {
 

@@ -8,8 +8,8 @@
 #include "engine/checkpoint/checkpoint_saver.h"
 #include "engine/checkpoint/stores.h"
 #include "engine/checkpoint/trainer_state.h"
-#include "engine/commands/job_parts.h"
-#include "engine/commands/open_data.h"
+#include "engine/commands/parts/job_parts.h"
+#include "engine/commands/parts/open_data.h"
 #include "engine/observe/metrics.h"
 #include "engine/run/run_records.h"
 

@@ -1,4 +1,4 @@
-#include "engine/commands/evaluation.h"
+#include "engine/commands/parts/evaluation.h"
 
 #include <ATen/ops/cat.h>
 
@@ -8,7 +8,7 @@
 
 #include "core/comm/communicator.h"
 #include "core/files/disk_file.h"
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 
 namespace shardline {
 namespace {

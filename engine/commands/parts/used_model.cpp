@@ -1,4 +1,4 @@
-#include "engine/commands/used_model.h"
+#include "engine/commands/parts/used_model.h"
 
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-#include "engine/commands/run_checkpoints.h"
+#include "engine/commands/parts/run_checkpoints.h"
 
 #include <cmath>
 #include <filesystem>

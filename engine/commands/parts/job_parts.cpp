@@ -1,4 +1,4 @@
-#include "engine/commands/job_parts.h"
+#include "engine/commands/parts/job_parts.h"
 
 #include <xxhash.h>
 

@@ -1,4 +1,4 @@
-#include "engine/commands/run_checks.h"
+#include "engine/commands/parts/run_checks.h"
 
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "core/error.h"
-#include "engine/commands/open_data.h"
-#include "engine/commands/run_checkpoints.h"
+#include "engine/commands/parts/open_data.h"
+#include "engine/commands/parts/run_checkpoints.h"
 #include "engine/config/rules/findings.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/saving_rules.h"
