@@ -25,10 +25,12 @@
 #include "engine/observe/doctor/job_records.h"
 #include "engine/plan/batch_size.h"
 #include "engine/plan/layout_search.h"
+#include "engine/report/report_job.h"
 #include "engine/run/launcher_news.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/ranks.h"
 #include "engine/run/stop.h"
+#include "engine/study/study_job.h"
 #include "engine/tasks/labels.h"
 #include "partitioner/layout/cluster.h"
 
@@ -47,6 +49,7 @@ struct CommandLine {
   GenerateOptions generate;
   std::string output_dir;
   std::string predictions;
+  StudyOptions study;
 };
 
 // Reads the config, adds the labels of the data where it leaves them open and for training the vocab_size of a larger
@@ -237,6 +240,19 @@ int run(int argc, char** argv) {
   auto* doctor = app.add_subcommand("doctor", "Show why a training run ended or hangs, from the records of its ranks");
   for (auto* sub : {flight, doctor})
     sub->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
+  auto* study = app.add_subcommand("study", "Make many runs, and tables and figures of their times, costs and scores");
+  study->add_option("study", line.config, "Study file (see docs/study.md)")->required()->check(CLI::ExistingFile);
+  study->add_option("--cluster", line.study.cluster, "Machines for which runs that do not fit this one are planned")
+      ->check(CLI::ExistingFile);
+  study->add_option("--at-once", line.study.at_once, "Most runs at the same time; default: as many as the cores allow")
+      ->check(CLI::PositiveNumber);
+  std::vector<std::string> reported;
+  std::string report_file;
+  auto* report = app.add_subcommand("report", "Write a page with the curves of a run, of several runs, or of a study");
+  report->add_option("output_dir", reported, "output_dir of each run, or of one study")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  report->add_option("--output", report_file, "File to write; default: OUTPUT_DIR/report.html");
   std::string checkpoint_path;
   auto* checkpoint = app.add_subcommand("checkpoint", "Inspect, verify or merge checkpoints");
   checkpoint->require_subcommand(1);
@@ -261,7 +277,8 @@ int run(int argc, char** argv) {
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
     throw ConfigError(cat(
         "\"", argv[1],
-        "\" is not a command; use train, eval, predict, generate, profile, plan, checkpoint, info, flight or doctor"));
+        "\" is not a command; use train, eval, predict, generate, profile, plan, study, report, "
+        "checkpoint, info, flight or doctor"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -269,8 +286,9 @@ int run(int argc, char** argv) {
   }
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  handle_stop_signals(*train ? "error: stopped by a signal before the first step; there is nothing to save\n"
-                             : "error: stopped by a signal\n");
+  handle_stop_signals(*train   ? "error: stopped by a signal before the first step; there is nothing to save\n"
+                      : *study ? "error: stopped by a signal; call it again to make the runs that have not finished\n"
+                               : "error: stopped by a signal\n");
   if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
   if (*train) return run_training(line, arguments);
   if (*eval)
@@ -305,6 +323,8 @@ int run(int argc, char** argv) {
   if (*merge) std::cout << merge_checkpoint(parts, checkpoint_path);
   if (*verify) std::cout << verified_text(checkpoint_path);
   if (*plan) std::cout << run_plan(line);
+  if (*study) return study_job(line.config, line.study, std::cout);
+  if (*report) std::cout << "wrote " << report_job(reported, report_file) << std::endl;
   if (*info)
     std::cout << info_text(
         line.config.empty() ? std::nullopt : std::optional(load(line, /*on_ranks=*/false, /*trains=*/true)), line.json);
