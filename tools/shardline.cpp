@@ -275,10 +275,9 @@ int run(int argc, char** argv) {
   add_plan_options(*plan, line);
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(cat(
-        "\"", argv[1],
-        "\" is not a command; use train, eval, predict, generate, profile, plan, study, report, "
-        "checkpoint, info, flight or doctor"));
+    throw ConfigError(cat("\"", argv[1],
+                          "\" is not a command; use train, eval, predict, generate, profile, plan, study, report, "
+                          "checkpoint, info, flight or doctor"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

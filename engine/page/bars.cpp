@@ -10,7 +10,7 @@
 namespace shardline {
 namespace {
 
-constexpr double kBarsWidth = 480, kBarsRow = 22, kFontSize = 12, kLegendLine = 20, kFirstLine = 28;
+constexpr double kBarsWidth = 420, kBarsRow = 22, kFontSize = 12, kLegendLine = 20, kFirstLine = 28;
 
 double total_of(const BarRow& row) {
   return std::accumulate(row.parts.begin(), row.parts.end(), 0.0);

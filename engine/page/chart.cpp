@@ -12,13 +12,14 @@
 namespace shardline {
 namespace {
 
-constexpr double kWidth = 480, kLeft = 62, kRight = 14, kPlotHeight = 220, kBottom = 48, kTitle = 26, kLegendRow = 20;
-constexpr double kFont = 13, kSmall = 12, kMark = 4;
+constexpr double kWidth = 420, kLabel = 24, kRight = 14, kPlotHeight = 220, kBottom = 48, kTitle = 26, kLegendRow = 20;
+constexpr double kSmall = 12, kMark = 4;
 constexpr int kColours = 8;
+constexpr double kMost = 1e100;
 constexpr size_t kMostPoints = 800, kMostNamedTicks = 8;
 
 bool is_drawable(const ChartPoint& point, bool log_x) {
-  return std::isfinite(point.x) && std::isfinite(point.y) && (!log_x || point.x > 0);
+  return std::abs(point.x) < kMost && std::abs(point.y) < kMost && (!log_x || point.x > 0);  // not for NaN
 }
 
 struct Range {
@@ -42,7 +43,8 @@ double nice_step(double width, int count) {
 std::vector<double> even_ticks(const Range& range) {
   const double step = nice_step(range.width(), 5);
   std::vector<double> ticks;
-  for (double i = std::ceil(range.low / step - 1e-9); i * step <= range.high + 1e-9 * step; ++i) ticks.push_back(i * step);
+  for (double i = std::ceil(range.low / step - 1e-9); i * step <= range.high + 1e-9 * step; ++i)
+    ticks.push_back(i * step);
   return ticks;
 }
 
@@ -53,8 +55,8 @@ class Plot {
       for (const auto& point : series.points) {
         if (!is_drawable(point, chart.log_x)) continue;
         x_.add(of_x(point.x));
-        for (const double y : {point.y, has_interval(point) ? point.low : point.y,
-                               has_interval(point) ? point.high : point.y})
+        for (const double y :
+             {point.y, has_interval(point) ? point.low : point.y, has_interval(point) ? point.high : point.y})
           y_.add(y);
         named_.insert(point.x);
       }
@@ -62,6 +64,7 @@ class Plot {
     widen(x_, 0.03);
     widen(y_, 0.06);
     if (chart.y_from_zero && y_.low < 0 && lowest() >= 0) y_.low = 0;
+    for (const double tick : even_ticks(y_)) left_ = std::max(left_, kLabel + svg_width(tick_text(tick), kSmall) + 8);
     place_legend();
   }
 
@@ -80,11 +83,13 @@ class Plot {
 
  private:
   static bool has_interval(const ChartPoint& point) {
-    return point.low != point.high && std::isfinite(point.low) && std::isfinite(point.high);
+    return point.low != point.high && std::abs(point.low) < kMost && std::abs(point.high) < kMost;
   }
   static std::string colour(int index) { return "var(--c" + std::to_string(index % kColours) + ")"; }
   static void widen(Range& range, double share) {
-    const double size = range.width() > 0 ? range.width() : std::max(std::abs(range.high), 1e-9);
+    constexpr double kLeastShare = 1e-9;  // of the values: ticks must differ
+    const double values = std::max({std::abs(range.low), std::abs(range.high), 1e-90});
+    const double size = range.width() > kLeastShare * values ? range.width() : values;
     range.low -= share * size;
     range.high += share * size;
   }
@@ -93,20 +98,22 @@ class Plot {
     double lowest = 0;
     for (const auto& series : chart_.series)
       for (const auto& point : series.points)
-        if (is_drawable(point, chart_.log_x)) lowest = std::min({lowest, point.y, has_interval(point) ? point.low : point.y});
+        if (is_drawable(point, chart_.log_x))
+          lowest = std::min({lowest, point.y, has_interval(point) ? point.low : point.y});
     return lowest;
   }
   double of_x(double x) const { return chart_.log_x ? std::log2(x) : x; }
-  double at_x(double x) const { return kLeft + (of_x(x) - x_.low) / x_.width() * (kWidth - kLeft - kRight); }
+  double at_x(double x) const { return left_ + (of_x(x) - x_.low) / x_.width() * (kWidth - left_ - kRight); }
   double at_y(double y) const { return top_ + (y_.high - y) / y_.width() * kPlotHeight; }
 
   void place_legend() {
-    double x = kLeft, row = 0;
+    double x = left_;
+    int row = 0;
     for (const auto& series : chart_.series) {
       if (series.name.empty()) continue;
       const double width = 26 + svg_width(series.name, kSmall) + 14;
-      if (x > kLeft && x + width > kWidth) {
-        x = kLeft;
+      if (x > left_ && x + width > kWidth) {
+        x = left_;
         ++row;
       }
       legend_.push_back({&series, x, kTitle + kLegendRow * row});
@@ -118,8 +125,8 @@ class Plot {
   void draw_axes() {
     const double bottom = top_ + kPlotHeight, right = kWidth - kRight;
     for (const double tick : even_ticks(y_)) {
-      line(kLeft, at_y(tick), right, at_y(tick), "var(--grid)");
-      svg_text(out_, kLeft - 6, at_y(tick) + 4, tick_text(tick), "text-anchor=\"end\" style=\"fill:var(--muted)\"");
+      line(left_, at_y(tick), right, at_y(tick), "var(--grid)");
+      svg_text(out_, left_ - 6, at_y(tick) + 4, tick_text(tick), "text-anchor=\"end\" style=\"fill:var(--muted)\"");
     }
     const bool by_name = chart_.log_x && named_.size() <= kMostNamedTicks;
     double last = -kWidth;
@@ -131,8 +138,8 @@ class Plot {
       last = at_x(tick) + half;
       svg_text(out_, at_x(tick), bottom + 17, text, "text-anchor=\"middle\" style=\"fill:var(--muted)\"");
     }
-    line(kLeft, bottom, right, bottom, "var(--line)");
-    svg_text(out_, (kLeft + right) / 2, bottom + 37, chart_.x_label,
+    line(left_, bottom, right, bottom, "var(--line)");
+    svg_text(out_, (left_ + right) / 2, bottom + 37, chart_.x_label,
              "text-anchor=\"middle\" style=\"fill:var(--muted)\"");
     const double middle = top_ + kPlotHeight / 2;
     out_ << "<g transform=\"rotate(-90 14 " << svg_number(middle) << ")\">";
@@ -231,7 +238,7 @@ class Plot {
   Range x_, y_;
   std::set<double> named_;  // the values of x
   std::vector<LegendEntry> legend_;
-  double top_ = kTitle;
+  double top_ = kTitle, left_ = kLabel;  // of the plot
   std::ostringstream out_;
 };
 

@@ -22,14 +22,14 @@ struct ChartSeries {
 
 struct Chart {
   std::string title, x_label, y_label;
-  bool log_x = false;         // for positive x
+  bool log_x = false;  // for positive x
   bool y_from_zero = false;
   std::vector<ChartSeries> series;  // from the back to the front
 
   bool empty() const;  // nothing finite to draw
 };
 
-// Points that are not finite are left out; long lines are thinned such that their extremes stay.
+// Points that are not finite, or beyond 1e100, are left out; long lines are thinned such that their extremes stay.
 std::string chart_svg(const Chart& chart);
 
 }  // namespace shardline

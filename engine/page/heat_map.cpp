@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-constexpr double kMapWidth = 480, kMapTop = 30, kMostCell = 52, kLabelFont = 12;
+constexpr double kMapWidth = 420, kMapTop = 30, kMostCell = 52, kLabelFont = 12;
 
 }  // namespace
 
@@ -36,8 +36,8 @@ std::string heat_map_svg(const std::string& title, const std::vector<std::string
     for (size_t j = 0; j < names.size(); ++j) {
       if (!cells[i][j]) continue;
       const double value = *cells[i][j], x = label + cell * j;
-      out << "<rect x=\"" << svg_number(x + 1) << "\" y=\"" << svg_number(y + 1) << "\" width=\"" << svg_number(cell - 2)
-          << "\" height=\"" << svg_number(cell - 2) << "\" style=\"fill:rgba(var(--"
+      out << "<rect x=\"" << svg_number(x + 1) << "\" y=\"" << svg_number(y + 1) << "\" width=\""
+          << svg_number(cell - 2) << "\" height=\"" << svg_number(cell - 2) << "\" style=\"fill:rgba(var(--"
           << (value < 0 ? "negative" : "positive") << ")," << svg_number(8 + 62 * std::abs(value)) << "%)\">"
           << "<title>" << html_escaped(names[i]) << " and " << html_escaped(names[j]) << ": "
           << format_decimals(value, 3) << "</title></rect>\n";

@@ -23,11 +23,12 @@ p, ul { margin: .5rem 0; max-width: 48rem; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { color: var(--muted); font-weight: 600; white-space: nowrap; }
-td.number { text-align: right; white-space: nowrap; }
-td.text { min-width: 6rem; max-width: 30rem; white-space: pre-wrap; }
+th.number, td.number { text-align: right; }
+td { white-space: nowrap; }
+td.long { min-width: 14rem; max-width: 30rem; white-space: pre-wrap; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
 figure { margin: .5rem 0; min-width: 0; }
-figure > svg { display: block; width: 100%; max-width: 36rem; height: auto; }
+figure > svg { display: block; width: 100%; max-width: 34rem; height: auto; }
 figcaption { font-size: .85rem; color: var(--muted); max-width: 36rem; }
 .wide svg { display: block; width: 100%; min-width: 56rem; height: auto; }
 .wide svg text { fill: var(--ink); }
@@ -36,9 +37,28 @@ figcaption { font-size: .85rem; color: var(--muted); max-width: 36rem; }
 .wide figcaption { max-width: 48rem; }
 )";
 
-bool is_number(const std::string& text) {
+constexpr size_t kLongestLine = 44;  // of a cell
+
+bool begins_as_number(const std::string& text) {
   const size_t first = text.find_first_not_of("+-.");
-  return first != std::string::npos && first < 2 && text[first] >= '0' && text[first] <= '9' && text.size() < 32;
+  return first != std::string::npos && first < 2 && text[first] >= '0' && text[first] <= '9' && text.size() < 40;
+}
+
+// Whether a column has numbers alone, or nothing.
+bool is_numeric(const std::vector<std::vector<std::string>>& cells, size_t column) {
+  size_t numbers = 0;
+  for (size_t row = 1; row < cells.size(); ++row) {
+    const std::string& text = cells[row][column];
+    if (!text.empty() && !begins_as_number(text)) return false;
+    numbers += !text.empty();
+  }
+  return numbers > 0;
+}
+
+std::string cell_of(const char* tag, const std::string& text, bool numeric) {
+  const std::string kind = numeric ? "number" : text.size() > kLongestLine ? "long" : "";
+  return std::string("<") + tag + (kind.empty() ? "" : " class=\"" + kind + "\"") + ">" + html_escaped(text) + "</" +
+         tag + ">";
 }
 
 }  // namespace
@@ -94,15 +114,17 @@ void HtmlPage::items(const std::vector<std::string>& texts) {
 void HtmlPage::table(const std::vector<std::vector<std::string>>& cells) {
   leave_figures();
   if (cells.empty()) return;
-  body_ += "<div class=\"scroll\"><table>\n<thead><tr>";
-  for (const auto& name : cells.front()) body_ += "<th>" + html_escaped(name) + "</th>";
-  body_ += "</tr></thead>\n<tbody>\n";
-  for (size_t row = 1; row < cells.size(); ++row) {
+  std::vector<bool> numeric;
+  for (size_t column = 0; column < cells.front().size(); ++column) numeric.push_back(is_numeric(cells, column));
+  const auto add_row = [&](const char* tag, const std::vector<std::string>& row) {
     body_ += "<tr>";
-    for (const auto& cell : cells[row])
-      body_ += std::string("<td class=\"") + (is_number(cell) ? "number" : "text") + "\">" + html_escaped(cell) + "</td>";
+    for (size_t column = 0; column < row.size(); ++column) body_ += cell_of(tag, row[column], numeric[column]);
     body_ += "</tr>\n";
-  }
+  };
+  body_ += "<div class=\"scroll\"><table>\n<thead>";
+  add_row("th", cells.front());
+  body_ += "</thead>\n<tbody>\n";
+  for (size_t row = 1; row < cells.size(); ++row) add_row("td", cells[row]);
   body_ += "</tbody></table></div>\n";
 }
 

@@ -19,8 +19,9 @@ std::string without_slash(std::string directory) {
   return directory;
 }
 
-// Names that tell the directories apart: their last parts, or the whole paths if those are equal.
+// Names that tell several directories apart: their last parts, or the whole paths if those are equal.
 std::vector<std::string> names_of(const std::vector<std::string>& directories) {
+  if (directories.size() == 1) return directories;
   std::vector<std::string> names;
   for (const auto& directory : directories) names.push_back(fs::path(without_slash(directory)).filename());
   for (size_t i = 0; i < names.size(); ++i)

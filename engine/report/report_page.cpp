@@ -11,6 +11,7 @@
 #include "engine/observe/format.h"
 #include "engine/page/bars.h"
 #include "engine/page/chart.h"
+#include "engine/report/timeline_rows.h"
 #include "engine/report/worst_predictions.h"
 #include "engine/run/median.h"
 
@@ -29,7 +30,8 @@ std::vector<double> values_of(const RunHistory& run, const StepValue& value) {
   return values;
 }
 
-std::string median_text(const RunHistory& run, const StepValue& value, const std::function<std::string(double)>& format) {
+std::string median_text(const RunHistory& run, const StepValue& value,
+                        const std::function<std::string(double)>& format) {
   const auto values = values_of(run, value);
   return values.empty() ? "" : format(median(values));
 }
@@ -72,9 +74,13 @@ std::vector<std::vector<std::string>> overview(const std::vector<RunHistory>& ru
     };
     cells.push_back({run.name, run.layout(), steps.empty() ? "0" : std::to_string(steps.back().step),
                      steps.empty() ? "" : cat(significant(steps.front().loss), " to ", significant(steps.back().loss)),
-                     last_value("eval_loss"), median_text(run, [](const auto& s) { return s.step_seconds; }, format_duration),
-                     median_text(run, [](const auto& s) { return s.tokens_per_second; }, format_count),
-                     median_text(run, [](const auto& s) { return s.bubble_fraction; }, format_percent),
+                     last_value("eval_loss"),
+                     median_text(
+                         run, [](const auto& s) { return s.step_seconds; }, format_duration),
+                     median_text(
+                         run, [](const auto& s) { return s.tokens_per_second; }, format_count),
+                     median_text(
+                         run, [](const auto& s) { return s.bubble_fraction; }, format_percent),
                      most > 0 ? format_bytes(static_cast<double>(most)) : ""});
     for (const auto& name : metrics) cells.back().push_back(last_value(name));
   }
@@ -87,7 +93,8 @@ Chart chart_of_steps(const std::vector<RunHistory>& runs, const std::string& tit
   Chart chart{.title = title, .x_label = "step", .y_label = y_label, .series = {}};
   for (size_t i = 0; i < std::min(runs.size(), kMostCurves); ++i) {
     ChartSeries series{.name = runs.size() > 1 ? runs[i].name : "", .colour = static_cast<int>(i), .points = {}};
-    for (const auto& step : runs[i].metrics.steps) series.points.push_back({static_cast<double>(step.step), value(step)});
+    for (const auto& step : runs[i].metrics.steps)
+      series.points.push_back({static_cast<double>(step.step), value(step)});
     chart.series.push_back(std::move(series));
   }
   return chart;
@@ -142,7 +149,7 @@ void add_memory(HtmlPage& page, RunHistory& run) {
   Bars bars{.title = "Memory of tensors by rank", .parts = {}, .rows = {}, .format = format_bytes};
   for (const auto& one : kPlannedClasses) bars.parts.emplace_back(one.name);
   bars.parts.emplace_back("measured, at most");
-  std::string caption = "The most that all tensors of a rank took at once.";
+  std::string caption = "The most that all tensors of a rank took at once; the plan is for the longest samples.";
   double worst = 0;
   for (const size_t rank : ranks_in_bars(measured)) {
     if (planned && rank < planned->size()) {
@@ -170,13 +177,18 @@ void add_predictions(HtmlPage& page, RunHistory& run) {
                      "certain of come first, then right ones that it was least certain of."));
   std::vector<std::vector<std::string>> cells = {{"row", "text", "label", "prediction", "score", ""}};
   for (const auto& one : report->worst)
-    cells.push_back({std::to_string(one.row), one.text, one.expected, one.predicted, one.score,
-                     one.is_wrong ? "wrong" : ""});
+    cells.push_back(
+        {std::to_string(one.row), one.text, one.expected, one.predicted, one.score, one.is_wrong ? "wrong" : ""});
   page.table(cells);
 }
 
 void add_timeline(HtmlPage& page, RunHistory& run) {
-  const auto timeline = read_timeline(run);
+  std::optional<RunTimeline> timeline;
+  try {
+    timeline = read_timeline(run.directory);
+  } catch (const DataError& error) {
+    run.notes.push_back(cat("timeline: ", error.what()));
+  }
   if (!timeline) return;
   page.heading("Timeline");
   page.figure(interval_picture(cat("step ", timeline->step, ", ", format_duration(timeline->seconds)), timeline->rows,
@@ -202,8 +214,10 @@ void add_curves(HtmlPage& page, const std::vector<RunHistory>& runs) {
     for (auto& series : chart.series) series.dashed = false;
     add_figure(page, chart);
   }
-  add_figure(page, chart_of_steps(runs, "Learning rate", "learning rate", [](const auto& s) { return s.learning_rate; }));
-  add_figure(page, chart_of_steps(runs, "Gradient norm", "norm before clipping", [](const auto& s) { return s.grad_norm; }));
+  add_figure(page,
+             chart_of_steps(runs, "Learning rate", "learning rate", [](const auto& s) { return s.learning_rate; }));
+  add_figure(page,
+             chart_of_steps(runs, "Gradient norm", "norm before clipping", [](const auto& s) { return s.grad_norm; }));
   Chart rate = chart_of_steps(runs, "Throughput", "tokens/s", [](const auto& s) { return s.tokens_per_second; });
   rate.y_from_zero = true;
   add_figure(page, rate);

@@ -8,7 +8,6 @@
 #include "engine/config/keys/options.h"
 #include "engine/observe/recorded_metrics.h"
 #include "partitioner/memory/rank_memory.h"
-#include "pipeline/schedule/pictures/interval_picture.h"
 
 namespace shardline {
 
@@ -16,7 +15,7 @@ struct RunHistory {
   std::string name, directory;
   Config config;  // config.resolved.json
   RecordedMetrics metrics;
-  nlohmann::json plan;  // plan.json; null if it is not there
+  nlohmann::json plan;             // plan.json; null if it is not there
   std::vector<std::string> notes;  // what could not be read, and why
 
   std::optional<double> planned_bubble() const;
@@ -29,15 +28,5 @@ RunHistory read_run(const std::string& directory, const std::string& name);
 // The memory of each rank as it is planned for the machine of the run; unset, with a note, if that cannot be computed
 // (its model or profile is not there any more).
 std::optional<std::vector<MemoryBytes>> planned_memory(RunHistory& run);
-
-// What each rank computed in the first step of which there is a timeline.
-struct RunTimeline {
-  std::int64_t step = 0;
-  double seconds = 0;
-  std::vector<PictureRow> rows;
-};
-std::optional<RunTimeline> read_timeline(RunHistory& run);
-// From the contents of timeline/step-N.json. Throws DataError.
-RunTimeline timeline_in(const nlohmann::json& trace, const std::string& file, std::int64_t step);
 
 }  // namespace shardline

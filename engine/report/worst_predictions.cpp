@@ -49,7 +49,8 @@ const json* column_among(const json& row, const std::vector<std::string>& column
 std::string name_of_label(const json& value, const std::vector<std::string>& names) {
   const std::string text = label_text(value);
   if (std::ranges::find(names, text) != names.end()) return text;
-  const bool is_id = !text.empty() && text.size() < 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  const bool is_id =
+      !text.empty() && text.size() < 7 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
   const size_t id = is_id ? std::stoul(text) : names.size();
   return id < names.size() ? names[id] : text;
 }

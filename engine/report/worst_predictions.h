@@ -25,8 +25,8 @@ struct PredictionReport {
   std::int64_t count = 0, wrong = 0;
   std::vector<JudgedPrediction> worst;  // the worst first
 };
-// Compares predictions.jsonl with the rows of data.test, or else data.validation. Unset if there are no predictions, and
-// with a note if the rows cannot be read.
+// Compares predictions.jsonl with the rows of data.test, or else data.validation. Unset if there are no predictions,
+// and with a note if the rows cannot be read.
 std::optional<PredictionReport> read_predictions(RunHistory& run);
 
 }  // namespace shardline

@@ -49,7 +49,7 @@ Points pairs_of(const StudyTable& table, const DesignQuantity& one, const Design
   Points points;
   for (const auto& row : table.rows) {
     const auto x = one.of(row), y = other.of(row);
-    if (row.runs > 0 && x && y) points.emplace_back(*x, *y);
+    if (x && y) points.emplace_back(*x, *y);
   }
   return points;
 }
@@ -80,7 +80,11 @@ std::optional<DesignMap::Pair> DesignMap::largest_of_results() const {
   return largest_pair(*this, chosen, chosen, names.size());
 }
 
-DesignMap design_map(const StudyTable& table) {
+DesignMap design_map(const StudyTable& whole) {
+  StudyTable table = whole;
+  const auto is_of = [](RunKind kind) { return [kind](const StudyRow& row) { return row.first->kind == kind; }; };
+  const bool is_measured = std::ranges::any_of(whole.rows, is_of(RunKind::measured));
+  std::erase_if(table.rows, std::not_fn(is_of(is_measured ? RunKind::measured : RunKind::planned)));
   std::vector<DesignQuantity> shown = quantities_of(table);
   std::erase_if(shown, [&](const DesignQuantity& quantity) { return !varies(table, quantity); });
   DesignMap map;

@@ -9,7 +9,7 @@
 namespace shardline {
 
 // Pearson's coefficients between the numbers that differ from row to row: what was chosen (the design) and what came
-// out. Rows of failed runs are left out; a pair counts the rows that have both.
+// out. Of the rows that were measured, or of planned ones if none were; a pair counts the rows that have both.
 struct DesignMap {
   std::vector<std::string> names;
   size_t chosen = 0;  // the first so many are of the design

@@ -113,11 +113,20 @@ void check_metric(const StudyFile& study, const StudyRun& run) {
   throw ConfigError(place + "its evaluations have " + known);
 }
 
+Config config_with(const StudyFile& study, const BaseConfig& base, const StudyPoint& point,
+                   const std::vector<std::string>& settings) {
+  try {
+    return parse_config(base.text, base.name, settings);
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat(study.file, ", run ", point.name, ": ", error.what()));
+  }
+}
+
 StudyRun made_run(const StudyFile& study, const BaseConfig& base, const StudyPoint& point) {
   const json& factors = point.factors;
-  const std::string name = cat(base.name, " (run ", point.name, ")");
+  const std::string place = cat(study.file, ", run ", point.name, ": ");
   auto settings = settings_of(factors);
-  const Config before = parse_config(base.text, name, settings);
+  const Config before = config_with(study, base, point, settings);
   StudyRun run{.name = point.name, .group = point.name, .point = &point};
   run.devices = factors.contains("devices") ? factors["devices"].get<int>() : configured_world_size(before);
   const int hosts = uses_all_hosts(before) ? available_hosts(before) : 1;
@@ -125,27 +134,28 @@ StudyRun made_run(const StudyFile& study, const BaseConfig& base, const StudyPoi
   run.cluster = cluster_for(study, point, before, run.devices, run.nodes);
   if (run.planned()) {
     if (!factors.contains("nodes")) run.nodes = read_cluster(run.cluster).nodes_of(run.devices);
-    settings.push_back("mpi_options.hosts=null");
+    settings.push_back("mpi_options.hosts=[]");
     settings.push_back(cat("mpi_options.processes_per_host=", run.devices));
     settings.push_back("cluster=" + run.cluster);
   } else {
     if (run.devices % run.nodes != 0)
-      throw ConfigError(cat(name, ": ", run.devices, " devices are not a multiple of ", run.nodes, " nodes"));
+      throw ConfigError(cat(place, run.devices, " devices are not a multiple of ", run.nodes, " nodes"));
     settings.push_back(cat("mpi_options.processes_per_host=", run.devices / run.nodes));
     settings.push_back("training.overwrite_output_dir=true");
   }
   settings.push_back("output_dir=" + output_of(study, point.name));
-  run.config = parse_config(base.text, name, settings);
+  run.config = config_with(study, base, point, settings);
   run.global_batch =
       run.config.training.global_batch_size.value_or(resolve_sizes(run.config, run.devices).global_batch());
   run.batch_per_device = 1.0 * run.global_batch / run.devices;
   if (const double factor = rate_factor(factors, run.global_batch); factor != 1) {
     settings.push_back(cat("training.learning_rate=", json(run.config.training.learning_rate * factor).dump()));
-    run.config = parse_config(base.text, name, settings);
+    run.config = config_with(study, base, point, settings);
   }
   count_steps(run);
   if (run.planned() && run.steps == 0)
-    throw ConfigError(cat(name, ": is planned, but its steps are not known; give \"steps\", or \"samples\" with epochs"));
+    throw ConfigError(
+        cat(place, "is planned, but its steps are not known; give \"steps\", or \"samples\" with epochs"));
   if (run.planned()) run.config.training.max_steps = static_cast<int>(run.steps);
   check_metric(study, run);
   return run;
@@ -186,8 +196,10 @@ std::vector<StudyRun> expand(const StudyFile& study) {
     const int repeats = first.planned() ? 1 : study.repeats;  // a plan does not depend on the seed
     for (int i = 0; i < repeats; ++i) {
       StudyRun& run = runs.emplace_back(first);
-      if (!study.seeds.empty()) run.config.training.seed = study.seeds[i];
-      else run.config.training.seed += i;
+      if (!study.seeds.empty())
+        run.config.training.seed = study.seeds[i];
+      else
+        run.config.training.seed += i;
       if (repeats == 1) continue;
       run.name = cat(point.name, ",seed=", run.config.training.seed);
       run.config.output_dir = output_of(study, run.name);

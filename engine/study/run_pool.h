@@ -18,7 +18,7 @@ struct Program {
   std::string output, errors;        // files that receive what it prints; may be the same. Their folder must exist
   int cores = 1;
   std::chrono::seconds limit{0};
-  std::function<void()> starts;                   // called before it starts
+  std::function<void()> starts;                     // called before it starts
   std::function<void(const ProgramEnd& end)> ends;  // called in the thread that called run_programs
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostPoints = 10'000, kMostRepeats = 1000;
+constexpr int kMostPoints = 2000, kMostRepeats = 1000;
 constexpr size_t kLongestName = 160;
 
 struct Factor {
@@ -247,7 +247,9 @@ std::string factor_text(const json& factors, const std::string& key) {
   if (key != "layout" || !found->is_object()) return found->is_string() ? found->get<std::string>() : found->dump();
   std::string text;
   for (const auto& [option, value] : found->items()) {
-    const std::string name = option == "pipeline_parallel_degree" ? "P" : option == "tensor_parallel_degree" ? "T" : option;
+    const std::string name = option == "pipeline_parallel_degree" ? "P"
+                             : option == "tensor_parallel_degree" ? "T"
+                                                                  : option;
     text += cat(text.empty() ? "" : "+", name, value.is_string() ? value.get<std::string>() : value.dump());
   }
   return text;

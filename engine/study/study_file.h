@@ -24,8 +24,8 @@ struct StudyPoint {
 };
 
 struct StudyFile {
-  std::string file;            // its name in messages
-  std::string config;          // a file; empty: `inline_config`
+  std::string file;    // its name in messages
+  std::string config;  // a file; empty: `inline_config`
   nlohmann::json inline_config;
   std::vector<StudyPoint> points;
   int repeats = 1;

@@ -98,7 +98,8 @@ void add_metric(HtmlPage& page, const StudyTable& table, const std::vector<RunRe
     for (int i = 0; i <= kPointsOfBand; ++i) {
       const double x = least->first + (most->first - least->first) * i / kPointsOfBand;
       fit.points.push_back({x, line->at(x)});
-      if (const auto half = line->half_band(x)) band.points.push_back({x, line->at(x), line->at(x) - *half, line->at(x) + *half});
+      if (const auto half = line->half_band(x))
+        band.points.push_back({x, line->at(x), line->at(x) - *half, line->at(x) + *half});
     }
     if (!band.points.empty()) chart.series.push_back(band);
     chart.series.push_back(fit);
@@ -124,29 +125,42 @@ void add_map(HtmlPage& page, const StudyTable& table) {
                   "; between a chosen and a resulting one: ", pair_text(map, map.largest_of_results()), "."));
 }
 
-void add_front(HtmlPage& page, const StudyTable& table, const TimeUnit& unit) {
+// Adds the runs of a kind, and their front, to a chart of time against cost. Returns the names on the front.
+std::string add_front(Chart& chart, const StudyTable& table, RunKind kind, const TimeUnit& unit) {
   Points points;
-  ChartSeries marks{.name = "runs", .style = ChartSeries::Style::marks, .points = {}};
-  std::vector<const StudyRow*> rows;
+  const bool is_planned = kind == RunKind::planned;
+  ChartSeries marks{
+      .name = to_string(kind), .style = ChartSeries::Style::marks, .colour = is_planned ? 2 : 0, .points = {}};
   for (const auto& row : table.rows) {
-    if (!row.job_seconds || !row.cost) continue;
+    if (row.first->kind != kind || !row.job_seconds || !row.cost) continue;
     points.emplace_back(row.job_seconds->mean / unit.seconds, row.cost->mean);
     marks.points.push_back({points.back().first, points.back().second, 0, 0, row.first->group});
-    rows.push_back(&row);
   }
-  if (points.empty()) return;
-  ChartSeries front{.name = "Pareto front", .style = ChartSeries::Style::line_with_marks, .colour = 1, .points = {}};
+  if (points.empty()) return "";
+  ChartSeries front{
+      .name = cat("Pareto front, ", to_string(kind)), .colour = marks.colour + 1, .dashed = is_planned, .points = {}};
   std::string names;
   for (const size_t i : pareto_front(points)) {
     front.points.push_back(marks.points[i]);
-    names += cat(names.empty() ? "" : "; ", rows[i]->first->group);
+    names += cat(names.empty() ? "" : "; ", marks.points[i].tip);
   }
-  const Chart chart{.title = "Time against cost",
-                    .x_label = cat("job time, ", unit.name),
-                    .y_label = table.currency.empty() ? "cost" : "cost, " + table.currency,
-                    .y_from_zero = true,
-                    .series = {marks, front}};
-  page.figure(chart_svg(chart), cat("No run is both faster and cheaper than one of the front: ", names, "."));
+  chart.series.push_back(front);
+  chart.series.push_back(marks);
+  return names;
+}
+
+void add_fronts(HtmlPage& page, const StudyTable& table, const TimeUnit& unit) {
+  Chart chart{.title = "Time against cost",
+              .x_label = cat("job time, ", unit.name),
+              .y_label = table.currency.empty() ? "cost" : "cost, " + table.currency,
+              .y_from_zero = true,
+              .series = {}};
+  std::string caption;
+  for (const RunKind kind : {RunKind::measured, RunKind::planned})
+    if (const auto names = add_front(chart, table, kind, unit); !names.empty())
+      caption += cat(caption.empty() ? "No " : " No ", to_string(kind),
+                     " run is both faster and cheaper than one of the front: ", names, ".");
+  if (!chart.empty()) page.figure(chart_svg(chart), caption);
 }
 
 }  // namespace
@@ -156,7 +170,8 @@ void add_study(HtmlPage& page, const StudySummary& summary) {
   const TimeUnit unit = unit_for(table);
   page.heading("Runs");
   page.paragraph(
-      "Repeats are shown as their mean +- half the interval that has the true mean with a probability of 95 % (Student's "
+      "Repeats are shown as their mean +- half the interval that has the true mean with a probability of 95 % "
+      "(Student's "
       "t). Planned runs were not run: their times are predictions, without start, evaluation and saving.");
   page.table(table_cells(table));
   std::vector<std::string> failures;
@@ -174,9 +189,10 @@ void add_study(HtmlPage& page, const StudySummary& summary) {
   };
   figure(over_devices(table, "Time over devices", cat("job time, ", unit.name), &StudyRow::job_seconds, unit.seconds));
   figure(over_devices(table, "Throughput over devices", "samples/s", &StudyRow::samples_per_second, 1));
-  figure(over_devices(table, "Cost over devices", table.currency.empty() ? "cost" : table.currency, &StudyRow::cost, 1));
+  figure(
+      over_devices(table, "Cost over devices", table.currency.empty() ? "cost" : table.currency, &StudyRow::cost, 1));
   add_metric(page, table, summary.records);
-  add_front(page, table, unit);
+  add_fronts(page, table, unit);
   add_map(page, table);
 }
 

@@ -28,9 +28,8 @@ std::optional<Spread> spread_over(const std::vector<const RunRecord*>& runs, con
 StudyRow row_of(const std::vector<const RunRecord*>& group, const std::string& metric) {
   std::vector<const RunRecord*> runs = group;
   std::erase_if(runs, [](const RunRecord* run) { return run->kind == RunKind::failed; });
-  StudyRow row{.first = runs.empty() ? group.front() : runs.front(),
-               .runs = runs.size(),
-               .failed = group.size() - runs.size()};
+  StudyRow row{
+      .first = runs.empty() ? group.front() : runs.front(), .runs = runs.size(), .failed = group.size() - runs.size()};
   row.step_seconds = spread_over(runs, [](const RunRecord& run) { return std::optional(run.step_seconds); });
   row.job_seconds = spread_over(runs, [](const RunRecord& run) { return std::optional(run.job_seconds); });
   row.samples_per_second =
@@ -181,17 +180,18 @@ std::string table_csv(const StudyTable& table) {
     const char* name;
     std::optional<Spread> StudyRow::*field;
   };
-  constexpr std::array kQuantities = {
-      Quantity{"step_seconds", &StudyRow::step_seconds}, Quantity{"job_seconds", &StudyRow::job_seconds},
-      Quantity{"samples_per_second", &StudyRow::samples_per_second}, Quantity{"cost", &StudyRow::cost},
-      Quantity{"metric", &StudyRow::metric}};
+  constexpr std::array kQuantities = {Quantity{"step_seconds", &StudyRow::step_seconds},
+                                      Quantity{"job_seconds", &StudyRow::job_seconds},
+                                      Quantity{"samples_per_second", &StudyRow::samples_per_second},
+                                      Quantity{"cost", &StudyRow::cost}, Quantity{"metric", &StudyRow::metric}};
   std::vector<std::string> header = {"run"};
   for (const auto& key : table.columns) header.push_back("factor " + key);
   for (const char* name : {"kind", "machine", "runs", "failed", "devices", "nodes", "layout", "global_batch",
                            "batch_per_device", "learning_rate", "samples", "steps", "nominal_steps"})
     header.emplace_back(name);
   for (const auto& quantity : kQuantities) {
-    const std::string name = quantity.field == &StudyRow::metric && !table.metric.empty() ? table.metric : quantity.name;
+    const std::string name =
+        quantity.field == &StudyRow::metric && !table.metric.empty() ? table.metric : quantity.name;
     for (const char* part : {"", "_deviation", "_low", "_high"}) header.push_back(name + part);
   }
   header.insert(header.end(), {"speedup", "efficiency"});
@@ -201,11 +201,10 @@ std::string table_csv(const StudyTable& table) {
     std::vector<std::string> cells = {record.group};
     for (const auto& key : table.columns) cells.push_back(factor_text(record.factors, key));
     cells.insert(cells.end(), {to_string(record.kind), record.machine, std::to_string(row.runs),
-                               std::to_string(row.failed), std::to_string(record.devices),
-                               std::to_string(record.nodes), record.layout, std::to_string(record.global_batch),
-                               exact(record.batch_per_device), exact(record.learning_rate),
-                               record.samples ? std::to_string(*record.samples) : "", std::to_string(record.steps),
-                               exact(record.nominal_steps)});
+                               std::to_string(row.failed), std::to_string(record.devices), std::to_string(record.nodes),
+                               record.layout, std::to_string(record.global_batch), exact(record.batch_per_device),
+                               exact(record.learning_rate), record.samples ? std::to_string(*record.samples) : "",
+                               std::to_string(record.steps), exact(record.nominal_steps)});
     for (const auto& quantity : kQuantities) {
       const auto& spread = row.*quantity.field;
       if (!spread) {

@@ -17,14 +17,13 @@ struct StudyRow {
   // samples_per_second relative to the row that differs only in its machines (devices, nodes, cluster, layout) and what
   // follows from them, and has the fewest devices; and that by the ratio of devices.
   std::optional<double> speedup, efficiency;
-
 };
 
 struct StudyTable {
-  std::string metric;                 // empty: none
-  std::string currency;               // empty: not known
-  std::vector<std::string> columns;   // factors that differ between rows
-  std::vector<StudyRow> rows;         // in the order of the study; refer to the records
+  std::string metric;                // empty: none
+  std::string currency;              // empty: not known
+  std::vector<std::string> columns;  // factors that differ between rows
+  std::vector<StudyRow> rows;        // in the order of the study; refer to the records
 };
 
 // The records must outlive the table.

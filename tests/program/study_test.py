@@ -197,9 +197,10 @@ class Runs(StudyTest):
         self.config()
         for study, words in [
             (dict(runs=[{"device": 1}]), ["/device", "devices"]),
-            (dict(runs=[{"training.max_step": 1}]), ["max_step", "max_steps", "run"]),
+            (dict(runs=[{"training.max_step": 1}]), ["study.json, run run", "max_step", "max_steps"]),
             (dict(runs=[{}], metric="eval_f1"), ["eval_f1", "evaluates nothing"]),
-            (dict(runs=[{"training.do_eval": True}], metric="eval_f1"), ["eval_f1", "eval_loss"]),
+            (dict(runs=[{"training.do_eval": True, "data.validation": "text.txt"}], metric="eval_f1"),
+             ["eval_f1", "eval_loss"]),
             (dict(runs=[{}], config="none.json"), ["none.json"]),
             (dict(runs=[{}], prices="none.json"), ["none.json"]),
             (dict(runs=[{"epochs": 1, "cluster": str(ROOT / "configs/clusters/p3.2xlarge.json")}]), ["samples"]),

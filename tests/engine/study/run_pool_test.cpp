@@ -6,9 +6,9 @@
 
 #include "core/comm/clock.h"
 #include "core/error.h"
+#include "tests/engine/observe/scratch_folder.h"
 
 #include "tests/catch.h"
-#include "tests/engine/observe/scratch_folder.h"
 
 namespace shardline::run_pool_test {
 namespace {
