@@ -41,11 +41,11 @@ ROOMS = {
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "program families", "program/split program/trace"],
-    "engine": ["data/text observe metrics", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
+    "engine": ["data/text observe metrics page", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
                "config/rules data/tokenizer/files data/source", "config data/cache import/keys",
                "checkpoint data/examples import",
                "run", "plan",
-               "data/dataset plan/report", "train tasks", "generate profile", "commands/parts launch", "commands", "api"],
+               "data/dataset plan/report", "train tasks", "generate profile study", "commands/parts launch report", "commands", "api"],
 }
 MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once
 CPP = {".h", ".cpp", ".cu", ".cuh"}

@@ -31,10 +31,12 @@
 #include "engine/observe/doctor/job_records.h"
 #include "engine/plan/batch_size.h"
 #include "engine/plan/layout_search.h"
+#include "engine/report/report_job.h"
 #include "engine/run/launcher_news.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/ranks.h"
 #include "engine/run/stop.h"
+#include "engine/study/study_job.h"
 #include "engine/tasks/labels.h"
 #include "partitioner/layout/cluster.h"
 
@@ -52,6 +54,7 @@ struct CommandLine {
   GenerateOptions generate;
   std::string output_dir;
   std::string predictions;
+  StudyOptions study;
 };
 
 struct ImportLine {
@@ -255,6 +258,15 @@ int run_import(ImportLine& line) {
   return 0;
 }
 
+void check_command(const CLI::App& app, int argc, char** argv) {
+  std::string known;
+  for (const auto* sub : app.get_subcommands({})) {
+    if (argc < 2 || argv[1][0] == '-' || sub->get_name() == argv[1]) return;
+    known += cat(known.empty() ? "" : ", ", sub->get_name());
+  }
+  throw ConfigError(cat("\"", argv[1], "\" is not a command; use one of ", known));
+}
+
 void print_flights(const std::filesystem::path& output_dir) {
   const auto folder = flight_folder(output_dir);
   if (!std::filesystem::is_directory(folder))
@@ -306,6 +318,19 @@ int run_command_line(int argc, char** argv) {
   auto* doctor = app.add_subcommand("doctor", "Show why a training run ended or hangs, from the records of its ranks");
   for (auto* sub : {flight, doctor})
     sub->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
+  auto* study = app.add_subcommand("study", "Make many runs, and tables and figures of their times, costs and scores");
+  study->add_option("study", line.config, "Study file (see docs/study.md)")->required()->check(CLI::ExistingFile);
+  study->add_option("--cluster", line.study.cluster, "Machines for which runs that do not fit this one are planned")
+      ->check(CLI::ExistingFile);
+  study->add_option("--at-once", line.study.at_once, "Most runs at the same time; default: as many as the cores allow")
+      ->check(CLI::PositiveNumber);
+  std::vector<std::string> reported;
+  std::string report_file;
+  auto* report = app.add_subcommand("report", "Write a page with the curves of a run, of several runs, or of a study");
+  report->add_option("output_dir", reported, "output_dir of each run, or of one study")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  report->add_option("--output", report_file, "File to write; default: OUTPUT_DIR/report.html");
   std::string checkpoint_path;
   auto* checkpoint = app.add_subcommand("checkpoint", "Inspect, verify or merge checkpoints");
   checkpoint->require_subcommand(1);
@@ -329,12 +354,7 @@ int run_command_line(int argc, char** argv) {
   std::vector<const char*> words(argv, argv + argc);
   // A container's platform may start it by this name.
   if (argc == 1 && std::filesystem::path(argv[0]).filename() == "train") words.push_back("train");
-  const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(
-        cat("\"", argv[1],
-            "\" is not a command; use train, eval, predict, generate, profile, check, plan, import, checkpoint, info, "
-            "flight or doctor"));
+  check_command(app, argc, argv);
   try {
     app.parse(std::ssize(words), words.data());
   } catch (const CLI::ParseError& error) {
@@ -342,8 +362,9 @@ int run_command_line(int argc, char** argv) {
   }
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  handle_stop_signals(*train ? "error: stopped by a signal before the first step; there is nothing to save\n"
-                             : "error: stopped by a signal\n");
+  handle_stop_signals(*train   ? "error: stopped by a signal before the first step; there is nothing to save\n"
+                      : *study ? "error: stopped by a signal; call it again to make the runs that have not finished\n"
+                               : "error: stopped by a signal\n");
   if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
   if (*train && line.config.empty()) return run_training_of_container(line);
   if (*train) return run_training(line, arguments);
@@ -385,6 +406,8 @@ int run_command_line(int argc, char** argv) {
   if (*merge) std::cout << merge_checkpoint(parts, checkpoint_path);
   if (*verify) std::cout << verified_text(checkpoint_path);
   if (*plan) std::cout << run_plan(line);
+  if (*study) return study_job(line.config, line.study, std::cout);
+  if (*report) std::cout << "wrote " << report_job(reported, report_file) << std::endl;
   if (*info)
     std::cout << info_text(
         line.config.empty() ? std::nullopt : std::optional(load(line, /*on_ranks=*/false, /*trains=*/true)), line.json);

@@ -1,0 +1,25 @@
+// The timeline of a step, as a run's output_dir has it, as rows of a picture.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipeline/schedule/pictures/interval_picture.h"
+
+namespace shardline {
+
+// What each rank computed in a step, up to the first 64 ranks.
+struct RunTimeline {
+  std::int64_t step = 0;
+  double seconds = 0;
+  std::vector<PictureRow> rows;
+};
+// From the contents of timeline/step-N.json. Throws DataError.
+RunTimeline timeline_in(const nlohmann::json& trace, const std::string& file, std::int64_t step);
+
+// That of the first step that has one; unset if there is none. Throws DataError.
+std::optional<RunTimeline> read_timeline(const std::string& output_dir);
+
+}  // namespace shardline

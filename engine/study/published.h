@@ -1,0 +1,35 @@
+// A study's runs beside what somebody else has published of them.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/study/prices.h"
+#include "engine/study/run_record.h"
+
+namespace shardline {
+
+// The least and the most that nodes cost in a time that was rounded to whole minutes.
+struct CostRange {
+  double low = 0, high = 0;
+  // Whether a cost that was rounded to hundredths is in it.
+  bool contains(double cost) const { return cost >= low - kRounding && cost <= high + kRounding; }
+
+ private:
+  static constexpr double kRounding = 0.005 + 1e-9;
+};
+CostRange cost_of_minutes(double minutes, int nodes, double hourly_price);
+
+struct PublishedRow {
+  const RunRecord* run = nullptr;
+  std::optional<double> time_ratio;  // the run's job_seconds / the published time
+  std::optional<CostRange> cost;     // that follows from the published minutes, if the machine's price is known
+  bool is_misprint = false;          // the published cost does not
+};
+// A row for each run of which a time or a cost is published. The records must outlive them.
+std::vector<PublishedRow> published_rows(const std::vector<RunRecord>& records, const Prices& prices);
+
+// The first row has the names of the columns; empty without rows.
+std::vector<std::vector<std::string>> published_cells(const std::vector<PublishedRow>& rows);
+
+}  // namespace shardline

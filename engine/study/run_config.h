@@ -1,0 +1,45 @@
+// From a point of a study to the configs of its runs.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/config/config.h"
+#include "engine/study/study_file.h"
+
+namespace shardline {
+
+struct StudyRun {
+  std::string name;   // of the run, and of its directory
+  std::string group;  // the point's name, which repeats share
+  const StudyPoint* point = nullptr;
+  std::string cluster;  // the file of the machines for which the run is planned; empty: it is trained here
+  int devices = 1, nodes = 1;
+  int64_t global_batch = 1;
+  double batch_per_device = 1;     // samples of a step, divided by the devices
+  std::optional<int64_t> samples;  // of an epoch, as far as the config says
+  // Optimizer steps: those that the config or the epochs give, each epoch ending with a shorter batch if necessary, and
+  // samples x epochs / global batch. 0: known only with the data.
+  int64_t steps = 0;
+  double nominal_steps = 0;
+  Config config;  // with output_dir output_of(study, name)
+
+  bool planned() const { return !cluster.empty(); }
+};
+
+// The directory of a run, and within it output_dir, config and what the run prints.
+std::string directory_of(const StudyFile& study, const std::string& run);
+std::string output_of(const StudyFile& study, const std::string& run);
+std::string config_of(const StudyFile& study, const std::string& run);
+std::string log_of(const StudyFile& study, const std::string& run);
+
+// How many ranks can compute here at the same time: GPUs if the config's runs use them, else cores.
+int devices_here(const Config& config);
+// The cores that a run here takes, all if its ranks share whatever there is or use GPUs.
+int cores_of(const StudyRun& run);
+
+// All runs, in the order of the study; its points must outlive them. Throws ConfigError for a config that `train` would
+// refuse, and for runs that do not fit this machine while no cluster is given.
+std::vector<StudyRun> expand(const StudyFile& study);
+
+}  // namespace shardline

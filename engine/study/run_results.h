@@ -1,0 +1,21 @@
+// The result of a run that has ended.
+#pragma once
+#include <string>
+
+#include "engine/study/prices.h"
+#include "engine/study/run_config.h"
+#include "engine/study/run_pool.h"
+#include "engine/study/run_record.h"
+
+namespace shardline {
+
+// The file with what `plan --json` has printed for a run.
+std::string plan_of(const StudyFile& study, const std::string& run);
+
+// Reads what the run has written. A run that failed, or whose files cannot be read, has a record that says why.
+RunRecord record_of_run(const StudyFile& study, const StudyRun& run, const Prices& prices, const ProgramEnd& end);
+
+// Sets what follows from the study, not from the run's results: names, factors, sizes, the cost.
+void describe_run(const StudyRun& run, const Prices& prices, RunRecord& record);
+
+}  // namespace shardline

@@ -1,0 +1,171 @@
+#include "engine/study/study_job.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <ostream>
+
+#include "core/error.h"
+#include "core/files/disk_file.h"
+#include "core/files/regular_file.h"
+#include "engine/observe/format.h"
+#include "engine/run/local_cluster.h"
+#include "engine/run/output_lock.h"
+#include "engine/study/run_config.h"
+#include "engine/study/run_pool.h"
+#include "engine/study/run_results.h"
+#include "engine/study/study_page.h"
+#include "engine/study/study_summary.h"
+#include "engine/study/study_table.h"
+#include "partitioner/layout/cluster.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+StudyFile study_of(const std::string& path, const StudyOptions& options) {
+  StudyFile study = read_study(path);
+  if (!options.cluster.empty()) study.cluster = options.cluster;
+  if (options.at_once > 0) study.at_once = options.at_once;
+  return study;
+}
+
+// Of the machines that the runs use: the prices of the file, or else those of their cluster files.
+Prices prices_of(const StudyFile& study, const std::vector<StudyRun>& runs) {
+  Prices prices;
+  for (const auto& run : runs) {
+    if (!run.planned()) continue;
+    const Cluster cluster = read_cluster(run.cluster);
+    if (cluster.hourly_price) prices.hourly[cluster.name] = *cluster.hourly_price;
+  }
+  if (study.prices.empty()) return prices;
+  const Prices given = read_prices(study.prices);
+  prices.currency = given.currency;
+  for (const auto& [machine, price] : given.hourly) prices.hourly[machine] = price;
+  return prices;
+}
+
+// Throws ConfigError if the directory has a run of this name with another config.
+void check_same_config(const StudyFile& study, const StudyRun& run) {
+  const std::string path = config_of(study, run.name);
+  const Config before = read_config(path);
+  if (before == run.config) return;
+  std::string changes;
+  for (const auto& setting : settings_between(before, run.config)) changes += " " + setting;
+  throw ConfigError(cat(study.file, ": run ", run.name, " has finished with other settings (now", changes,
+                        "); give it another name, choose another output_dir, or remove ",
+                        directory_of(study, run.name)));
+}
+
+// The results of an earlier call, by the names of the runs; those of failed runs count as none.
+std::map<std::string, RunRecord> finished_runs(const StudyFile& study, const std::vector<StudyRun>& runs) {
+  std::map<std::string, RunRecord> finished;
+  for (auto& record : read_records(records_file(study.output_dir)))
+    if (record.kind != RunKind::failed && fs::exists(config_of(study, record.name)))
+      finished[record.name] = std::move(record);
+  std::erase_if(finished, [&](const auto& entry) {
+    const auto run = std::ranges::find(runs, entry.first, &StudyRun::name);
+    return run == runs.end() || run->planned() != (entry.second.kind == RunKind::planned);
+  });
+  for (const auto& run : runs)
+    if (finished.contains(run.name)) check_same_config(study, run);
+  return finished;
+}
+
+// The runs with their results so far, in the order of the study.
+class Results {
+ public:
+  Results(const StudyFile& study, const std::vector<StudyRun>& runs, std::map<std::string, RunRecord> finished)
+      : study_(study), runs_(runs), prices_(prices_of(study, runs)), found_(std::move(finished)) {
+    for (const auto& run : runs)  // what the study's file says about it now
+      if (const auto found = found_.find(run.name); found != found_.end()) describe_run(run, prices_, found->second);
+  }
+
+  bool has(const StudyRun& run) const { return found_.contains(run.name); }
+  size_t count() const { return found_.size(); }
+
+  const RunRecord& add(const StudyRun& run, const ProgramEnd& end) {
+    const RunRecord& record = found_[run.name] = record_of_run(study_, run, prices_, end);
+    write_summary(study_.output_dir, summary());
+    return record;
+  }
+
+  StudySummary summary() const {
+    StudySummary summary{.name = fs::path(study_.file).filename(),
+                         .metric = study_.metric,
+                         .source = study_.source,
+                         .prices = prices_,
+                         .records = {}};
+    for (const auto& run : runs_)
+      if (const auto found = found_.find(run.name); found != found_.end()) summary.records.push_back(found->second);
+    return summary;
+  }
+
+ private:
+  const StudyFile& study_;
+  const std::vector<StudyRun>& runs_;
+  Prices prices_;
+  std::map<std::string, RunRecord> found_;
+};
+
+std::string line_of(const RunRecord& record) {
+  if (record.kind == RunKind::failed) return cat(record.name, ": failed: ", record.error);
+  return cat(record.name, ": ", to_string(record.kind), ", ", record.steps, " steps of ",
+             format_duration(record.step_seconds), ", ", format_duration(record.job_seconds));
+}
+
+Program program_of(const StudyFile& study, const StudyRun& run) {
+  const std::string program = fs::read_symlink("/proc/self/exe"), config = config_of(study, run.name);
+  Program made{.command = {program, "train", config},
+               .output = log_of(study, run.name),
+               .errors = log_of(study, run.name),
+               .cores = cores_of(run),
+               .limit = std::chrono::seconds(study.timeout_seconds),
+               .starts = {},
+               .ends = {}};
+  if (!run.planned()) return made;
+  made.command = {program, "plan", config, "--nodes", std::to_string(run.nodes), "--json"};
+  made.output = plan_of(study, run.name);
+  return made;
+}
+
+void write_outputs(const StudyFile& study, const StudySummary& summary, std::ostream& out) {
+  const StudyTable table = study_table(summary.records, summary.metric, summary.prices.currency);
+  write_summary(study.output_dir, summary);
+  write_file(study.output_dir + "/study.csv", table_csv(table));
+  write_file(study.output_dir + "/study.html", study_page(summary));
+  out << '\n'
+      << summary_text(summary) << "\nwrote study.jsonl, study.csv and study.html in " << study.output_dir << std::endl;
+}
+
+}  // namespace
+
+int study_job(const std::string& path, const StudyOptions& options, std::ostream& out) {
+  const StudyFile study = study_of(path, options);
+  const std::vector<StudyRun> runs = expand(study);
+  make_directories(study.output_dir);
+  const OutputLock lock(study.output_dir, "output_dir", study.output_dir);
+  Results results(study, runs, finished_runs(study, runs));
+  if (results.count() > 0) out << results.count() << " of " << runs.size() << " runs have finished before" << std::endl;
+  std::vector<Program> programs;
+  for (const auto& run : runs) {
+    if (results.has(run)) continue;
+    Program program = program_of(study, run);
+    program.starts = [&] {
+      make_directories(directory_of(study, run.name));
+      write_file(config_of(study, run.name), resolved(run.config).dump(2) + "\n");
+    };
+    program.ends = [&](const ProgramEnd& end) {
+      const RunRecord& record = results.add(run, end);
+      out << '[' << results.count() << '/' << runs.size() << "] " << line_of(record) << std::endl;
+    };
+    programs.push_back(std::move(program));
+  }
+  run_programs(programs, usable_cores(), study.at_once);
+  const StudySummary summary = results.summary();
+  write_outputs(study, summary, out);
+  return std::ranges::any_of(summary.records, [](const RunRecord& record) { return record.kind == RunKind::failed; });
+}
+
+}  // namespace shardline

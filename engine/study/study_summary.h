@@ -1,0 +1,31 @@
+// What a study's directory says besides its runs: study.json, from which tables and pages can be made again.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/study/prices.h"
+#include "engine/study/run_record.h"
+
+namespace shardline {
+
+struct StudySummary {
+  std::string name;    // of the study's file
+  std::string metric;  // empty: none
+  std::string source;  // of the published results
+  Prices prices;       // of the machines that the runs used
+  std::vector<RunRecord> records;
+};
+
+// Files of a study's directory.
+std::string records_file(const std::string& directory);  // study.jsonl
+std::string summary_file(const std::string& directory);  // study.json
+bool is_study(const std::string& directory);
+
+void write_summary(const std::string& directory, const StudySummary& summary);
+// Throws ConfigError if the directory is not a study's, DataError for files that are damaged.
+StudySummary read_summary(const std::string& directory);
+
+// The tables of a study: its runs, and beside those what is published.
+std::string summary_text(const StudySummary& summary);
+
+}  // namespace shardline
