@@ -42,7 +42,7 @@ ROOMS = {
     "engine": ["data/text observe metrics", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
                "config/rules data/tokenizer/files data/source", "config data/cache", "checkpoint data/examples",
                "run", "plan",
-               "data/dataset plan/report", "train tasks", "generate profile", "commands launch"],
+               "data/dataset plan/report", "train tasks", "generate profile serve/http", "serve/answers", "serve", "commands launch", "commands/serve"],
 }
 MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once
 CPP = {".h", ".cpp", ".cu", ".cuh"}

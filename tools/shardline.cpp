@@ -13,6 +13,7 @@
 #include "core/memory/caching_allocator.h"
 #include "engine/commands/job.h"
 #include "engine/commands/job_parts.h"
+#include "engine/commands/serve/serve_job.h"
 #include "engine/commands/used_model.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/saving_rules.h"
@@ -31,6 +32,7 @@
 #include "engine/run/stop.h"
 #include "engine/tasks/labels.h"
 #include "partitioner/layout/cluster.h"
+#include "tools/serve_command.h"
 
 using namespace shardline;
 
@@ -179,6 +181,18 @@ void add_plan_options(CLI::App& app, CommandLine& line) {
                "With --cluster and --json: include every instruction of the schedule");
 }
 
+// Serves until a signal comes. `serve` holds the options of the command line.
+int run_serve(CommandLine& line, std::vector<std::string> arguments, const ServeCommand& serve) {
+  const ServedPlace place(line.config, serve, arguments);
+  line.config = place.config();
+  if (const auto task = serve.task(std::filesystem::is_directory(line.config)))
+    line.overrides.push_back("task=" + *task);
+  return on_ranks(line, arguments, check_serve, [&](const Config& config, RankContext& context) {
+    if (context.first()) std::cerr << used_model_line(config) << std::endl;
+    serve_job(config, place.options(), context);
+  });
+}
+
 std::string run_plan(CommandLine& line) {
   if (line.config.empty() == line.plan.from_run.empty())
     throw ConfigError("plan needs either a config file or --from-run OUTPUT_DIR");
@@ -251,6 +265,9 @@ int run(int argc, char** argv) {
   merge->add_option("part", parts, "Directories of its parts")->required()->check(CLI::ExistingDirectory);
   merge->add_option("--output", checkpoint_path, "Directory of the complete checkpoint, which must not exist")
       ->required();
+  ServeCommand serve(*command("serve", "Answer requests over HTTP with a model", true));
+  auto* pack = app.add_subcommand("pack", "Put a model's directory into an archive, as hosting platforms store it");
+  PackCommand packed(*pack);
   add_generate_options(*generate, line);
   predict->add_option("--output", line.predictions, "File to write; default: OUTPUT_DIR/predictions.jsonl");
   for (auto* sub : {generate, plan, info, doctor}) sub->add_flag("--json", line.json, "Print JSON");
@@ -259,9 +276,10 @@ int run(int argc, char** argv) {
   add_plan_options(*plan, line);
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(cat(
-        "\"", argv[1],
-        "\" is not a command; use train, eval, predict, generate, profile, plan, checkpoint, info, flight or doctor"));
+    throw ConfigError(cat("\"", argv[1],
+                          "\" is not a command; use train, eval, predict, generate, serve, pack, profile, plan, "
+                          "checkpoint, info, flight or "
+                          "doctor"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -299,6 +317,8 @@ int run(int argc, char** argv) {
         [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); },
         /*trains=*/true);
   }
+  if (serve.is_given()) return run_serve(line, arguments, serve);
+  if (*pack) packed.run(std::cout);
   if (*flight) print_flights(line.output_dir);
   if (*doctor) std::cout << doctor_text(line.output_dir, line.json);
   if (*inspect) std::cout << checkpoint_text(checkpoint_path);
