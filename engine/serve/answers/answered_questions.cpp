@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 // The defaults are those of the pipeline in transformers 4; version 5 has none.
-struct Options {
+struct QuestionOptions {
   int64_t answers = 1;
   int64_t answer_tokens = 15;
   int64_t window_tokens = 384, shared_tokens = 128;
@@ -24,8 +24,8 @@ struct Options {
   int64_t spans() const { return whole_words ? 2 * answers + 10 : answers; }
 };
 
-Options options_in(const JsonValue& parameters, const ModelFacts& facts) {
-  Options options;
+QuestionOptions question_options(const JsonValue& parameters, const ModelFacts& facts) {
+  QuestionOptions options;
   options.window_tokens = std::min(options.window_tokens, facts.most_tokens);
   if (const auto most = integer_in(parameters, "max_seq_len", 1)) {
     options.window_tokens = *most;
@@ -48,7 +48,7 @@ struct Question {
   std::vector<Encoding> windows;
 };
 
-Question read_question(const JsonValue& input, const ModelFacts& facts, const Options& options) {
+Question read_question(const JsonValue& input, const ModelFacts& facts, const QuestionOptions& options) {
   if (!input.json().is_object()) input.fail("must be {\"question\": ..., \"context\": ...}");
   input.require_keys_among({"question", "context"});
   const std::string question = input.at("question").text();
@@ -94,7 +94,7 @@ std::string lower(std::string_view text) {
 // Collects the answers of a question from its windows.
 class Answers {
  public:
-  Answers(const Question& question, const Tokenizer& tokenizer, const Options& options)
+  Answers(const Question& question, const Tokenizer& tokenizer, const QuestionOptions& options)
       : question_(question), cls_(tokenizer.special(SpecialToken::cls)), options_(options), places_(question.context) {}
 
   void add(const Encoding& window, const Logits& logits) {
@@ -169,7 +169,7 @@ class Answers {
 
   const Question& question_;
   std::optional<int32_t> cls_;
-  const Options& options_;
+  const QuestionOptions& options_;
   CharacterPlaces places_;
   double none_ = std::numeric_limits<double>::max();
   std::vector<Found> found_;
@@ -182,7 +182,7 @@ json answered_questions(const Invocation& request, const ServedModel& model) {
   const JsonValue parameters = request.parameters();
   require_parameters_among(parameters, {"top_k", "doc_stride", "max_answer_len", "max_seq_len", "max_question_len",
                                         "handle_impossible_answer", "align_to_words"});
-  const Options options = options_in(parameters, facts);
+  const QuestionOptions options = question_options(parameters, facts);
   std::vector<Question> questions;
   std::vector<Example> examples;
   for (const JsonValue& input : request.each()) {

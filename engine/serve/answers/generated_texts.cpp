@@ -13,7 +13,7 @@ using nlohmann::json;
 constexpr int64_t kUsualNewTokens = 256;
 constexpr int kMostContinuations = 64;  // of a prompt
 
-struct Options {
+struct TextOptions {
   std::optional<int64_t> most_new;
   Sampling sampling{.temperature = 0};
   int64_t count = 1;
@@ -21,10 +21,10 @@ struct Options {
 };
 
 // The defaults of sampling are those of transformers.
-Options options_in(const JsonValue& parameters) {
+TextOptions text_options(const JsonValue& parameters) {
   require_parameters_among(parameters, {"max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "seed",
                                         "return_full_text", "num_return_sequences"});
-  Options options{.most_new = integer_in(parameters, "max_new_tokens", 1)};
+  TextOptions options{.most_new = integer_in(parameters, "max_new_tokens", 1)};
   options.with_prompt = parameters.flag("return_full_text", true);
   const bool samples = parameters.flag("do_sample", false);
   if (samples) {
@@ -48,7 +48,7 @@ Options options_in(const JsonValue& parameters) {
   return options;
 }
 
-Continuation continuation_of(const JsonValue& input, const Options& options, const ModelFacts& facts) {
+Continuation continuation_of(const JsonValue& input, const TextOptions& options, const ModelFacts& facts) {
   const CutOptions whole{.most = facts.most_tokens};
   const Encoding encoding = read_text(input, input.text(), nullptr, facts, whole);
   const int64_t room = facts.most_tokens - std::ssize(encoding.ids);
@@ -66,7 +66,7 @@ Continuation continuation_of(const JsonValue& input, const Options& options, con
 
 json generated_texts(const Invocation& request, const ServedModel& model) {
   const Tokenizer& tokenizer = *model.facts().tokenizer;
-  const Options options = options_in(request.parameters());
+  const TextOptions options = text_options(request.parameters());
   const std::vector<JsonValue> inputs = request.each();
   std::vector<Continuation> prompts;
   for (const JsonValue& input : inputs) {
