@@ -4,7 +4,6 @@ import csv
 import http.client
 import io
 import json
-import os
 import socket
 import tarfile
 import threading
@@ -297,9 +296,11 @@ class Serving(ProgramTest):
 
     def test_hosting(self):
         """The conventions of hosting platforms: model.tar.gz, variables, the names of tasks."""
+        with open(self.dir / "train.csv", "w", newline="") as file:
+            csv.writer(file).writerows([["text", "label"]] + 6 * [["good film", "yes"], ["bad film", "no"], ["a film", "maybe"]])
         self.expect(0, "train", self.config(task="sequence-classification", model={"config": BERT}, data={
             "train": "train.csv", "tokenizer": "tokenizer", "text_column": "text", "sequence_length": 16},
-            training={"max_steps": 1})) if self.write_rows() else None
+            training={"max_steps": 1}))
         self.expect(0, "pack", "out", "model.tar.gz", says="wrote model.tar.gz")
         with tarfile.open(self.dir / "model.tar.gz") as archive:
             self.assertIn("config.json", archive.getnames())
@@ -310,7 +311,6 @@ class Serving(ProgramTest):
             answers.append(server.ask("good"))
             server.stop()
         self.assertEqual(answers[0], answers[1])
-        self.assertEqual(list((self.dir / "tmp").glob("*")) if (self.dir / "tmp").exists() else [], [])
         self.env["HF_TASK"] = "translation"
         self.expect(2, "serve", "out", says="HF_TASK: the task \"translation\" is not served")
         self.env["HF_TASK"] = "question-answering"
@@ -330,13 +330,6 @@ class Serving(ProgramTest):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             self.expect(2, "serve", "out", "--port", str(taken.getsockname()[1]), says="choose another port")
-
-    def write_rows(self):
-        with open(self.dir / "train.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerows([["text", "label"], ["good film", "yes"], ["bad film", "no"], ["a film", "maybe"]] * 1)
-            writer.writerows([["good film", "yes"], ["bad film", "no"], ["a film", "maybe"]] * 5)
-        return True
 
 
 if __name__ == "__main__":
