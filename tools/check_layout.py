@@ -45,7 +45,8 @@ ROOMS = {
                "config/rules data/tokenizer/files data/source", "config data/cache import/keys",
                "checkpoint data/examples import",
                "run", "plan",
-               "data/dataset plan/report", "train tasks", "generate profile study", "commands/parts launch report", "commands", "api"],
+               "data/dataset plan/report", "train tasks", "generate profile study serve/http", "serve/answers",
+               "commands/parts launch report serve", "commands", "commands/serve", "api"],
 }
 MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once
 CPP = {".h", ".cpp", ".cu", ".cuh"}

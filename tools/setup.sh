@@ -6,7 +6,7 @@
 #   timed NAME COMMAND...       runs a part and remembers its seconds;  report_times  prints them
 #
 # Set TORCH_ROOT to a folder with lib/libtorch_cpu.so to use that. The scripts pass their arguments to cmake;
-# -DSHARDLINE_MPI=OFF or -DSHARDLINE_ONEDNN=OFF avoid the packages that they need.
+# -DSHARDLINE_MPI=OFF, -DSHARDLINE_ONEDNN=OFF or -DSHARDLINE_SERVE=OFF avoid the packages that they need.
 
 # The wheel that the project is built and tested with, and the two libraries that its CPU half needs.
 torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
@@ -37,6 +37,7 @@ build_needs=(
   "libicu-dev: header unicode/uchar.h"
   "libyaml-dev: header yaml.h"
 )
+serve_needs=("libboost-dev: header boost/beast.hpp" "libarchive-dev: header archive.h")
 mpi_needs=("libopenmpi-dev: command mpicxx" "openmpi-bin: command mpirun")
 # Debian's oneDNN has a GPU half, for which its CMake files want OpenCL.
 onednn_needs=("libdnnl-dev: header dnnl.hpp" "ocl-icd-opencl-dev: header CL/cl.h")
@@ -114,9 +115,10 @@ install_needs() {
       "With administrator's rights on Debian or Ubuntu:" \
       "    sudo apt-get update && sudo apt-get install -y $missing" \
       "Without them, ask whoever runs this machine, or bring the same libraries in a prefix of your own" \
-      "(CPPFLAGS=-I... and -DCMAKE_PREFIX_PATH=... are honoured). Open MPI and oneDNN can be left out with" \
-      "    $0 -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF" \
-      "Ranks are then threads of one process, and matrix products are PyTorch's own."
+      "(CPPFLAGS=-I... and -DCMAKE_PREFIX_PATH=... are honoured). Open MPI, oneDNN and the HTTP server can be left out" \
+      "with" \
+      "    $0 -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF -DSHARDLINE_SERVE=OFF" \
+      "Ranks are then threads of one process, matrix products are PyTorch's own, and models are not served."
   fi
   say "installing $missing"
   as_root apt-get update -qq
@@ -130,6 +132,7 @@ install_needs() {
 # setup_packages [test|fuzz] [CMAKE_OPTION...]
 setup_packages() {
   local needs=("${build_needs[@]}") options=" $* "
+  [[ $options == *" -DSHARDLINE_SERVE=OFF "* ]] || needs+=("${serve_needs[@]}")
   [[ $options == *" -DSHARDLINE_MPI=OFF "* ]] || needs+=("${mpi_needs[@]}")
   [[ $options == *" -DSHARDLINE_ONEDNN=OFF "* ]] || needs+=("${onednn_needs[@]}")
   [[ $options != *" test "* ]] || needs+=("${test_needs[@]}")

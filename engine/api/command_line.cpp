@@ -14,9 +14,11 @@
 #include "core/files/disk_file.h"
 #include "core/flight/flight_file.h"
 #include "core/memory/caching_allocator.h"
+#include "engine/api/serve_command.h"
 #include "engine/commands/job.h"
 #include "engine/commands/parts/job_parts.h"
 #include "engine/commands/parts/used_model.h"
+#include "engine/commands/serve/serve_job.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/import/container.h"
@@ -207,6 +209,18 @@ void add_plan_options(CLI::App& app, CommandLine& line) {
                "With --cluster and --json: include every instruction of the schedule");
 }
 
+// Serves until a signal comes. `serve` holds the options of the command line.
+int run_serve(CommandLine& line, std::vector<std::string> arguments, const ServeCommand& serve) {
+  const ServedPlace place(line.config, serve, arguments);
+  line.config = place.config();
+  if (const auto task = serve.task(std::filesystem::is_directory(line.config)))
+    line.overrides.push_back("task=" + *task);
+  return on_ranks(line, arguments, check_serve, [&](const Config& config, RankContext& context) {
+    if (context.first()) std::cerr << used_model_line(config) << std::endl;
+    serve_job(config, place.options(), context);
+  });
+}
+
 std::string run_plan(CommandLine& line) {
   if (line.config.empty() == line.plan.from_run.empty())
     throw ConfigError("plan needs either a config file or --from-run OUTPUT_DIR");
@@ -345,6 +359,9 @@ int run_command_line(int argc, char** argv) {
   merge->add_option("part", parts, "Directories of its parts")->required()->check(CLI::ExistingDirectory);
   merge->add_option("--output", checkpoint_path, "Directory of the complete checkpoint, which must not exist")
       ->required();
+  ServeCommand serve(*command("serve", "Answer requests over HTTP with a model", true));
+  auto* pack = app.add_subcommand("pack", "Put a model's directory into an archive, as hosting platforms store it");
+  PackCommand packed(*pack);
   add_generate_options(*generate, line);
   predict->add_option("--output", line.predictions, "File to write; default: OUTPUT_DIR/predictions.jsonl");
   for (auto* sub : {generate, plan, info, doctor}) sub->add_flag("--json", line.json, "Print JSON");
@@ -395,6 +412,8 @@ int run_command_line(int argc, char** argv) {
         /*trains=*/true);
   }
   if (*import) return run_import(imported);
+  if (serve.is_given()) return run_serve(line, arguments, serve);
+  if (*pack) packed.run(std::cout);
   if (*check)
     return on_ranks(
         line, arguments, check_layout,

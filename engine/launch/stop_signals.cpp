@@ -29,6 +29,8 @@ const char* words_now() {
       return words;
     case RunPhase::training:
       return "error: ended by a second signal; the steps since the last checkpoint are lost\n";
+    case RunPhase::serving:
+      return "error: ended by a second signal; some requests are not answered\n";
     case RunPhase::saved:
       return "error: ended by a second signal; the model is saved, but the run had not finished\n";
   }

@@ -4,8 +4,8 @@
 namespace shardline {
 
 // preparing: nothing would be lost. training: the run checks for a request to stop after every step, until its model is
-// saved. saved: nothing is left to stop.
-enum class RunPhase { preparing, training, saved };
+// saved. saved: nothing is left to stop. serving: what has been accepted is answered before the end.
+enum class RunPhase { preparing, training, saved, serving };
 
 void enter_phase(RunPhase phase);  // of the process; its ranks enter a phase at about the same time
 RunPhase run_phase();              // async-signal-safe, as are the functions below

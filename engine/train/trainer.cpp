@@ -272,15 +272,18 @@ at::Tensor RankTrainer::gather_logits(const RunResult& run) {
 
 at::Tensor RankTrainer::next_logits(const at::Tensor& ids, int64_t first_position,
                                     const std::vector<KvCache*>& caches) {
-  const std::vector<Microbatch> batch = {
-      causal_microbatch(on_device(ids, stage_.activations.device()), {}, {}, first_position)};
+  return next_logits(causal_microbatch(on_device(ids, stage_.activations.device()), {}, {}, first_position), caches);
+}
+
+at::Tensor RankTrainer::next_logits(const Microbatch& rows, const std::vector<KvCache*>& caches) {
+  const std::vector<Microbatch> batch = {on_device(rows, stage_.activations.device())};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.layout.pipeline, 1), batch,
                                  {.mode = Mode::generate, .caches = caches});
-  auto logits =
-      groups_.coordinates.p == stage_of_chunk.back()
-          ? run.outputs[0].contiguous()
-          : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
+  auto logits = groups_.coordinates.p == stage_of_chunk.back()
+                    ? run.outputs[0].contiguous()
+                    : at::empty({rows.segments(), stage_.spec->vocab_size},
+                                stage_.activations.dtype(number_types(config_).exact));
   groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();
   return logits;
 }

@@ -57,6 +57,8 @@ class RankTrainer {
   // [batch, vocabulary] on every rank of the replica, on its device. `caches`: by layer of the model, or empty.
   // Collective over the replica.
   at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
+  // The same for the last row of each segment in host memory, [segments, vocabulary].
+  at::Tensor next_logits(const Microbatch& rows, const std::vector<KvCache*>& caches);
   // Returns the first rank's value, because different hosts could compute different ones. Collective over the world.
   int64_t of_first_rank(int64_t value) const;
 

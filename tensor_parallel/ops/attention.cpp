@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -57,9 +58,10 @@ at::Tensor as_computed(const at::Tensor& t, const AttentionOptions& o) {
   return runs_as_is(t, o) ? t : t.to(wide_type(t));
 }
 
-at::Tensor cached_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
-  const auto [q, k, v] = split_qkv(qkv, Sequences(*context.batch), o);
-  const auto [keys, values] = context.cache->append(k, v);
+// q, k, v: [batch, heads, new, head_dim], of which the cache gets the last two.
+at::Tensor attention_with(KvCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionOptions& o) {
+  const auto [keys, values] = cache.append(k, v);
   const int64_t queries = q.size(2), seen = keys.size(2);
   SL_ASSERT(o.causal, "a cache is for generation");
   std::optional<at::Tensor> mask;  // query i is at position seen - queries + i
@@ -69,9 +71,25 @@ at::Tensor cached_attention(const at::Tensor& qkv, const MicrobatchContext& cont
     mask = all.tril(seen - queries);
     if (has_window) mask = mask->triu(seen - queries - o.window + 1);
   }
-  const auto mixed = at::scaled_dot_product_attention(as_computed(q, o), as_computed(keys, o), as_computed(values, o),
-                                                      mask, 0.0, queries > 1 && !mask, o.scale);
-  return merge_heads(mixed).to(qkv.scalar_type());
+  return at::scaled_dot_product_attention(as_computed(q, o), as_computed(keys, o), as_computed(values, o), mask, 0.0,
+                                          queries > 1 && !mask, o.scale);
+}
+
+at::Tensor cached_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
+  const Microbatch& batch = *context.batch;
+  const auto [q, k, v] = split_qkv(qkv, Sequences(batch), o);
+  const auto& caches = context.cache->of_segments();
+  if (caches.empty()) return merge_heads(attention_with(*context.cache, q, k, v, o)).to(qkv.scalar_type());
+  SL_ASSERT(!batch.is_rectangular && std::cmp_equal(caches.size(), batch.segments()), caches.size(), " caches for ",
+            batch.segments(), " segments");
+  std::vector<at::Tensor> mixed;
+  for (int64_t segment = 0, begin = 0; segment < batch.segments(); begin = batch.ends[segment++]) {
+    const auto of_segment = [&, length = batch.ends[segment] - begin](const at::Tensor& rows) {
+      return rows.narrow(2, begin, length);
+    };
+    mixed.push_back(attention_with(*caches[segment], of_segment(q), of_segment(k), of_segment(v), o));
+  }
+  return merge_heads(at::cat(mixed, 2)).to(qkv.scalar_type());
 }
 
 bool drops_out(const MicrobatchContext& context, const AttentionOptions& o) {

@@ -7,6 +7,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "core/model/layer.h"
 
@@ -15,11 +17,18 @@ namespace shardline {
 // Keys and values of a prefix, on this rank's heads of one layer: [batch, heads, capacity, head_dim].
 class KvCache {
  public:
+  KvCache() = default;
+  // Stands for the caches of sequences of any lengths: segment i of the microbatch continues sequence i, whose cache
+  // has a batch of 1. Such a microbatch is not rectangular.
+  explicit KvCache(std::vector<KvCache*> of_segments) : of_segments_(std::move(of_segments)) {}
+  const std::vector<KvCache*>& of_segments() const { return of_segments_; }
+
   // Adds k, v [batch, heads, new, head_dim] and returns views of everything so far.
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
   int64_t length() const { return length_; }
 
  private:
+  std::vector<KvCache*> of_segments_;
   at::Tensor keys_, values_;
   int64_t length_ = 0;
 };

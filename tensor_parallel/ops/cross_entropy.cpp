@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -237,7 +238,7 @@ at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const
                             const Microbatch& batch) {
   at::NoGradGuard no_grad;
   const auto whole = gather_rows(tp, x, batch.tokens());
-  const auto last = whole.view({batch.segments(), batch.length(), -1}).select(1, batch.length() - 1).contiguous();
+  const auto last = whole.index_select(0, at::tensor(batch.ends, whole.options().dtype(at::kLong)).sub(1));
   const auto local = linear_forward(last, w.value, b ? b->value : at::Tensor());
   if (tp.size() == 1 || w.spec->split_dim < 0) return local.to(wide_type(local));
   // Parts of the vocabulary differ by at most one entry: all are sent with the size of the largest.

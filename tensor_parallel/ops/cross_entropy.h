@@ -24,7 +24,7 @@ int64_t head_block_tokens(at::Device device, int64_t element_bytes);
 at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, Parameter* b,
                               int64_t first_word, MicrobatchContext& context, const at::Tensor& rows = {});
 
-// Logits of the last position of each sample, whole on every rank: [batch, vocabulary], at least fp32.
+// Logits of the last row of each segment, whole on every rank: [segments, vocabulary], at least fp32.
 at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
                             const Microbatch& batch);
 

@@ -38,6 +38,7 @@ PARSERS = {
     "rows": ["engine/data/source/row_file.cpp", "engine/data/source/delimited_rows.cpp",
              "engine/data/source/conll_rows.cpp"],
     "tokens": ["engine/data/source/token_file.cpp", "engine/data/cache/token_cache.cpp"],
+    "request": ["engine/serve/answers/*.cpp"],
     "trainer_state": ["engine/checkpoint/trainer_state.cpp"],
     "flight": ["core/flight/flight_file.cpp", "engine/observe/doctor/*.cpp"],
     "run_records": ["engine/train/measured_run.cpp"],
@@ -56,7 +57,8 @@ PARSERS = {
                "engine/import/keys/draft.cpp", "engine/import/keys/values.cpp", "engine/import/keys/vocabulary.cpp"],
 }
 WITH_TORCH = {"safetensors": "fuzz_tensors", "torch_file": "fuzz_tensors", "model_directory": "fuzz_tensors",
-              "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "config": "fuzz_config",
+              "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "request": "fuzz_tensors",
+              "config": "fuzz_config",
               "import": "fuzz_config"}
 WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]
 LEAST_COVERED = 90  # percent of a file's lines

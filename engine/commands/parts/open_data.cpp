@@ -125,13 +125,6 @@ std::filesystem::path prepare_on_each_host(const std::function<std::filesystem::
   return gather_strings(*context.world, path)[maker];
 }
 
-// The tokenizer of a task with labels. Throws ConfigError if there is none or if it does not fit the model.
-TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec) {
-  TokenizerPtr tokenizer = require_tokenizer(config);
-  check_ids_of(*tokenizer, config, spec);
-  return tokenizer;
-}
-
 // Checks the first row of each file of these paths.
 void check_rows(const Config& config, const LabelledTask& task, DataPart part, const std::vector<std::string>& paths,
                 bool labelled) {
@@ -216,6 +209,12 @@ Parts<Data> read_parts(const DataOptions& options, bool with_train, const Read& 
 }
 
 }  // namespace
+
+TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec) {
+  TokenizerPtr tokenizer = require_tokenizer(config);
+  check_ids_of(*tokenizer, config, spec);
+  return tokenizer;
+}
 
 void check_data(const Config& config, const PlannedModel& planned, bool must_be_there) {
   const DataOptions& data = config.data;

@@ -39,6 +39,10 @@ struct JobData {
 JobData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                   bool with_train);
 
+// The tokenizer of a task with labels or of prompts. Throws ConfigError if there is none or if it does not fit the
+// model.
+TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec);
+
 // The rows for which `predict` wants predictions.
 struct PredictedData {
   std::unique_ptr<LabelledTask> task;

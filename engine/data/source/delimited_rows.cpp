@@ -1,6 +1,7 @@
 #include "engine/data/source/delimited_rows.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -13,14 +14,39 @@ constexpr size_t kMostColumns = 4096;
 
 class DelimitedRows final : public RowFile {
  public:
-  explicit DelimitedRows(const DataFile& file)
-      : file_(file.path), rest_(file_.bytes()), is_csv_(file.format == DataFormat::csv), is_uneven_(file.uneven) {
+  explicit DelimitedRows(const DataFile& file) : DelimitedRows(MappedFile(file.path), {}, file) {}
+  // Of bytes in memory that file.path stands for.
+  DelimitedRows(std::string_view bytes, const DataFile& file) : DelimitedRows(std::nullopt, bytes, file) {}
+
+  bool next(DataRow& row) override {
+    std::vector<std::string> fields;
+    if (!take_row(fields)) return false;
+    row.where = place();
+    if (fields.size() != names_.size() && !is_uneven_)
+      throw DataError(cat(row.where, ": has ", fields.size(), " fields, but ",
+                          is_headless_ ? "this data set has " : "the first row names ", names_.size(), " columns",
+                          is_csv_ ? "; fields that contain commas or line ends must be in quotes" : ""));
+    row.is_cut_off = fields.size() < names_.size();
+    row.is_headless = is_headless_;
+    row.columns = nlohmann::json::object();
+    for (size_t i = 0; i < std::min(fields.size(), names_.size()); ++i) row.columns[names_[i]] = std::move(fields[i]);
+    return true;
+  }
+  size_t done() const override { return size_ - rest_.size(); }
+
+ private:
+  DelimitedRows(std::optional<MappedFile> mapped, std::string_view bytes, const DataFile& file)
+      : mapped_(std::move(mapped)),
+        name_(file.path.string()),
+        rest_(mapped_ ? mapped_->bytes() : bytes),
+        size_(rest_.size()),
+        is_csv_(file.format == DataFormat::csv),
+        is_uneven_(file.uneven) {
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // a mark of UTF-8
     const std::string_view all = rest_;
     std::vector<std::string> names;
     if (!take_row(names))
-      throw DataError(
-          cat(file_.path().string(), ": has no rows", file.columns.empty() ? "; the first one names the columns" : ""));
+      throw DataError(cat(name_, ": has no rows", file.columns.empty() ? "; the first one names the columns" : ""));
     if (!file.columns.empty() && std::ranges::find(names, file.columns.back()) == names.end()) {
       is_headless_ = true;
       names_ = file.columns;
@@ -37,24 +63,7 @@ class DelimitedRows final : public RowFile {
     names_ = std::move(names);
   }
 
-  bool next(DataRow& row) override {
-    std::vector<std::string> fields;
-    if (!take_row(fields)) return false;
-    row.where = place();
-    if (fields.size() != names_.size() && !is_uneven_)
-      throw DataError(cat(row.where, ": has ", fields.size(), " fields, but ",
-                          is_headless_ ? "this data set has " : "the first row names ", names_.size(), " columns",
-                          is_csv_ ? "; fields that contain commas or line ends must be in quotes" : ""));
-    row.is_cut_off = fields.size() < names_.size();
-    row.is_headless = is_headless_;
-    row.columns = nlohmann::json::object();
-    for (size_t i = 0; i < std::min(fields.size(), names_.size()); ++i) row.columns[names_[i]] = std::move(fields[i]);
-    return true;
-  }
-  size_t done() const override { return file_.size() - rest_.size(); }
-
- private:
-  std::string place() const { return cat(file_.path().string(), ":", line_); }
+  std::string place() const { return cat(name_, ":", line_); }
 
   // The fields of the next row that is not blank; false at the end.
   bool take_row(std::vector<std::string>& fields) {
@@ -100,8 +109,10 @@ class DelimitedRows final : public RowFile {
     }
   }
 
-  MappedFile file_;
+  std::optional<MappedFile> mapped_;
+  std::string name_;
   std::string_view rest_;
+  size_t size_;
   bool is_csv_, is_uneven_, is_headless_ = false;
   std::vector<std::string> names_;
   int64_t line_ = 0, lines_of_row_ = 1;  // where the last row begins, and how many lines it has
@@ -111,6 +122,10 @@ class DelimitedRows final : public RowFile {
 
 std::unique_ptr<RowFile> open_delimited(const DataFile& file) {
   return std::make_unique<DelimitedRows>(file);
+}
+
+std::unique_ptr<RowFile> csv_rows_of(std::string_view bytes, const std::string& name) {
+  return std::make_unique<DelimitedRows>(bytes, DataFile{name, DataFormat::csv});
 }
 
 }  // namespace shardline

@@ -5,6 +5,7 @@
 
 #include "engine/data/text/byte_level.h"
 #include "engine/data/text/utf8.h"
+#include "engine/data/tokenizer/steps/decoder.h"
 #include "engine/data/tokenizer/steps/post_processor.h"
 
 namespace shardline {
@@ -63,6 +64,16 @@ std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
     if (id >= 0 && id < 256) bytes += id;
   }
   return replace_invalid_utf8(bytes);
+}
+
+// As in byte_tokenizer_files.
+std::string ByteTokenizer::token(int32_t id) const {
+  return id >= 0 && id < 256 ? byte_level_alphabet()[id] : "";
+}
+
+std::string ByteTokenizer::joined(std::vector<std::string> tokens) const {
+  static const Decoder decoder = byte_level_decoder();
+  return decoder(std::move(tokens));
 }
 
 const std::string& ByteTokenizer::digest() const {

@@ -15,6 +15,10 @@ class ByteTokenizer final : public Tokenizer {
   std::vector<Encoding> encode_example(const TextOrWords& first, const TextOrWords* second,
                                        const ExampleOptions& options) const override;
   std::string decode(std::span<const int32_t> ids) const override;
+  std::string token(int32_t id) const override;
+  std::string joined(std::vector<std::string> tokens) const override;
+  bool marks_continuations() const override { return false; }
+  bool is_special(int32_t) const override { return false; }
   int64_t vocab_size() const override { return 256; }
   std::optional<int32_t> special(SpecialToken) const override { return std::nullopt; }
   const std::string& digest() const override;

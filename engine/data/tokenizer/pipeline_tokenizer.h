@@ -22,6 +22,10 @@ class PipelineTokenizer final : public Tokenizer {
     return pipeline_.encode_example(first, second, options);
   }
   std::string decode(std::span<const int32_t> ids) const override { return pipeline_.decode(ids); }
+  std::string token(int32_t id) const override { return pipeline_.token(id); }
+  std::string joined(std::vector<std::string> tokens) const override { return pipeline_.joined(std::move(tokens)); }
+  bool marks_continuations() const override { return pipeline_.marks_continuations(); }
+  bool is_special(int32_t id) const override { return special_.contain(id) || pipeline_.is_special(id); }
   int64_t vocab_size() const override { return pipeline_.vocab_size(); }
   std::optional<int32_t> special(SpecialToken role) const override { return special_[role]; }
   const std::string& digest() const override { return digest_; }

@@ -28,7 +28,8 @@ TextPipeline::TextPipeline(const TextPipelineSpec& spec)
       pre_tokenizer_(spec.pre_tokenizer),
       model_(spec.model),
       post_processor_(spec.post_processor),
-      decoder_(spec.decoder) {
+      decoder_(spec.decoder),
+      marks_continuations_(spec.marks_continuations) {
   const auto learn = [&](const std::string& token, int32_t id) {
     tokens_[id] = token;
     vocab_size_ = std::max<int64_t>(vocab_size_, int64_t{id} + 1);
@@ -37,6 +38,7 @@ TextPipeline::TextPipeline(const TextPipelineSpec& spec)
   for (const AddedToken& token : spec.added) {
     learn(token.content, token.id);
     added_.insert(token.id);
+    if (token.special) special_.insert(token.id);
   }
   for (const auto* parts : {&post_processor_.single, &post_processor_.pair}) {
     for (const TemplatePart& part : *parts) {
@@ -114,6 +116,11 @@ std::string TextPipeline::decode(std::span<const int32_t> ids) const {
     if (found != tokens_.end()) tokens.push_back(found->second);
   }
   return decoder_(std::move(tokens));
+}
+
+std::string TextPipeline::token(int32_t id) const {
+  const auto found = tokens_.find(id);
+  return found == tokens_.end() ? "" : found->second;
 }
 
 }  // namespace shardline

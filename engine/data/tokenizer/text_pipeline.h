@@ -26,6 +26,7 @@ struct TextPipelineSpec {
   std::shared_ptr<const TokenModel> model;
   PostProcessor post_processor;
   Decoder decoder;
+  bool marks_continuations = false;  // see Tokenizer
 };
 
 class TextPipeline {
@@ -38,6 +39,11 @@ class TextPipeline {
   // The ids of a text without special tokens around it.
   std::vector<int32_t> ids_of(std::string_view text) const;
   std::string decode(std::span<const int32_t> ids) const;
+  // See Tokenizer for the next ones.
+  std::string token(int32_t id) const;
+  std::string joined(std::vector<std::string> tokens) const { return decoder_(std::move(tokens)); }
+  bool marks_continuations() const { return marks_continuations_; }
+  bool is_special(int32_t id) const { return special_.contains(id); }
   int64_t vocab_size() const { return vocab_size_; }
 
  private:
@@ -53,7 +59,8 @@ class TextPipeline {
   PostProcessor post_processor_;
   Decoder decoder_;
   std::unordered_map<int32_t, std::string> tokens_;
-  std::unordered_set<int32_t> added_;
+  std::unordered_set<int32_t> added_, special_;
+  bool marks_continuations_;
   int64_t vocab_size_ = 0;
 };
 

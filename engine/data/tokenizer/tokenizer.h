@@ -62,6 +62,14 @@ class Tokenizer {
   // Returns valid UTF-8: bytes that are not valid become U+FFFD. Special tokens are written out; ids without a token
   // give nothing.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  // A token as the vocabulary writes it, "##ing"; empty for an id without a token.
+  virtual std::string token(int32_t id) const = 0;
+  // The text of tokens that are written so; decode() is that of the tokens of the ids.
+  virtual std::string joined(std::vector<std::string> tokens) const = 0;
+  // Whether tokens that continue a word have a prefix that says so, as those of WordPiece.
+  virtual bool marks_continuations() const = 0;
+  // Whether a token stands for no text of a user, as [SEP] or <|endoftext|>.
+  virtual bool is_special(int32_t id) const = 0;
   // One more than the largest id.
   virtual int64_t vocab_size() const = 0;
   // The id of the token with this role, if there is one.

@@ -56,7 +56,8 @@ TokenizerPtr make_tokenizer(TokenizerSpec spec, const SpecialTokens& special, co
                                   .pre_tokenizer = spec.pre_tokenizer,
                                   .model = make_model(spec),
                                   .post_processor = spec.post_processor,
-                                  .decoder = spec.decoder};
+                                  .decoder = spec.decoder,
+                                  .marks_continuations = std::holds_alternative<WordPieceOptions>(spec.model)};
   if (!spec.window_rules) return std::make_shared<PipelineTokenizer>(pipeline, lines_apart, special, digest);
   spec.window_rules->added = spec.added;
   return std::make_shared<BpeTokenizer>(pipeline, *spec.window_rules, special, digest);

@@ -69,6 +69,10 @@ class CountingTokenizer final : public Tokenizer {
     return part;
   }
   std::string decode(std::span<const int32_t> ids) const override { return tokenizer_->decode(ids); }
+  std::string token(int32_t id) const override { return tokenizer_->token(id); }
+  std::string joined(std::vector<std::string> tokens) const override { return tokenizer_->joined(std::move(tokens)); }
+  bool marks_continuations() const override { return tokenizer_->marks_continuations(); }
+  bool is_special(int32_t id) const override { return tokenizer_->is_special(id); }
   int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
   std::vector<Encoding> encode_example(const TextOrWords& first, const TextOrWords* second,
                                        const ExampleOptions& options) const override {

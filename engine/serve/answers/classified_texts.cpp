@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+#include "engine/serve/answers/answers.h"
+#include "engine/serve/answers/request_text.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+enum class Apply { softmax, sigmoid, none };
+
+// A model with one output that is no regression by its config is a sigmoid, as in transformers.
+Apply usual(const ModelFacts& facts) {
+  if (facts.is_regression) return Apply::none;
+  const bool apart = facts.head.problem == HeadChoice::Problem::multi_label || facts.head.labels == 1;
+  return apart ? Apply::sigmoid : Apply::softmax;
+}
+
+Apply applied(const JsonValue& parameters, const ModelFacts& facts) {
+  if (!parameters.has("function_to_apply")) return usual(facts);
+  const JsonValue given = parameters.at("function_to_apply");
+  const std::string name = given.text();
+  if (name == "softmax") return Apply::softmax;
+  if (name == "sigmoid") return Apply::sigmoid;
+  if (name == "none") return Apply::none;
+  if (name == "default") return usual(facts);
+  given.fail("must be \"softmax\", \"sigmoid\", \"none\" or \"default\"");
+}
+
+std::vector<double> scores_of(std::span<const double> logits, Apply apply) {
+  if (apply == Apply::softmax) return softmax_of(logits);
+  std::vector<double> scores(logits.begin(), logits.end());
+  if (apply == Apply::sigmoid)
+    for (double& score : scores) score = 1 / (1 + std::exp(-score));
+  return scores;
+}
+
+// The labels with the highest scores, in this order.
+json labels_of(const std::vector<double>& scores, const HeadChoice& head, size_t most) {
+  std::vector<size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  json labels = json::array();
+  for (size_t i = 0; i < std::min(most, order.size()); ++i)
+    labels.push_back({{"label", head.names.at(order[i])}, {"score", scores[order[i]]}});
+  return labels;
+}
+
+Encoding read_input(const JsonValue& input, const ModelFacts& facts, const CutOptions& cut) {
+  if (input.json().is_string()) return read_text(input, input.text(), nullptr, facts, cut);
+  if (!input.json().is_object()) input.fail("must be a text or {\"text\": ..., \"text_pair\": ...}");
+  input.require_keys_among({"text", "text_pair"});
+  const std::string text = input.at("text").text();
+  if (!input.has("text_pair")) return read_text(input, text, nullptr, facts, cut);
+  const std::string pair = input.at("text_pair").text();
+  return read_text(input, text, &pair, facts, cut);
+}
+
+}  // namespace
+
+json classified_texts(const Invocation& request, const ServedModel& model) {
+  const ModelFacts& facts = model.facts();
+  const JsonValue parameters = request.parameters();
+  require_parameters_among(parameters, {"top_k", "function_to_apply", "truncation", "max_length"});
+  const Apply apply = applied(parameters, facts);
+  const bool lists = parameters.json().contains("top_k");  // null: all labels
+  const size_t all = facts.head.labels, most = lists ? integer_in(parameters, "top_k", 1).value_or(all) : 1;
+  const CutOptions cut = cut_options(parameters, facts);
+  std::vector<Example> examples;
+  for (const JsonValue& input : request.each()) examples.push_back(example_of(read_input(input, facts, cut)));
+  json answers = json::array();
+  for (const Logits& logits : model.logits(std::move(examples))) {
+    const json best = labels_of(scores_of(logits.row(0), apply), facts.head, most);
+    answers.push_back(lists ? best : best.front());
+  }
+  if (request.is_list()) return answers;
+  // As the pipeline: a list of one for a text, but not for a pair.
+  return lists || request.inputs().json().is_object() ? answers.front() : answers;
+}
+
+}  // namespace shardline

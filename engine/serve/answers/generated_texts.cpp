@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <random>
+
+#include "core/error.h"
+#include "engine/serve/answers/answers.h"
+#include "engine/serve/answers/request_text.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kUsualNewTokens = 256;
+constexpr int kMostContinuations = 64;  // of a prompt
+
+struct TextOptions {
+  std::optional<int64_t> most_new;
+  Sampling sampling{.temperature = 0};
+  int64_t count = 1;
+  bool with_prompt = true;
+};
+
+// The defaults of sampling are those of transformers.
+TextOptions text_options(const JsonValue& parameters) {
+  require_parameters_among(parameters, {"max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "seed",
+                                        "return_full_text", "num_return_sequences"});
+  TextOptions options{.most_new = integer_in(parameters, "max_new_tokens", 1)};
+  options.with_prompt = parameters.flag("return_full_text", true);
+  const bool samples = parameters.flag("do_sample", false);
+  if (samples) {
+    options.sampling = {.temperature = number_in(parameters, "temperature", 1e-3, 1e3, 1),
+                        .top_k = integer_in(parameters, "top_k", 0).value_or(50),
+                        .top_p = number_in(parameters, "top_p", 0, 1, 1)};
+    if (const auto seed = integer_in(parameters, "seed", 0))
+      options.sampling.seed = *seed;
+    else
+      options.sampling.seed = std::random_device()();
+  } else {
+    for (const char* key : {"temperature", "top_k", "top_p"})
+      if (parameters.has(key)) parameters.at(key).fail("has no effect without sampling", "set do_sample to true");
+  }
+  if (parameters.has("num_return_sequences")) {
+    const JsonValue given = parameters.at("num_return_sequences");
+    options.count = given.integer(1, kMostContinuations);
+    if (options.count > 1 && !samples)
+      given.fail("is more than one, but all would be the same", "set do_sample to true");
+  }
+  return options;
+}
+
+Continuation continuation_of(const JsonValue& input, const TextOptions& options, const ModelFacts& facts) {
+  const CutOptions whole{.most = facts.most_tokens};
+  const Encoding encoding = read_text(input, input.text(), nullptr, facts, whole);
+  const int64_t room = facts.most_tokens - std::ssize(encoding.ids);
+  if (room < options.most_new.value_or(1))
+    input.fail(cat("has ", encoding.ids.size(), " tokens, which leaves room for ", room, " of the model's ",
+                   facts.most_tokens),
+               "send a shorter text, or a smaller parameters.max_new_tokens");
+  return {.prompt = {encoding.ids.begin(), encoding.ids.end()},
+          .most_new = options.most_new.value_or(std::min(room, kUsualNewTokens)),
+          .sampling = options.sampling,
+          .ends = facts.ends};
+}
+
+}  // namespace
+
+json generated_texts(const Invocation& request, const ServedModel& model) {
+  const Tokenizer& tokenizer = *model.facts().tokenizer;
+  const TextOptions options = text_options(request.parameters());
+  const std::vector<JsonValue> inputs = request.each();
+  std::vector<Continuation> prompts;
+  for (const JsonValue& input : inputs) {
+    const Continuation prompt = continuation_of(input, options, model.facts());
+    for (int64_t i = 0; i < options.count; ++i) {
+      prompts.push_back(prompt);
+      prompts.back().sequence = std::ssize(prompts) - 1;
+    }
+  }
+  json answers = json::array();
+  for (std::vector<int32_t>& ids : model.continued(std::move(prompts))) {
+    const size_t made = answers.empty() ? 0 : answers.back().size();
+    if (answers.empty() || std::cmp_equal(made, options.count)) answers.push_back(json::array());
+    std::erase_if(ids, [&](int32_t id) { return tokenizer.is_special(id); });
+    const std::string prompt = options.with_prompt ? inputs[answers.size() - 1].text() : "";
+    answers.back().push_back({{"generated_text", prompt + tokenizer.decode(ids)}});
+  }
+  return request.is_list() ? answers : answers.front();
+}
+
+}  // namespace shardline

@@ -1,0 +1,183 @@
+#include "engine/serve/answers/invocation.h"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "core/error.h"
+#include "engine/data/source/delimited_rows.h"
+#include "engine/data/source/jsonl.h"
+#include "engine/data/text/utf8.h"
+#include "engine/serve/http/http_message.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kWhere = "the request";
+
+// {"inputs", "parameters"} of a document that may be an input itself.
+json with_inputs(json document, const std::string& where) {
+  if (!document.is_object()) return {{"inputs", std::move(document)}};
+  if (!document.contains("inputs")) {
+    if (document.contains("parameters"))
+      throw DataError(cat(where, ": /inputs: is missing; a request is {\"inputs\": ..., \"parameters\": {...}}"));
+    return {{"inputs", std::move(document)}};
+  }
+  JsonValue(document, where).require_keys_among({"inputs", "parameters", "options"});
+  document.erase("options");  // of the hub: caching, waiting for the model
+  return document;
+}
+
+json of_json(const std::string& body) {
+  json document = parse_data_value(body, kWhere);
+  if (!document.is_object())
+    throw DataError(cat(kWhere, ": must be an object {\"inputs\": ...}; got ", document.type_name()));
+  return with_inputs(std::move(document), kWhere);
+}
+
+json of_lines(const std::string& body) {
+  json all = {{"inputs", json::array()}};
+  std::string_view rest = body;
+  for (int64_t line = 1; !rest.empty(); ++line) {
+    const std::string_view text = take_line(rest);
+    if (is_blank_line(text)) continue;
+    const std::string where = cat(kWhere, ", line ", line);
+    json one = with_inputs(parse_data_value(text, where), where);
+    if (one.contains("parameters")) {
+      if (all.contains("parameters") && all["parameters"] != one["parameters"])
+        throw DataError(cat(where, ": /parameters: differ from those of an earlier line; send them in requests apart"));
+      all["parameters"] = std::move(one["parameters"]);
+    }
+    all["inputs"].push_back(std::move(one["inputs"]));
+  }
+  return all;
+}
+
+void require_utf8(const std::string& body) {
+  if (!is_valid_utf8(body)) throw DataError(cat(kWhere, ": is not valid UTF-8"));
+}
+
+json of_csv(const std::string& body) {
+  require_utf8(body);
+  json inputs = json::array();
+  const auto rows = csv_rows_of(body, kWhere);
+  for (DataRow row; rows->next(row);) {
+    if (row.columns.contains("inputs")) {
+      inputs.push_back(std::move(row.columns["inputs"]));
+      continue;
+    }
+    if (!row.columns.contains("question") && !row.columns.contains("text"))
+      throw DataError(cat(kWhere, ": the first row of CSV must name a column \"inputs\", or the columns of objects: ",
+                          "\"question\" and \"context\", or \"text\" and \"text_pair\""));
+    inputs.push_back(std::move(row.columns));
+  }
+  return {{"inputs", std::move(inputs)}};
+}
+
+json of_text(const std::string& body) {
+  require_utf8(body);
+  return {{"inputs", body}};
+}
+
+bool is_json_lines(const std::string& type) {
+  return type == "application/jsonlines" || type == "application/x-jsonlines" || type == "application/jsonl" ||
+         type == "application/x-ndjson";
+}
+
+std::string dumped(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string csv_field(const json& value) {
+  const std::string text = value.is_string() ? value.get<std::string>() : dumped(value);
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
+void append_rows(const json& answer, std::string& rows) {
+  if (answer.is_array()) {
+    for (const json& one : answer) append_rows(one, rows);
+    return;
+  }
+  if (!answer.is_object()) throw HttpError(406, "the answer is no table; ask for application/json");
+  const auto append = [&](const auto& field_of) {
+    bool is_first = true;
+    for (const auto& [name, value] : answer.items()) {
+      rows += (is_first ? "" : ",") + field_of(name, value);
+      is_first = false;
+    }
+    rows += "\r\n";
+  };
+  if (rows.empty()) append([](const std::string& name, const json&) { return csv_field(name); });
+  append([](const std::string&, const json& value) { return csv_field(value); });
+}
+
+}  // namespace
+
+JsonValue Invocation::inputs() const {
+  return JsonValue(document, kWhere).at("inputs");
+}
+
+JsonValue Invocation::parameters() const {
+  static const json none = json::object();
+  const JsonValue whole(document, kWhere);
+  if (!whole.has("parameters")) return {none, kWhere};
+  const JsonValue given = whole.at("parameters");
+  given.require(json_object());
+  return given;
+}
+
+std::vector<JsonValue> Invocation::each() const {
+  const JsonValue all = inputs();
+  if (!is_list()) return {all};
+  return all.items();
+}
+
+Invocation read_invocation(const std::string& body, const std::string& media_type) {
+  Invocation made;
+  if (media_type.empty() || media_type == "application/json") {
+    made.document = of_json(body);
+  } else if (is_json_lines(media_type)) {
+    made = {.document = of_lines(body), .is_lines = true};
+  } else if (media_type == "text/csv") {
+    made.document = of_csv(body);
+  } else if (media_type == "text/plain") {
+    made.document = of_text(body);
+  } else {
+    throw HttpError(415, cat("the content type \"", media_type,
+                             "\" is not served; use application/json, application/jsonlines, text/csv or text/plain"));
+  }
+  if (made.document["inputs"].is_null()) throw DataError(cat(kWhere, ": /inputs: is missing"));
+  if (made.is_list() && made.document["inputs"].empty())
+    throw DataError(cat(kWhere, ": /inputs: must have at least one input"));
+  return made;
+}
+
+AnswerBody write_answer(const json& answer, const std::string& accept) {
+  std::istringstream wanted(accept);
+  std::vector<std::string> types;
+  for (std::string one; std::getline(wanted, one, ',');) types.push_back(media_type(one));
+  const auto has = [&](const std::string& type) { return std::ranges::find(types, type) != types.end(); };
+  if (std::ranges::any_of(types, is_json_lines)) {
+    std::string lines;
+    if (answer.is_array())
+      for (const json& one : answer) lines += dumped(one) + '\n';
+    else
+      lines = dumped(answer) + '\n';
+    return {"application/jsonlines", lines};
+  }
+  if (types.empty() || has("application/json") || has("*/*") || has("application/*"))
+    return {"application/json", dumped(answer)};
+  if (!has("text/csv") && !has("text/*"))
+    throw HttpError(
+        406, cat("the answer cannot be \"", accept, "\"; accept application/json, application/jsonlines or text/csv"));
+  std::string rows;
+  append_rows(answer, rows);
+  return {"text/csv", rows};
+}
+
+}  // namespace shardline

@@ -1,0 +1,38 @@
+// The body of a request and of its answer, by their content types.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/files/json_data.h"
+
+namespace shardline {
+
+// What a request asks for.
+struct Invocation {
+  nlohmann::json document = nlohmann::json::object();  // {"inputs": ..., "parameters": {...}}, as parsed
+  bool is_lines = false;                               // each input came as a line, and each answer is one
+
+  // Names of values begin with "the request: /inputs/3", which is what messages say.
+  JsonValue inputs() const;
+  // An object, empty if there is none.
+  JsonValue parameters() const;
+  // The single inputs, of which a list has several.
+  std::vector<JsonValue> each() const;
+  bool is_list() const { return document.at("inputs").is_array(); }
+};
+
+// JSON: {"inputs": X or [X, ...], "parameters": {...}}; an object without "inputs" is itself the input. JSON lines: one
+// such object or input per line. CSV: a header, and a column "inputs", or the columns of objects (question, context;
+// text, text_pair). Text: one input. Throws DataError for a body that is none, HttpError 415 for other types.
+Invocation read_invocation(const std::string& body, const std::string& media_type);
+
+struct AnswerBody {
+  std::string content_type;
+  std::string body;
+};
+// Writes an answer as `accept` wants it: JSON, JSON lines or CSV (of objects, or lists of them). Throws HttpError 406
+// for other types.
+AnswerBody write_answer(const nlohmann::json& answer, const std::string& accept);
+
+}  // namespace shardline

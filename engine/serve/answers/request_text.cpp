@@ -1,0 +1,85 @@
+#include "engine/serve/answers/request_text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "engine/tasks/bounded_encoding.h"
+
+namespace shardline {
+
+CutOptions cut_options(const JsonValue& parameters, const ModelFacts& facts) {
+  CutOptions options{.most = facts.most_tokens};
+  options.cuts = parameters.flag("truncation", false);
+  if (const auto most = integer_in(parameters, "max_length", 1)) {
+    if (!options.cuts) parameters.at("max_length").fail("has no effect without truncation", "set truncation to true");
+    if (*most > facts.most_tokens)
+      parameters.at("max_length").fail(cat("must be at most ", facts.most_tokens, ", the model's maximum"));
+    options.most = *most;
+  }
+  return options;
+}
+
+Encoding read_text(const JsonValue& where, const std::string& text, const std::string* pair, const ModelFacts& facts,
+                   const CutOptions& options) {
+  std::optional<TextOrWords> second;
+  if (pair) second = std::string_view(*pair);
+  BoundedEncoding read =
+      encode_at_most(*facts.tokenizer, std::string_view(text), second ? &*second : nullptr, options.most);
+  if (read.encoding.size() == 0) where.fail("has no tokens", "send a text that is not empty");
+  if (read.is_shortened && !options.cuts)
+    where.fail(cat("has more than the ", options.most, " tokens that the model takes"),
+               "send a shorter text, or set parameters.truncation to true to have it cut off");
+  for (const int32_t id : read.encoding.ids)
+    if (id >= facts.vocab_size)
+      where.fail(cat("has a token of id ", id, ", but the model's vocab_size is ", facts.vocab_size));
+  return std::move(read.encoding);
+}
+
+Example example_of(const Encoding& encoding) {
+  Example example{.ids = encoding.ids};
+  example.types.assign(encoding.types.begin(), encoding.types.end());
+  return example;
+}
+
+std::optional<int64_t> integer_in(const JsonValue& parameters, const std::string& key, int minimum) {
+  if (!parameters.has(key)) return {};
+  return parameters.at(key).integer(minimum);
+}
+
+double number_in(const JsonValue& parameters, const std::string& key, double minimum, double maximum, double fallback) {
+  if (!parameters.has(key)) return fallback;
+  return parameters.at(key).require(json_number(minimum, maximum)).get<double>();
+}
+
+void require_parameters_among(const JsonValue& parameters, std::vector<std::string> keys) {
+  keys.emplace_back("padding");
+  for (const auto& [key, value] : parameters.members()) {
+    if (std::ranges::find(keys, key) != keys.end()) continue;
+    std::string known;
+    for (size_t i = 0; i + 1 < keys.size(); ++i) known += (i == 0 ? "" : ", ") + keys[i];
+    value.fail("is no parameter of this task", cat("it takes ", known));
+  }
+}
+
+std::vector<double> softmax_of(std::span<const double> logits) {
+  const double largest = *std::ranges::max_element(logits);
+  std::vector<double> probabilities;
+  double sum = 0;
+  for (const double logit : logits) sum += probabilities.emplace_back(std::exp(logit - largest));
+  for (double& probability : probabilities) probability /= sum;
+  return probabilities;
+}
+
+CharacterPlaces::CharacterPlaces(std::string_view text) {
+  before_.reserve(text.size() + 1);
+  int64_t count = 0;
+  for (const char c : text) {
+    const bool begins = (c & 0xC0) != 0x80;
+    before_.push_back(begins ? count : count - 1);
+    count += begins;
+  }
+  before_.push_back(count);
+}
+
+}  // namespace shardline

@@ -1,0 +1,44 @@
+// The texts and parameters that requests for different tasks have in common.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/files/json_data.h"
+#include "engine/data/examples/example_set.h"
+#include "engine/serve/answers/served_model.h"
+
+namespace shardline {
+
+struct CutOptions {
+  bool cuts = false;  // longer texts are cut off; else they are mistakes
+  int64_t most = 0;   // tokens
+};
+// By the parameters truncation and max_length.
+CutOptions cut_options(const JsonValue& parameters, const ModelFacts& facts);
+
+// What the model reads for a text or a pair. Throws DataError, which names the input, for texts without tokens and for
+// too long ones.
+Encoding read_text(const JsonValue& where, const std::string& text, const std::string* pair, const ModelFacts& facts,
+                   const CutOptions& options);
+Example example_of(const Encoding& encoding);
+
+// Optional parameters. An integer has a lower bound; a number is finite.
+std::optional<int64_t> integer_in(const JsonValue& parameters, const std::string& key, int minimum);
+double number_in(const JsonValue& parameters, const std::string& key, double minimum, double maximum, double fallback);
+// Throws DataError for a parameter that is none of `keys`, nor one without effect here ("padding": rows are not
+// padded).
+void require_parameters_among(const JsonValue& parameters, std::vector<std::string> keys);
+
+std::vector<double> softmax_of(std::span<const double> logits);
+
+// The places of a text's characters, which Python counts.
+class CharacterPlaces {
+ public:
+  explicit CharacterPlaces(std::string_view text);
+  int64_t of_byte(size_t byte) const { return before_[byte]; }  // characters before it
+ private:
+  std::vector<int64_t> before_;
+};
+
+}  // namespace shardline

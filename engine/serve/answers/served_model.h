@@ -1,0 +1,60 @@
+// The model as those see it who answer requests.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/data/examples/example_set.h"
+#include "engine/data/tokenizer/tokenizer.h"
+#include "engine/generate/generator.h"
+#include "models/families/head_choice.h"
+
+namespace shardline {
+
+// What the model says about one example: a row for the example, for each of its tokens, or for each of its labels, as
+// its head has them.
+struct Logits {
+  int64_t width = 0;
+  std::vector<double> values;  // [rows, width]
+
+  int64_t rows() const { return width == 0 ? 0 : std::ssize(values) / width; }
+  std::span<const double> row(int64_t i) const { return std::span(values).subspan(i * width, width); }
+};
+
+// A prompt and how it goes on.
+struct Continuation {
+  std::vector<int64_t> prompt;  // not empty
+  int64_t most_new = 0;         // tokens, at least 1; prompt and these fit into the model's positions
+  Sampling sampling;
+  int64_t sequence = 0;       // keys the random numbers
+  std::vector<int32_t> ends;  // tokens after which it ends
+};
+
+struct ModelFacts {
+  HeadChoice head;
+  TokenizerPtr tokenizer;
+  int64_t vocab_size = 0;
+  int64_t most_tokens = 0;     // of an example
+  bool is_regression = false;  // a classification whose outputs are numbers, as its config says
+  std::vector<int32_t> ends;   // tokens that end a text
+};
+
+class ServedModel {
+ public:
+  explicit ServedModel(ModelFacts facts) : facts_(std::move(facts)) {}
+  virtual ~ServedModel() = default;
+  const ModelFacts& facts() const { return facts_; }
+
+  // Both wait for the model, which computes examples of several requests at a time, and return results in the order of
+  // their arguments. Examples have labels only where the head predicts words. Throw HttpError if the time of the
+  // request is over.
+  virtual std::vector<Logits> logits(std::vector<Example> examples) const = 0;
+  virtual std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const = 0;
+
+ private:
+  ModelFacts facts_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,54 @@
+// An HTTP/1.1 server. One thread reads and writes for all connections; what answers a request runs on other threads.
+//
+// Whatever clients do, it stays within its limits: a connection has so long to send a request and to take its answer, a
+// body has at most so many bytes, with and without Content-Length, and so many bytes of all bodies are held at a time.
+// If there are too many connections, the one that has sent nothing for the longest time makes room for a new one.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/serve/http/http_message.h"
+
+namespace shardline {
+
+struct HttpLimits {
+  size_t body_bytes = size_t{6} << 20;
+  size_t held_bytes = size_t{256} << 20;   // of all requests that are not answered yet
+  std::chrono::milliseconds idle{75000};   // until the header of the next request has arrived
+  std::chrono::milliseconds body{60000};   // until the body has arrived
+  std::chrono::milliseconds write{30000};  // until the client has taken the answer
+  int connections = 1024;
+};
+
+class HttpServer {
+ public:
+  // Answers a request, later and from any thread if it likes; once.
+  using Respond = std::function<void(HttpResponse response)>;
+  // Called on the server's thread, which must not wait.
+  using Handle = std::function<void(HttpRequest request, Respond respond)>;
+
+  // Listens. Port 0: any free one. Throws ConfigError for a host that is no address of this machine or a port that is
+  // in use, and if the program was built without Boost.
+  HttpServer(const std::string& host, int port, const HttpLimits& limits, Handle handle);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  int port() const;
+  int connections() const;
+  // Refuses new connections, closes those without a request, and others after their answer.
+  void begin_stop();
+  bool has_stopped() const;  // all connections are closed
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+// Whether this build has a server.
+bool has_http_server();
+
+}  // namespace shardline

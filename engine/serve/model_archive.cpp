@@ -1,0 +1,196 @@
+#include "engine/serve/model_archive.h"
+
+#ifdef SHARDLINE_SERVE
+#include <archive.h>
+#include <archive_entry.h>
+#endif
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "core/error.h"
+#include "core/files/disk_file.h"
+#include "core/files/mapped_file.h"
+#include "engine/run/model_source.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostBytes = int64_t{1} << 42;
+
+}  // namespace
+
+bool is_model_archive(const fs::path& path) {
+  return path.string().ends_with(".tar.gz") || path.string().ends_with(".tgz");
+}
+
+#ifdef SHARDLINE_SERVE
+namespace {
+
+constexpr size_t kPiece = 1 << 20;
+
+struct FreeReader {
+  void operator()(archive* reader) const { archive_read_free(reader); }
+};
+struct FreeWriter {
+  void operator()(archive* writer) const { archive_write_free(writer); }
+};
+
+// The place of an entry below the folder.
+fs::path place_of(const fs::path& archive_path, const std::string& name) {
+  const fs::path path = fs::path(name).lexically_normal();
+  const bool leaves = path.empty() || path.is_absolute() || *path.begin() == "..";
+  if (leaves || name.find('\0') != std::string::npos)
+    throw DataError(cat(archive_path.string(), ": has a file \"", name,
+                        "\", which would be outside of the model's directory; archives have files below their root"));
+  return path;
+}
+
+class Unpacking {
+ public:
+  Unpacking(const fs::path& path, const fs::path& folder, int64_t most_bytes)
+      : path_(path), folder_(folder), left_(most_bytes), reader_(archive_read_new()) {
+    archive_read_support_format_tar(reader_.get());
+    archive_read_support_filter_gzip(reader_.get());
+    check(archive_read_open_filename(reader_.get(), path.c_str(), kPiece));
+  }
+
+  void run() {
+    archive_entry* entry = nullptr;
+    while (true) {
+      const int result = archive_read_next_header(reader_.get(), &entry);
+      if (result == ARCHIVE_EOF) return;
+      check(result);
+      const char* name = archive_entry_pathname(entry);
+      const fs::path place = folder_ / place_of(path_, name ? name : "");
+      const auto kind = archive_entry_filetype(entry);
+      if (archive_entry_hardlink(entry) || (kind != AE_IFREG && kind != AE_IFDIR))
+        throw DataError(cat(path_.string(), ": \"", name ? name : "",
+                            "\" is neither a plain file nor a directory; archives of models have nothing else"));
+      make_directories((kind == AE_IFDIR ? place : place.parent_path()).string());
+      if (kind == AE_IFREG) write(place);
+    }
+  }
+
+ private:
+  void check(int result) const {
+    if (result == ARCHIVE_OK) return;
+    const char* reason = archive_error_string(reader_.get());
+    throw DataError(cat(path_.string(), ": is no readable tar.gz: ", reason ? reason : "damaged"));
+  }
+
+  void write(const fs::path& place) {
+    std::ofstream file(place, std::ios::binary | std::ios::trunc);
+    std::vector<char> piece(kPiece);
+    while (true) {
+      const auto bytes = archive_read_data(reader_.get(), piece.data(), piece.size());
+      if (bytes < 0) check(ARCHIVE_FATAL);
+      if (bytes == 0) break;
+      left_ -= bytes;
+      if (left_ < 0) throw DataError(cat(path_.string(), ": holds more bytes than a model may have"));
+      file.write(piece.data(), bytes);
+    }
+    if (!file.flush()) throw file_error(place.string(), "cannot be written", errno);
+  }
+
+  fs::path path_, folder_;
+  int64_t left_;
+  std::unique_ptr<archive, FreeReader> reader_;
+};
+
+// The files of a model's directory, relative to it.
+std::vector<fs::path> files_of(const fs::path& directory) {
+  std::vector<fs::path> files;
+  for (auto entry = fs::recursive_directory_iterator(directory); entry != fs::recursive_directory_iterator(); ++entry) {
+    if (entry->is_directory() && entry->path().filename().string().starts_with("checkpoint-"))
+      entry.disable_recursion_pending();
+    else if (entry->is_regular_file())
+      files.push_back(entry->path().lexically_relative(directory));
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace
+
+void unpack_model(const fs::path& archive_path, const fs::path& folder, int64_t most_bytes) {
+  Unpacking(archive_path, folder, most_bytes).run();
+}
+
+void pack_model(const fs::path& directory, const fs::path& archive_path) {
+  if (!holds_model(directory.string()))
+    throw ConfigError(
+        cat(directory.string(), ": holds no model (a config.json and weights); name a model's directory"));
+  const std::string partial = archive_path.string() + ".incomplete";
+  const std::unique_ptr<archive, FreeWriter> writer(archive_write_new());
+  const auto check = [&](int result) {
+    if (result == ARCHIVE_OK) return;
+    std::error_code ignored;
+    fs::remove(partial, ignored);
+    throw file_error(partial, "cannot be written", archive_errno(writer.get()));
+  };
+  archive_write_add_filter_gzip(writer.get());
+  archive_write_set_format_pax_restricted(writer.get());
+  const std::vector<fs::path> files = files_of(directory);
+  check(archive_write_open_filename(writer.get(), partial.c_str()));
+  for (const fs::path& name : files) {
+    const MappedFile file(directory / name);
+    const std::unique_ptr<archive_entry, decltype(&archive_entry_free)> entry(archive_entry_new(), archive_entry_free);
+    archive_entry_set_pathname(entry.get(), name.c_str());
+    archive_entry_set_size(entry.get(), file.size());
+    archive_entry_set_filetype(entry.get(), AE_IFREG);
+    archive_entry_set_perm(entry.get(), 0644);
+    check(archive_write_header(writer.get(), entry.get()));
+    for (size_t begin = 0; begin < file.size(); begin += kPiece) {
+      const std::string_view piece = file.bytes().substr(begin, kPiece);
+      if (std::cmp_not_equal(archive_write_data(writer.get(), piece.data(), piece.size()), piece.size()))
+        check(ARCHIVE_FATAL);
+      file.release(piece);
+    }
+  }
+  check(archive_write_close(writer.get()));
+  sync_file(partial);
+  rename_file(partial, archive_path.string());
+}
+
+#else
+
+void unpack_model(const fs::path&, const fs::path&, int64_t) {
+  throw ConfigError(
+      "this shardline was built without libarchive; unpack model.tar.gz yourself, or build it with "
+      "-DSHARDLINE_SERVE=ON");
+}
+void pack_model(const fs::path&, const fs::path&) {
+  throw ConfigError("this shardline was built without libarchive; build it with -DSHARDLINE_SERVE=ON");
+}
+
+#endif
+
+UnpackedModel::UnpackedModel(const fs::path& path) : path_(path) {
+  fs::path archive_path = path;
+  if (fs::is_directory(path) && !fs::exists(path / "config.json")) archive_path = path / "model.tar.gz";
+  if (!is_model_archive(archive_path) || !fs::is_regular_file(archive_path)) return;
+  std::string name = (fs::temp_directory_path() / "shardline-model-XXXXXX").string();
+  if (!::mkdtemp(name.data())) throw file_error(name, "cannot be made", errno);
+  path_ = temporary_ = name;
+  try {
+    unpack_model(archive_path, temporary_, kMostBytes);
+  } catch (...) {
+    fs::remove_all(temporary_);
+    throw;
+  }
+}
+
+UnpackedModel::~UnpackedModel() {
+  std::error_code ignored;
+  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+}  // namespace shardline
