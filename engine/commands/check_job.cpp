@@ -27,22 +27,22 @@ Config in_one_process(Config config, const Layout& layout) {
 
 // The job of one process, whose data have the order of the layout's.
 struct OneProcess {
-  OneProcess(const Config& config, const JobParts& of_layout, const RankContext& context, int64_t steps)
-      : config(in_one_process(config, of_layout.plan.layout)),
-        context(alone(context)),
-        parts(make_parts(this->config, this->context)),
-        data(open_data(this->config, parts.model, of_layout.plan.layout, this->context, /*with_train=*/true)),
-        trainer({this->config, parts.plan, parts.model, parts.groups, context.device}, steps) {
-    load_parameters(this->config, parts, trainer.parameters());
+  OneProcess(const Config& of_ranks, const JobParts& of_layout, const RankContext& rank, int64_t steps)
+      : config(in_one_process(of_ranks, of_layout.plan.layout)),
+        context(alone(rank)),
+        parts(make_parts(config, context)),
+        data(open_data(config, parts.model, of_layout.plan.layout, context, /*with_train=*/true)),
+        trainer({config, parts.plan, parts.model, parts.groups, context.device}, steps) {
+    load_parameters(config, parts, trainer.parameters());
   }
 
-  static RankContext alone(RankContext context) {
-    context.world = context.device_world = make_local_world();
-    context.local_rank = 0;
-    context.local_size = 1;
-    context.host_of.clear();
-    context.out = nullptr;
-    return context;
+  static RankContext alone(RankContext rank) {
+    rank.world = rank.device_world = make_local_world();
+    rank.local_rank = 0;
+    rank.local_size = 1;
+    rank.host_of.clear();
+    rank.out = nullptr;
+    return rank;
   }
 
   Config config;
