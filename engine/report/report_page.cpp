@@ -18,7 +18,7 @@
 namespace shardline {
 namespace {
 
-constexpr size_t kMostCurves = 16, kMostRanksInBars = 16;
+constexpr size_t kMostCurves = 8, kMostRanksInBars = 16;
 
 using StepValue = std::function<double(const StepMetrics&)>;
 

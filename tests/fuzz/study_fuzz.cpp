@@ -21,8 +21,8 @@ void check_study(const StudyFile& study) {
   std::set<std::string> names;
   for (const auto& point : study.points) {
     FUZZ_REQUIRE(names.insert(point.name).second, "two runs are called ", point.name);
-    FUZZ_REQUIRE(point.name.find('/') == std::string::npos && !point.name.empty() && point.name[0] != '.',
-                 "the run ", point.name, " leaves the directory");
+    FUZZ_REQUIRE(point.name.find('/') == std::string::npos && !point.name.empty() && point.name[0] != '.', "the run ",
+                 point.name, " leaves the directory");
     FUZZ_REQUIRE(point.factors.is_object(), "factors are no object");
   }
   for (const auto& key : varied_factors(study.points)) factor_text(study.points.front().factors, key);
