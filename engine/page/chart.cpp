@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kWidth = 420, kLabel = 24, kRight = 14, kPlotHeight = 220, kBottom = 48, kTitle = 26, kLegendRow = 20;
 constexpr double kSmall = 12, kMark = 4;
-constexpr int kColours = 8;
+constexpr size_t kColours = 8;
 constexpr double kMost = 1e100;
 constexpr size_t kMostPoints = 800, kMostNamedTicks = 8;
 
@@ -85,7 +85,7 @@ class Plot {
   static bool has_interval(const ChartPoint& point) {
     return point.low != point.high && std::abs(point.low) < kMost && std::abs(point.high) < kMost;
   }
-  static std::string colour(int index) { return "var(--c" + std::to_string(index % kColours) + ")"; }
+  static std::string colour(size_t index) { return "var(--c" + std::to_string(index % kColours) + ")"; }
   static void widen(Range& range, double share) {
     constexpr double kLeastShare = 1e-9;  // of the values: ticks must differ
     const double values = std::max({std::abs(range.low), std::abs(range.high), 1e-90});

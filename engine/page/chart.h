@@ -15,7 +15,7 @@ struct ChartSeries {
   enum class Style { line, marks, line_with_marks, band };  // band: the area between low and high
   std::string name;
   Style style = Style::line;
-  int colour = 0;  // one of eight
+  size_t colour = 0;  // one of eight
   bool dashed = false;
   std::vector<ChartPoint> points;  // by ascending x, unless they are marks
 };

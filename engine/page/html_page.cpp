@@ -1,5 +1,6 @@
 #include "engine/page/html_page.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace shardline {
@@ -121,9 +122,14 @@ void HtmlPage::table(const std::vector<std::vector<std::string>>& cells) {
     for (size_t column = 0; column < row.size(); ++column) body_ += cell_of(tag, row[column], numeric[column]);
     body_ += "</tr>\n";
   };
-  body_ += "<div class=\"scroll\"><table>\n<thead>";
-  add_row("th", cells.front());
-  body_ += "</thead>\n<tbody>\n";
+  body_ += "<div class=\"scroll\"><table>\n";
+  const bool is_named = std::ranges::any_of(cells.front(), [](const std::string& name) { return !name.empty(); });
+  if (is_named) {
+    body_ += "<thead>";
+    add_row("th", cells.front());
+    body_ += "</thead>\n";
+  }
+  body_ += "<tbody>\n";
   for (size_t row = 1; row < cells.size(); ++row) add_row("td", cells[row]);
   body_ += "</tbody></table></div>\n";
 }

@@ -16,7 +16,8 @@ class HtmlPage {
   void heading(const std::string& text);
   void paragraph(const std::string& text);
   void items(const std::vector<std::string>& texts);
-  // The first row has the names of the columns, of which all rows have a cell. Scrolls sideways if it is wider than the
+  // The first row has the names of the columns, of which all rows have a cell; there is no
+  // such line if all are empty. Scrolls sideways if it is wider than the
   // page.
   void table(const std::vector<std::vector<std::string>>& cells);
   // Figures that follow each other share lines where there is room. wide: one that keeps its width and scrolls.

@@ -22,8 +22,8 @@ void svg_text(std::ostream& out, double x, double y, const std::string& text, co
 
 double svg_width(const std::string& text, double font_size) {
   constexpr double kShare = 0.56;  // of the height, in the fonts of most systems
-  return kShare * font_size *
-         static_cast<double>(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+  const double letters = std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
+  return kShare * font_size * letters;
 }
 
 std::string tick_text(double value) {

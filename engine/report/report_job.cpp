@@ -1,6 +1,7 @@
 #include "engine/report/report_job.h"
 
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -35,12 +36,14 @@ std::string page_of_study(const std::string& directory) {
   HtmlPage page("Study " + summary.name);
   add_study(page, summary);
   std::vector<RunHistory> runs;
+  std::set<std::string> groups;
   for (const auto& record : summary.records)
     if (const std::string output = cat(directory, "/runs/", record.name, "/output");
-        record.kind == RunKind::measured && fs::exists(output))
+        record.kind == RunKind::measured && fs::exists(output) && groups.insert(record.group).second)
       runs.push_back(read_run(output, record.name));
   if (!runs.empty()) {
     page.heading("Curves of the runs");
+    page.paragraph("Of repeats, the first one.");
     add_curves(page, runs);
   }
   return std::move(page).text();

@@ -18,7 +18,7 @@
 namespace shardline {
 namespace {
 
-constexpr size_t kMostCurves = 16, kMostRanksInBars = 16;
+constexpr size_t kMostCurves = 8, kMostRanksInBars = 16;
 
 using StepValue = std::function<double(const StepMetrics&)>;
 
@@ -66,8 +66,8 @@ std::vector<std::vector<std::string>> overview(const std::vector<RunHistory>& ru
   for (const auto& run : runs) {
     const auto& steps = run.metrics.steps;
     const auto& evaluations = run.metrics.evaluations;
-    int64_t most = 0;
-    for (const auto& rank : run.metrics.most_memory) most = std::max(most, rank.counted);
+    double most = 0;
+    for (const auto& rank : run.metrics.most_memory) most = std::max<double>(most, rank.counted);
     const auto last_value = [&](const std::string& name) {
       const auto value = evaluations.empty() ? std::nullopt : value_in(evaluations.back(), name);
       return value ? significant(*value) : std::string();
@@ -81,10 +81,22 @@ std::vector<std::vector<std::string>> overview(const std::vector<RunHistory>& ru
                          run, [](const auto& s) { return s.tokens_per_second; }, format_count),
                      median_text(
                          run, [](const auto& s) { return s.bubble_fraction; }, format_percent),
-                     most > 0 ? format_bytes(static_cast<double>(most)) : ""});
+                     most > 0 ? format_bytes(most) : ""});
     for (const auto& name : metrics) cells.back().push_back(last_value(name));
   }
   return cells;
+}
+
+// A table of one row as one of names and values, which phones show whole.
+std::vector<std::vector<std::string>> transposed(const std::vector<std::vector<std::string>>& cells) {
+  std::vector<std::vector<std::string>> rows = {{"", ""}};
+  for (size_t i = 1; i < cells[0].size(); ++i)  // the run's name is above
+    if (!cells[1][i].empty()) rows.push_back({cells[0][i], cells[1][i]});
+  return rows;
+}
+
+ChartPoint at_step(double step, double value) {
+  return {step, value};
 }
 
 // A chart with a line for each run.
@@ -92,9 +104,8 @@ Chart chart_of_steps(const std::vector<RunHistory>& runs, const std::string& tit
                      const StepValue& value) {
   Chart chart{.title = title, .x_label = "step", .y_label = y_label, .series = {}};
   for (size_t i = 0; i < std::min(runs.size(), kMostCurves); ++i) {
-    ChartSeries series{.name = runs.size() > 1 ? runs[i].name : "", .colour = static_cast<int>(i), .points = {}};
-    for (const auto& step : runs[i].metrics.steps)
-      series.points.push_back({static_cast<double>(step.step), value(step)});
+    ChartSeries series{.name = runs.size() > 1 ? runs[i].name : "", .colour = i, .points = {}};
+    for (const auto& step : runs[i].metrics.steps) series.points.push_back(at_step(step.step, value(step)));
     chart.series.push_back(std::move(series));
   }
   return chart;
@@ -105,12 +116,11 @@ void add_evaluations(Chart& chart, const std::vector<RunHistory>& runs, const st
   for (size_t i = 0; i < std::min(runs.size(), kMostCurves); ++i) {
     ChartSeries series{.name = with_name ? (runs.size() > 1 ? runs[i].name : name) : "",
                        .style = ChartSeries::Style::line_with_marks,
-                       .colour = static_cast<int>(runs.size() > 1 ? i : chart.series.size()),
+                       .colour = runs.size() > 1 ? i : chart.series.size(),
                        .dashed = !with_name || runs.size() == 1,
                        .points = {}};
     for (const auto& evaluation : runs[i].metrics.evaluations)
-      if (const auto value = value_in(evaluation, name))
-        series.points.push_back({static_cast<double>(evaluation.step), *value});
+      if (const auto value = value_in(evaluation, name)) series.points.push_back(at_step(evaluation.step, *value));
     if (!series.points.empty()) chart.series.push_back(std::move(series));
   }
 }
@@ -127,8 +137,7 @@ void add_planned_bubble(Chart& chart, const RunHistory& run) {
   chart.series.push_back({.name = "of the schedule, with equal costs",
                           .colour = 1,
                           .dashed = true,
-                          .points = {{static_cast<double>(steps.front().step), *planned},
-                                     {static_cast<double>(steps.back().step), *planned}}});
+                          .points = {at_step(steps.front().step, *planned), at_step(steps.back().step, *planned)}});
 }
 
 // All ranks, or of many those that need the most.
@@ -156,11 +165,11 @@ void add_memory(HtmlPage& page, RunHistory& run) {
       BarRow row{cat("rank ", rank, " plan"), {}};
       for (const auto& one : kPlannedClasses) row.parts.push_back((*planned)[rank].*one.bytes);
       bars.rows.push_back(std::move(row));
-      const double counted = static_cast<double>(measured[rank].counted);
+      const double counted = measured[rank].counted;
       if (counted > 0) worst = std::max(worst, std::abs((*planned)[rank].total() / counted - 1));
     }
     BarRow row{cat("rank ", rank), std::vector<double>(bars.parts.size())};
-    row.parts.back() = static_cast<double>(measured[rank].counted);
+    row.parts.back() = measured[rank].counted;
     bars.rows.push_back(std::move(row));
   }
   if (planned) caption += cat(" The plan differs from it by ", format_percent(worst), " at most.");
@@ -201,7 +210,7 @@ void add_timeline(HtmlPage& page, RunHistory& run) {
 }  // namespace
 
 void add_curves(HtmlPage& page, const std::vector<RunHistory>& runs) {
-  page.table(overview(runs));
+  page.table(runs.size() == 1 ? transposed(overview(runs)) : overview(runs));
   if (runs.size() > kMostCurves)
     page.paragraph(cat("The curves are those of the first ", kMostCurves, " of ", runs.size(), " runs."));
   Chart loss = chart_of_steps(runs, "Loss", "loss", [](const auto& step) { return step.loss; });

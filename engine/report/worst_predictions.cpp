@@ -149,7 +149,7 @@ std::optional<JudgedPrediction> judged(const json& prediction, const json& row, 
       std::ranges::sort(expected);
       std::ranges::sort(predicted);
     }
-    result.badness = static_cast<double>(differences(expected, predicted));
+    result.badness = differences(expected, predicted);
     result.is_wrong = result.badness > 0;
     result.expected = shortened(joined(expected));
     result.predicted = shortened(joined(predicted));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
@@ -156,7 +157,8 @@ StudyRun made_run(const StudyFile& study, const BaseConfig& base, const StudyPoi
   if (run.planned() && run.steps == 0)
     throw ConfigError(
         cat(place, "is planned, but its steps are not known; give \"steps\", or \"samples\" with epochs"));
-  if (run.planned()) run.config.training.max_steps = static_cast<int>(run.steps);
+  if (run.steps > std::numeric_limits<int>::max()) throw ConfigError(cat(place, "has ", run.steps, " steps, too many"));
+  if (run.planned()) run.config.training.max_steps = run.steps;
   check_metric(study, run);
   return run;
 }

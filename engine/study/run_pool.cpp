@@ -10,6 +10,7 @@
 #include <cstring>
 #include <list>
 #include <thread>
+#include <utility>
 
 #include "core/comm/clock.h"
 #include "core/error.h"
@@ -46,8 +47,9 @@ int opened_for_output(const std::string& path) {
 class Running {
  public:
   explicit Running(const Program& program) : program_(&program), started_(steady_seconds()) {
+    std::vector<std::string> words = program.command;
     std::vector<char*> argv;
-    for (const auto& word : program.command) argv.push_back(const_cast<char*>(word.c_str()));
+    for (auto& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     process_ = fork();
     if (process_ < 0) throw RunError(cat("cannot start ", program.command[0], ": ", std::strerror(errno)));
@@ -72,7 +74,7 @@ class Running {
       end_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       return true;
     }
-    const double over = steady_seconds() - started_ - static_cast<double>(program_->limit.count());
+    const double over = steady_seconds() - started_ - program_->limit.count();
     if (over > 0 && !end_.timed_out) {
       end_.timed_out = true;
       kill(process_, SIGTERM);
@@ -97,7 +99,7 @@ void run_programs(const std::vector<Program>& programs, int cores, int at_once) 
   size_t next = 0;
   int used = 0;
   const auto has_room = [&] {
-    if (next == programs.size() || (at_once > 0 && running.size() >= static_cast<size_t>(at_once))) return false;
+    if (next == programs.size() || (at_once > 0 && std::cmp_greater_equal(running.size(), at_once))) return false;
     return running.empty() || used + programs[next].cores <= cores;
   };
   while (next < programs.size() || !running.empty()) {

@@ -1,10 +1,9 @@
 #include "engine/study/study_file.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstring>
 #include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "core/error.h"
 
@@ -122,8 +121,11 @@ StudyPoint listed_point(json run, const std::string& place) {
 
 // A text as a part of a file's name.
 std::string plain_name(std::string text) {
+  const auto is_plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+  };
   for (char& c : text)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && !std::strchr("=,.+-_", c)) c = '-';
+    if (!is_plain(c) && std::string_view("=,.+-_").find(c) == std::string_view::npos) c = '-';
   return text;
 }
 

@@ -64,7 +64,7 @@ std::string over_devices(const StudyTable& table, const std::string& title, cons
       order.push_back(name);
       lines[name] = {.name = name,
                      .style = ChartSeries::Style::line_with_marks,
-                     .colour = static_cast<int>(order.size()) - 1,
+                     .colour = order.size() - 1,
                      .dashed = row.first->kind == RunKind::planned};
     }
     lines[name].points.push_back(point_of(row, row.first->devices, *spread, unit,
@@ -129,8 +129,10 @@ void add_map(HtmlPage& page, const StudyTable& table) {
 std::string add_front(Chart& chart, const StudyTable& table, RunKind kind, const TimeUnit& unit) {
   Points points;
   const bool is_planned = kind == RunKind::planned;
-  ChartSeries marks{
-      .name = to_string(kind), .style = ChartSeries::Style::marks, .colour = is_planned ? 2 : 0, .points = {}};
+  ChartSeries marks{.name = to_string(kind),
+                    .style = ChartSeries::Style::marks,
+                    .colour = is_planned ? size_t{2} : size_t{0},
+                    .points = {}};
   for (const auto& row : table.rows) {
     if (row.first->kind != kind || !row.job_seconds || !row.cost) continue;
     points.emplace_back(row.job_seconds->mean / unit.seconds, row.cost->mean);

@@ -82,7 +82,7 @@ std::string rounded(double value, int digits) {
 
 std::string steps_text(const RunRecord& record) {
   const double nominal = std::round(record.nominal_steps);
-  if (record.nominal_steps == 0 || nominal == static_cast<double>(record.steps)) return std::to_string(record.steps);
+  if (record.nominal_steps == 0 || nominal == record.steps) return std::to_string(record.steps);
   return cat(record.steps, " (nominal ", format_decimals(nominal, 0), ")");
 }
 

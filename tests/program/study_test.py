@@ -117,7 +117,7 @@ class Runs(StudyTest):
     def reports(self, records):
         self.expect(0, "report", "study/", says="wrote study/report.html")
         texts = " ".join(self.page("study/report.html").texts)
-        for words in ("Curves of the runs", "Learning rate", "batch=16,seed=43", "Time over devices"):
+        for words in ("Curves of the runs", "Learning rate", "batch=16,seed=42", "Time over devices"):
             self.assertIn(words, texts)
         run = "study/runs/batch=4,seed=42/output"
         self.expect(0, "report", run, "--output", "one.html")

@@ -1,0 +1,115 @@
+#include "engine/study/run_config.h"
+
+#include <cmath>
+
+#include "core/error.h"
+#include "engine/run/local_cluster.h"
+
+#include "tests/catch.h"
+
+namespace shardline::run_config_test {
+namespace {
+
+using nlohmann::json;
+
+const char* kCluster = SHARDLINE_SOURCE_DIR "/configs/clusters/p3.16xlarge.json";
+
+StudyFile study_of(const json& factors, const json& more = json::object()) {
+  json study = {{"output_dir", "out"},
+                {"runs", json::array({factors})},
+                {"config",
+                 {{"output_dir", "unused"},
+                  {"model", {{"config", {{"model_type", "gpt2"}, {"n_layer", 4}, {"n_head", 2}, {"n_embd", 8}}}}},
+                  {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}, {"sequence_length", 16}}},
+                  {"runtime", {{"device", "cpu"}, {"threads_per_rank", 1}}},
+                  {"training", {{"learning_rate", 1e-3}, {"per_device_train_batch_size", 2}}}}}};
+  study.update(more);
+  return study_from_json(parse_json(study.dump(), "study.json"));
+}
+
+}  // namespace
+
+TEST_CASE("Factors become keys of an ordinary config", "[study]") {
+  const StudyFile study = study_of({{"devices", 1},
+                                    {"samples", 100},
+                                    {"batch", 8},
+                                    {"epochs", 3},
+                                    {"precision", "bf16"},
+                                    {"warmup_share", 0.1},
+                                    {"training.weight_decay", 0.5}});
+  const auto runs = expand(study);
+  REQUIRE(runs.size() == 1);
+  const StudyRun& run = runs[0];
+  CHECK_FALSE(run.planned());
+  CHECK(run.config.training.bf16);
+  CHECK(run.config.training.warmup_steps == 0.1);
+  CHECK(run.config.training.weight_decay == 0.5);
+  CHECK(run.config.training.num_train_epochs == 3);
+  CHECK(run.config.output_dir == "out/runs/run/output");
+  CHECK(run.global_batch == 8);
+  CHECK(run.steps == 39);  // three epochs of 13
+  CHECK(run.nominal_steps == 37.5);
+  // What is written for the run is read as the same config.
+  CHECK(parse_config(resolved(run.config).dump(), "config.json") == run.config);
+}
+
+TEST_CASE("A kept global batch leaves less to each device", "[study]") {
+  for (const int devices : {1, 4, 16}) {
+    const StudyFile study =
+        study_of({{"devices", devices}, {"global_batch", 32}, {"steps", 10}, {"cluster", kCluster}});
+    const auto runs = expand(study);
+    CHECK(runs[0].planned());
+    CHECK(runs[0].global_batch == 32);
+    CHECK(runs[0].batch_per_device == 32.0 / devices);
+    CHECK(runs[0].nodes == (devices + 7) / 8);
+    CHECK(runs[0].steps == 10);
+  }
+  CHECK_THROWS_AS(expand(study_of({{"devices", 3}, {"global_batch", 32}, {"steps", 10}, {"cluster", kCluster}})),
+                  ConfigError);
+}
+
+TEST_CASE("A layout sets how the devices are used", "[study]") {
+  const json layout = {{"pipeline_parallel_degree", 2}, {"tensor_parallel_degree", 2}, {"microbatches", 2}};
+  const StudyFile study = study_of({{"devices", 8}, {"layout", layout}, {"steps", 1}, {"cluster", kCluster}});
+  const auto runs = expand(study);
+  CHECK(runs[0].config.smp.pipeline_parallel_degree == 2);
+  CHECK(runs[0].global_batch == 8);  // 2 x T=2 x D=2
+}
+
+TEST_CASE("The learning rate grows with the batch, or with its root", "[study]") {
+  const auto rate = [](const char* scaling) {
+    const StudyFile study = study_of({{"devices", 32},
+                                      {"batch", 2},
+                                      {"steps", 1},
+                                      {"learning_rate_scaling", scaling},
+                                      {"reference_batch", 2},
+                                      {"cluster", kCluster}});
+    return expand(study)[0].config.training.learning_rate;
+  };
+  CHECK(rate("none") == 1e-3);
+  CHECK(rate("linear") == Approx(32e-3));
+  CHECK(rate("sqrt") == Approx(1e-3 * std::sqrt(32)));
+}
+
+TEST_CASE("Measured runs are repeated with seeds, plans are not", "[study]") {
+  const StudyFile seeded = study_of({{"devices", 1}}, {{"seeds", {7, 3}}});
+  const auto runs = expand(seeded);
+  REQUIRE(runs.size() == 2);
+  CHECK(runs[1].name == "run,seed=3");
+  CHECK(runs[1].config.training.seed == 3);
+  CHECK(runs[1].config.output_dir == "out/runs/run,seed=3/output");
+  const StudyFile planned = study_of({{"devices", 1}, {"steps", 2}, {"cluster", kCluster}}, {{"repeats", 3}});
+  CHECK(expand(planned).size() == 1);
+  CHECK(cores_of(runs[0]) == 1);
+}
+
+TEST_CASE("What this machine cannot run needs a cluster", "[study]") {
+  const json many = {{"devices", usable_cores() + 1}, {"steps", 2}};
+  CHECK_THROWS_AS(expand(study_of(many)), ConfigError);
+  const StudyFile study = study_of(many, {{"cluster", kCluster}});
+  CHECK(expand(study)[0].cluster == kCluster);
+  // Steps of epochs follow from the samples.
+  CHECK_THROWS_AS(expand(study_of({{"devices", 64}, {"epochs", 1}}, {{"cluster", kCluster}})), ConfigError);
+}
+
+}  // namespace shardline::run_config_test
