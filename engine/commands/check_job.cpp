@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <optional>
 #include <ostream>
 
 #include "core/comm/local_communicator.h"
@@ -6,6 +8,7 @@
 #include "engine/commands/parts/job_parts.h"
 #include "engine/commands/parts/open_data.h"
 #include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"
 #include "engine/train/layout_check.h"
 
