@@ -151,7 +151,7 @@ TEST_CASE("a model is packed and unpacked") {
   CHECK_THROWS_AS(unpack_model(folder / "model.tar.gz", folder / "into", 1000), DataError);
   folder.write("damaged.tar.gz", "no archive");
   CHECK_THROWS_AS(unpack_model(folder / "damaged.tar.gz", folder / "into", 1000), DataError);
-  CHECK_THROWS_AS(pack_model(folder / "into", folder / "x.tar.gz"), ConfigError);
+  CHECK_THROWS_AS(pack_model(folder / "model/checkpoint-1", folder / "x.tar.gz"), ConfigError);
 }
 #endif
 
