@@ -7,7 +7,7 @@
 
 Inputs that reach something new are kept in build-fuzz/corpus/TARGET, from which later turns start. An input that breaks
 a promise is build-fuzz/findings/TARGET-...; `build-fuzz/tests/fuzz/PROGRAM --target=TARGET FILE` reads it again, where
-PROGRAM is fuzz_text, fuzz_tensors or fuzz_config.
+PROGRAM is fuzz_text, fuzz_tensors, fuzz_serve or fuzz_config.
 """
 import argparse
 import json
@@ -55,7 +55,7 @@ PARSERS = {
                "engine/config/rules/sizes.cpp", "models/files/hf_config_reader.cpp"],
 }
 WITH_TORCH = {"safetensors": "fuzz_tensors", "torch_file": "fuzz_tensors", "model_directory": "fuzz_tensors",
-              "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "request": "fuzz_tensors", "config": "fuzz_config"}
+              "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "request": "fuzz_serve", "config": "fuzz_config"}
 WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]
 LEAST_COVERED = 90  # percent of a file's lines
 SHORT_RUNS = 2000  # of each target
