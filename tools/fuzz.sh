@@ -8,6 +8,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
 
-setup_packages fuzz -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF
+setup_packages fuzz -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF -DSHARDLINE_SERVE=OFF
 setup_torch "$PWD/build"
 exec python3 tests/fuzz/fuzz.py "$@"

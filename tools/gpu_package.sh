@@ -10,7 +10,7 @@ case "${1:-}" in -h | --help) sed -n '2,6s/^# //p' tools/gpu_package.sh; exit 0 
 source tools/setup.sh
 
 programs=(tools/shardline tools/bench_step tools/bench_device tests/cuda/cuda_tests)
-options=(-DSHARDLINE_CUDA=ON -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF)
+options=(-DSHARDLINE_CUDA=ON -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF -DSHARDLINE_SERVE=OFF)
 most_bytes=$((64 << 20))
 
 build() {

@@ -30,7 +30,7 @@ build() {
 # The parsers need clang to be fuzzed; without it the other tests still run.
 skipped=
 run_fuzzing() {
-  if (setup_packages fuzz -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF); then
+  if (setup_packages fuzz -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF -DSHARDLINE_SERVE=OFF); then
     python3 tests/fuzz/fuzz.py --short
   else
     skipped="fuzzing (its packages are missing, see above)"

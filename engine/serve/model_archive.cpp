@@ -164,11 +164,13 @@ void pack_model(const fs::path& directory, const fs::path& archive_path) {
 
 void unpack_model(const fs::path&, const fs::path&, int64_t) {
   throw ConfigError(
-      "this shardline was built without libarchive; unpack model.tar.gz yourself, or build it with "
-      "-DSHARDLINE_SERVE=ON");
+      "this shardline was built without libarchive; unpack the model yourself, or install libarchive-dev and "
+      "libboost-dev, and "
+      "build again");
 }
 void pack_model(const fs::path&, const fs::path&) {
-  throw ConfigError("this shardline was built without libarchive; build it with -DSHARDLINE_SERVE=ON");
+  throw ConfigError(
+      "this shardline was built without libarchive; install libarchive-dev and libboost-dev, and build again");
 }
 
 #endif

@@ -121,7 +121,7 @@ void serve_examples(RankModel& model, ModelQueue& queue, const BatchLimits& limi
     int64_t tokens = 0;
     for (const Item& item : items) {
       examples.push_back(std::get<Example>(item.work));
-      tokens += item.tokens();
+      tokens += ModelQueue::tokens_of(item.work);
     }
     attempt(queue, items, is_alone, [&] {
       std::vector<Logits> logits = model.logits(examples);

@@ -12,7 +12,7 @@ struct ModelQueue::Call {
   std::condition_variable done;
 };
 
-int64_t ModelQueue::Item::tokens() const {
+int64_t ModelQueue::tokens_of(const Work& work) {
   if (const auto* example = std::get_if<Example>(&work)) return std::ssize(example->ids);
   return std::ssize(std::get<Continuation>(work).prompt);
 }
@@ -23,7 +23,7 @@ std::vector<ModelQueue::Result> ModelQueue::run(std::vector<Work> works, Clock::
   call->open = works.size();
   std::unique_lock lock(mutex_);
   if (!closed_.empty()) throw HttpError(503, closed_);
-  for (size_t place = 0; place < works.size(); ++place) items_.push_back({std::move(works[place]), call, place});
+  if (!works.empty()) waiting_.push_back({call, std::move(works)});
   arrived_.notify_one();
   const bool is_done = call->done.wait_until(lock, deadline, [&] { return call->open == 0 || !call->failure.empty(); });
   call->is_abandoned = true;
@@ -35,17 +35,20 @@ std::vector<ModelQueue::Result> ModelQueue::run(std::vector<Work> works, Clock::
 std::vector<ModelQueue::Item> ModelQueue::take(const BatchLimits& limits, std::chrono::milliseconds patience) {
   std::vector<Item> taken;
   std::unique_lock lock(mutex_);
-  if (items_.empty() && patience.count() > 0) arrived_.wait_for(lock, patience);
+  if (waiting_.empty() && patience.count() > 0) arrived_.wait_for(lock, patience);
   int64_t tokens = 0;
-  while (!items_.empty() && std::ssize(taken) < limits.most) {
-    if (items_.front().call->is_abandoned) {
-      items_.pop_front();
-      continue;
+  while (!waiting_.empty() && std::ssize(taken) < limits.most) {
+    Waiting first = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (first.call->is_abandoned) continue;
+    Work& work = first.works[first.next];
+    tokens += tokens_of(work);
+    if (!taken.empty() && tokens > limits.most_tokens) {
+      waiting_.push_front(std::move(first));
+      break;
     }
-    tokens += items_.front().tokens();
-    if (!taken.empty() && tokens > limits.most_tokens) break;
-    taken.push_back(std::move(items_.front()));
-    items_.pop_front();
+    taken.push_back({std::move(work), first.call, first.next});
+    if (++first.next < first.works.size()) waiting_.push_back(std::move(first));
   }
   return taken;
 }
@@ -70,15 +73,17 @@ void ModelQueue::fail(const Item& item, const std::string& reason) {
 void ModelQueue::close(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   closed_ = reason;
-  for (const Item& item : std::exchange(items_, {})) {
-    item.call->failure = reason;
-    item.call->done.notify_one();
+  for (const Waiting& waiting : std::exchange(waiting_, {})) {
+    waiting.call->failure = reason;
+    waiting.call->done.notify_one();
   }
 }
 
 int64_t ModelQueue::waiting() const {
   const std::lock_guard lock(mutex_);
-  return std::ssize(items_);
+  int64_t count = 0;
+  for (const Waiting& waiting : waiting_) count += waiting.works.size() - waiting.next;
+  return count;
 }
 
 }  // namespace shardline

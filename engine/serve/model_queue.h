@@ -30,15 +30,15 @@ class ModelQueue {
     Work work;
     std::shared_ptr<Call> call;
     size_t place = 0;  // of its result
-    int64_t tokens() const;
   };
+  static int64_t tokens_of(const Work& work);
 
   // For those who answer requests: waits for the results. Throws HttpError if the deadline comes first or if the model
   // has failed.
   std::vector<Result> run(std::vector<Work> works, Clock::time_point deadline);
 
-  // For the model's thread: the next items within these limits, but one item may have more tokens. Waits for the first
-  // one for up to `patience`.
+  // For the model's thread: the next items within these limits, but one item may have more tokens. Requests take turns,
+  // so that one with many inputs does not hold up the others. Waits for the first item for up to `patience`.
   std::vector<Item> take(const BatchLimits& limits, std::chrono::milliseconds patience);
   // Whether nobody waits for the item any more.
   bool is_abandoned(const Item& item) const;
@@ -49,10 +49,16 @@ class ModelQueue {
   int64_t waiting() const;
 
  private:
+  struct Waiting {
+    std::shared_ptr<Call> call;
+    std::vector<Work> works;
+    size_t next = 0;  // the first that is not taken
+  };
+
   mutable std::mutex mutex_;  // guards everything below, and the calls
   std::condition_variable arrived_;
-  std::deque<Item> items_;
-  std::string closed_;  // the reason, once it is closed
+  std::deque<Waiting> waiting_;  // each has works that are not taken
+  std::string closed_;           // the reason, once it is closed
 };
 
 }  // namespace shardline

@@ -7,7 +7,7 @@
 
 Inputs that reach something new are kept in build-fuzz/corpus/TARGET, from which later turns start. An input that breaks
 a promise is build-fuzz/findings/TARGET-...; `build-fuzz/tests/fuzz/PROGRAM --target=TARGET FILE` reads it again, where
-PROGRAM is fuzz_text, fuzz_tensors or fuzz_config.
+PROGRAM is fuzz_text, fuzz_tensors, fuzz_serve or fuzz_config.
 """
 import argparse
 import json
@@ -60,7 +60,7 @@ PARSERS = {
                "engine/import/keys/draft.cpp", "engine/import/keys/values.cpp", "engine/import/keys/vocabulary.cpp"],
 }
 WITH_TORCH = {"safetensors": "fuzz_tensors", "torch_file": "fuzz_tensors", "model_directory": "fuzz_tensors",
-              "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "request": "fuzz_tensors",
+              "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "request": "fuzz_serve",
               "config": "fuzz_config",
               "import": "fuzz_config"}
 WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]

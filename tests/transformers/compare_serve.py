@@ -22,18 +22,21 @@ import transformers
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENIZERS = HERE.parent / "engine/data/golden"
 ENCODER = dict(hidden_size=36, num_attention_heads=3, num_hidden_layers=3, intermediate_size=50,
-               max_position_embeddings=130, initializer_range=0.5)
+               max_position_embeddings=130, initializer_range=0.25)
 FAMILIES = {
     "bert": ("examples/bert", dict(ENCODER, vocab_size=1201)),
     "distilbert": ("examples/bert", dict(hidden_dim=50, dim=36, n_heads=3, n_layers=3, max_position_embeddings=130,
-                                         vocab_size=1201, initializer_range=0.5)),
+                                         vocab_size=1201, initializer_range=0.25)),
     "roberta": ("examples/roberta", dict(ENCODER, vocab_size=803, type_vocab_size=1)),
     "xlm-roberta": ("examples/unigram", dict(ENCODER, vocab_size=907, type_vocab_size=1)),
-    "gpt2": ("gpt2", dict(n_embd=36, n_head=3, n_layer=3, n_positions=160, vocab_size=1213, initializer_range=0.5)),
+    "gpt2": ("gpt2", dict(n_embd=36, n_head=3, n_layer=3, n_positions=160, vocab_size=1213, initializer_range=0.25)),
     "gpt_neo": ("gpt2", dict(hidden_size=36, num_heads=3, num_layers=3, window_size=5, max_position_embeddings=160,
                              attention_types=[[["global", "local", "global"], 1]], vocab_size=1213,
-                             initializer_range=0.5)),
+                             initializer_range=0.25)),
 }
+# Of a tokenizer whose files do not say them.
+ROLES = {"xlm-roberta": dict(bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>", pad_token="<pad>",
+                             unk_token="<unk>", mask_token="<mask>")}
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 TEXT = """the plot of this film is not bad but a little dull and nobody that I know would return value for such a very
 long import of self references where every scene if none else has one more function than the last""".split()
@@ -253,7 +256,7 @@ TASKS = {family: {"texts": Texts(), "classes": Classes()} if family.startswith("
 
 def compare(program, folder, family, title, task):
     place, keys = FAMILIES[family]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZERS / place)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZERS / place, **ROLES.get(family, {}))
     if family.startswith("gpt"):
         keys = dict(keys, eos_token_id=0, bos_token_id=0, pad_token_id=0)
     torch.manual_seed(5)

@@ -27,7 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 void require_served(const Config& config) {
   if (!has_http_server())
-    throw ConfigError("this shardline was built without Boost, which serve needs; build it with -DSHARDLINE_SERVE=ON");
+    throw ConfigError(
+        "this shardline was built without a server; install libboost-dev and libarchive-dev, and build again");
   if (config.model.is_program())
     throw ConfigError(cat("/model/path: serve needs a model's directory, and ", config.model.path, " is a program"));
 }

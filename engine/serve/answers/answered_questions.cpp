@@ -43,6 +43,8 @@ QuestionOptions question_options(const JsonValue& parameters, const ModelFacts& 
   return options;
 }
 
+constexpr int64_t kMostWindows = 10000;  // of a context
+
 struct Question {
   std::string context;
   std::vector<Encoding> windows;
@@ -54,20 +56,29 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
   const std::string question = input.at("question").text();
   Question made{.context = input.at("context").text()};
   if (made.context.empty()) input.at("context").fail("is empty", "send a text in which the answer is");
+  require_bounded(input, question);
+  require_bounded(input, made.context);
   const TextOrWords context = std::string_view(made.context);
-  try {
-    made.windows = facts.tokenizer->encode_example(std::string_view(question), &context,
-                                                   {.truncation = Truncation::only_second,
-                                                    .max_length = options.window_tokens,
-                                                    .windows = true,
-                                                    .stride = options.shared_tokens});
-  } catch (const DataError& error) {
-    input.fail(error.what(), "send a shorter question, or a larger parameters.max_seq_len");
+  Encoding whole = facts.tokenizer->encode_example(std::string_view(question), &context, {}).front();
+  require_known_ids(input, whole, facts);
+  if (std::cmp_less_equal(whole.size(), options.window_tokens)) {
+    made.windows.push_back(std::move(whole));
+    return made;
   }
-  for (const Encoding& window : made.windows)
-    for (const int32_t id : window.ids)
-      if (id >= facts.vocab_size)
-        input.fail(cat("has a token of id ", id, ", but the model's vocab_size is ", facts.vocab_size));
+  const int64_t of_context = std::ranges::count(whole.sequences, 1), others = std::ssize(whole.ids) - of_context;
+  const int64_t fresh = options.window_tokens - others - options.shared_tokens;  // in each further window
+  if (fresh < 1)
+    input.fail(cat("leaves nothing new for a window of ", options.window_tokens, " tokens: ", others,
+                   " are not of the context, and windows share ", options.shared_tokens),
+               "send a shorter question, a smaller parameters.doc_stride or a larger parameters.max_seq_len");
+  if (of_context / fresh > kMostWindows)
+    input.fail(cat("would become more than ", kMostWindows, " windows"),
+               "send a shorter context or a smaller parameters.doc_stride");
+  made.windows = facts.tokenizer->encode_example(std::string_view(question), &context,
+                                                 {.truncation = Truncation::only_second,
+                                                  .max_length = options.window_tokens,
+                                                  .windows = true,
+                                                  .stride = options.shared_tokens});
   return made;
 }
 

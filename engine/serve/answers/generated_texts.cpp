@@ -69,6 +69,9 @@ json generated_texts(const Invocation& request, const ServedModel& model) {
   const TextOptions options = text_options(request.parameters());
   const std::vector<JsonValue> inputs = request.each();
   std::vector<Continuation> prompts;
+  if (std::ssize(inputs) * options.count > kMostInputs)
+    request.inputs().fail(cat("would become ", std::ssize(inputs) * options.count, " texts"),
+                          cat("ask for at most ", kMostInputs, " in a request"));
   for (const JsonValue& input : inputs) {
     const Continuation prompt = continuation_of(input, options, model.facts());
     for (int64_t i = 0; i < options.count; ++i) {

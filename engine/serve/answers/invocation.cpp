@@ -134,6 +134,8 @@ JsonValue Invocation::parameters() const {
 std::vector<JsonValue> Invocation::each() const {
   const JsonValue all = inputs();
   if (!is_list()) return {all};
+  if (std::cmp_greater(all.json().size(), kMostInputs))
+    all.fail(cat("has ", all.json().size(), " inputs"), cat("send at most ", kMostInputs, " in a request"));
   return all.items();
 }
 

@@ -8,6 +8,8 @@
 
 namespace shardline {
 
+inline constexpr int64_t kMostInputs = 10000;  // of a request
+
 // What a request asks for.
 struct Invocation {
   nlohmann::json document = nlohmann::json::object();  // {"inputs": ..., "parameters": {...}}, as parsed
@@ -17,7 +19,7 @@ struct Invocation {
   JsonValue inputs() const;
   // An object, empty if there is none.
   JsonValue parameters() const;
-  // The single inputs, of which a list has several.
+  // The single inputs, of which a list has several, at most kMostInputs.
   std::vector<JsonValue> each() const;
   bool is_list() const { return document.at("inputs").is_array(); }
 };

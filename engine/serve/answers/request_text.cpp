@@ -20,8 +20,21 @@ CutOptions cut_options(const JsonValue& parameters, const ModelFacts& facts) {
   return options;
 }
 
+void require_bounded(const JsonValue& where, const std::string& text) {
+  constexpr size_t kMostBytes = 1 << 20;
+  if (text.size() > kMostBytes) where.fail(cat("has ", text.size(), " bytes"), cat("send at most ", kMostBytes));
+}
+
+void require_known_ids(const JsonValue& where, const Encoding& encoding, const ModelFacts& facts) {
+  for (const int32_t id : encoding.ids)
+    if (id >= facts.vocab_size)
+      where.fail(cat("has a token of id ", id, ", but the model's vocab_size is ", facts.vocab_size));
+}
+
 Encoding read_text(const JsonValue& where, const std::string& text, const std::string* pair, const ModelFacts& facts,
                    const CutOptions& options) {
+  require_bounded(where, text);
+  if (pair) require_bounded(where, *pair);
   std::optional<TextOrWords> second;
   if (pair) second = std::string_view(*pair);
   BoundedEncoding read =
@@ -30,9 +43,7 @@ Encoding read_text(const JsonValue& where, const std::string& text, const std::s
   if (read.is_shortened && !options.cuts)
     where.fail(cat("has more than the ", options.most, " tokens that the model takes"),
                "send a shorter text, or set parameters.truncation to true to have it cut off");
-  for (const int32_t id : read.encoding.ids)
-    if (id >= facts.vocab_size)
-      where.fail(cat("has a token of id ", id, ", but the model's vocab_size is ", facts.vocab_size));
+  require_known_ids(where, read.encoding, facts);
   return std::move(read.encoding);
 }
 

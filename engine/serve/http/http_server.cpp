@@ -301,7 +301,8 @@ bool has_http_server() {
 struct HttpServer::Parts {};
 
 HttpServer::HttpServer(const std::string&, int, const HttpLimits&, Handle) {
-  throw ConfigError("this shardline was built without Boost, which serve needs; install libboost-dev and build again");
+  throw ConfigError(
+      "this shardline was built without a server; install libboost-dev and libarchive-dev, and build again");
 }
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const {

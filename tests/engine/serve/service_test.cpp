@@ -44,6 +44,21 @@ TEST_CASE("a queue gives results to those who wait for them") {
   CHECK(std::get<Logits>(results[1]).values[0] == 2);
   CHECK(queue.take({}, 1ms).empty());
 
+  SECTION("in turns") {
+    auto large = std::async(std::launch::async, [&] {
+      return queue.run({example_of(1), example_of(1), example_of(1)}, Clock::now() + 60s);
+    });
+    while (queue.waiting() < 3) std::this_thread::sleep_for(1ms);
+    auto small = std::async(std::launch::async, [&] { return queue.run({example_of(2)}, Clock::now() + 60s); });
+    while (queue.waiting() < 4) std::this_thread::sleep_for(1ms);
+    const auto two = queue.take({.most = 2}, 0ms);
+    REQUIRE(two.size() == 2);
+    CHECK(ModelQueue::tokens_of(two[1].work) == 2);
+    queue.finish(two[1], Logits());
+    small.get();
+    queue.close("the server stops");
+    CHECK_THROWS_AS(large.get(), HttpError);
+  }
   SECTION("of which some are too late") {
     CHECK_THROWS_AS(queue.run({example_of(1)}, Clock::now() + 1ms), HttpError);
     CHECK(queue.take({}, 0ms).empty());
@@ -151,7 +166,7 @@ TEST_CASE("a model is packed and unpacked") {
   CHECK_THROWS_AS(unpack_model(folder / "model.tar.gz", folder / "into", 1000), DataError);
   folder.write("damaged.tar.gz", "no archive");
   CHECK_THROWS_AS(unpack_model(folder / "damaged.tar.gz", folder / "into", 1000), DataError);
-  CHECK_THROWS_AS(pack_model(folder / "into", folder / "x.tar.gz"), ConfigError);
+  CHECK_THROWS_AS(pack_model(folder / "model/checkpoint-1", folder / "x.tar.gz"), ConfigError);
 }
 #endif
 
