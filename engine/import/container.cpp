@@ -96,7 +96,10 @@ json resources(const fs::path& config, const Variables& variables) {
   if (const auto* text = variable(variables, "SM_CURRENT_HOST")) all["current_host"] = *text;
   if (all.contains("hosts") && all["hosts"].is_array()) {
     // Their order need not be the same on each host.
-    std::ranges::sort(all["hosts"], {}, [](const json& host) { return place_of_host(plain_text(host)); });
+    auto& hosts = all["hosts"];
+    std::sort(hosts.begin(), hosts.end(), [](const json& one, const json& other) {
+      return place_of_host(plain_text(one)) < place_of_host(plain_text(other));
+    });
   }
   return all;
 }
