@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/files/json_reader.h"
@@ -82,6 +83,13 @@ json channels_of(const json& inputs, const fs::path& folder, const Variables& va
   return channels;
 }
 
+// "algo-10" comes after "algo-2".
+std::tuple<std::string, size_t, std::string> place_of_host(const std::string& name) {
+  const size_t digits = name.size() - std::min(name.find_last_not_of("0123456789") + 1, name.size());
+  const std::string number = name.substr(name.size() - digits);
+  return {name.substr(0, name.size() - digits), number.size(), number};
+}
+
 json resources(const fs::path& config, const Variables& variables) {
   json all = object_of_file(config / "resourceconfig.json");
   if (const auto* text = variable(variables, "SM_HOSTS")) all["hosts"] = parse_json(*text, "SM_HOSTS").value;
@@ -89,9 +97,8 @@ json resources(const fs::path& config, const Variables& variables) {
   if (all.contains("hosts") && all["hosts"].is_array()) {
     // Their order need not be the same on each host.
     auto& hosts = all["hosts"];
-    std::sort(hosts.begin(), hosts.end(), [](const json& a, const json& b) {
-      const std::string one = plain_text(a), other = plain_text(b);
-      return std::pair(one.size(), one) < std::pair(other.size(), other);
+    std::sort(hosts.begin(), hosts.end(), [](const json& one, const json& other) {
+      return place_of_host(plain_text(one)) < place_of_host(plain_text(other));
     });
   }
   return all;

@@ -170,10 +170,11 @@ Import import_job(const std::vector<JobFile>& files, const ImportOptions& option
   result.keys = importer.read();
   add_defaults_of_script(draft);
   if (!options.hosts.empty()) draft.add("mpi_options.hosts", options.hosts, "from --hosts");
-  if (options.ranks % std::max(1, draft.machines.value_or(1)) != 0)
+  const bool uses_ranks = options.ranks > 0 && !draft.has("mpi_options.processes_per_host");
+  if (uses_ranks && options.ranks % draft.machines.value_or(1) != 0)
     throw ConfigError(cat("--ranks ", options.ranks, ": must be a multiple of the ", *draft.machines,
                           " machines, which all have the same number of processes"));
-  if (options.ranks > 0) draft.add("mpi_options.processes_per_host", draft.processes_per_host(), "from --ranks");
+  if (uses_ranks) draft.add("mpi_options.processes_per_host", draft.processes_per_host(), "from --ranks");
   for (const auto& [channel, place] : options.channels) add_channel(channel, place, draft);
   const auto is_of_sagemaker = [](const JobFile& file) {
     return &file.keys == &training_job_keys() || &file.keys == &estimator_keys();

@@ -121,14 +121,22 @@ class Import(ProgramTest):
         self.imported(2, "job.json", "--to", "config.json", says=["model.path or model.config is required"])
         self.assertFalse((self.dir / "config.json").exists())
 
-    def test_imported_jobs_are_planned_and_trained(self):
-        for name, more in (("tiny_local.json", []), ("mlm_from_scratch.json", ["--channel", "train=text.txt"])):
+    def test_imported_jobs_are_planned(self):
+        """Those whose model is described by the job."""
+        (self.dir / "tokens.bin").write_bytes(bytes(100000))
+        for name in ("gpt2_described", "gpt2_tensor_parallel", "gptj_tensor_and_pipeline", "gpt2_sharded_data_parallel"):
             with self.subTest(name):
-                settings = ["--set", "data.train=text.txt", "--set", "training.max_steps=2",
-                            "--set", "data.sequence_length=32", "--set", "training.use_cpu=true"]
-                self.imported(0, os.path.join(JOBS, name), "--to", name, *settings, *more)
-                self.expect(0, "plan", name, says="stage")
-                self.expect(0, "train", name)
+                self.imported(0, os.path.join(JOBS, f"{name}.json"), "--to", f"{name}.json", "--set",
+                              "data.train=tokens.bin", "--set", "data.format=tokens", "--set",
+                              "data.validation=tokens.bin", "--set", "output_dir=out")
+                self.expect(0, "plan", f"{name}.json", says="stage")
+
+    def test_imported_job_trains(self):
+        self.imported(0, os.path.join(JOBS, "tiny_local.json"), "--to", "tiny.json", "--channel", "train=text.txt",
+                      "--set", "training.max_steps=2", "--set", "output_dir=out")
+        self.expect(0, "plan", "tiny.json", says="stage")
+        self.expect(0, "train", "tiny.json")
+        self.assertEqual([line["step"] for line in self.metrics()], [1, 2])
 
 
 if __name__ == "__main__":

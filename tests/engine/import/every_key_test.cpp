@@ -100,9 +100,8 @@ TEST_CASE("each key of a random job is in the table once, and unknown ones are r
     for (int i = 0; i < 300; ++i) {
       const auto job = jobs.next();
       INFO(job.value.dump());
-      const Import import =
-          import_job({{"a job", "", *vocabulary, job.value}}, {.channels = {}, .hosts = {}, .ranks = 8},
-                     [](const std::string&) { return std::string("{}"); });
+      const Import import = import_job({{"a job", "", *vocabulary, job.value}}, {.channels = {}, .hosts = {}},
+                                       [](const std::string&) { return std::string("{}"); });
       std::map<std::string, int> rows;
       for (const auto& key : import.keys) {
         ++rows[key.name];
