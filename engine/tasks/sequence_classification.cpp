@@ -175,25 +175,33 @@ class SequenceClassification final : public LabelledTask {
   std::vector<float> targets(const DataRow& row) const {
     const std::string label = label_column_of(row, label_.name_in(row));
     const json& value = column_of(row, label, label_.key);
-    std::vector<float> targets(shape().width);
-    if (head_.problem == Problem::single_label) {
-      targets[0] = labels_.id_of(value, row, label);
-      return targets;
-    }
+    if (head_.problem == Problem::single_label) return {static_cast<float>(labels_.id_of(value, row, label))};
     if (head_.problem == Problem::multi_label) {
       if (!value.is_array()) throw DataError(cat(row.where, ": '", label, "' must be a list of labels"));
-      for (const json& one : value) {
-        float& target = targets[labels_.id_of(one, row, label)];
-        if (target == 1) throw DataError(cat(row.where, ": '", label, "' has the label ", one.dump(), " twice"));
-        target = 1;
-      }
-      return targets;
+      return is_multi_hot(value) ? numbers(value, row, label) : label_set(value, row, label);
     }
-    const json numbers = value.is_array() ? value : json::array({value});
-    if (std::cmp_not_equal(numbers.size(), head_.labels))
+    return numbers(value.is_array() ? value : json::array({value}), row, label);
+  }
+
+  // 1 for each label in the list.
+  std::vector<float> label_set(const json& list, const DataRow& row, const std::string& label) const {
+    std::vector<float> targets(head_.labels);
+    for (const json& one : list) {
+      float& target = targets[labels_.id_of(one, row, label)];
+      if (target == 1)
+        throw DataError(cat(row.where, ": '", label, "' has the label ", one.dump(),
+                            " twice; a multi-hot vector has decimal points, [0.0, 1.0]"));
+      target = 1;
+    }
+    return targets;
+  }
+
+  std::vector<float> numbers(const json& list, const DataRow& row, const std::string& label) const {
+    if (std::cmp_not_equal(list.size(), head_.labels))
       throw DataError(
-          cat(row.where, ": '", label, "' has ", numbers.size(), " numbers, but the model predicts ", head_.labels));
-    for (size_t i = 0; i < targets.size(); ++i) targets[i] = number(numbers[i], row, label);
+          cat(row.where, ": '", label, "' has ", list.size(), " numbers, but the model predicts ", head_.labels));
+    std::vector<float> targets;
+    for (const json& one : list) targets.push_back(number(one, row, label));
     return targets;
   }
 
