@@ -59,7 +59,7 @@ class MaskedLm final : public LabelledTask {
       if (std::ranges::find(example.ids, mask_) == example.ids.end())
         throw DataError(cat(row.where, ": '", tokens ? "input_ids" : data_.text_column, "' has no ",
                             tokenizer_->decode(std::span(&mask_, 1)),
-                            is_shortened ? cat(" in its first ", data_.sequence_length, " tokens") : "",
+                            is_shortened ? cat(" in the ", data_.sequence_length, " tokens that are left of it") : "",
                             "; put one where a word is to be predicted"));
     }
     return {.examples = {std::move(example)}, .shortened = is_shortened};
@@ -120,7 +120,7 @@ class MaskedLm final : public LabelledTask {
 
   Read example_of_text(const DataRow& row, int64_t most) const {
     const std::string& text = text_in(row);
-    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, std::string_view(text), nullptr, most);
+    const auto [encoding, is_shortened, _] = encode_at_most(*tokenizer_, std::string_view(text), nullptr, most);
     Example example{.ids = encoding.ids};
     example.types.assign(encoding.types.begin(), encoding.types.end());
     for (size_t token = 0; token < encoding.size(); ++token) {

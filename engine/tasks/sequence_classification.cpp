@@ -92,7 +92,7 @@ class SequenceClassification final : public LabelledTask {
     const TextOrWords text = std::string_view(text_of(row, text_.name_in(row), text_.key));
     std::optional<TextOrWords> pair;
     if (!pair_.names.empty()) pair = std::string_view(text_of(row, pair_.name_in(row), pair_.key));
-    auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, pair ? &*pair : nullptr, length_);
+    auto [encoding, is_shortened, _] = encode_at_most(*tokenizer_, text, pair ? &*pair : nullptr, length_);
     if (encoding.size() == 0) throw DataError(cat(row.where, ": '", text_.name_in(row), "' has no tokens"));
     Example example{.ids = std::move(encoding.ids), .targets = labelled ? targets(row) : unknown};
     example.types.assign(encoding.types.begin(), encoding.types.end());
