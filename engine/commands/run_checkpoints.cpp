@@ -162,11 +162,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   state_.curve = curve_;
   if (compares_evaluations(training)) {
     const EpochSource* compared = best_metric(training).ends_with("_mm") ? parts.mismatched : parts.validation;
-    state_.best_of = {{"metric", best_metric(training)},
-                      {"greater_is_better", larger_is_better(training)},
-                      {"data", compared ? compared->digest() : ""}};
-    if (training.label_smoothing_factor != 0)
-      state_.best_of["label_smoothing_factor"] = training.label_smoothing_factor;
+    state_.best_of = comparison_settings(config, compared ? compared->digest() : "");
   }
   state_.logging_steps = logging_steps(training, parts.run);
   state_.eval_steps = eval_steps(training, parts.run);
