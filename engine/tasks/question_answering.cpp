@@ -12,6 +12,7 @@
 #include "engine/data/source/tokenised_row.h"
 #include "engine/metrics/answer_metrics.h"
 #include "engine/metrics/answer_spans.h"
+#include "engine/tasks/tokenised_inputs.h"
 
 namespace shardline {
 namespace {
@@ -41,7 +42,7 @@ struct Gold {
 class QuestionAnswering final : public LabelledTask {
  public:
   QuestionAnswering(const Config& config, TokenizerPtr tokenizer)
-      : data_(config.data), tokenizer_(std::move(tokenizer)) {
+      : data_(config.data), inputs_(config), tokenizer_(std::move(tokenizer)) {
     const auto cls = tokenizer_->special(SpecialToken::cls);
     none_ = cls ? cls : tokenizer_->special(SpecialToken::bos);
   }
@@ -188,7 +189,7 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   std::optional<TokenisedRow> tokens_of(const DataRow& row) const {
-    auto tokens = tokenised_row(row, data_.sequence_length);
+    auto tokens = inputs_.read(row, data_.sequence_length);
     if (tokens && tokens->ids.empty()) throw DataError(cat(row.where, ": 'input_ids' has no tokens"));
     return tokens;
   }
@@ -293,6 +294,7 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   DataOptions data_;
+  TokenisedInputs inputs_;
   TokenizerPtr tokenizer_;
   std::optional<int32_t> none_;
 };

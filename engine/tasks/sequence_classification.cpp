@@ -8,6 +8,7 @@
 #include "engine/metrics/regression_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
+#include "engine/tasks/tokenised_inputs.h"
 #include "engine/tasks/tokenised_labels.h"
 
 namespace shardline {
@@ -63,6 +64,7 @@ class SequenceClassification final : public LabelledTask {
         label_{{config.data.label_column}, "data.label_column"},
         name_(config.data.task_name),
         length_(config.data.sequence_length),
+        inputs_(config),
         head_(head),
         labels_(config, head),
         tokenizer_(std::move(tokenizer)) {
@@ -85,7 +87,7 @@ class SequenceClassification final : public LabelledTask {
   RowExamples encode(const DataRow& row, bool labelled) const override {
     if (labelled && is_cut_off(row)) return {.shortened = true};
     const std::vector<float> unknown(shape().width, kNoLabel);
-    if (const auto tokens = tokenised_row(row, length_)) {
+    if (const auto tokens = inputs_.read(row, length_)) {
       if (tokens->ids.empty()) throw DataError(cat(row.where, ": 'input_ids' has no tokens"));
       return {.examples = {{.ids = tokens->ids, .types = tokens->types, .targets = labelled ? targets(row) : unknown}}};
     }
@@ -217,6 +219,7 @@ class SequenceClassification final : public LabelledTask {
   std::optional<DataName> name_;
   std::optional<KnownData> data_;  // with this name
   int64_t length_;                 // most tokens of an example
+  TokenisedInputs inputs_;
   HeadChoice head_;
   LabelIds labels_;
   TokenizerPtr tokenizer_;

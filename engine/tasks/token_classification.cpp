@@ -6,6 +6,7 @@
 #include "engine/metrics/tagging_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
+#include "engine/tasks/tokenised_inputs.h"
 #include "engine/tasks/tokenised_labels.h"
 
 namespace shardline {
@@ -21,6 +22,7 @@ class TokenClassification final : public LabelledTask {
       : words_(config.data.tokens_column),
         tags_(config.data.label_column),
         length_(config.data.sequence_length),
+        inputs_(config),
         head_(head),
         labels_(config, head),
         tokenizer_(std::move(tokenizer)) {}
@@ -108,7 +110,7 @@ class TokenClassification final : public LabelledTask {
   };
 
   Sentence read(const DataRow& row) const {
-    if (auto tokens = tokenised_row(row, length_))
+    if (auto tokens = inputs_.read(row, length_))
       return {.ids = std::move(tokens->ids),
               .types = std::move(tokens->types),
               .first_of_word = std::move(tokens->places),
@@ -156,6 +158,7 @@ class TokenClassification final : public LabelledTask {
 
   std::string words_, tags_;
   int64_t length_;  // most tokens of an example
+  TokenisedInputs inputs_;
   HeadChoice head_;
   LabelIds labels_;
   TokenizerPtr tokenizer_;
