@@ -252,6 +252,19 @@ TEST_CASE("settings that would change the curve are named, and need a word") {
   CHECK_THAT(train(file), Contains("with changes"));
 }
 
+TEST_CASE("auto_find_batch_size continues with a smaller batch, but not with other changes") {
+  const RunFolder folder("resume-smaller-batch");
+  json file = long_run(folder, "out");
+  file["training"]["auto_find_batch_size"] = true;
+  train(file);
+  file = resumed(file, folder / "out/checkpoint-13", folder / "more");
+  file["training"]["global_batch_size"] = 4;
+  json other = file;
+  other["training"]["learning_rate"] = 2e-3;
+  CHECK_THAT(message_of<ConfigError>([&] { train(other); }), Contains("/training/learning_rate: 0.001 in the"));
+  CHECK_THAT(train(file), Contains("with changes") && Contains("global_batch_size: 8 in the checkpoint, 4 now"));
+}
+
 TEST_CASE("a run that is refused changes nothing") {
   const RunFolder folder("resume-refused");
   const json file = long_run(folder, "out");
