@@ -18,13 +18,10 @@
 #include "tests/catch.h"
 
 namespace shardline::run_checkpoints_test {
-
 using Catch::Contains;
 using nlohmann::json;
 namespace fs = std::filesystem;
-
 namespace {
-
 // The bytes of all files below a directory, by path. Flight records are those of the process.
 std::map<std::string, std::string> files_in(const fs::path& directory) {
   std::map<std::string, std::string> files;
