@@ -38,7 +38,7 @@ ROOMS = {
     "optim": ["flat", "update/cuda", "update"],
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
-    "models": ["files graph", "program families"],
+    "models": ["files graph", "program families", "program/masks"],
     "engine": ["data/text observe metrics", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
                "config/rules data/tokenizer/files data/source", "config data/cache", "checkpoint data/examples",
                "run", "plan",

@@ -97,7 +97,10 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
   const Microbatch whole = on_device(batch.rows, stage_.activations.device());
   for (int i = 0; i < count; ++i)
     microbatches.push_back(part_of(whole, batch.segments_of(split_range(mine.length, count, i))));
-  return {.samples = batch.global_samples, .tokens = batch.tokens, .weight = batch.weight, .epoch = batch.epoch};
+  return {.samples = batch.global_samples,
+          .tokens = batch.tokens,
+          .weight = stage_.spec->loss_of_samples ? batch.global_samples : batch.weight,
+          .epoch = batch.epoch};
 }
 
 // The stage of the last chunk has the loss terms, equal on its T ranks. They are summed over microbatches and replicas,
@@ -271,17 +274,26 @@ at::Tensor Trainer::gather_logits(const RunResult& run) {
 }
 
 at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
-  const std::vector<Microbatch> batch = {
-      causal_microbatch(on_device(ids, stage_.activations.device()), {}, {}, first_position)};
+  return next_logits(causal_microbatch(ids, {}, {}, first_position), caches);
+}
+
+at::Tensor Trainer::next_logits(const Microbatch& rows, const std::vector<KvCache*>& caches) {
+  const std::vector<Microbatch> batch = {on_device(rows, stage_.activations.device())};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.layout.pipeline, 1), batch,
                                  {.mode = Mode::generate, .caches = caches});
   auto logits =
       groups_.coordinates.p == stage_of_chunk.back()
           ? run.outputs[0].contiguous()
-          : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
+          : at::empty({rows.segments(), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
   groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();
   return logits;
+}
+
+bool Trainer::is_true_anywhere(bool mine) const {
+  const at::Tensor count = at::full({}, int64_t{mine}, at::kLong);
+  groups_.world->all_reduce(count, {.what = "a question to all ranks"})->wait();
+  return count.item<int64_t>() > 0;
 }
 
 int64_t Trainer::of_first_rank(int64_t value) const {

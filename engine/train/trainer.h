@@ -33,6 +33,8 @@ class Trainer {
   Trainer(const TrainerParts& parts, int64_t total_steps);
 
   StageParameters& parameters() { return parameters_; }
+  const ModelSpec& spec() const { return *stage_.spec; }
+  int64_t evaluated_together() const { return config_.training.per_device_eval_batch_size; }  // samples
 
   // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
   // same numbers.
@@ -56,6 +58,10 @@ class Trainer {
   // [batch, vocabulary] on every rank of the replica, on its device. `caches`: by layer of the model, or empty.
   // Collective over the replica.
   at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
+  // The same of the last row of each segment of a microbatch in host memory. Targets must have one length.
+  at::Tensor next_logits(const Microbatch& batch, const std::vector<KvCache*>& caches = {});
+  // Whether any rank says so. Collective over the world.
+  bool is_true_anywhere(bool mine) const;
   // The value that the first rank gives: hosts that differ could compute another one. Collective over the world.
   int64_t of_first_rank(int64_t value) const;
 

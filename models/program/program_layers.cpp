@@ -3,26 +3,34 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "core/comm/local_communicator.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/layer.h"
 #include "core/numbers/philox.h"
+#include "models/graph/autocast_mode.h"
 #include "models/graph/autograd_layer.h"
 #include "models/graph/pass_trace.h"
 #include "models/program/operators.h"
 #include "models/program/program_inputs.h"
 #include "models/program/program_positions.h"
+#include "tensor_parallel/ops/cross_entropy.h"
 #include "tensor_parallel/ops/elementwise.h"
 
 namespace shardline {
@@ -32,90 +40,188 @@ constexpr uint64_t kProgramTraceSeed = 1234;
 constexpr int64_t kTracedSamples = 2;
 constexpr int kMostSites = 8;  // of dropout in a layer, see dropout_rows
 
+using LossKind = ProgramLossTerm::Kind;
+using Predicts = ProgramUse::Predicts;
+
+// A tensor of a border, in which values of the source and of the target have their rows.
+struct BorderSlot {
+  int64_t features = 0;
+  int source = -1, target = -1;  // values
+
+  bool holds(int value) const { return source == value || target == value; }
+};
+
+std::vector<BorderSlot> border_slots(const Program& program, const std::vector<int>& border) {
+  std::vector<BorderSlot> slots;
+  for (const int value : border) {
+    const int64_t features = program.graph().values[value].sizes[2].number;
+    int BorderSlot::*place = program.is_of_target(value) ? &BorderSlot::target : &BorderSlot::source;
+    const auto free = std::ranges::find_if(
+        slots, [&](const BorderSlot& slot) { return slot.features == features && slot.*place < 0; });
+    BorderSlot& slot = free == slots.end() ? slots.emplace_back(BorderSlot{.features = features}) : *free;
+    slot.*place = value;
+  }
+  return slots;
+}
+
+// What a random call drops from: rows, one row of each segment, or pairs of rows.
+struct DropoutSite {
+  enum class Kind { rows, segments, pairs, unknown } kind = Kind::unknown;
+  bool of_target = false, with_target = false;  // the rows, or the first ones of pairs; the second ones
+};
+
+DropoutSite site_of(const Program& program, const GraphNode& node) {
+  using Kind = DropoutSite::Kind;
+  const auto sizes_of = [&](int argument) { return program.graph().values[node.arguments[argument].value].sizes; };
+  const auto is_length = [&](const GraphSize& size) {
+    return size == program.source_length || (program.has_target() && size == program.target_length);
+  };
+  const auto is_target = [&](const GraphSize& size) { return program.has_target() && size == program.target_length; };
+  const bool attends = node.name == kAttention;
+  const auto sizes = sizes_of(0), others = attends ? sizes_of(1) : sizes;
+  if (sizes.size() == 4) {
+    const GraphSize &queries = sizes[2], &keys = others[attends ? 2 : 3];
+    if (is_length(queries) && is_length(keys)) return {Kind::pairs, is_target(queries), is_target(keys)};
+  }
+  if (attends) return {};
+  if (sizes.size() == 3 && is_length(sizes[1])) return {Kind::rows, is_target(sizes[1])};
+  if (sizes.size() == 2 && !sizes[0].expression.empty() && sizes[1].expression.empty()) return {Kind::segments};
+  return {};
+}
+
 class ProgramLayerRun : public Layer {
  public:
   ProgramLayerRun(std::shared_ptr<const Program> program, size_t number, const LayerBuild& build)
       : program_(std::move(program)),
+        number_(number),
         layer_(program_->layers[number]),
         is_first_(number == 0),
         is_last_(number + 1 == program_->layers.size()),
         index_(build.index),
-        features_(is_last_ ? 0 : build.spec->output[0].shape[1]),
+        input_(border_slots(*program_, layer_.border)),
         params_(build.params),
         tp_{build.tp, false} {
-    SL_ASSERT(!build.half.border, "programs run in the type of their parameters");
     if (build.sequence_parallel)
       throw ConfigError(cat("layer ", layer_.name, " of the program is whole on every tensor-parallel rank and needs ",
                             "all rows; set smp_options.optimize to \"speed\", or tensor_parallel_degree to 1"));
-    for (size_t i = 0; i < params_.size(); ++i) {
-      leaves_.push_back(params_[i]->value.variable_data().requires_grad_(params_[i]->grad.defined()));
-      leaf_of_[layer_.parameters[i]] = leaves_.back();
+    if (!is_last_) output_ = border_slots(*program_, program_->layers[number + 1].border);
+    if (!params_.empty() && c10::isReducedFloatingType(params_[0]->value.scalar_type())) {
+      half_ = params_[0]->value.scalar_type();
+      border_type_ = build.half.border.value_or(*half_);
+    }
+    make_leaves();
+    for (const int index : layer_.part.nodes) {
+      const GraphNode& node = program_->graph().nodes[index];
+      if (node.name == kDropout || node.name == kAttention) sites_.push_back(site_of(*program_, node));
     }
   }
 
   Border forward(const Border& input, MicrobatchContext& context) override {
-    const Microbatch& batch = *context.batch;
-    if (batch.tokens() == 0) return empty(input, context.mode);
+    const Microbatch& rows = *context.batch;
+    if (rows.tokens() == 0) return empty(input, context);
     if (is_first_ && context.embedding_noise > 0)
       throw RunError("an exported program takes no noise on its embeddings; leave neftune_noise_alpha out");
-    const RowGrid grid(batch);
-    if (context.mode == Mode::generate && batch.position_count > grid.length())
+    const ProgramBatch batch(*program_, rows);
+    if (context.mode == Mode::generate && !program_->has_target() && rows.position_count > batch.source.length())
       throw RunError("an exported program keeps nothing for earlier positions; generate without a cache");
-    if (grid.is_padded() && !program_->argument("attention_mask"))
+    if (batch.source.is_padded() && !program_->argument("attention_mask"))
       throw RunError(cat(program_->archive.path,
                          ": has no argument attention_mask, so all samples of a microbatch must ",
                          "have one length; export it with one"));
     prepare(input);
+    if (half_) make_leaves();  // the values have changed
     connect_gradients(leaves_, params_);
-    const auto run = [&](const Interpreter& part, const GraphPart& of) {
+    const auto run = [&](const Runnable& part) {
       RandomCalls random{.dropout = [&](const at::Tensor& x, double probability, int site) {
-        return dropped(x, probability, site, context, grid);
+        return dropped(x, probability, site, context, batch);
       }};
-      return part.run(inputs_of(of, input, batch, grid), context.mode == Mode::train ? &random : nullptr);
+      std::optional<AutocastMode> autocast;
+      if (half_) autocast.emplace(rows.ids.device().type(), half_);
+      return part.interpreter.run(inputs_of(part.part, input, batch), context.mode == Mode::train ? &random : nullptr);
     };
-    if (!is_last_) return {grid.gathered(run(*part_, layer_.part)[0].toTensor())};
+    const Runnable& part = part_of_unmasked_ && !batch.is_padded() ? *part_of_unmasked_ : *part_;
+    if (!is_last_) return border_of(run(part), batch);
+    const auto logits = [&] {
+      std::vector<at::Tensor> made;
+      if (!logits_) throw RunError(cat(program_->archive.path, ": returns no logits; export it with them"));
+      for (const auto& value : run(*logits_)) made.push_back(exact(value.toTensor()));
+      return made;
+    };
     if (context.mode == Mode::generate) {
-      const at::Tensor logits = run(*logits_, program_->logits)[0].toTensor();
-      return {logits.select(1, grid.length() - 1)};
+      const RowGrid& grid = program_->has_target() ? batch.target : batch.source;
+      return {logits()[0].select(1, grid.length() - 1)};
     }
-    if (!batch.labels.defined()) return {};
-    const auto of_loss = run(*part_, layer_.part);
-    return loss(of_loss[0].toTensor(), of_loss[1].toTensor(), context);
+    Border made;
+    if (rows.labels.defined() || rows.targets.defined()) made = loss(run(part), batch, context);
+    return context.predicts ? Border{predictions(logits(), batch)} : made;
   }
 
  private:
-  Border empty(const Border& input, Mode mode) const {
-    if (is_last_ && mode != Mode::train) return {};
-    const auto options = (params_.empty() ? input.at(0) : params_[0]->value).options();
-    return {without_rows(input, is_last_ ? std::vector<int64_t>{} : std::vector<int64_t>{0, features_}, options)};
+  struct Runnable {
+    const GraphPart& part;
+    Interpreter interpreter;
+  };
+
+  // In half precision the graph runs on values in fp32, as autocast has it, whose gradients are in fp32.
+  void make_leaves() {
+    leaves_.clear();
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const at::Tensor& value = params_[i]->value;
+      const at::Tensor leaf = half_ ? value.detach().to(at::kFloat) : value.variable_data();
+      leaves_.push_back(leaf.requires_grad_(params_[i]->grad.defined()));
+      leaf_of_[layer_.parameters[i]] = leaves_.back();
+    }
+  }
+
+  at::Tensor exact(const at::Tensor& tensor) const { return half_ ? tensor.to(at::kFloat) : tensor; }
+
+  Border empty(const Border& input, const MicrobatchContext& context) const {
+    auto options = (params_.empty() ? input.at(0) : params_[0]->value).options();
+    if (half_) options = options.dtype(is_last_ ? at::kFloat : *border_type_);
+    if (is_last_ && context.predicts) return {at::zeros({0, columns_of_predictions()}, options)};
+    if (is_last_ && context.mode != Mode::train) return {};
+    if (is_last_) return {without_rows(input, {}, options)};
+    Border border;
+    for (const auto& slot : output_) border.push_back(without_rows(input, {0, slot.features}, options));
+    return border;
   }
 
   // The device and the type of the layer's numbers are those of its parameters or, without any, of its input.
   void prepare(const Border& input) {
     if (part_) return;
     const at::Tensor& like = params_.empty() ? input.at(0) : params_[0]->value;
-    part_.emplace(program_->graph(), layer_.part, like.scalar_type(), like.device());
-    if (is_last_ && !program_->logits.outputs.empty())
-      logits_.emplace(program_->graph(), program_->logits, like.scalar_type(), like.device());
+    floating_ = half_ ? at::kFloat : like.scalar_type();
+    const auto interpreter = [&](const Program& program, const GraphPart& part) {
+      return std::make_unique<Runnable>(Runnable{part, Interpreter(program.graph(), part, floating_, like.device())});
+    };
+    part_ = interpreter(*program_, layer_.part);
+    if (const auto& unmasked = program_->unmasked)
+      part_of_unmasked_ = interpreter(*unmasked, unmasked->layers[number_].part);
+    if (is_last_ && !program_->logits.outputs.empty()) logits_ = interpreter(*program_, program_->logits);
     for (const auto* part : {&layer_.part, &program_->logits})
       for (const int value : part->inputs)
         if (const at::Tensor constant = program_->constant(value); constant.defined())
-          constants_[value] = constant.to(
-              like.device(), constant.scalar_type() == at::kFloat ? like.scalar_type() : constant.scalar_type());
+          constants_[value] = in_own_type(constant).to(like.device());
   }
 
-  std::vector<c10::IValue> inputs_of(const GraphPart& part, const Border& border, const Microbatch& batch,
-                                     const RowGrid& grid) const {
+  at::Tensor in_own_type(const at::Tensor& tensor) const {
+    return tensor.scalar_type() == at::kFloat ? tensor.to(floating_) : tensor;
+  }
+
+  std::vector<c10::IValue> inputs_of(const GraphPart& part, const Border& border, const ProgramBatch& batch) const {
     std::vector<c10::IValue> inputs;
     for (const int value : part.inputs) {
       const auto* source = program_->input_of(value);
       if (!source) {
-        const size_t place = std::ranges::find(layer_.border, value) - layer_.border.begin();
-        inputs.push_back(grid.spread(border.at(place)));
+        const auto slot = std::ranges::find_if(input_, [&](const BorderSlot& of) { return of.holds(value); });
+        const at::Tensor spread = batch.grid_of(value).spread(border.at(slot - input_.begin()));
+        // Autograd does not let calls change a view of the border.
+        const bool is_changed = program_->flow.changes.contains(program_->flow.storage[value]);
+        inputs.push_back(is_changed ? spread.clone() : exact(spread));
       } else if (source->kind == GraphInput::Kind::parameter) {
         inputs.push_back(leaf_of_.at(source->name));
       } else if (source->kind == GraphInput::Kind::user) {
-        inputs.push_back(program_argument(source->name, batch, grid));
+        inputs.push_back(in_own_type(program_argument(*source, batch)));
       } else {
         inputs.push_back(constants_.at(value));
       }
@@ -123,34 +229,151 @@ class ProgramLayerRun : public Layer {
     return inputs;
   }
 
-  // x: [segments, length, features] or [segments, heads, length, length]
-  at::Tensor dropped(const at::Tensor& x, double probability, int site, const MicrobatchContext& context,
-                     const RowGrid& grid) const {
-    const DropoutRows rows = dropout_rows(tp_, context, index_, site, probability);
-    if (x.dim() == 4) return dropped_pairs(x, rows, *context.batch);
-    const DropoutRows of_grid = grid_rows(rows, grid);
-    return bias_dropout_add(tp_, x.reshape({of_grid.tokens, -1}), of_grid.tokens, nullptr, {}, of_grid).view(x.sizes());
+  Border border_of(const std::vector<c10::IValue>& made, const ProgramBatch& batch) const {
+    const auto& values = layer_.part.outputs;
+    const auto tensor = [&](int value) { return made[std::ranges::find(values, value) - values.begin()].toTensor(); };
+    Border border;
+    for (const auto& slot : output_) {
+      at::Tensor rows;
+      if (slot.source >= 0) rows = batch.source.among_rows(tensor(slot.source), rows);
+      if (slot.target >= 0) rows = batch.target.among_rows(tensor(slot.target), rows);
+      border.push_back(rows.to(border_type_.value_or(rows.scalar_type())));
+    }
+    return border;
   }
 
-  Border loss(const at::Tensor& input, const at::Tensor& target, MicrobatchContext& context) const {
+  at::Tensor dropped(const at::Tensor& x, double probability, int site, const MicrobatchContext& context,
+                     const ProgramBatch& batch) const {
+    const DropoutSite& from = sites_[site];
+    const auto grid = [&](bool of_target) -> const RowGrid& { return of_target ? batch.target : batch.source; };
+    DropoutRows rows = dropout_rows(tp_, context, index_, site, probability);
+    if (from.kind == DropoutSite::Kind::pairs)
+      return dropped_pairs(x, rows, batch.batch, grid(from.of_target), grid(from.with_target));
+    if (from.kind == DropoutSite::Kind::segments) {
+      rows.samples = batch.batch.segment_samples;
+      rows.places = batch.batch.segment_places;
+      rows.first_token = 0;
+      rows.tokens = x.size(0);
+    } else {
+      rows = grid_rows(rows, grid(from.of_target));
+    }
+    return bias_dropout_add(tp_, x.reshape({rows.tokens, -1}), rows.tokens, nullptr, {}, rows).view(x.sizes());
+  }
+
+  // The sum of the losses of all labels, whose number is as the data counts it.
+  Border loss(const std::vector<c10::IValue>& made, const ProgramBatch& batch, MicrobatchContext& context) const {
+    const auto& values = layer_.part.outputs;
+    const auto find = [&](int value) -> const c10::IValue& {
+      return made[std::ranges::find(values, value) - values.begin()];
+    };
     const ProgramLoss& loss = program_->loss;
-    if (loss.kind == ProgramLoss::Kind::squared_error)
-      return summed_loss(at::mse_loss(input, target, at::Reduction::Sum),
-                         at::scalar_tensor(target.numel(), input.options().requires_grad(false)), context);
-    const auto sum =
-        at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, loss.ignored, context.label_smoothing);
-    return summed_loss(sum, (target != loss.ignored).sum(), context);
+    const at::Tensor weight = loss.has(LossKind::whole)
+                                  ? at::scalar_tensor(batch.batch.segments(), batch.batch.ids.options())
+                                  : weight_of(batch.batch, program_->use);
+    at::Tensor sum;
+    std::vector<at::Tensor> counts = {weight.to(at::kDouble)};
+    for (const auto& term : loss.terms) {
+      const auto [input, target] = tensors_of(term, find, batch);
+      at::Tensor part;
+      if (term.kind == LossKind::cross_entropy) {
+        const int64_t ignored = term.target < 0          ? kNoLabel
+                                : term.ignored_value >= 0 ? find(term.ignored_value).toInt()
+                                                          : term.ignored;
+        part = at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, ignored, context.label_smoothing);
+        counts.push_back((target != ignored).sum().to(at::kDouble));
+      } else {
+        if (program_->use.predicts != Predicts::segment && batch.source.is_padded())
+          throw RunError(cat(program_->archive.path, ": its loss, ", loss.text,
+                             ", counts padding, so all samples of a microbatch must have one length"));
+        const at::Tensor mean = term.kind == LossKind::whole           ? input
+                                : term.kind == LossKind::squared_error ? at::mse_loss(input, target)
+                                                                   : at::binary_cross_entropy_with_logits(input, target);
+        part = mean * weight;
+      }
+      sum = sum.defined() ? sum + part * term.factor : term.factor == 1 ? part : part * term.factor;
+    }
+    const at::Tensor known = on_host(at::stack(counts), "labels of a microbatch");
+    for (int64_t i = 1; i < known.numel(); ++i)
+      if (known[i].item<double>() != known[0].item<double>())
+        throw RunError(cat(program_->archive.path, ": a part of its loss, ", loss.text, ", counts ",
+                           known[i].item<int64_t>(), " labels of the ", known[0].item<int64_t>(),
+                           " that the data has, so microbatches do not add up; export it with one loss"));
+    return summed_loss(sum, weight, context);
+  }
+
+  // Input and target of a mean.
+  template <class Find>
+  std::pair<at::Tensor, at::Tensor> tensors_of(const ProgramLossTerm& term, const Find& find,
+                                               const ProgramBatch& batch) const {
+    at::Tensor input = exact(find(term.input).toTensor());
+    if (term.kind == LossKind::whole) return {input, {}};
+    if (term.target >= 0) {
+      const at::Tensor target = find(term.target).toTensor();
+      // Of answers, the rows of a segment are the classes.
+      const bool is_answer = program_->use.predicts == Predicts::span && batch.source.is_padded() && input.dim() == 2 &&
+                             input.size(1) == batch.source.length();
+      if (is_answer) input = input.masked_fill(batch.source.padding(), -std::numeric_limits<double>::infinity());
+      return {input, target};
+    }
+    const bool by_segment = program_->use.predicts == Predicts::segment;
+    const at::Tensor& labels = by_segment ? batch.batch.targets : batch.batch.labels;
+    if (!by_segment) {
+      const at::Tensor rows = batch.grid_of(term.input).gathered(input);
+      return {rows, program_->has_target() ? batch.target.gathered(batch.target.spread(labels)) : labels};
+    }
+    if (term.kind == LossKind::cross_entropy) return {input, labels};
+    return {input.reshape(labels.sizes()), labels.to(floating_)};
+  }
+
+  int64_t columns_of_predictions() const {
+    switch (program_->use.predicts) {
+      case Predicts::masked_row:
+        return 2 * kBestWords;
+      case Predicts::span:
+        return 2;
+      default:
+        return program_->labels;
+    }
+  }
+
+  // See Layer.
+  at::Tensor predictions(const std::vector<at::Tensor>& logits, const ProgramBatch& batch) const {
+    switch (program_->use.predicts) {
+      case Predicts::segment:
+        return logits[0].reshape({batch.batch.segments(), -1});
+      case Predicts::span:
+        return batch.source.gathered(at::stack(logits, -1));
+      case Predicts::masked_row: {
+        const at::Tensor rows = batch.source.gathered(logits[0]);
+        return best_words(rows.index_select(0, (batch.batch.labels != kNoLabel).nonzero().squeeze(1)));
+      }
+      default:
+        return batch.grid_of(program_->logits.outputs[0]).gathered(logits[0]);
+    }
+  }
+
+  static at::Tensor best_words(const at::Tensor& logits) {
+    const int64_t count = std::min(kBestWords, logits.size(1));
+    const auto [scores, words] = at::log_softmax(logits, 1).topk(count, 1);
+    const auto none = at::zeros({logits.size(0), kBestWords - count}, logits.options());
+    return at::cat({words.to(logits.scalar_type()), none, scores, none - std::numeric_limits<double>::infinity()}, 1);
   }
 
   const std::shared_ptr<const Program> program_;
+  const size_t number_;
   const ProgramLayer& layer_;
   const bool is_first_, is_last_;
-  const int64_t index_, features_;
+  const int64_t index_;
+  std::vector<BorderSlot> input_, output_;
   std::vector<Parameter*> params_;
   TensorParallel tp_;
   std::vector<at::Tensor> leaves_;             // views of the parameters, in their order
   std::map<std::string, at::Tensor> leaf_of_;  // by name in the archive
-  std::optional<Interpreter> part_, logits_;
+  std::vector<DropoutSite> sites_;             // in the order of the random calls
+  // In half precision the type of products and that of borders; unset: all is in the type of the parameters.
+  std::optional<at::ScalarType> half_, border_type_;
+  at::ScalarType floating_ = at::kFloat;
+  std::unique_ptr<Runnable> part_, part_of_unmasked_, logits_;
   std::map<int, at::Tensor> constants_;  // by value of the graph
 };
 
@@ -160,8 +383,12 @@ class ProgramSpecMaker {
       : program_(program), traced_length_(traced_length) {}
 
   ModelSpec make() {
-    ModelSpec spec{
-        .family = "exported program", .vocab_size = program_->vocab_size, .max_positions = most_positions(*program_)};
+    ModelSpec spec{.family = "exported program",
+                   .vocab_size = program_->vocab_size,
+                   .row_labels = program_->use.predicts == Predicts::row ? program_->labels : 0,
+                   .predicts_next = program_->use.predicts == Predicts::next_row,
+                   .loss_of_samples = program_->loss.has(LossKind::whole),
+                   .max_positions = most_positions(*program_)};
     traced_length_ = std::min(traced_length_, spec.max_positions);
     for (size_t i = 0; i < program_->layers.size(); ++i) {
       check(program_->layers[i]);
@@ -180,10 +407,11 @@ class ProgramSpecMaker {
 
   void check(const ProgramLayer& layer) const {
     for (const int value : layer.part.inputs) {
-      const auto* source = program_->input_of(value);
-      if (source && source->kind == GraphInput::Kind::user && !is_program_argument(source->name))
-        refuse(cat("nothing gives its argument ", source->name),
-               "export it with input_ids, labels, attention_mask, position_ids and token_type_ids only");
+      const auto* input = program_->input_of(value);
+      if (!input || input->kind != GraphInput::Kind::user) continue;
+      if (const std::string& given = program_->given_to(*input); !is_given(given, program_->use))
+        refuse(cat("nothing gives its argument ", input->name),
+               cat("export it with ", given_names(program_->use), " only, or say in model.inputs which of them it is"));
     }
     int sites = 0;
     for (const int index : layer.part.nodes) {
@@ -192,20 +420,17 @@ class ProgramSpecMaker {
       if (++sites > kMostSites)
         refuse(cat("layer ", layer.name, " has more than ", kMostSites, " dropouts and attentions"),
                "export a model whose blocks have fewer");
-      if (node.name == kDropout && !is_dropped_by_row(node))
-        refuse(cat("layer ", layer.name, " has dropout on something else than [batch, length, features] and [batch, ",
-                   "heads, length, length]"),
+      if (drops(node) && site_of(*program_, node).kind == DropoutSite::Kind::unknown)
+        refuse(cat("layer ", layer.name, " has dropout on something else than [batch, length, features], [batch, ",
+                   "features] and [batch, heads, length, length]"),
                "set this dropout to 0 and export the model again");
     }
   }
 
-  bool is_dropped_by_row(const GraphNode& node) const {
+  static bool drops(const GraphNode& node) {
     const auto constant = [&](const char* name) { return node.arguments[place_of_argument(node, name)].constant; };
-    if (!constant("train").toBool() || constant("p").toDouble() == 0) return true;
-    const auto& ids = program_->graph().values[program_->argument(kIdsArgument)->value].sizes;
-    const auto& sizes = program_->graph().values[node.arguments[0].value].sizes;
-    if (sizes.size() == 3) return sizes[0] == ids[0] && sizes[1] == ids[1];
-    return sizes.size() == 4 && sizes[0] == ids[0] && sizes[2] == ids[1] && sizes[3] == ids[1];
+    if (node.name == kAttention) return constant("dropout_p").toScalar().toDouble() > 0;
+    return constant("train").toBool() && constant("p").toDouble() > 0;
   }
 
   LayerSpec layer_spec(size_t number) {
@@ -213,9 +438,9 @@ class ProgramSpecMaker {
     LayerSpec spec{.name = layer.name, .is_block = layer.is_block};
     for (const auto& name : layer.parameters) spec.params.push_back(param_spec(name, spec));
     if (number + 1 < program_->layers.size())
-      for (const int value : program_->layers[number + 1].border) {
-        const GraphValue& passed = program_->graph().values[value];
-        spec.output.push_back({passed.name, {BorderTensor::kRows, passed.sizes[2].number}});
+      for (const auto& slot : border_slots(*program_, program_->layers[number + 1].border)) {
+        const GraphValue& passed = program_->graph().values[std::max(slot.source, slot.target)];
+        spec.output.push_back({passed.name, {BorderTensor::kRows, slot.features}});
       }
     spec.build = [program = program_, number](const LayerBuild& build) {
       return std::make_unique<ProgramLayerRun>(program, number, build);
@@ -263,7 +488,9 @@ class ProgramSpecMaker {
     auto traced = traces_.find(calls);
     if (traced == traces_.end()) traced = traces_.emplace(calls, trace(layer, input, number)).first;
     layer.code = code_of(traced->second);
-    state_traced_costs(layer, traced->second, tokens, number > 0 ? input[0].shape[1] : 0, 0);
+    int64_t features = 0;
+    for (const auto& tensor : input) features += tensor.shape[1];
+    state_traced_costs(layer, traced->second, tokens, features, 0);
   }
 
   PassTrace trace(const LayerSpec& layer, const std::vector<BorderTensor>& input, size_t number) const {
@@ -271,7 +498,7 @@ class ProgramSpecMaker {
     const int64_t tokens = kTracedSamples * traced_length_;
     auto ids = at::empty({kTracedSamples, traced_length_}, at::kLong);
     for (int64_t i = 0; i < tokens; ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % program_->vocab_size;
-    const Microbatch batch = causal_microbatch(ids, ids, at::arange(kTracedSamples));
+    const Microbatch batch = sample_batch(*program_, ids, program_->has_target() ? traced_length_ / 2 : 0);
     std::vector<Parameter> parameters;
     const CommunicatorPtr alone = make_local_world();
     LayerBuild build{.spec = &layer, .tp = alone.get(), .index = int64_t(number)};
@@ -279,7 +506,9 @@ class ProgramSpecMaker {
       parameters.push_back({.name = layer.full_name(layer.params[i]),
                             .spec = &layer.params[i],
                             .value = program_->archive.weights->tensor(program_->layers[number].parameters[i])});
-    std::vector<at::Tensor> known = {batch.ids, batch.labels, batch.positions, batch.samples};
+    std::vector<at::Tensor> known = {batch.ids, batch.positions, batch.samples};
+    for (const auto& labels : {batch.labels, batch.targets})
+      if (labels.defined()) known.push_back(labels);
     for (auto& parameter : parameters) {
       parameter.grad = at::zeros_like(parameter.value, at::MemoryFormat::Contiguous);
       known.insert(known.end(), {parameter.value, parameter.grad});
@@ -296,7 +525,8 @@ class ProgramSpecMaker {
     const auto run = layer.build(build);
     return trace_pass(known, [&] {
       MicrobatchContext context{.batch = &batch, .seed = kProgramTraceSeed, .step = 1};
-      return run->forward(border, context)[0];
+      const Border made = run->forward(border, context);
+      return made.size() == 1 ? made[0] : at::cat(made, 1);
     });
   }
 

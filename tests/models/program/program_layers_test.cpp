@@ -5,17 +5,11 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/variable.h>
 
-#include <deque>
 #include <map>
 
-#include "core/comm/communicator.h"
-#include "core/comm/local_communicator.h"
 #include "core/error.h"
-#include "core/model/backward.h"
-#include "core/model/layer.h"
+#include "tests/models/program/layers_of_program.h"
 #include "tests/models/program/words_program.h"
 
 #include "tests/catch.h"
@@ -24,79 +18,12 @@ namespace shardline::program_layers_test {
 namespace {
 
 using namespace words_program;
+
+std::shared_ptr<const Program> program_of(const std::string& file = path()) {
+  return cut_program(read_pt2(file));
+}
+
 using Catch::Matchers::Contains;
-
-// All layers of the program with values of their own, run one after the other as the executor does.
-class Layers {
- public:
-  explicit Layers(const std::string& file = path(), at::ScalarType type = at::kFloat)
-      : program_(cut_program(read_pt2(file))), spec(spec_of_program(program_, kPositions)), alone_(make_local_world()) {
-    for (const auto& layer : spec.layers) {
-      LayerBuild build{.spec = &layer, .tp = alone_.get(), .index = std::ssize(layers_)};
-      for (const auto& param : layer.params) {
-        const std::string owner = param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
-        auto& value = values_[owner];
-        if (!value.defined()) value = program_->archive.weights->tensor(param.sources[0].tensor).to(type, false, true);
-        parameters_.push_back({layer.full_name(param), &param, value, at::zeros_like(value)});
-        build.params.push_back(&parameters_.back());
-      }
-      layers_.push_back(layer.build(build));
-    }
-  }
-
-  // The loss of a microbatch in training, whose gradients are added.
-  LossTerm train(const Microbatch& batch, double loss_scale = 1) {
-    MicrobatchContext context{.batch = &batch, .seed = 5, .step = 1, .loss_scale = loss_scale};
-    std::vector<Border> inputs;
-    std::vector<std::vector<torch::autograd::Edge>> edges;
-    Border border;
-    const at::AutoGradMode grad(true);
-    for (const auto& layer : layers_) {
-      for (auto& tensor : border) tensor = tensor.detach().requires_grad_(true);
-      inputs.push_back(border);
-      border = layer->forward(border, context);
-      edges.push_back({torch::autograd::impl::gradient_edge(border[0])});
-    }
-    at::Tensor gradient = at::ones_like(border[0].detach());
-    for (size_t i = layers_.size(); i-- > 0;) {
-      backward_on_this_thread(edges[i], {gradient});
-      if (i > 0) gradient = inputs[i][0].grad();
-    }
-    return context.loss;
-  }
-
-  Border run(const Microbatch& batch, Mode mode, LossTerm* loss = nullptr) {
-    MicrobatchContext context{.batch = &batch, .mode = mode};
-    const at::NoGradGuard no_grad;
-    Border border;
-    for (const auto& layer : layers_) border = layer->forward(border, context);
-    if (loss) *loss = context.loss;
-    return border;
-  }
-
-  // By name in the file; uses of a tied parameter are added.
-  std::map<std::string, at::Tensor> gradients() const {
-    std::map<std::string, at::Tensor> sums;
-    for (const auto& parameter : parameters_) {
-      const std::string owner = parameter.spec->tied_to.empty() ? parameter.name : parameter.spec->tied_to;
-      auto& sum = sums[spec.param(owner).sources[0].tensor];
-      sum = sum.defined() ? sum + parameter.grad : parameter.grad.clone();
-    }
-    return sums;
-  }
-
- private:
-  std::shared_ptr<const Program> program_;
-
- public:
-  const ModelSpec spec;
-
- private:
-  CommunicatorPtr alone_;
-  std::map<std::string, at::Tensor> values_;
-  std::deque<Parameter> parameters_;
-  std::vector<std::unique_ptr<Layer>> layers_;
-};
 
 Microbatch whole_batch() {
   return causal_microbatch(ids(), ids(), at::arange(ids().size(0)));
@@ -126,15 +53,6 @@ void write_dropped(const std::string& to, double probability) {
   });
 }
 
-double largest_difference(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
-  double worst = 0;
-  REQUIRE(a.size() == b.size());
-  for (const auto& [name, tensor] : a)
-    worst = std::max(
-        worst, (tensor - b.at(name)).abs().max().item<double>() / std::max(tensor.abs().max().item<double>(), 1e-12));
-  return worst;
-}
-
 }  // namespace
 
 TEST_CASE("a program becomes a list of layers whose parameters have its names", "[program]") {
@@ -157,7 +75,7 @@ TEST_CASE("a program becomes a list of layers whose parameters have its names", 
 
 TEST_CASE("the layers of a program compute the loss and the gradients of PyTorch", "[program]") {
   const auto wanted = expected();
-  Layers layers;
+  Layers layers(program_of());
   const Microbatch batch = whole_batch();
   const double weight = ids().size(0) * (ids().size(1) - 1);
   const LossTerm loss = layers.train(batch, 1 / weight);
@@ -186,7 +104,7 @@ TEST_CASE("samples of different lengths have the gradients that they have alone"
   CAPTURE(dropout);
   const ScratchDirectory scratch;
   write_dropped(scratch / "dropped.pt2", dropout);
-  Layers together(scratch / "dropped.pt2", at::kDouble), alone(scratch / "dropped.pt2", at::kDouble);
+  Layers together(program_of(scratch / "dropped.pt2"), at::kDouble), alone(program_of(scratch / "dropped.pt2"), at::kDouble);
   const LossTerm both = together.train(mixed_batch(3, 7));
   const auto part = [&](int64_t sample, int64_t length) {
     const auto rows = ids().narrow(0, sample, 1).narrow(1, 0, length);
@@ -201,17 +119,17 @@ TEST_CASE("samples of different lengths have the gradients that they have alone"
 TEST_CASE("dropout is a function of seed, step, sample and place", "[program]") {
   const ScratchDirectory scratch;
   write_dropped(scratch / "dropped.pt2", 0.3);
-  Layers layers(scratch / "dropped.pt2");
+  Layers layers(program_of(scratch / "dropped.pt2"));
   const double loss = layers.train(whole_batch()).sum;
   CHECK(layers.train(whole_batch()).sum == loss);
   CHECK(layers.train(causal_microbatch(ids(), ids(), at::arange(10, 10 + ids().size(0)))).sum != loss);
   LossTerm evaluated;
   layers.run(whole_batch(), Mode::evaluate, &evaluated);
-  CHECK(evaluated.sum == Approx(Layers().train(whole_batch()).sum).epsilon(1e-6));
+  CHECK(evaluated.sum == Approx(Layers(program_of()).train(whole_batch()).sum).epsilon(1e-6));
 }
 
 TEST_CASE("a microbatch without samples adds nothing", "[program]") {
-  Layers layers;
+  Layers layers(program_of());
   Microbatch empty = part_of(whole_batch(), {0, 0});
   const LossTerm loss = layers.train(empty);
   CHECK(loss.weight == 0);
