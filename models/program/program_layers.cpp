@@ -78,6 +78,7 @@ DropoutSite site_of(const Program& program, const GraphNode& node) {
   };
   const auto is_target = [&](const GraphSize& size) { return program.has_target() && size == program.target_length; };
   const bool attends = node.name == kAttention;
+  if (node.arguments[0].value < 0 || (attends && node.arguments[1].value < 0)) return {};
   const auto sizes = sizes_of(0), others = attends ? sizes_of(1) : sizes;
   if (sizes.size() == 4) {
     const GraphSize &queries = sizes[2], &keys = others[attends ? 2 : 3];
@@ -429,8 +430,10 @@ class ProgramSpecMaker {
 
   static bool drops(const GraphNode& node) {
     const auto constant = [&](const char* name) { return node.arguments[place_of_argument(node, name)].constant; };
-    if (node.name == kAttention) return constant("dropout_p").toScalar().toDouble() > 0;
-    return constant("train").toBool() && constant("p").toDouble() > 0;
+    const auto is_above_zero = [&](const char* name) {  // what is computed may be
+      return !constant(name).isScalar() || constant(name).toScalar().toDouble() > 0;
+    };
+    return node.name == kAttention ? is_above_zero("dropout_p") : is_above_zero("train") && is_above_zero("p");
   }
 
   LayerSpec layer_spec(size_t number) {

@@ -28,7 +28,7 @@ class TermFinder {
 
   // False if the value is no sum of means that can be taken apart.
   bool find(int value, double factor) {
-    const int producer = flow_.producer[value];
+    const int producer = value < 0 ? -1 : flow_.producer[value];
     if (producer < 0 || !flow_.changes_before(value, graph_.nodes.size()).empty()) return false;
     const GraphNode& node = graph_.nodes[producer];
     if (node.name == "aten::add" || node.name == "aten::sub") return find_sum(node, factor);

@@ -44,6 +44,7 @@ PARSERS = {
     "partition_file": ["engine/plan/partition_file.cpp"],
     "safetensors": ["models/files/safetensors.cpp", "models/files/tensor_file.cpp"],
     "torch_file": ["models/files/torch_*.cpp", "models/files/pickle_reader.cpp", "models/files/stored_zip.cpp"],
+    "program": ["models/program/graph_reader.cpp", "models/program/pt2_archive.cpp", "models/program/graph_flow.cpp"],
     "model_directory": ["models/files/hf_directory.cpp", "models/files/tensor_files.cpp"],
     "optimizer_state": ["engine/checkpoint/state_files.cpp"],
     "manifest": ["engine/checkpoint/manifest.cpp", "engine/checkpoint/piece_files.cpp"],
@@ -53,7 +54,7 @@ PARSERS = {
                "engine/config/rules/learning_rate_rules.cpp", "engine/config/rules/shell_words.cpp",
                "engine/config/rules/sizes.cpp", "models/files/hf_config_reader.cpp"],
 }
-WITH_TORCH = {"safetensors": "fuzz_tensors", "torch_file": "fuzz_tensors", "model_directory": "fuzz_tensors",
+WITH_TORCH = {"safetensors": "fuzz_tensors", "torch_file": "fuzz_tensors", "program": "fuzz_tensors", "model_directory": "fuzz_tensors",
               "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors", "config": "fuzz_config"}
 WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]
 LEAST_COVERED = 90  # percent of a file's lines

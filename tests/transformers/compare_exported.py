@@ -9,12 +9,13 @@ model.safetensors. In float64, both compute in float64 throughout. Needs torch 2
 
 Models of tasks with labels have the names of compare_heads.py, such as "bert answers": their rows, losses, metrics and
 predictions are those of that script, and the reference is the model of transformers from which the program was made.
-Encoder-decoder models get tokenised rows of different lengths, padded in PyTorch, and their greedy targets after the
-training are compared with those of the program there.
+Encoders with decoders get tokenised rows of different lengths, padded in PyTorch; the loss of an evaluation after the
+training is compared, too.
 
 Without --model, one model of each kind is compared, in a few minutes.
 """
 import argparse
+import inspect
 import json
 import os
 import pathlib
@@ -55,17 +56,41 @@ MODELS = {
         vocab_size=WORDS, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
         num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=0)),
 }
-# Models of encoders with decoders, and keys of a shardline config that go with them.
+class Translator(torch.nn.Module):
+    """torch's own Transformer, without a loss."""
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(WORDS_OF_PAIRS, 48), torch.nn.Embedding(64, 48)
+        self.transformer = torch.nn.Transformer(48, 6, 2, 2, 96, dropout=0.0, batch_first=True, norm_first=True)
+        self.head = torch.nn.Linear(48, WORDS_OF_PAIRS)
+
+    def embed(self, ids):
+        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
+
+    def forward(self, source, source_mask, target):
+        hidden = source_mask == 0
+        later = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1)
+        return self.head(self.transformer(self.embed(source), self.embed(target), tgt_mask=later, tgt_is_causal=True,
+                                          src_key_padding_mask=hidden, memory_key_padding_mask=hidden))
+
+
+# Models of encoders with decoders.
 PAIRS = {
+    "torch.nn.Transformer": Translator,
     "t5": (lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(
         vocab_size=WORDS_OF_PAIRS, d_model=48, d_kv=8, d_ff=96, num_layers=2, num_decoder_layers=3, num_heads=6,
-        dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)), {}),
+        dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1))),
     "bart": (lambda: transformers.BartForConditionalGeneration(transformers.BartConfig(
         vocab_size=WORDS_OF_PAIRS, d_model=48, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=96,
         decoder_ffn_dim=80, encoder_attention_heads=6, decoder_attention_heads=6, max_position_embeddings=64,
         dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, decoder_start_token_id=2, pad_token_id=1,
-        bos_token_id=0, eos_token_id=2)), {}),
+        bos_token_id=0, eos_token_id=2))),
 }
+# Settings of a shardline config that go with a model that is no model of transformers.
+START = 2
+OF_TRANSLATOR = ['model.inputs={"source": "input_ids", "source_mask": "attention_mask", "target": "decoder_input_ids"}',
+                 'model.loss={"function": "cross_entropy", "logits": "0"}',
+                 f'model.config={{"decoder_start_token_id": {START}}}']
 WORDS_OF_PAIRS = 260
 HEADS_OF = {"bert": list(HEADS), "deberta-v2": ["classes of pairs"]}
 FAMILIES["deberta-v2"] = ("examples/bert", dict(
@@ -197,8 +222,8 @@ def compare_labelled(program, name, layouts):
                 compare_heads.LAYOUTS[layout] = (d, p, t, {"optimize": "speed"}, dtype)
                 config = compare_heads.config_of(case, layout, out)
                 config["model"] = {"path": str(case.folder / "program.pt2")}
-                if "names" in dir(case.head):
-                    config["model"]["config"] = {"id2label": {str(i): n for i, n in enumerate(case.head.names)}}
+                if "id2label" in case.head.config:
+                    config["model"]["config"] = {"id2label": {str(i): n for i, n in case.head.config["id2label"].items()}}
                 (case.folder / "config.json").write_text(json.dumps(config))
                 row = {"dtype": dtype, "layout": layout, "predictions": 0.0}
                 if case.head.predicted:
@@ -222,38 +247,39 @@ def padded(lists, filler):
     return torch.tensor([row + [filler] * (longest - len(row)) for row in lists])
 
 
+def arguments_of(rows, translates):
+    ids, targets = [row["input_ids"] for row in rows], [row["labels"] for row in rows]
+    mask = padded([[1] * len(row) for row in ids], 0)
+    if translates:
+        return dict(source=padded(ids, 0), source_mask=mask, target=padded([[START] + row[:-1] for row in targets], 0))
+    return dict(input_ids=padded(ids, 0), attention_mask=mask, labels=padded(targets, -100))
+
+
 def run_pair(module, rows):
-    ids = [row["input_ids"] for row in rows]
-    return module(input_ids=padded(ids, 0), attention_mask=padded([[1] * len(row) for row in ids], 0),
-                  labels=padded([row["labels"] for row in rows], -100), use_cache=False)
-
-
-def greedy(module, row, most, end):
-    """The target that the program writes, as it is trained: from its labels it takes the tokens so far."""
-    written = []
-    while len(written) < most:
-        logits = run_pair(module, [{"input_ids": row["input_ids"], "labels": written + [5]}]).logits
-        written.append(int(logits[0, -1].argmax()))
-        if written[-1] == end:
-            break
-    return written
+    translates = "target" in inspect.signature(module.forward).parameters
+    if not translates:
+        return module(**arguments_of(rows, False), use_cache=False)
+    logits = module(**arguments_of(rows, True))
+    labels = padded([row["labels"] for row in rows], -100)
+    return types.SimpleNamespace(logits=logits, loss=torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()))
 
 
 def compare_pair(program, name, layouts):
-    make, keys = PAIRS[name]
+    make, translates = PAIRS[name], PAIRS[name] is Translator
     with tempfile.TemporaryDirectory() as scratch:
         torch.manual_seed(1)
         model = make().train()
-        ids, labels = torch.randint(3, WORDS_OF_PAIRS, (3, 10)), torch.randint(3, WORDS_OF_PAIRS, (3, 7))
-        arguments = dict(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels)
+        draw = np.random.default_rng(5)
+        numbers = lambda count: draw.integers(3, WORDS_OF_PAIRS, count).tolist()
+        arguments = arguments_of([{"input_ids": numbers(10), "labels": numbers(7)} for _ in range(3)], translates)
         sizes = {key: {0: Dim.AUTO, 1: Dim.AUTO} for key in arguments}
-        exported = torch.export.export(model, (), {**arguments, "use_cache": False},
-                                       dynamic_shapes={**sizes, "use_cache": None}, strict=False)
+        others = {} if translates else {"use_cache": False}
+        exported = torch.export.export(model, (), {**arguments, **others}, strict=False,
+                                       dynamic_shapes={**sizes, **dict.fromkeys(others)})
         path = os.path.join(scratch, "program.pt2")
         torch.export.save(exported, path)
-        draw = np.random.default_rng(5)
-        numbers = lambda most: draw.integers(3, WORDS_OF_PAIRS, draw.integers(2, most)).tolist()
-        rows = [{"input_ids": numbers(20), "labels": numbers(10)} for _ in range(STEPS * BATCH)]
+        rows = [{"input_ids": numbers(draw.integers(2, 20)), "labels": numbers(draw.integers(2, 10))}
+                for _ in range(STEPS * BATCH)]
         data = os.path.join(scratch, "rows.jsonl")
         with open(data, "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
@@ -270,7 +296,7 @@ def compare_pair(program, name, layouts):
                     [f"model.path={path}", f"runtime.dtype={dtype}", "task=seq2seq-lm", f"data.train={data}",
                      f"data.validation={os.path.join(scratch, 'validation.jsonl')}", "data.format=jsonl",
                      "data.tokenizer=bytes", "data.sequence_length=32", "data.max_target_length=12",
-                     "training.do_eval=true", "smp_options.optimize=speed"], False)
+                     "training.do_eval=true", "smp_options.optimize=speed", *(OF_TRANSLATOR if translates else [])], False)
                 evaluation = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))][-1]
                 saved = module_of(os.path.join(out, "model.pt2"), getattr(torch, dtype))
                 with torch.no_grad():
