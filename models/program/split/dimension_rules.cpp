@@ -159,13 +159,25 @@ void DimensionRules::apply(int node) {
     all_weights = all_weights && !weight_[value].empty();
     if (weight.empty()) weight = weight_[value];
   });
+  if (uses_changed_memory()) return forbid_all(cat(here(), " uses memory that is changed in place"));
   if (!follows) return;
+  if (call().autocast && call().autocast->half) return forbid_all(cat(here(), " computes in half precision"));
   if (all_weights)
     for (const auto& result : call().results) weight_[result.value] = weight;
   (this->*rule_of(call()))();
 }
 
 // ---- the call
+
+bool DimensionRules::uses_changed_memory() const {
+  const GraphFlow& flow = program_.flow;
+  const auto is_changed = [&](int value) {
+    return flow.is_trained[value] && flow.changes.contains(flow.storage[value]);
+  };
+  bool uses = std::ranges::any_of(call().results, [&](const auto& result) { return is_changed(result.value); });
+  for (const auto& given : call().arguments) visit_values(given, [&](int value) { uses |= is_changed(value); });
+  return uses;
+}
 
 const GraphArgument& DimensionRules::argument(const char* name) const {
   return call().arguments[place_of_argument(call(), name)];

@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kSamples = 5, kMostTokens = 7;
+constexpr SampleSizes kMostTokens = {.samples = 5, .source = 7, .target = 6};
 
 // What passes to another layer is whole.
 void forbid_borders(const Program& program, ProgramDimensions& found) {
@@ -22,21 +22,33 @@ void forbid_borders(const Program& program, ProgramDimensions& found) {
           found.atoms.forbid(dimension, cat("they pass to ", layer.name, " as a whole"));
 }
 
-// The loss can be computed from parts of the classes, and from nothing else.
+// The term of cross entropy that can be computed from parts of its classes; null: none can.
+const ProgramLossTerm* divisible_term(const Program& program) {
+  using Predicts = ProgramUse::Predicts;
+  const bool has_rows = program.use.predicts != Predicts::segment && program.use.predicts != Predicts::span;
+  const auto& terms = program.loss.terms;
+  const bool is_one = terms.size() == 1 && terms[0].kind == ProgramLossTerm::Kind::cross_entropy;
+  return has_rows && is_one ? &terms[0] : nullptr;
+}
+
+// The loss can be computed from parts of the classes of rows, and from nothing else.
 void forbid_ends(const Program& program, ProgramDimensions& found) {
   const auto ends = [&](int value, bool may_split_last) {
     const auto known = found.of_value.find(value);
     if (known == found.of_value.end()) return;
     for (size_t i = 0; i < known->second.size(); ++i)
       if (!may_split_last || i + 1 < known->second.size())
-        found.atoms.forbid(known->second[i], "the program returns them");
+        found.atoms.forbid(known->second[i], cat("the program returns them, and its loss, ", program.loss.text,
+                                                 ", needs all"));
   };
-  const auto input = found.of_value.find(program.loss.input);
-  const bool has_classes = program.loss.kind == ProgramLoss::Kind::cross_entropy && input != found.of_value.end() &&
-                           input->second.size() == 2 && found.atoms.resolved(input->second[1]).size() == 1;
-  if (has_classes) found.classes = input->second[1];
-  ends(program.loss.input, has_classes);
-  ends(program.loss.target, false);
+  const auto* term = divisible_term(program);
+  const auto input = found.of_value.find(term ? term->input : -1);
+  // Rows of the data are taken from [segments, length, classes].
+  const size_t dimensions = term && term->target >= 0 ? 2 : 3;
+  const bool has_classes = input != found.of_value.end() && input->second.size() == dimensions &&
+                           found.atoms.resolved(input->second.back()).size() == 1;
+  if (has_classes) found.classes = input->second.back();
+  for (const int value : program.loss.values()) ends(value, has_classes && value == term->input);
   for (const int value : program.logits.outputs) ends(value, has_classes);
 }
 
@@ -80,7 +92,10 @@ const Dimensions* ProgramDimensions::read_at(const Graph& graph, const Reading& 
 }
 
 ProgramDimensions dimensions_of(const Program& program) {
-  const ObservedSizes sizes = observed_sizes(program, kSamples, std::min(kMostTokens, most_positions(program)));
+  const int64_t most = most_positions(program);
+  const ObservedSizes sizes = observed_sizes(program, {.samples = kMostTokens.samples,
+                                                       .source = std::min(kMostTokens.source, most),
+                                                       .target = std::min(kMostTokens.target, most)});
   ProgramDimensions found;
   DimensionRules rules(program, sizes, found);
   for (const int node : whole_part(program).nodes) rules.apply(node);

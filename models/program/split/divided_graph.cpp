@@ -32,9 +32,9 @@ namespace {
 
 class Divider {
  public:
-  Divider(const Program& program, const ProgramDimensions& found, const std::set<int>& divided, const GraphPart& whole,
+  Divider(const Graph& graph, const ProgramDimensions& found, const std::set<int>& divided, const GraphPart& whole,
           int ranks, int rank)
-      : graph_(program.graph()), found_(found), divided_(divided), whole_(whole), ranks_(ranks), rank_(rank) {}
+      : graph_(graph), found_(found), divided_(divided), whole_(whole), ranks_(ranks), rank_(rank) {}
 
   DividedPart divide() {
     for (const int value : whole_.inputs) made_.part.inputs.push_back(new_value(value));
@@ -104,7 +104,8 @@ class Divider {
                    .arguments = std::move(arguments),
                    .results = {},
                    .modules = from.modules,
-                   .has_grad = from.has_grad};
+                   .has_grad = from.has_grad,
+                   .autocast = from.autocast};
     const int value = new_value_like(whole, of);
     node.results = {{.value = value}};
     add(std::move(node));
@@ -294,9 +295,9 @@ class Divider {
 
 }  // namespace
 
-DividedPart divide_part(const Program& program, const ProgramDimensions& found, const std::set<int>& divided,
+DividedPart divide_part(const Graph& graph, const ProgramDimensions& found, const std::set<int>& divided,
                         const GraphPart& whole, int ranks, int rank) {
-  return Divider(program, found, divided, whole, ranks, rank).divide();
+  return Divider(graph, found, divided, whole, ranks, rank).divide();
 }
 
 }  // namespace shardline

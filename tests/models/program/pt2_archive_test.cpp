@@ -53,7 +53,7 @@ TEST_CASE("an exported program is read with its weights", "[pt2]") {
   CHECK(std::ranges::count(graph.inputs, "words.weight", &GraphInput::name) == 2);  // tied: by one name
   CHECK(std::ranges::count(graph.inputs, "head.weight", &GraphInput::name) == 0);
   CHECK(graph.outputs.size() == 2);
-  CHECK(graph.values[graph.outputs[0]].sizes.empty());
+  CHECK(graph.values[graph.outputs[0].value].sizes.empty());
   const auto embedding = std::ranges::find(graph.nodes, "aten::embedding", &GraphNode::name);
   REQUIRE(embedding != graph.nodes.end());
   CHECK(embedding->arguments.size() == 5);  // with defaults

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "models/program/program_layers.h"
+#include "models/program/layers/program_layers.h"
 #include "models/program/split/program_splitter.h"
 #include "tests/models/families/run_layers.h"
 #include "tests/models/golden.h"
