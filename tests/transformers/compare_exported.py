@@ -116,8 +116,9 @@ def main():
                 reference = train_pytorch(module, batches)
                 for layout in args.layout:
                     out = os.path.join(scratch, "out")
+                    settings = [f"model.path={path}", f"runtime.dtype={dtype}", "smp_options.optimize=speed"]
                     ours = train_shardline(args.program, scratch, [int(x) for x in layout.split()], out,
-                                           "adamw_torch_fused", [f"model.path={path}", f"runtime.dtype={dtype}"], False)
+                                           "adamw_torch_fused", settings, False)
                     saved = module_of(os.path.join(out, "model.pt2"), getattr(torch, dtype))
                     with torch.no_grad():
                         logits = (run(saved, batches[0]).logits - run(module, batches[0]).logits).abs().max().item()

@@ -16,7 +16,8 @@ TEST_CASE("the loss of classes that ranks share is that of all classes", "[class
   constexpr int64_t kRows = 9, kClasses = 7, kIgnored = -5;
   const double smoothing = GENERATE(0.0, 0.3);
   const int ranks = GENERATE(2, 3, 4);
-  const auto logits = at::randn({kRows, kClasses}, at::kDouble) * 30, target = at::randint(kClasses, {kRows}, at::kLong);
+  const auto logits = at::randn({kRows, kClasses}, at::kDouble) * 30,
+             target = at::randint(kClasses, {kRows}, at::kLong);
   target.narrow(0, 2, 3).fill_(kIgnored);
   const auto whole = logits.clone().requires_grad_(true);
   const auto expected = at::cross_entropy_loss(whole, target, {}, at::Reduction::Sum, kIgnored, smoothing);

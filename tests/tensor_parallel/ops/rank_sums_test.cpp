@@ -31,8 +31,8 @@ TEST_CASE("a dimension is gathered from the ranks' places", "[rank_sums]") {
   const auto whole = at::randn({2, 5}, at::kDouble);
   const double worst = worst_over_ranks(2, [&](Communicator& comm) {
     const auto places = comm.rank() == 0 ? at::tensor({0, 3, 4}, at::kLong) : at::tensor({1, 2}, at::kLong);
-    return std::vector{difference(
-        gathered_dimension({&comm, false}, whole.index_select(1, places), 1, 5, places), whole)};
+    return std::vector{
+        difference(gathered_dimension({&comm, false}, whole.index_select(1, places), 1, 5, places), whole)};
   });
   CHECK(worst == 0);
 }
