@@ -130,6 +130,8 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"squeeze.dim", &Self::squeeze},
                                                     {"expand", &Self::expand},
                                                     {"cat", &Self::cat_tensors},
+                                                    {"stack", &Self::stack},
+                                                    {"type_as", &Self::like_self},
                                                     {"split.Tensor", &Self::split},
                                                     {"split.sizes", &Self::split},
                                                     {"split_with_sizes", &Self::split},
@@ -399,12 +401,15 @@ void DimensionRules::view() {
   if (!result) return forbid_all(cat(here(), " cuts them unequally"));
   make(*result);
   if (call().name == "aten::flatten") return;
-  // Sizes that the program computes stay as they are, so what has them must be whole.
+  // A size that the program computes can only be left open, and only one can be.
   const bool is_unflatten = call().name == "aten::unflatten";
   const GraphArgument& sizes = argument(is_unflatten ? "sizes" : call().name == "aten::reshape" ? "shape" : "size");
+  const bool has_open = std::ranges::any_of(
+      sizes.items, [](const GraphArgument& size) { return size.value < 0 && size.constant == c10::IValue(-1); });
   const size_t first = is_unflatten ? counted(integer("dim"), self.size()) : 0;
   for (size_t i = 0; i < sizes.items.size() && first + i < result->size(); ++i)
-    if (sizes.items[i].value >= 0) atoms_.forbid((*result)[first + i], cat(here(), " computes their number"));
+    if (has_open && sizes.items[i].value >= 0)
+      atoms_.forbid((*result)[first + i], cat(here(), " computes their number"));
 }
 
 void DimensionRules::transpose() {
@@ -489,6 +494,26 @@ void DimensionRules::cat_tensors() {
   else
     atoms_.forbid(result[along], why);
   make(result);
+}
+
+void DimensionRules::stack() {
+  const int tensors = place_of_argument(call(), "tensors"), count = std::ssize(call().arguments[tensors].items);
+  const Dimensions result = atoms_.make_all(result_sizes());
+  const int64_t along = counted(integer("dim"), result.size());
+  if (count == 0 || along < 0 || along >= std::ssize(result)) return unknown();
+  for (int i = 0; i < count; ++i) {
+    Dimensions self = read_at({node_, tensors, i});
+    if (self.size() + 1 != result.size()) return unknown();
+    self.insert(self.begin() + along, Dimension());
+    for (size_t d = 0; d < result.size(); ++d)
+      if (!self[d].empty()) atoms_.unite(result[d], self[d]);
+  }
+  atoms_.forbid(result[along], cat(here(), " puts parts side by side"));
+  make(result);
+}
+
+void DimensionRules::like_self() {
+  make(Dimensions(read("self")));
 }
 
 void DimensionRules::split() {

@@ -57,6 +57,8 @@ class DimensionRules {
   void squeeze();
   void expand();
   void cat_tensors();
+  void stack();
+  void like_self();
   void split();
   void take();
   void slice();

@@ -52,6 +52,22 @@ void forbid_ends(const Program& program, ProgramDimensions& found) {
   for (const int value : program.logits.outputs) ends(value, has_classes);
 }
 
+// A rank finds its part of a dimension by the sizes inside of it, and these must not be those of a batch.
+void forbid_outside_of_batch(const Program& program, ProgramDimensions& found) {
+  for (const auto& [reading, dimensions] : found.of_reading) {
+    const GraphArgument& given = program.graph().nodes[reading.node].arguments[reading.argument];
+    const int value = reading.item < 0 ? given.value : given.items[reading.item].value;
+    if (value < 0) continue;
+    const auto& sizes = program.graph().values[value].sizes;
+    for (size_t i = 0; i < dimensions.size(); ++i) {
+      if (i < sizes.size() && sizes[i].expression.empty()) continue;
+      Dimension outer = found.atoms.resolved(dimensions[i]);
+      if (!outer.empty()) outer.pop_back();
+      found.atoms.forbid(outer, "they are outside of what varies with the batch");
+    }
+  }
+}
+
 // An atom that is in what a node takes must be in what it makes, or be summed over; and a tensor has an atom once.
 void forbid_lost(const Program& program, ProgramDimensions& found) {
   Atoms& atoms = found.atoms;
@@ -101,6 +117,7 @@ ProgramDimensions dimensions_of(const Program& program) {
   for (const int node : whole_part(program).nodes) rules.apply(node);
   forbid_borders(program, found);
   forbid_ends(program, found);
+  forbid_outside_of_batch(program, found);
   forbid_lost(program, found);
   return found;
 }

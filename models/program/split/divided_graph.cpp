@@ -124,10 +124,9 @@ class Divider {
   int own_part(const GraphNode& node, int whole, const DividedDimension& of) {
     const Range range = mine(of);
     const int64_t d = of.dimension;
-    const int apart =
-        call(node, "aten::unflatten", "int",
-             {given(own_.at(whole)), constant(d), constant(c10::List<int64_t>({of.before, of.count, of.after}))}, whole,
-             " apart");
+    const int apart = call(node, "aten::unflatten", "int",
+                           {given(own_.at(whole)), constant(d), constant(c10::List<int64_t>({-1, of.count, of.after}))},
+                           whole, " apart");
     const int part = call(node, "aten::slice", "Tensor",
                           {given(apart), constant(d + 1), constant(range.begin), constant(range.end()), constant(1)},
                           whole, " part");
@@ -233,7 +232,10 @@ class Divider {
   static void set(GraphArgument& sizes, int64_t place, int64_t size) {
     if (sizes.is_list) {
       GraphArgument& item = sizes.items[place];
-      if (item.value < 0 && item.constant.toInt() != -1) item.constant = size;
+      if (item.value >= 0)
+        item = constant(-1);  // what the rules allow in views alone
+      else if (item.constant.toInt() != -1)
+        item.constant = size;
       return;
     }
     auto list = sizes.constant.toIntVector();

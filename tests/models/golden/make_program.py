@@ -115,14 +115,14 @@ class Gated(nn.Module):
 class HeadsBlock(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH) for _ in range(3)])
+        self.first, self.second, self.third = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.fused, self.grouped, self.gated = Fused(), Grouped(), Gated()
         self.drop = nn.Dropout(DROPOUT)
 
     def forward(self, x, distances):
-        x = x + self.fused(self.norms[0](x), distances)
-        x = x + self.drop(self.grouped(self.norms[1](x)))
-        return x + self.gated(self.norms[2](x))
+        x = x + self.fused(self.first(x), distances)
+        x = x + self.drop(self.grouped(self.second(x)))
+        return x + self.gated(self.third(x))
 
 
 class Heads(nn.Module):
