@@ -107,8 +107,8 @@ void generate_job(const Config& written, const GenerateOptions& options, RankCon
     for (size_t i = 0; i < prompts.size(); ++i) {
       const auto tokens = writes_targets(config)
                               ? targets[i]
-                              : generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling, i,
-                                         parts.model.has_caches());
+                              : generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling,
+                                         i, parts.model.has_caches());
       if (!context.out) continue;
       const auto text = tokenizer->decode(tokens);
       if (options.json)

@@ -64,7 +64,8 @@ Texts generate_targets(Trainer& model, const ModelSpec& spec, const Texts& sourc
   Texts all(count);
   const bool sends = groups.coordinates.p == 0 && groups.coordinates.t == 0;
   for (const auto& text : gather_strings(*groups.world, sends ? mine.dump() : "[]"))
-    for (const auto& entry : nlohmann::json::parse(text)) all.at(entry[0].get<size_t>()) = entry[1].get<std::vector<int32_t>>();
+    for (const auto& entry : nlohmann::json::parse(text))
+      all.at(entry[0].get<size_t>()) = entry[1].get<std::vector<int32_t>>();
   return all;
 }
 

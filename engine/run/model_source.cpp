@@ -92,7 +92,8 @@ HeadChoice head_of_program(const Config& config, const Program& program) {
   HeadChoice head = head_choice(config);
   if (head.kind == Kind::sequence_classification || head.kind == Kind::token_classification) {
     if (program.labels == 0)
-      throw ConfigError(cat("/model/path: ", config.model.path, ": returns no logits whose last size is the number of labels; export it with them"));
+      throw ConfigError(cat("/model/path: ", config.model.path,
+                            ": returns no logits whose last size is the number of labels; export it with them"));
     head.labels = program.labels;
   }
   if (head.kind == Kind::sequence_classification) {

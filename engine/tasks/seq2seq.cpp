@@ -117,8 +117,8 @@ class Seq2SeqLm final : public LabelledTask {
 
   std::string text_without_specials(std::vector<int32_t> ids) const {
     std::erase_if(ids, [&](int32_t id) {
-      for (const SpecialToken role : {SpecialToken::pad, SpecialToken::bos, SpecialToken::eos, SpecialToken::cls,
-                                      SpecialToken::sep})
+      for (const SpecialToken role :
+           {SpecialToken::pad, SpecialToken::bos, SpecialToken::eos, SpecialToken::cls, SpecialToken::sep})
         if (tokenizer_->special(role) == id) return true;
       return false;
     });

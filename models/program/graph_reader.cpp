@@ -95,7 +95,8 @@ std::vector<GraphModule> module_stack_of(const JsonValue& node) {
   return modules;
 }
 
-// Names of the tensors in a tree of tuples and dicts, as paths: {"type": ..., "context": "[\"loss\"]", "children_spec"}.
+// Names of the tensors in a tree of tuples and dicts, as paths: {"type": ..., "context": "[\"loss\"]",
+// "children_spec"}.
 void add_names(const JsonValue& tree, const std::string& path, std::vector<std::string>& names) {
   const auto& json = tree.json();
   if (!json.is_object() || !json.contains("type") || json["type"].is_null()) {
@@ -207,8 +208,8 @@ class GraphReader {
     describe(graph, scope);
     read_inputs(module.at("signature").at("input_specs"), scope);
     read_nodes(graph, scope, true);
-    const auto names = module.has("module_call_graph") ? names_of_outputs(module.at("module_call_graph"))
-                                                       : std::vector<std::string>();
+    const auto names =
+        module.has("module_call_graph") ? names_of_outputs(module.at("module_call_graph")) : std::vector<std::string>();
     const auto outputs = module.at("signature").at("output_specs").items();
     for (size_t i = 0; i < outputs.size(); ++i)
       read_output(outputs[i], names.size() == outputs.size() ? names[i] : std::to_string(i), scope);
@@ -332,7 +333,11 @@ class GraphReader {
 
   void read_function(const std::string& name, const JsonValue& item, Scope& scope) {
     if (!is_number_function(name)) item.at("target").fail("is not a function of numbers that can run here");
-    GraphNode node{.name = name, .is_operator = false, .modules = module_stack_of(item), .has_grad = scope.has_grad, .autocast = scope.autocast};
+    GraphNode node{.name = name,
+                   .is_operator = false,
+                   .modules = module_stack_of(item),
+                   .has_grad = scope.has_grad,
+                   .autocast = scope.autocast};
     for (const auto& input : item.at("inputs").items()) node.arguments.push_back(argument_of(input.at("arg"), scope));
     node.results = results_of(item, scope, 1);
     graph_.nodes.push_back(std::move(node));

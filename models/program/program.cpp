@@ -31,9 +31,9 @@ struct Stretch {
 };
 
 bool is_product(const std::string& name) {
-  static const std::set<std::string> products = {"aten::linear", "aten::addmm",  "aten::matmul", "aten::mm",
-                                                 "aten::bmm",    "aten::baddbmm", "aten::einsum", "aten::conv1d",
-                                                 "aten::conv2d", "aten::conv3d", "aten::convolution"};
+  static const std::set<std::string> products = {"aten::linear", "aten::addmm",   "aten::matmul",     "aten::mm",
+                                                 "aten::bmm",    "aten::baddbmm", "aten::einsum",     "aten::conv1d",
+                                                 "aten::conv2d", "aten::conv3d",  "aten::convolution"};
   return products.contains(name);
 }
 
@@ -94,8 +94,7 @@ class Cutter {
     for (const auto& node : graph().nodes) {
       bool light = !is_product(node.name) && node.name != kAttention && node.name != kDropout;
       if (node.name == kLookup) light &= origin(node.arguments[place_of_argument(node, "indices")].value) != ids;
-      for (const auto& argument : node.arguments)
-        visit_values(argument, [&](int used) { light &= is_light_[used]; });
+      for (const auto& argument : node.arguments) visit_values(argument, [&](int used) { light &= is_light_[used]; });
       for (const auto& result : node.results) is_light_[result.value] = light;
     }
   }
@@ -159,8 +158,8 @@ class Cutter {
     const bool by_row = sizes.size() == 2 && !sizes[1].expression.empty();
     const bool wants_rows = use_.predicts != Predicts::segment;
     if (use_.predicts != Predicts::span && by_row != wants_rows)
-      refuse(cat("its labels are ", by_row ? "one for each token" : "not one for each token", ", but those of the task are ",
-                 wants_rows ? "one for each token" : "one for each sample"),
+      refuse(cat("its labels are ", by_row ? "one for each token" : "not one for each token",
+                 ", but those of the task are ", wants_rows ? "one for each token" : "one for each sample"),
              "set task to the one that the model is for");
   }
 
@@ -181,7 +180,8 @@ class Cutter {
   int named_output(const std::string& key, const std::string& name) const {
     const auto found = output(name);
     if (!found || !is_floating(*found))
-      throw ConfigError(cat(key, ": the program returns no floating-point tensor \"", name, "\"; it returns ", output_names()));
+      throw ConfigError(
+          cat(key, ": the program returns no floating-point tensor \"", name, "\"; it returns ", output_names()));
     return *found;
   }
 
@@ -246,8 +246,8 @@ class Cutter {
     for (size_t i = 0; i < graph().nodes.size(); ++i) {
       const GraphNode& node = graph().nodes[i];
       const bool compares = node.name == "aten::eq" || node.name == "aten::ne";
-      if (compares && node.overload == "Scalar" && node.arguments[0].value >= 0 && origin(node.arguments[0].value) == ids &&
-          node.arguments[1].constant.isInt())
+      if (compares && node.overload == "Scalar" && node.arguments[0].value >= 0 &&
+          origin(node.arguments[0].value) == ids && node.arguments[1].constant.isInt())
         program_->pad_id = node.arguments[1].constant.toInt();
       if (node.name != kLookup) continue;
       const int table = node.arguments[place_of_argument(node, "weight")].value;
@@ -271,9 +271,7 @@ class Cutter {
   }
 
   // Whether later layers get the value from the layer that makes it; others compute it again.
-  bool crosses(int number) const {
-    return flow().is_trained[number] && (is_hidden(number) || !is_light_[number]);
-  }
+  bool crosses(int number) const { return flow().is_trained[number] && (is_hidden(number) || !is_light_[number]); }
 
   // [batch, length, features], of the source or of the target.
   bool is_hidden(int number) const {
@@ -341,7 +339,8 @@ class Cutter {
       return std::pair(-std::ssize(a.begins), a.path.size()) < std::pair(-std::ssize(b.begins), b.path.size());
     });
     std::vector<Blocks> chosen = {runs.front()};
-    std::ranges::stable_sort(runs, [](const Blocks& a, const Blocks& b) { return a.end - a.begin() > b.end - b.begin(); });
+    std::ranges::stable_sort(runs,
+                             [](const Blocks& a, const Blocks& b) { return a.end - a.begin() > b.end - b.begin(); });
     for (const auto& run : runs) {
       constexpr double kLeastShare = 0.25;
       const bool is_apart = std::ranges::all_of(

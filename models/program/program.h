@@ -19,8 +19,8 @@ namespace shardline {
 
 // What a config says about the use of a program.
 struct ProgramUse {
-  // What has a label: each row, the next token, its own token or a class; each segment; the first and the last row of an
-  // answer; each row of the target, which follows the source in its segment.
+  // What has a label: each row, the next token, its own token or a class; each segment; the first and the last row of
+  // an answer; each row of the target, which follows the source in its segment.
   enum class Predicts { next_row, masked_row, row, segment, span, target_row };
   Predicts predicts = Predicts::next_row;
   std::map<std::string, std::string> inputs;  // by argument what it is given; others are given what they are named
@@ -54,9 +54,9 @@ struct Program {
   // Of the last layer: to the logits, of answers those of the first and of the last row; without outputs if there are
   // none.
   GraphPart logits;
-  int64_t labels = 0;      // the last size of the logits; 0: it is not a number
-  int64_t vocab_size = 0;  // of the table in which input_ids are looked up
-  int64_t pad_id = 0;      // the id that the program itself compares ids with
+  int64_t labels = 0;                         // the last size of the logits; 0: it is not a number
+  int64_t vocab_size = 0;                     // of the table in which input_ids are looked up
+  int64_t pad_id = 0;                         // the id that the program itself compares ids with
   std::vector<ProgramLookup> lookups;         // of other tables
   GraphSize source_length, target_length;     // target: of programs with a target
   std::optional<at::ScalarType> label_dtype;  // of the argument labels
@@ -69,8 +69,8 @@ struct Program {
   const std::string& given_to(const GraphInput& argument) const;
   const GraphInput* argument(const std::string& given) const;  // that is given this; null if there is none
   const GraphInput* input_of(int value) const;                 // null if a node makes the value
-  at::Tensor constant(int value) const;       // a buffer or constant of the archive; else undefined
-  bool is_of_target(int value) const;         // [batch, length of the target, ...]
+  at::Tensor constant(int value) const;                        // a buffer or constant of the archive; else undefined
+  bool is_of_target(int value) const;                          // [batch, length of the target, ...]
 };
 
 inline constexpr const char* kIdsArgument = "input_ids";

@@ -123,7 +123,8 @@ at::Tensor RowGrid::gathered(const at::Tensor& grid) const {
 at::Tensor RowGrid::among_rows(const at::Tensor& grid, const at::Tensor& others) const {
   const at::Tensor rows = gathered(grid);
   if (!rows_.defined()) return rows;
-  const auto rest = others.defined() ? others : at::zeros({all_rows_, rows.size(1)}, rows.options().requires_grad(false));
+  const auto rest =
+      others.defined() ? others : at::zeros({all_rows_, rows.size(1)}, rows.options().requires_grad(false));
   return rest.index_copy(0, rows_, rows);
 }
 
@@ -154,7 +155,8 @@ at::Tensor program_argument(const GraphInput& input, const ProgramBatch& batch) 
   if (given == "input_ids") return batch.source.spread(rows.ids, batch.program.pad_id);
   if (given == "attention_mask") return batch.source.spread(at::ones_like(rows.ids));
   if (given == "position_ids") return batch.source.spread(rows.positions);
-  if (given == "token_type_ids") return batch.source.spread(rows.types.defined() ? rows.types : at::zeros_like(rows.ids));
+  if (given == "token_type_ids")
+    return batch.source.spread(rows.types.defined() ? rows.types : at::zeros_like(rows.ids));
   if (given == "decoder_attention_mask") return batch.target.spread(at::ones_like(rows.ids));
   if (given == "decoder_input_ids") return shifted_target(batch);
   if (given == "start_positions") return places_of_answers(batch, 0);

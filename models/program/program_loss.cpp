@@ -13,8 +13,9 @@ namespace {
 using LossKind = ProgramLossTerm::Kind;
 
 constexpr int kMean = 1;  // of the argument `reduction`
-constexpr std::array<std::pair<const char*, LossKind>, 3> kFunctions = {
-    {{"cross_entropy", LossKind::cross_entropy}, {"mse", LossKind::squared_error}, {"bce_with_logits", LossKind::binary}}};
+constexpr std::array<std::pair<const char*, LossKind>, 3> kFunctions = {{{"cross_entropy", LossKind::cross_entropy},
+                                                                         {"mse", LossKind::squared_error},
+                                                                         {"bce_with_logits", LossKind::binary}}};
 
 const char* name_of(LossKind kind) {
   for (const auto& [name, of_name] : kFunctions)

@@ -22,7 +22,8 @@ bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
   std::vector<c10::IValue> inputs;
   for (const int value : lookup.indices.inputs) {
     const GraphInput* input = program.input_of(value);
-    if (input->kind == GraphInput::Kind::user && !is_given(program.given_to(*input), program.use)) return true;  // refused elsewhere
+    if (input->kind == GraphInput::Kind::user && !is_given(program.given_to(*input), program.use))
+      return true;  // refused elsewhere
     inputs.push_back(input->kind == GraphInput::Kind::user ? program_argument(*input, batch) : program.constant(value));
   }
   try {

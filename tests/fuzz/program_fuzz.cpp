@@ -1,6 +1,6 @@
-// Archives of torch.export.save: the input as a whole file, and as the graph of an archive whose other entries are right
-// (a parameter "w" [2, 2] and a buffer "b" [2]). Values of a graph that is accepted exist before they are used, and what
-// is found out about it stays inside of it.
+// Archives of torch.export.save: the input as a whole file, and as the graph of an archive whose other entries are
+// right (a parameter "w" [2, 2] and a buffer "b" [2]). Values of a graph that is accepted exist before they are used,
+// and what is found out about it stays inside of it.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -37,7 +37,8 @@ void check_graph(const Graph& graph) {
   for (const auto& input : graph.inputs) check_new(input.value);
   for (const auto& node : graph.nodes) {
     for (const auto& argument : node.arguments)
-      visit_values(argument, [&](int value) { FUZZ_REQUIRE(value < count && exists[value], node.text(), " uses ", value); });
+      visit_values(argument,
+                   [&](int value) { FUZZ_REQUIRE(value < count && exists[value], node.text(), " uses ", value); });
     for (const auto& result : node.results) {
       check_new(result.value);
       const size_t made = node.is_operator ? find_operator(node.name, node.overload)->schema().returns().size() : 1;

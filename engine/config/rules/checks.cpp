@@ -106,7 +106,8 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   }
   if (config.task == kSeq2SeqLm && config.data.max_target_length >= config.data.sequence_length)
     complain("data.max_target_length",
-             cat("must be smaller than sequence_length (", config.data.sequence_length, "), which leaves tokens for the source"),
+             cat("must be smaller than sequence_length (", config.data.sequence_length,
+                 "), which leaves tokens for the source"),
              "make it smaller");
   if (config.data.task_name && config.task != kSequenceClassification)
     complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"", config.task, '"'),

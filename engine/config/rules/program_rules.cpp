@@ -35,8 +35,8 @@ ProgramUse::Predicts predicts(HeadChoice::Kind kind) {
 void read_inputs(const json& inputs, ProgramUse& use) {
   for (const auto& [argument, given] : inputs.items()) {
     if (!given.is_string() || !is_given(given.get<std::string>(), use))
-      throw ConfigError(cat("gives the argument \"", argument, "\" ", given.dump(), ", which this task's data does not have; it has ",
-                            given_names(use)));
+      throw ConfigError(cat("gives the argument \"", argument, "\" ", given.dump(),
+                            ", which this task's data does not have; it has ", given_names(use)));
     use.inputs[argument] = given.get<std::string>();
   }
 }
@@ -47,7 +47,8 @@ void read_loss(const json& loss, ProgramUse& use) {
     use.loss_output = loss.get<std::string>();
     return;
   }
-  const std::string form = cat("model.loss must be the name of an output, or {\"function\": ", loss_functions(), ", \"logits\": OUTPUT}");
+  const std::string form =
+      cat("model.loss must be the name of an output, or {\"function\": ", loss_functions(), ", \"logits\": OUTPUT}");
   if (!loss.is_object()) throw ConfigError(cat(form, "; got ", loss.dump()));
   for (const auto& [key, value] : loss.items()) {
     if ((key != "function" && key != "logits") || !value.is_string())

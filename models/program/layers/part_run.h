@@ -12,7 +12,8 @@
 
 namespace shardline {
 
-// The range of a divided dimension that this rank has, and its places in the whole one (int64, on the device of `like`).
+// The range of a divided dimension that this rank has, and its places in the whole one (int64, on the device of
+// `like`).
 Range own_range(const TensorParallel& tp, const DividedDimension& of);
 at::Tensor own_places(const TensorParallel& tp, const DividedDimension& of, const at::Tensor& like);
 

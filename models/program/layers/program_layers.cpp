@@ -232,21 +232,23 @@ class ProgramLayerRun : public Layer {
       SL_ASSERT(!classes || term.kind == LossKind::cross_entropy, "a loss of divided numbers");
       at::Tensor part;
       if (term.kind == LossKind::cross_entropy) {
-        const int64_t ignored = term.target < 0          ? kNoLabel
+        const int64_t ignored = term.target < 0           ? kNoLabel
                                 : term.ignored_value >= 0 ? find(term.ignored_value).toInt()
                                                           : term.ignored;
-        part = classes ? split_cross_entropy_sum(
-                             tp_, input, target,
-                             {classes->count, own_range(tp_, *classes), ignored, context.label_smoothing})
-                       : at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, ignored, context.label_smoothing);
+        part =
+            classes
+                ? split_cross_entropy_sum(tp_, input, target,
+                                          {classes->count, own_range(tp_, *classes), ignored, context.label_smoothing})
+                : at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, ignored, context.label_smoothing);
         counts.push_back((target != ignored).sum().to(at::kDouble));
       } else {
         if (program_->use.predicts != Predicts::segment && batch.source.is_padded())
           throw RunError(cat(program_->archive.path, ": its loss, ", loss.text,
                              ", counts padding, so all samples of a microbatch must have one length"));
-        const at::Tensor mean = term.kind == LossKind::whole           ? input
-                                : term.kind == LossKind::squared_error ? at::mse_loss(input, target)
-                                                                   : at::binary_cross_entropy_with_logits(input, target);
+        const at::Tensor mean = term.kind == LossKind::whole ? input
+                                : term.kind == LossKind::squared_error
+                                    ? at::mse_loss(input, target)
+                                    : at::binary_cross_entropy_with_logits(input, target);
         part = mean * weight;
       }
       sum = sum.defined() ? sum + part * term.factor : term.factor == 1 ? part : part * term.factor;

@@ -63,7 +63,8 @@ Pattern pattern_of(const Program& program, const GraphPart& part) {
     std::vector<c10::IValue> inputs;
     for (const int value : part.inputs) {
       const auto* input = program.input_of(value);
-      inputs.push_back(input->kind == GraphInput::Kind::user ? program_argument(*input, batch) : program.constant(value));
+      inputs.push_back(input->kind == GraphInput::Kind::user ? program_argument(*input, batch)
+                                                             : program.constant(value));
     }
     try {
       const Interpreter interpreter(program.graph(), part, at::kFloat, at::kCPU);

@@ -7,67 +7,10 @@
 
 #include "core/error.h"
 #include "models/program/operators.h"
+#include "models/program/split/elementwise_calls.h"
 
 namespace shardline {
 namespace {
-
-// Calls whose results have at each place what follows from this place alone.
-constexpr const char* kElementwise[] = {"abs",
-                                        "add",
-                                        "alias",
-                                        "clamp",
-                                        "clamp_max",
-                                        "clamp_min",
-                                        "clone",
-                                        "contiguous",
-                                        "cos",
-                                        "detach",
-                                        "div",
-                                        "dropout",
-                                        "elu",
-                                        "erf",
-                                        "exp",
-                                        "expm1",
-                                        "gelu",
-                                        "hardtanh",
-                                        "leaky_relu",
-                                        "lerp",
-                                        "log",
-                                        "log1p",
-                                        "logical_or",
-                                        "logical_not",
-                                        "masked_fill",
-                                        "maximum",
-                                        "minimum",
-                                        "mish",
-                                        "mul",
-                                        "neg",
-                                        "ones_like",
-                                        "pow",
-                                        "reciprocal",
-                                        "relu",
-                                        "relu6",
-                                        "rsqrt",
-                                        "rsub",
-                                        "sigmoid",
-                                        "sign",
-                                        "silu",
-                                        "sin",
-                                        "softplus",
-                                        "sqrt",
-                                        "square",
-                                        "sub",
-                                        "tanh",
-                                        "to",
-                                        "where",
-                                        "zeros_like",
-                                        "_to_copy",
-                                        "hardswish",
-                                        "hardsigmoid",
-                                        "lift_fresh_copy",
-                                        "addcmul",
-                                        "addcdiv",
-                                        "selu"};
 
 double product_of(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>());
@@ -145,8 +88,7 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"sym_size.int", &Self::size}};
   const std::string prefix = "aten::";
   if (!node.name.starts_with(prefix)) return &Self::unknown;
-  if (std::ranges::find(kElementwise, node.name.substr(prefix.size())) != std::end(kElementwise))
-    return &Self::elementwise;
+  if (is_elementwise(node.name)) return &Self::elementwise;
   const auto found = rules.find(node.text().substr(prefix.size()));
   return found == rules.end() ? &Self::unknown : found->second;
 }

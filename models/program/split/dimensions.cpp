@@ -38,8 +38,8 @@ void forbid_ends(const Program& program, ProgramDimensions& found) {
     if (known == found.of_value.end()) return;
     for (size_t i = 0; i < known->second.size(); ++i)
       if (!may_split_last || i + 1 < known->second.size())
-        found.atoms.forbid(known->second[i], cat("the program returns them, and its loss, ", program.loss.text,
-                                                 ", needs all"));
+        found.atoms.forbid(known->second[i],
+                           cat("the program returns them, and its loss, ", program.loss.text, ", needs all"));
   };
   const auto* term = divisible_term(program);
   const auto input = found.of_value.find(term ? term->input : -1);

@@ -21,8 +21,8 @@ ModelSpec ProgramSpecs::with_units(const SplitChoices& choices) const {
 ModelSpec ProgramSpecs::undivided(const SplitChoices& choices, const std::string& why) const {
   for (const auto& [unit, choice] : choices)
     if (choice.split)
-      throw ConfigError(cat("/smp_options/tensor_parallel_layers: ", unit, " cannot be split (", why,
-                            "); leave it out of the list"));
+      throw ConfigError(
+          cat("/smp_options/tensor_parallel_layers: ", unit, " cannot be split (", why, "); leave it out of the list"));
   ModelSpec spec = with_units({});
   spec.variant = cat("nothing is split: ", why);
   for (auto& layer : spec.layers)

@@ -105,7 +105,8 @@ class ProgramRun {
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 
-inline double largest_difference(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+inline double largest_difference(const std::map<std::string, at::Tensor>& a,
+                                 const std::map<std::string, at::Tensor>& b) {
   double worst = 0;
   REQUIRE(a.size() == b.size());
   for (const auto& [name, tensor] : a)

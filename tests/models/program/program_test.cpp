@@ -120,8 +120,9 @@ TEST_CASE("a config says what arguments are given and which output is the loss",
   CHECK_THROWS_WITH(cut({.loss_output = "lost"}),
                     Contains("the program returns no floating-point tensor \"lost\"; it returns loss, logits"));
   CHECK_THROWS_WITH(cut({.loss_output = "logits"}), Contains("its output \"logits\" is not a scalar"));
-  CHECK_THROWS_WITH(cut({.inputs = {{"words", "input_ids"}}}),
-                    Contains("/model/inputs/words: the program has no such argument; it has input_ids, attention_mask"));
+  CHECK_THROWS_WITH(
+      cut({.inputs = {{"words", "input_ids"}}}),
+      Contains("/model/inputs/words: the program has no such argument; it has input_ids, attention_mask"));
   CHECK_THROWS_WITH(cut({.inputs = {{"input_ids", "labels"}}}), Contains("the program has no argument input_ids"));
   CHECK_THROWS_WITH(cut({.predicts = ProgramUse::Predicts::segment}),
                     Contains("its labels are one for each token, but those of the task are one for each sample"));

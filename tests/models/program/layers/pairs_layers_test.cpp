@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 #include "models/program/layers/program_layers.h"
-#include "tests/models/program/program_run.h"
 #include "tests/models/program/pairs_program.h"
+#include "tests/models/program/program_run.h"
 #include "tests/models/program/words_program.h"
 
 #include "tests/catch.h"

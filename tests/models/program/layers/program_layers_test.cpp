@@ -104,7 +104,8 @@ TEST_CASE("samples of different lengths have the gradients that they have alone"
   CAPTURE(dropout);
   const ScratchDirectory scratch;
   write_dropped(scratch / "dropped.pt2", dropout);
-  ProgramRun together(program_of(scratch / "dropped.pt2"), at::kDouble), alone(program_of(scratch / "dropped.pt2"), at::kDouble);
+  ProgramRun together(program_of(scratch / "dropped.pt2"), at::kDouble),
+      alone(program_of(scratch / "dropped.pt2"), at::kDouble);
   const LossTerm both = together.train(mixed_batch(3, 7));
   const auto part = [&](int64_t sample, int64_t length) {
     const auto rows = ids().narrow(0, sample, 1).narrow(1, 0, length);

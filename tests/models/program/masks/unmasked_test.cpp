@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "models/program/operators.h"
-#include "tests/models/program/program_run.h"
 #include "tests/models/program/pairs_program.h"
+#include "tests/models/program/program_run.h"
 
 #include "tests/catch.h"
 
