@@ -204,6 +204,8 @@ class ExportedCase(compare_heads.Case):
             arguments["token_type_ids"] = torch.zeros_like(ids)
         places = [torch.arange(len(s.ids)) for s in batch]
         labels = self.head.model_labels([s.labels for s in batch], places, ids.shape)
+        if self.head.task == "question-answering":
+            labels = dict(zip(("start_positions", "end_positions"), torch.tensor([s.labels for s in batch]).unbind(1)))
         if self.head.config.get("num_labels") == 1:  # of a regression, as its loss compares them
             labels = {"labels": labels["labels"].squeeze(1)}
         arguments.update(labels)
