@@ -4,13 +4,20 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <string_view>
 
 #include "core/error.h"
 #include "models/program/operators.h"
-#include "models/program/split/elementwise_calls.h"
 
 namespace shardline {
 namespace {
+
+// Calls whose results have at each place what follows from this place alone.
+constexpr std::string_view kElementwise =
+    " _to_copy abs add addcdiv addcmul alias clamp clamp_max clamp_min clone contiguous cos detach div "
+    "dropout elu erf exp expm1 gelu hardsigmoid hardswish hardtanh leaky_relu lerp lift_fresh_copy log "
+    "log1p logical_not logical_or masked_fill maximum minimum mish mul neg ones_like pow reciprocal relu "
+    "relu6 rsqrt rsub selu sigmoid sign silu sin softplus sqrt square sub tanh to where zeros_like ";
 
 double product_of(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>());
@@ -88,7 +95,8 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"sym_size.int", &Self::size}};
   const std::string prefix = "aten::";
   if (!node.name.starts_with(prefix)) return &Self::unknown;
-  if (is_elementwise(node.name)) return &Self::elementwise;
+  if (kElementwise.find(cat(' ', node.name.substr(prefix.size()), ' ')) != std::string_view::npos)
+    return &Self::elementwise;
   const auto found = rules.find(node.text().substr(prefix.size()));
   return found == rules.end() ? &Self::unknown : found->second;
 }
@@ -134,7 +142,8 @@ bool DimensionRules::is_given(const char* name) const {
 
 int64_t DimensionRules::integer(const char* name) const {
   const GraphArgument& given = argument(name);
-  return given.value < 0 && given.constant.isInt() ? given.constant.toInt() : 0;
+  if (given.value >= 0) return std::numeric_limits<int64_t>::min() / 2;  // not known: no dimension
+  return given.constant.isInt() ? given.constant.toInt() : 0;
 }
 
 bool DimensionRules::is_on(const char* name) const {
@@ -342,16 +351,6 @@ void DimensionRules::view() {
   const auto result = atoms_.cut(flat(self, 0, self.size()), result_sizes());
   if (!result) return forbid_all(cat(here(), " cuts them unequally"));
   make(*result);
-  if (call().name == "aten::flatten") return;
-  // A size that the program computes can only be left open, and only one can be.
-  const bool is_unflatten = call().name == "aten::unflatten";
-  const GraphArgument& sizes = argument(is_unflatten ? "sizes" : call().name == "aten::reshape" ? "shape" : "size");
-  const bool has_open = std::ranges::any_of(
-      sizes.items, [](const GraphArgument& size) { return size.value < 0 && size.constant == c10::IValue(-1); });
-  const size_t first = is_unflatten ? counted(integer("dim"), self.size()) : 0;
-  for (size_t i = 0; i < sizes.items.size() && first + i < result->size(); ++i)
-    if (has_open && sizes.items[i].value >= 0)
-      atoms_.forbid((*result)[first + i], cat(here(), " computes their number"));
 }
 
 void DimensionRules::transpose() {
@@ -399,11 +398,9 @@ void DimensionRules::squeeze() {
 void DimensionRules::expand() {
   const Dimensions self = read("self");
   Dimensions result = atoms_.make_all(result_sizes());
-  const GraphArgument& sizes = argument("size");
   for (size_t i = 0; i < result.size(); ++i) {
     const size_t of_self = i + self.size() - result.size();
     if (i + self.size() >= result.size() && !self[of_self].empty()) result[i] = self[of_self];
-    if (sizes.is_list && sizes.items[i].value >= 0) atoms_.forbid(result[i], cat(here(), " computes their number"));
   }
   make(result);
 }
@@ -462,6 +459,10 @@ void DimensionRules::split() {
   Dimensions self = read("self");
   const int64_t along = counted(integer("dim"), self.size());
   if (along < 0 || along >= std::ssize(self) || call().results.empty()) return unknown();
+  if (call().name != "aten::chunk") {
+    const GraphArgument& lengths = argument(call().name == "aten::split" ? "split_size" : "split_sizes");
+    if (lengths.value >= 0 || lengths.is_list) return unknown();
+  }
   const int64_t size = size_of(self[along]);
   // Items that nothing reads are not in the graph, so the first one says how long they are.
   const int64_t length = result_sizes()[along];

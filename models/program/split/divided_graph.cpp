@@ -229,22 +229,26 @@ class Divider {
 
   // ---- sizes in arguments
 
-  static void set(GraphArgument& sizes, int64_t place, int64_t size) {
-    if (sizes.is_list) {
-      GraphArgument& item = sizes.items[place];
-      if (item.value >= 0)
-        item = constant(-1);  // what the rules allow in views alone
-      else if (item.constant.toInt() != -1)
-        item.constant = size;
+  // Sets a size among others. One that the program computes is a multiple of how many ranks divide.
+  void set(GraphArgument& sizes, int64_t place, const GraphNode& whole, const DividedDimension& of) {
+    if (!sizes.is_list) {
+      auto list = sizes.constant.toIntVector();
+      if (list[place] != -1) list[place] = own_size(of);
+      sizes.constant = c10::List<int64_t>(list);
       return;
     }
-    auto list = sizes.constant.toIntVector();
-    if (list[place] == -1) return;
-    list[place] = size;
-    sizes.constant = c10::List<int64_t>(list);
+    GraphArgument& item = sizes.items[place];
+    if (item.value < 0) {
+      if (item.constant.toInt() != -1) item.constant = own_size(of);
+      return;
+    }
+    const int result = whole.results[0].value;
+    const int units = call(whole, "_operator.floordiv", "", {item, constant(of.count)}, result, " units", false);
+    item =
+        given(call(whole, "_operator.mul", "", {given(units), constant(mine(of).length)}, result, " own units", false));
   }
 
-  void set_sizes(int index, GraphNode& node) const {
+  void set_sizes(int index, GraphNode& node) {
     if (node.results.empty()) return;
     const auto of = of_value(graph_.nodes[index].results[0].value);
     if (!of) return;
@@ -256,13 +260,13 @@ class Divider {
       return dimension < 0 ? dimension + std::ssize(*found_.read_at(graph_, {index, 0})) : dimension;
     };
     if (node.name == "aten::view" || node.name == "aten::_unsafe_view" || node.name == "aten::expand")
-      set(argument("size"), of->dimension, own_size(*of));
-    if (node.name == "aten::reshape") set(argument("shape"), of->dimension, own_size(*of));
+      set(argument("size"), of->dimension, graph_.nodes[index], *of);
+    if (node.name == "aten::reshape") set(argument("shape"), of->dimension, graph_.nodes[index], *of);
     if (node.name == "aten::unflatten") {
       GraphArgument& sizes = argument("sizes");
       const int64_t place = of->dimension - along("dim");
       const int64_t count = sizes.is_list ? std::ssize(sizes.items) : std::ssize(sizes.constant.toIntVector());
-      if (place >= 0 && place < count) set(sizes, place, own_size(*of));
+      if (place >= 0 && place < count) set(sizes, place, graph_.nodes[index], *of);
     }
     if ((node.name == "aten::split" || node.name == "aten::split_with_sizes") && along("dim") == of->dimension) {
       GraphArgument& sizes = argument(node.name == "aten::split" ? "split_size" : "split_sizes");
