@@ -13,6 +13,7 @@
 #include "models/program/program.h"
 #include "tests/models/files/files.h"
 #include "tests/models/golden.h"
+#include "tests/models/program/words_program.h"
 
 namespace shardline::pairs_program {
 
@@ -26,6 +27,20 @@ inline nlohmann::json expected() {
 
 inline std::shared_ptr<const Program> pairs() {
   return cut_program(read_pt2(path()), {.predicts = ProgramUse::Predicts::target_row});
+}
+
+// The program with this dropout after the products of its blocks.
+inline std::shared_ptr<const Program> dropped_pairs(double probability) {
+  const ScratchDirectory scratch;
+  words_program::write_changed_copy(path(), scratch / "dropped.pt2", "pairs/models/model.json",
+                                    [&](const std::string& text) {
+                                      auto model = nlohmann::json::parse(text);
+                                      for (auto& node : model["graph_module"]["graph"]["nodes"])
+                                        if (node["target"] == "torch.ops.aten.dropout.default")
+                                          node["inputs"][1]["arg"]["as_float"] = probability;
+                                      return model.dump();
+                                    });
+  return cut_program(read_pt2(scratch / "dropped.pt2"), {.predicts = ProgramUse::Predicts::target_row});
 }
 
 // Samples of the golden file, by number: each a source with its target.

@@ -14,21 +14,6 @@ namespace shardline::pairs_layers_test {
 namespace {
 
 using namespace pairs_program;
-using nlohmann::json;
-
-// The program with this dropout after the products of its blocks.
-std::shared_ptr<const Program> dropped_pairs_program(double probability) {
-  const ScratchDirectory scratch;
-  words_program::write_changed_copy(path(), scratch / "dropped.pt2", "pairs/models/model.json",
-                                    [&](const std::string& text) {
-                                      auto model = json::parse(text);
-                                      for (auto& node : model["graph_module"]["graph"]["nodes"])
-                                        if (node["target"] == "torch.ops.aten.dropout.default")
-                                          node["inputs"][1]["arg"]["as_float"] = probability;
-                                      return model.dump();
-                                    });
-  return cut_program(read_pt2(scratch / "dropped.pt2"), {.predicts = ProgramUse::Predicts::target_row});
-}
 
 }  // namespace
 
@@ -50,7 +35,7 @@ TEST_CASE("an encoder and a decoder have the loss and the gradients of PyTorch",
 }
 
 TEST_CASE("sources with targets of different lengths have the gradients that they have alone", "[program]") {
-  const auto program = dropped_pairs_program(GENERATE(0.0, 0.3));
+  const auto program = dropped_pairs(GENERATE(0.0, 0.3));
   ProgramRun together(program, at::kDouble), alone(program, at::kDouble);
   const LossTerm all = together.train(batch_of({0, 1, 2}));
   LossTerm sum;
