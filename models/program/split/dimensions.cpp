@@ -24,8 +24,8 @@ void forbid_borders(const Program& program, ProgramDimensions& found) {
 
 // The term of cross entropy that can be computed from parts of its classes; null: none can.
 const ProgramLossTerm* divisible_term(const Program& program) {
-  using Predicts = ProgramUse::Predicts;
-  const bool has_rows = program.use.predicts != Predicts::segment && program.use.predicts != Predicts::span;
+  const auto predicts = program.use.predicts;
+  const bool has_rows = predicts != ProgramUse::Predicts::segment && predicts != ProgramUse::Predicts::span;
   const auto& terms = program.loss.terms;
   const bool is_one = terms.size() == 1 && terms[0].kind == ProgramLossTerm::Kind::cross_entropy;
   return has_rows && is_one ? &terms[0] : nullptr;
