@@ -100,7 +100,10 @@ Microbatch part_of(const Microbatch& whole, const Range& segments) {
                   .targets = of_segments(whole.targets),
                   .is_rectangular = whole.is_rectangular,
                   .position_count = whole.position_count};
-  for (int64_t i = segments.begin; i < segments.end(); ++i) part.ends.push_back(whole.ends[i] - begin);
+  for (int64_t i = segments.begin; i < segments.end(); ++i) {
+    part.ends.push_back(whole.ends[i] - begin);
+    if (!whole.target_begins.empty()) part.target_begins.push_back(whole.target_begins[i] - begin);
+  }
   return part;
 }
 

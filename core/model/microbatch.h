@@ -32,6 +32,9 @@ struct Microbatch {
   // A segment is a run of rows that see each other: a sample, or one of the documents packed into it. Segment i ends
   // before row ends[i].
   std::vector<int64_t> ends;
+  // Where segments are a source with the target that follows from it: the first row of each segment's target. Empty:
+  // segments have no targets.
+  std::vector<int64_t> target_begins;
   bool is_rectangular = false;  // whether segments are whole samples of one length
   int64_t position_count = 0;   // all positions are smaller
 

@@ -160,9 +160,10 @@ struct ModelSpec {
   std::string variant;            // what changes the layers' work but no shape: "gelu_tanh, attention dropout"
   std::vector<LayerSpec> layers;  // in execution order
   int64_t vocab_size = 0;
-  int64_t type_count = 0;     // of token types; 0: they are not looked at
-  int64_t row_labels = 0;     // of a head that classifies rows; 0: labels of rows are words
-  bool predicts_next = true;  // a row's label is that of the next token; false: of its own
+  int64_t type_count = 0;        // of token types; 0: they are not looked at
+  int64_t row_labels = 0;        // of a head that classifies rows; 0: labels of rows are words
+  bool predicts_next = true;     // a row's label is that of the next token; false: of its own
+  bool loss_of_samples = false;  // a step's loss is the mean over its samples, not over its labels
   int64_t max_positions = 0;
   // Beginnings of names: files may have such tensors for heads that this model does not have. They are left out.
   std::vector<std::string> surplus;

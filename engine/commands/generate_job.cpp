@@ -13,6 +13,7 @@
 #include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/generate/generator.h"
+#include "engine/generate/target_generator.h"
 
 namespace shardline {
 
@@ -31,13 +32,24 @@ std::vector<std::string> prompts_of(const GenerateOptions& options) {
   return prompts;
 }
 
+// Whether the model writes targets for prompts, which are sources, and does not continue them.
+bool writes_targets(const Config& config) {
+  return config.task == kSeq2SeqLm;
+}
+
+std::vector<int32_t> encode_prompt(const Config& config, const std::string& prompt, const Tokenizer& tokenizer) {
+  if (!writes_targets(config)) return tokenizer.encode(prompt);
+  const std::string source = config.data.prefix + prompt;
+  return tokenizer.encode_example(std::string_view(source), nullptr, {}).front().ids;
+}
+
 // Encodes and checks every prompt before the first one is continued.
-std::vector<std::vector<int64_t>> encode_prompts(const std::vector<std::string>& texts, const Tokenizer& tokenizer,
-                                                 const ModelSpec& spec) {
+std::vector<std::vector<int64_t>> encode_prompts(const Config& config, const std::vector<std::string>& texts,
+                                                 const Tokenizer& tokenizer, const ModelSpec& spec) {
   std::vector<std::vector<int64_t>> prompts;
   for (const auto& prompt : texts) {
     const std::string which = cat("prompt ", prompts.size() + 1, " of ", texts.size());
-    const auto ids = tokenizer.encode(prompt);
+    const auto ids = encode_prompt(config, prompt, tokenizer);
     if (ids.empty()) throw ConfigError(cat(which, " is empty; give at least one token to continue"));
     if (std::ssize(ids) >= spec.max_positions)
       throw ConfigError(cat(which, " has ", ids.size(), " tokens, which leaves no room in the model's ",
@@ -58,7 +70,7 @@ void check_generate(const Config& config, const GenerateOptions& options) {
   require_weights(config);
   const auto planned = plan_model(config, configured_world_size(config));
   require_whole(planned.model);
-  encode_prompts(prompts, *require_tokenizer(config), planned.model.spec);
+  encode_prompts(config, prompts, *require_tokenizer(config), planned.model.spec);
 }
 
 void generate_job(const Config& written, const GenerateOptions& options, RankContext& context) {
@@ -73,7 +85,7 @@ void generate_job(const Config& written, const GenerateOptions& options, RankCon
   if (context.first()) {
     texts = prompts_of(options);
     tokenizer = require_tokenizer(config);
-    encoded["prompts"] = encode_prompts(texts, *tokenizer, parts.model.spec);
+    encoded["prompts"] = encode_prompts(config, texts, *tokenizer, parts.model.spec);
     if (const auto eos = tokenizer->eos()) encoded["eos"] = *eos;
   }
   encoded = nlohmann::json::parse(broadcast_string(*context.world, encoded.dump(), 0));
@@ -85,9 +97,18 @@ void generate_job(const Config& written, const GenerateOptions& options, RankCon
 
     const Sampling sampling{
         .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = options.seed};
+    std::vector<std::vector<int32_t>> targets;
+    if (writes_targets(config)) {
+      std::vector<std::vector<int32_t>> sources;
+      for (const auto& prompt : prompts) sources.emplace_back(prompt.begin(), prompt.end());
+      const TargetRule rule{.most_tokens = options.max_new_tokens, .end = eos};
+      targets = generate_targets(trainer, parts.model.spec, sources, rule, sampling, trainer.evaluated_together());
+    }
     for (size_t i = 0; i < prompts.size(); ++i) {
-      const auto tokens = generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling, i,
-                                   parts.model.has_caches());
+      const auto tokens = writes_targets(config)
+                              ? targets[i]
+                              : generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling,
+                                         i, parts.model.has_caches());
       if (!context.out) continue;
       const auto text = tokenizer->decode(tokens);
       if (options.json)
@@ -95,7 +116,7 @@ void generate_job(const Config& written, const GenerateOptions& options, RankCon
                             -1, ' ', false, nlohmann::json::error_handler_t::replace)
                      << '\n';
       else
-        *context.out << texts[i] << text << '\n';
+        *context.out << (writes_targets(config) ? "" : texts[i]) << text << '\n';
       context.out->flush();
     }
   });

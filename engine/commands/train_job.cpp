@@ -69,12 +69,20 @@ std::string device_row(const Config& config, const RankContext& context) {
   return cat(start, "communicator ", context.uses_nccl() ? cat("nccl (host values: ", values, ')') : values);
 }
 
+// How the loss of a program adds up.
+std::string loss_note(const ModelSource& model) {
+  if (!model.exported) return "";
+  return cat(", loss: ", model.exported->program->loss.text,
+             model.spec.loss_of_samples ? ", which counts as a mean over samples" : "");
+}
+
 // weights: where they come from.
 std::string settings_text(const Config& config, const ModelSource& model, const JobData& data, int64_t steps,
                           const std::string& weights, const RankContext& context) {
   const auto& t = config.training;
   std::vector<TableRow> rows = {
-      {"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ", weights)},
+      {"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ", weights,
+                    loss_note(model))},
       {"device", device_row(config, context)},
       {"data", cat(data.train->describe(), ", ", data.train->steps_per_epoch(), " steps an epoch")},
       {"steps", cat(steps, ", ", word_of(t.optim), ", ", word_of(t.lr_scheduler_type), " from ", t.learning_rate,

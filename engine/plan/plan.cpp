@@ -14,7 +14,7 @@
 #include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"
 #include "engine/plan/tensor_splits.h"
-#include "models/program/program_layers.h"
+#include "models/program/layers/program_layers.h"
 #include "partitioner/memory/layer_bytes.h"
 #include "pipeline/schedule/checker.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"

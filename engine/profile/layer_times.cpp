@@ -45,6 +45,10 @@ RepeatedBatch repeated_batch(int64_t samples, int64_t length, const ModelSource&
     case HeadChoice::Kind::token_classification:
       rows.labels = zeros({rows.tokens()});
       return {rows, rows.tokens()};
+    case HeadChoice::Kind::seq2seq_lm:
+      for (const int64_t end : rows.ends) rows.target_begins.push_back(end - length / 2);
+      rows.labels = rows.ids.masked_fill(rows.positions < length - length / 2, kNoLabel);
+      return {rows, samples * (length / 2)};
     case HeadChoice::Kind::question_answering:
       rows.targets = zeros({samples, 2});
       break;

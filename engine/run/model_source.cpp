@@ -9,11 +9,12 @@
 #include "core/model/parameter_patterns.h"
 #include "engine/config/keys/tensor_rules.h"
 #include "engine/config/rules/model_rules.h"
-#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/program_rules.h"
 #include "models/families/families.h"
 #include "models/files/hf_layout.h"
 #include "models/files/new_rows.h"
 #include "models/files/tensor_files.h"
+#include "models/program/masks/unmasked.h"
 
 namespace shardline {
 namespace {
@@ -71,8 +72,10 @@ NameReport check_weights(const Config& config, const HfDirectory& directory, con
 }
 
 void check_use_of_program(const Config& config) {
-  if (precision_of(config) != Precision::fp32)
-    throw ConfigError("/model/path: an exported program is trained in fp32; leave bf16 and fp16 out");
+  if (config.training.attention_in_fp32 || config.training.query_key_layer_scaling)
+    throw ConfigError(
+        "/model/path: an exported program has attention of its own; leave attention_in_fp32 and "
+        "query_key_layer_scaling out");
   if (config.smp.sequence_parallel())
     throw ConfigError(
         "/smp_options/optimize: \"memory\" splits rows between the layers, which an exported program needs whole; set "
@@ -82,15 +85,36 @@ void check_use_of_program(const Config& config) {
         "/training/neftune_noise_alpha: an exported program takes no noise on its embeddings; leave it out");
 }
 
+// The head that the program has.
+HeadChoice head_of_program(const Config& config, const Program& program) {
+  using Kind = HeadChoice::Kind;
+  using Problem = HeadChoice::Problem;
+  HeadChoice head = head_choice(config);
+  if (head.kind == Kind::sequence_classification || head.kind == Kind::token_classification) {
+    if (program.labels == 0)
+      throw ConfigError(cat("/model/path: ", config.model.path,
+                            ": returns no logits whose last size is the number of labels; export it with them"));
+    head.labels = program.labels;
+  }
+  if (head.kind == Kind::sequence_classification) {
+    if (program.loss.has(ProgramLossTerm::Kind::cross_entropy)) head.problem = Problem::single_label;
+    if (program.loss.has(ProgramLossTerm::Kind::binary)) head.problem = Problem::multi_label;
+    if (program.loss.has(ProgramLossTerm::Kind::squared_error)) head.problem = Problem::regression;
+  }
+  name_labels(config.model.config, head);
+  return head;
+}
+
 ModelSource open_program(const Config& config) {
   check_use_of_program(config);
   const std::string& path = config.model.path;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
     throw ConfigError(cat("/model/path: \"", path, "\" is not a file; name an archive of torch.export.save"));
-  const auto program = cut_program(read_pt2(path));
+  const auto program = with_unmasked(cut_program(read_pt2(path), program_use(config)));
   ModelSource source{.hf_config = {{"exported_program", std::filesystem::path(path).filename().string()}},
-                     .head = head_choice(config)};
+                     .head = head_of_program(config, *program)};
+  put_head(source.hf_config, source.head, "");
   source.directory = std::make_shared<HfDirectory>(path, TensorFiles{{kProgramFile, *program->archive.weights}});
   source.exported = std::make_shared<ExportedModel>(
       program, ProgramSpecs(program, std::min(config.data.sequence_length, kTracedLength)));
@@ -149,7 +173,11 @@ ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitC
   const int tensor = config.smp.tensor_parallel_degree;
   // Rules name units, whether there is something to split or the degree is still open.
   const bool names_units = tensor == kAuto || !config.smp.tensor_parallel_layers.entries.empty();
-  ModelSpec spec = tensor > 1 ? specs.split(tensor, splits) : names_units ? specs.with_units(splits) : specs.whole();
+  const bool is_half = c10::isReducedFloatingType(number_types(config).values);
+  ModelSpec spec = tensor > 1 && is_half ? specs.undivided(splits, "in half precision every rank computes everything")
+                   : tensor > 1          ? specs.split(tensor, splits)
+                   : names_units         ? specs.with_units(splits)
+                                         : specs.whole();
   apply_patterns(config, spec);
   return spec;
 }

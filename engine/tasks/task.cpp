@@ -7,6 +7,7 @@
 #include "engine/tasks/completions.h"
 #include "engine/tasks/masked_lm.h"
 #include "engine/tasks/question_answering.h"
+#include "engine/tasks/seq2seq.h"
 #include "engine/tasks/sequence_classification.h"
 #include "engine/tasks/token_classification.h"
 
@@ -23,7 +24,9 @@ std::map<std::string, TaskFactory>& factories() {
       {kSequenceClassification, sequence_classification},
       {kTokenClassification, token_classification},
       {kQuestionAnswering,
-       [](const auto& config, const auto&, const auto& tokenizer) { return question_answering(config, tokenizer); }}};
+       [](const auto& config, const auto&, const auto& tokenizer) { return question_answering(config, tokenizer); }},
+      {kSeq2SeqLm,
+       [](const auto& config, const auto&, const auto& tokenizer) { return seq2seq_lm(config, tokenizer); }}};
   return all;
 }
 

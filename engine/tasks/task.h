@@ -28,6 +28,14 @@ struct Predicted {
   at::Tensor logits;            // double [examples or their tokens, outputs], in the order of the examples (see Layer)
   std::vector<DataFile> files;  // that the examples are made of
   double mean_loss = 0;         // of an evaluation
+  std::vector<std::vector<int32_t>> targets =
+      {};  // that the model writes for the examples, if the task has a TargetRule
+};
+
+// How targets are written.
+struct TargetRule {
+  int64_t most_tokens = 0;
+  std::optional<int32_t> end;  // the token after a target
 };
 
 class LabelledTask {
@@ -46,6 +54,8 @@ class LabelledTask {
   virtual std::string settings() const = 0;
   // Whether metrics() reads what the model predicts; otherwise these logits are undefined.
   virtual bool uses_predictions() const { return true; }
+  // Whether metrics() reads targets that the model writes, and how.
+  virtual std::optional<TargetRule> targets() const { return {}; }
   virtual MetricValues metrics(const Predicted& predicted) const = 0;
   // Calls use(object) for each row that has an example, in order, with what the model predicts for it.
   using UsePrediction = std::function<void(const nlohmann::json& prediction)>;

@@ -97,7 +97,10 @@ RankTrainer::BatchTotals RankTrainer::read_microbatches(BatchSource& data, int64
   const Microbatch whole = on_device(batch.rows, stage_.activations.device());
   for (int i = 0; i < count; ++i)
     microbatches.push_back(part_of(whole, batch.segments_of(split_range(mine.length, count, i))));
-  return {.samples = batch.global_samples, .tokens = batch.tokens, .weight = batch.weight, .epoch = batch.epoch};
+  return {.samples = batch.global_samples,
+          .tokens = batch.tokens,
+          .weight = stage_.spec->loss_of_samples ? batch.global_samples : batch.weight,
+          .epoch = batch.epoch};
 }
 
 // The stage of the last chunk has the loss terms, equal on its T ranks. They are summed over microbatches and replicas,
@@ -286,6 +289,12 @@ at::Tensor RankTrainer::next_logits(const Microbatch& rows, const std::vector<Kv
                                 stage_.activations.dtype(number_types(config_).exact));
   groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();
   return logits;
+}
+
+bool RankTrainer::is_true_anywhere(bool mine) const {
+  const at::Tensor count = at::full({}, int64_t{mine}, at::kLong);
+  groups_.world->all_reduce(count, {.what = "a question to all ranks"})->wait();
+  return count.item<int64_t>() > 0;
 }
 
 int64_t RankTrainer::of_first_rank(int64_t value) const {

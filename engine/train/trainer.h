@@ -34,6 +34,8 @@ class RankTrainer {
   RankTrainer(const TrainerParts& parts, int64_t total_steps);
 
   StageParameters& parameters() { return parameters_; }
+  const ModelSpec& spec() const { return *stage_.spec; }
+  int64_t evaluated_together() const { return config_.training.per_device_eval_batch_size; }  // samples
 
   // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
   // same numbers.
@@ -57,8 +59,10 @@ class RankTrainer {
   // [batch, vocabulary] on every rank of the replica, on its device. `caches`: by layer of the model, or empty.
   // Collective over the replica.
   at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
-  // The same for the last row of each segment in host memory, [segments, vocabulary].
-  at::Tensor next_logits(const Microbatch& rows, const std::vector<KvCache*>& caches);
+  // The same for the last row of each segment in host memory, [segments, vocabulary]. Targets must have one length.
+  at::Tensor next_logits(const Microbatch& rows, const std::vector<KvCache*>& caches = {});
+  // Whether any rank says so. Collective over the world.
+  bool is_true_anywhere(bool mine) const;
   // Returns the first rank's value, because different hosts could compute different ones. Collective over the world.
   int64_t of_first_rank(int64_t value) const;
 

@@ -16,13 +16,13 @@ using nlohmann::json;
 using Kind = HeadChoice::Kind;
 using Problem = HeadChoice::Problem;
 
-constexpr EnumArray<Kind, const char*, 5> kTasks = {kCausalLm, kMaskedLm, kSequenceClassification, kTokenClassification,
-                                                    kQuestionAnswering};
+constexpr EnumArray<Kind, const char*, 6> kTasks = {
+    kCausalLm, kMaskedLm, kSequenceClassification, kTokenClassification, kQuestionAnswering, kSeq2SeqLm};
 constexpr EnumArray<Problem, const char*, 3> kProblems = {"single_label_classification", "multi_label_classification",
                                                           "regression"};
 
 bool has_labels(const HeadChoice& head) {
-  return head.kind != Kind::causal_lm && head.kind != Kind::masked_lm;
+  return head.kind != Kind::causal_lm && head.kind != Kind::masked_lm && head.kind != Kind::seq2seq_lm;
 }
 
 // The names in id2label, {"0": name, ...}; empty if it does not name the labels 0, 1, ...
@@ -83,10 +83,14 @@ const char* task_name(Kind kind) {
 }
 
 std::optional<Kind> kind_of_class(const std::string& name) {
-  static constexpr EnumArray<Kind, const char*, 5> endings = {"ForCausalLM", "ForMaskedLM", "ForSequenceClassification",
-                                                              "ForTokenClassification", "ForQuestionAnswering"};
+  static constexpr EnumArray<Kind, const char*, 6> endings = {"ForCausalLM",
+                                                              "ForMaskedLM",
+                                                              "ForSequenceClassification",
+                                                              "ForTokenClassification",
+                                                              "ForQuestionAnswering",
+                                                              "ForConditionalGeneration"};
   for (const Kind kind : {Kind::causal_lm, Kind::masked_lm, Kind::sequence_classification, Kind::token_classification,
-                          Kind::question_answering})
+                          Kind::question_answering, Kind::seq2seq_lm})
     if (name.ends_with(endings[kind])) return kind;
   return {};
 }
@@ -109,6 +113,29 @@ void complete_head(HfConfigReader& read, HeadChoice& head) {
     read_problem(read, head);
   else
     read.accept({"problem_type"});
+}
+
+void name_labels(const json& keys, HeadChoice& head) {
+  const HeadChoice known = head;
+  const json none = json::object();
+  HfConfigReader read(none, keys);
+  complete_head(read, head);
+  read.accept({"decoder_start_token_id"});
+  read.finish();
+  for (const auto& mistake : read.mistakes())
+    throw ConfigError(cat("/model/config/", mistake.key, ": ", mistake.rule, "; ", mistake.advice));
+  if (keys.contains("num_labels") && keys["num_labels"] != known.labels)
+    throw ConfigError(cat("/model/config/num_labels: is ", keys["num_labels"].dump(), ", but the program has ",
+                          known.labels, " labels; export it with as many"));
+  if (std::ssize(head.names) != head.labels ||
+      (!keys.value("id2label", none).empty() && head.names != names_in(keys["id2label"])))
+    throw ConfigError(cat(
+        "/model/config/id2label: names ", keys["id2label"].size(), " labels, but the program has ", head.labels,
+        "; name all of them, set num_labels if the data has only some of them, or export the program with as many"));
+  if (known.problem && keys.contains("problem_type") && keys["problem_type"] != kProblems[*known.problem])
+    throw ConfigError(cat("/model/config/problem_type: is ", keys["problem_type"].dump(),
+                          ", but the program's loss is that of \"", kProblems[*known.problem],
+                          "\"; give data with such labels, or export the program with another loss"));
 }
 
 void put_head(json& config, const HeadChoice& head, const std::string& head_class) {

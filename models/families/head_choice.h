@@ -12,7 +12,14 @@ namespace shardline {
 class HfConfigReader;
 
 struct HeadChoice {
-  enum class Kind { causal_lm, masked_lm, sequence_classification, token_classification, question_answering };
+  enum class Kind {
+    causal_lm,
+    masked_lm,
+    sequence_classification,
+    token_classification,
+    question_answering,
+    seq2seq_lm
+  };
   // For sequence classification: one class of several, each label for itself, or numbers.
   enum class Problem { single_label, multi_label, regression };
 
@@ -37,6 +44,7 @@ inline constexpr const char* kMaskedLm = "masked-lm";
 inline constexpr const char* kSequenceClassification = "sequence-classification";
 inline constexpr const char* kTokenClassification = "token-classification";
 inline constexpr const char* kQuestionAnswering = "question-answering";
+inline constexpr const char* kSeq2SeqLm = "seq2seq-lm";
 const char* task_name(HeadChoice::Kind kind);
 
 // The kind of a class of transformers, "BertForSequenceClassification"; unset for others.
@@ -48,6 +56,10 @@ using HeadClasses = std::map<HeadChoice::Kind, std::string>;
 // Fills in what the choice leaves open, from the config's num_labels, id2label and problem_type. Contradictions are
 // mistakes that `read` keeps.
 void complete_head(HfConfigReader& read, HeadChoice& head);
+
+// Fills in the labels of an exported program, whose number and problem are known, from the keys of a config that name
+// them. Throws a ConfigError that names the key under /model/config.
+void name_labels(const nlohmann::json& keys, HeadChoice& head);
 
 // The keys that transformers needs to open a saved model as this class with these labels.
 void put_head(nlohmann::json& config, const HeadChoice& head, const std::string& head_class);

@@ -44,6 +44,9 @@ struct GraphModule {
 };
 
 struct GraphNode {
+  struct Autocast {
+    std::optional<at::ScalarType> half;  // unset: off
+  };
   // A value that the call makes: the result at this place of its results, or one item of this result, a list.
   struct Result {
     int place = 0;
@@ -58,6 +61,8 @@ struct GraphNode {
   std::vector<Result> results;
   std::vector<GraphModule> modules;  // outermost first
   bool has_grad = true;              // false: in a region without gradients
+  // In a region that has autocast on, for this type, or off; unset: as the program is run.
+  std::optional<Autocast> autocast = {};
 
   std::string text() const { return overload.empty() ? name : name + "." + overload; }
 };
@@ -69,11 +74,22 @@ struct GraphInput {
   int value = 0;
 };
 
+struct GraphOutput {
+  std::string name;  // "logits"; of a tuple, the place
+  int value = 0;
+};
+
 struct Graph {
   std::vector<GraphValue> values;
   std::vector<GraphInput> inputs;  // tensors only
   std::vector<GraphNode> nodes;
-  std::vector<int> outputs;  // what the program returns, values only
+  std::vector<GraphOutput> outputs;  // what the program returns, tensors only
+};
+
+// Some nodes of a graph in the order of the graph, and the values that go in and out.
+struct GraphPart {
+  std::vector<int> nodes;
+  std::vector<int> inputs, outputs;
 };
 
 }  // namespace shardline

@@ -95,6 +95,39 @@ std::vector<GraphModule> module_stack_of(const JsonValue& node) {
   return modules;
 }
 
+// Names of the tensors in a tree of tuples and dicts, as paths: {"type": ..., "context": "[\"loss\"]",
+// "children_spec"}.
+void add_names(const JsonValue& tree, const std::string& path, std::vector<std::string>& names) {
+  const auto& json = tree.json();
+  if (!json.is_object() || !json.contains("type") || json["type"].is_null()) {
+    names.push_back(path.empty() ? "0" : path);
+    return;
+  }
+  const auto children = tree.at("children_spec").items();
+  nlohmann::json keys;
+  if (json.contains("context") && json["context"].is_string())
+    keys = parse_data_value(json["context"].get<std::string>(), tree.where());
+  for (size_t i = 0; i < children.size(); ++i) {
+    const bool is_named = keys.is_array() && keys.size() == children.size() && keys[i].is_string();
+    const std::string name = is_named ? keys[i].get<std::string>() : std::to_string(i);
+    add_names(children[i], path.empty() ? name : cat(path, ".", name), names);
+  }
+}
+
+// Of what the program as a whole returns; empty where the file does not say it.
+std::vector<std::string> names_of_outputs(const JsonValue& calls) {
+  std::vector<std::string> names;
+  for (const auto& call : calls.items()) {
+    if (call.text("fqn", "") != "" || !call.has("signature") || !call.at("signature").has("out_spec")) continue;
+    const JsonValue spec = call.at("signature").at("out_spec");
+    const auto tree = parse_data_value(spec.text(), spec.where());
+    if (!tree.is_array() || tree.size() != 2) spec.fail("must be a list of a version and a tree");
+    add_names(JsonValue(tree[1], spec.where()), "", names);
+    break;
+  }
+  return names;
+}
+
 // ---- what an operator wants
 
 c10::TypePtr without_optional(const c10::TypePtr& type) {
@@ -175,7 +208,11 @@ class GraphReader {
     describe(graph, scope);
     read_inputs(module.at("signature").at("input_specs"), scope);
     read_nodes(graph, scope, true);
-    for (const auto& spec : module.at("signature").at("output_specs").items()) read_output(spec, scope);
+    const auto names =
+        module.has("module_call_graph") ? names_of_outputs(module.at("module_call_graph")) : std::vector<std::string>();
+    const auto outputs = module.at("signature").at("output_specs").items();
+    for (size_t i = 0; i < outputs.size(); ++i)
+      read_output(outputs[i], names.size() == outputs.size() ? names[i] : std::to_string(i), scope);
     return std::move(graph_);
   }
 
@@ -185,6 +222,7 @@ class GraphReader {
     std::map<std::string, GraphValue> described;
     std::map<std::string, int> values;  // that exist
     bool has_grad = true;
+    std::optional<GraphNode::Autocast> autocast = {};
   };
 
   static void describe(const JsonValue& graph, Scope& scope) {
@@ -232,7 +270,7 @@ class GraphReader {
     }
   }
 
-  void read_output(const JsonValue& item, const Scope& scope) {
+  void read_output(const JsonValue& item, const std::string& name, const Scope& scope) {
     const auto [kind, spec] = choice(item);
     if (kind == "buffer_mutation")
       item.fail(cat("the program changes its buffer ", spec.at("buffer_name").text(),
@@ -240,7 +278,7 @@ class GraphReader {
                 "export a model without running statistics and counters");
     if (kind != "user_output" && kind != "loss_output") item.fail(cat("an output that is a ", kind, " is not known"));
     const auto [type, argument] = choice(spec.at("arg"));
-    if (type == "as_tensor") graph_.outputs.push_back(value_of(argument.at("name"), scope));
+    if (type == "as_tensor") graph_.outputs.push_back({name, value_of(argument.at("name"), scope)});
   }
 
   void read_nodes(const JsonValue& graph, Scope& scope, bool has_grad) {
@@ -263,7 +301,8 @@ class GraphReader {
     GraphNode node{.name = cat(target.substr(0, space), "::", target.substr(space + 1, overload - space - 1)),
                    .overload = target.substr(overload + 1),
                    .modules = module_stack_of(item),
-                   .has_grad = scope.has_grad};
+                   .has_grad = scope.has_grad,
+                   .autocast = scope.autocast};
     if (node.overload == "default") node.overload.clear();
     if (node.name == "aten::detach_") node.name = "aten::detach";  // of constants, which have no gradient anyway
     if (const auto why = refusal_of(node.name, node.overload); !why.empty())
@@ -286,12 +325,19 @@ class GraphReader {
     }
     if (!given.empty()) given.begin()->second.fail(cat("the operator has no argument ", given.begin()->first));
     node.results = results_of(item, scope, op->schema().returns().size());
+    if (node.name == kBatchNorm && node.arguments[place_of_argument(node, "training")].constant != c10::IValue(false))
+      item.at("target").fail("is a norm over the samples of a batch, so that a sample's result depends on the others",
+                             "export a model with another norm, or with this one in evaluation mode");
     graph_.nodes.push_back(std::move(node));
   }
 
   void read_function(const std::string& name, const JsonValue& item, Scope& scope) {
     if (!is_number_function(name)) item.at("target").fail("is not a function of numbers that can run here");
-    GraphNode node{.name = name, .is_operator = false, .modules = module_stack_of(item), .has_grad = scope.has_grad};
+    GraphNode node{.name = name,
+                   .is_operator = false,
+                   .modules = module_stack_of(item),
+                   .has_grad = scope.has_grad,
+                   .autocast = scope.autocast};
     for (const auto& input : item.at("inputs").items()) node.arguments.push_back(argument_of(input.at("arg"), scope));
     node.results = results_of(item, scope, 1);
     graph_.nodes.push_back(std::move(node));
@@ -308,7 +354,6 @@ class GraphReader {
     if ((!sets_grad && !autocasts) || place == inputs.size())
       item.at("target").fail("is a higher-order operator that cannot run here", "export the model without it");
     const JsonValue enabled = choice(inputs[sets_grad ? 0 : 2].at("arg")).second;
-    if (autocasts && flag(enabled)) item.fail("casts numbers automatically", "export the model outside of autocast");
 
     const JsonValue graph = inputs[place].at("arg").at("as_graph").at("graph");
     Scope inner;
@@ -319,6 +364,8 @@ class GraphReader {
       const auto [name, value] = named(names[i], inputs[place + 1 + i].at("arg"), scope);
       if (!inner.values.emplace(name, value).second) names[i].fail("is an input that is there already");
     }
+    inner.autocast = scope.autocast;
+    if (autocasts) inner.autocast = GraphNode::Autocast{flag(enabled) ? half_type(inputs[1].at("arg")) : std::nullopt};
     read_nodes(graph, inner, scope.has_grad && (!sets_grad || flag(enabled)));
     std::vector<JsonValue> outer;
     for (const auto& output : item.at("outputs").items()) {
@@ -333,6 +380,16 @@ class GraphReader {
     for (size_t i = 0; i < made.size(); ++i)
       if (!scope.values.emplace(outer[i].text(), value_of(name_in(made[i]), inner)).second)
         outer[i].fail("is there already");
+  }
+
+  // Of autocast; of CPUs, bfloat16 is the usual one.
+  static std::optional<at::ScalarType> half_type(const JsonValue& json) {
+    const auto [kind, value] = choice(json);
+    if (kind == "as_none") return at::kBFloat16;
+    const auto type = dtype_of_number(integer(value), value.where());
+    if (kind != "as_scalar_type" || (type != at::kHalf && type != at::kBFloat16))
+      value.fail("must be bfloat16 or float16, the types of autocast");
+    return type;
   }
 
   // The name in a tensor or a number that is computed.

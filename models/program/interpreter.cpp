@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "models/graph/autocast_mode.h"
 #include "models/program/dropped_attention.h"
 #include "models/program/number_functions.h"
 #include "models/program/operators.h"
@@ -113,7 +114,7 @@ Interpreter::Interpreter(Interpreter&&) noexcept = default;
 
 Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device,
                          const OwnCalls& own_calls)
-    : inputs_(part.inputs.size()) {
+    : inputs_(part.inputs.size()), device_(device.type()) {
   std::map<int, int> slot_of;
   std::map<int, size_t> last_use;  // slot -> step
   const auto new_slot = [&](int value) {
@@ -165,6 +166,8 @@ std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCal
   torch::jit::Stack stack;
   for (const Step& step : steps_) {
     const at::AutoGradMode mode(has_grad && step.node->has_grad);
+    std::optional<AutocastMode> autocast;
+    if (const auto& wanted = step.node->autocast) autocast.emplace(device_, wanted->half);
     stack.clear();
     for (size_t i = 0; i < step.arguments.size(); ++i)
       stack.push_back(!random && !step.calm.empty() && step.calm[i] ? *step.calm[i]

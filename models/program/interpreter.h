@@ -13,12 +13,6 @@
 
 namespace shardline {
 
-// Some nodes of a graph in the order of the graph, and the values that go in and out.
-struct GraphPart {
-  std::vector<int> nodes;
-  std::vector<int> inputs, outputs;
-};
-
 // What the nodes need that are random in training: dropout, and attention with dropout of its probabilities. `site`:
 // the number of the node among the random ones of the part.
 struct RandomCalls {
@@ -51,6 +45,7 @@ class Interpreter {
 
   std::vector<Step> steps_;
   size_t inputs_ = 0, slots_ = 0;
+  c10::DeviceType device_;
   std::vector<int> outputs_;  // slots
 };
 

@@ -8,6 +8,19 @@ std::optional<c10::OperatorHandle> find_operator(const std::string& name, const 
   return c10::Dispatcher::singleton().findSchema({name, overload});
 }
 
+namespace {
+
+// Whether the only tensor that is changed is `self`, as in "aten::add_".
+bool writes_to_itself(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite() && (i > 0 || arguments[i].name() != "self"))
+      return false;
+  return true;
+}
+
+}  // namespace
+
 std::string refusal_of(const std::string& name, const std::string& overload) {
   if (!name.starts_with("aten::")) return "it is not an operator of ATen";
   if (name == "aten::from_file") return "it reads files";
@@ -15,7 +28,8 @@ std::string refusal_of(const std::string& name, const std::string& overload) {
   if (!op) return "this LibTorch has no such operator";
   if (name == kDropout || name == kAttention) return "";
   if (op->hasTag(at::Tag::nondeterministic_seeded)) return "it draws from torch's random generator";
-  if (op->schema().is_mutable()) return "it changes a tensor in place";
+  if (op->hasTag(at::Tag::inplace_view)) return "it changes the sizes of a tensor in place";
+  if (op->schema().is_mutable() && !writes_to_itself(op->schema())) return "it writes to another tensor than its first";
   return "";
 }
 

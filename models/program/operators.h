@@ -10,7 +10,8 @@
 namespace shardline {
 
 // Why programs with this operator cannot run here; empty if they can. Operators that draw random numbers are accepted
-// where training draws them itself: dropout and attention.
+// where training draws them itself: dropout and attention. Of those that change tensors, the ones that write numbers to
+// their first argument are accepted.
 std::string refusal_of(const std::string& name, const std::string& overload);
 
 // The operator, or nothing if libtorch has none of this name.
@@ -19,6 +20,10 @@ std::optional<c10::OperatorHandle> find_operator(const std::string& name, const 
 inline constexpr const char* kDropout = "aten::dropout";
 inline constexpr const char* kAttention = "aten::scaled_dot_product_attention";
 inline constexpr const char* kCrossEntropy = "aten::cross_entropy_loss";
+inline constexpr const char* kSquaredError = "aten::mse_loss";
+inline constexpr const char* kBinaryLoss = "aten::binary_cross_entropy_with_logits";
+inline constexpr const char* kLookup = "aten::embedding";
+inline constexpr const char* kBatchNorm = "aten::batch_norm";
 inline constexpr const char* kSizeOf = "aten::sym_size";
 // The place of an argument in the operator's schema; asserts that there is one.
 int place_of_argument(const GraphNode& node, const char* argument);

@@ -11,51 +11,65 @@
 namespace shardline {
 namespace {
 
-constexpr int kMean = 1;  // of the argument `reduction`
+using Predicts = ProgramUse::Predicts;
 
 // A run of modules PATH.0, PATH.1, ... of one class, and where their nodes are.
 struct Blocks {
   std::string path;
   std::vector<int> begins;  // by block: its first node
   int end = 0;              // after the last node of the last block
+
+  int begin() const { return begins.front(); }
+  double nodes_of_block() const { return double(end - begin()) / begins.size(); }
 };
+
+// Nodes that are a layer.
+struct Stretch {
+  std::string name;
+  bool is_block = false;
+  int begin = 0;
+};
+
+bool is_product(const std::string& name) {
+  static const std::set<std::string> products = {"aten::linear", "aten::addmm",   "aten::matmul",     "aten::mm",
+                                                 "aten::bmm",    "aten::baddbmm", "aten::einsum",     "aten::conv1d",
+                                                 "aten::conv2d", "aten::conv3d",  "aten::convolution"};
+  return products.contains(name);
+}
 
 class Cutter {
  public:
-  explicit Cutter(Pt2Archive archive) : program_(std::make_shared<Program>()) {
+  Cutter(Pt2Archive archive, const ProgramUse& use) : program_(std::make_shared<Program>()), use_(program_->use) {
     program_->archive = std::move(archive);
-    producer_.assign(graph().values.size(), -1);
-    for (size_t i = 0; i < graph().nodes.size(); ++i)
-      for (const auto& result : graph().nodes[i].results) producer_[result.value] = i;
-    find_trained_values();
+    program_->use = use;
+    program_->flow = flow_of(graph());
   }
 
   std::shared_ptr<const Program> cut() {
     check_numbers();
-    find_ids();
-    find_loss();
+    check_changes();
+    find_arguments();
+    find_light_values();
+    const std::vector<int> logits = find_logits();
+    find_loss(logits);
     find_tables();
-    const Blocks blocks = find_blocks();
-    std::vector<int> begins = {0};
-    begins.insert(begins.end(), blocks.begins.begin(), blocks.begins.end());
-    begins.push_back(blocks.end);
-
-    std::vector<int> wanted = {program_->loss.input, program_->loss.target};
-    if (const auto logits = find_logits()) {
-      program_->logits = part_from(begins.back(), {*logits});
-      wanted.push_back(*logits);
-    }
+    const std::vector<Stretch> stretches = find_stretches();
+    const int end = graph().nodes.size();
+    const std::vector<int> of_loss = program_->loss.values();
+    std::vector<int> wanted = of_loss;
+    wanted.insert(wanted.end(), logits.begin(), logits.end());
+    program_->logits = part_from(stretches.back().begin, logits, end);
     // Backwards, because a layer passes on what later ones take.
-    std::vector<ProgramLayer> layers(begins.size());
+    std::vector<ProgramLayer> layers(stretches.size());
     for (size_t i = layers.size(); i-- > 0;) {
       ProgramLayer& layer = layers[i];
-      const bool first = i == 0, last = i + 1 == layers.size();
-      layer.name = first ? "embedding" : last ? "head" : cat(blocks.path, '.', i - 1);
-      layer.is_block = !first && !last;
-      layer.border = border_of(part_from(begins[i], wanted));
-      layer.part = part_from(begins[i], last ? std::vector{program_->loss.input, program_->loss.target} : wanted);
+      const bool last = i + 1 == layers.size();
+      const auto& [name, is_block, begin] = stretches[i];
+      const GraphPart whole = part_from(begin, wanted, last ? end : stretches[i + 1].begin);
+      layer = {.name = name, .is_block = is_block, .border = border_of(whole)};
+      layer.part = last ? part_from(begin, of_loss, end) : whole;
       check_border(layer);
-      for (const int value : part_from(begins[i], wanted).inputs)
+      for (const int value : whole.inputs)
         if (const auto* input = program_->input_of(value); input && input->kind == GraphInput::Kind::parameter)
           layer.parameters.push_back(input->name);
       wanted = layer.border;
@@ -66,27 +80,22 @@ class Cutter {
 
  private:
   const Graph& graph() const { return program_->archive.graph; }
+  const GraphFlow& flow() const { return program_->flow; }
+  const GraphValue& value(int number) const { return graph().values[number]; }
 
   [[noreturn]] void refuse(const std::string& what, const std::string& advice) const {
     throw ConfigError(cat("/model/path: ", program_->archive.path, ": ", what, "; ", advice));
   }
 
-  template <class Visit>
-  static void visit_values(const GraphArgument& argument, const Visit& visit) {
-    if (argument.value >= 0) visit(argument.value);
-    for (const auto& item : argument.items) visit_values(item, visit);
-  }
-
-  // Values that follow from parameters, or from random numbers.
-  void find_trained_values() {
-    is_trained_.assign(graph().values.size(), false);
-    for (const auto& input : graph().inputs)
-      if (input.kind == GraphInput::Kind::parameter) is_trained_[input.value] = true;
+  // Values that follow from parameters by arithmetic and lookups of other things than tokens.
+  void find_light_values() {
+    const int ids = program_->argument(kIdsArgument)->value;
+    is_light_.assign(graph().values.size(), true);
     for (const auto& node : graph().nodes) {
-      bool trained = node.name == kDropout || node.name == kAttention;
-      for (const auto& argument : node.arguments)
-        visit_values(argument, [&](int value) { trained |= is_trained_[value]; });
-      for (const auto& result : node.results) is_trained_[result.value] = trained;
+      bool light = !is_product(node.name) && node.name != kAttention && node.name != kDropout;
+      if (node.name == kLookup) light &= origin(node.arguments[place_of_argument(node, "indices")].value) != ids;
+      for (const auto& argument : node.arguments) visit_values(argument, [&](int used) { light &= is_light_[used]; });
+      for (const auto& result : node.results) is_light_[result.value] = light;
     }
   }
 
@@ -96,168 +105,282 @@ class Cutter {
         refuse(cat("parameter ", name, " has the dtype ", entry.dtype), "export the model with parameters in float32");
   }
 
-  void find_ids() {
+  // What is given to the program may be used again.
+  void check_changes() const {
+    for (const auto& input : graph().inputs)
+      if (const auto found = flow().changes.find(flow().storage[input.value]); found != flow().changes.end())
+        refuse(cat("the call of ", graph().nodes[found->second.front()].text(), " changes ", input.name, " in place"),
+               "export a model that changes only tensors that it has made");
+  }
+
+  void find_arguments() {
+    std::string known;
+    for (const auto& input : graph().inputs)
+      if (input.kind == GraphInput::Kind::user) known += cat(known.empty() ? "" : ", ", input.name);
+    for (const auto& [name, given] : use_.inputs)
+      if (std::ranges::none_of(graph().inputs, [&, name = name](const GraphInput& input) {
+            return input.kind == GraphInput::Kind::user && input.name == name;
+          }))
+        throw ConfigError(cat("/model/inputs/", name, ": the program has no such argument; it has ", known));
     const auto* ids = program_->argument(kIdsArgument);
-    if (!ids) refuse(cat("the program has no argument ", kIdsArgument), "export a model that takes token ids");
-    rows_ = graph().values[ids->value].sizes;
-    if (rows_.size() != 2 || rows_[0].expression.empty() || rows_[1].expression.empty() || rows_[0] == rows_[1])
-      refuse(cat("its ", kIdsArgument, " must be [batch, length] of any size"),
+    if (!ids)
+      refuse(cat("the program has no argument ", kIdsArgument),
+             "export a model that takes token ids, or say in model.inputs which argument does");
+    program_->source_length = length_of(*ids);
+    for (const auto& input : graph().inputs)
+      if (input.kind == GraphInput::Kind::user && !value(input.value).sizes.empty())
+        batches_.push_back(value(input.value).sizes[0]);
+    const auto* labels = program_->argument("labels");
+    if (labels) program_->label_dtype = value(labels->value).dtype;
+    if (labels && use_.loss_function.empty()) check_labels(*labels);
+    if (!program_->has_target()) return;
+    const auto* target = labels ? labels : program_->argument("decoder_input_ids");
+    if (!target)
+      refuse("the program has neither an argument labels nor decoder_input_ids",
+             "export the model with the labels of its target");
+    program_->target_length = length_of(*target);
+    if (program_->target_length == program_->source_length)
+      refuse("source and target have the same length in it",
+             "export it with an example whose target has another length than its source");
+  }
+
+  // Of an argument [batch, length].
+  GraphSize length_of(const GraphInput& input) const {
+    const auto& sizes = value(input.value).sizes;
+    if (sizes.size() != 2 || sizes[0].expression.empty() || sizes[1].expression.empty() || sizes[0] == sizes[1])
+      refuse(cat("its ", input.name, " must be [batch, length] of any size"),
              "export the program with dynamic_shapes for both dimensions");
+    return sizes[1];
   }
 
-  void find_loss() {
-    std::vector<int> scalars;
-    for (const int value : graph().outputs)
-      if (graph().values[value].dtype && c10::isFloatingType(*graph().values[value].dtype) &&
-          graph().values[value].sizes.empty())
-        scalars.push_back(value);
-    if (scalars.size() != 1)
-      refuse(cat("the program must return one loss, a scalar; it returns ", scalars.size()),
-             "export the model in training mode with labels among its arguments");
-    const int producer = producer_[scalars[0]];
-    const GraphNode* node = producer < 0 ? nullptr : &graph().nodes[producer];
-    const auto constant = [&](const char* name) { return node->arguments[place_of_argument(*node, name)].constant; };
-    const auto value = [&](const char* name) { return node->arguments[place_of_argument(*node, name)].value; };
-    ProgramLoss& loss = program_->loss;
-    if (node && node->name == kCrossEntropy && constant("reduction") == c10::IValue(kMean) &&
-        constant("weight").isNone() && value("weight") < 0 && constant("label_smoothing") == c10::IValue(0.0) &&
-        graph().values[value("target")].dtype == at::kLong) {
-      loss = {ProgramLoss::Kind::cross_entropy, value("self"), value("target"), constant("ignore_index").toInt()};
-    } else if (node && node->name == "aten::mse_loss" && constant("reduction") == c10::IValue(kMean)) {
-      loss = {ProgramLoss::Kind::squared_error, value("self"), value("target"), 0};
-    } else {
-      refuse(cat("its loss is made by ", node ? node->text() : "nothing",
-                 ", but must be the mean of cross_entropy_loss without weights and smoothing, or of mse_loss"),
-             "export the model with such a loss");
-    }
+  void check_labels(const GraphInput& labels) const {
+    const auto& sizes = value(labels.value).sizes;
+    const bool by_row = sizes.size() == 2 && !sizes[1].expression.empty();
+    const bool wants_rows = use_.predicts != Predicts::segment;
+    if (use_.predicts != Predicts::span && by_row != wants_rows)
+      refuse(cat("its labels are ", by_row ? "one for each token" : "not one for each token",
+                 ", but those of the task are ", wants_rows ? "one for each token" : "one for each sample"),
+             "set task to the one that the model is for");
   }
 
-  std::optional<int> find_logits() const {
-    for (const int value : graph().outputs)
-      if (graph().values[value].dtype && c10::isFloatingType(*graph().values[value].dtype) &&
-          graph().values[value].sizes.size() >= 2)
-        return value;
+  std::optional<int> output(const std::string& name) const {
+    for (const auto& [of_output, number] : graph().outputs)
+      if (of_output == name) return number;
     return {};
   }
 
+  std::string output_names() const {
+    std::string names;
+    for (const auto& named : graph().outputs) names += cat(names.empty() ? "" : ", ", named.name);
+    return names;
+  }
+
+  bool is_floating(int number) const { return value(number).dtype && c10::isFloatingType(*value(number).dtype); }
+
+  int named_output(const std::string& key, const std::string& name) const {
+    const auto found = output(name);
+    if (!found || !is_floating(*found))
+      throw ConfigError(
+          cat(key, ": the program returns no floating-point tensor \"", name, "\"; it returns ", output_names()));
+    return *found;
+  }
+
+  // What predictions are made of; empty if the program does not return it.
+  std::vector<int> find_logits() const {
+    if (!use_.loss_logits.empty()) return {named_output("/model/loss/logits", use_.loss_logits)};
+    const size_t wanted = use_.predicts == Predicts::span ? 2 : 1;
+    const auto names = wanted == 2 ? std::vector{"start_logits", "end_logits"} : std::vector{"logits"};
+    std::vector<int> found;
+    for (const char* name : names)
+      if (const auto number = output(name); number && is_floating(*number)) found.push_back(*number);
+    if (found.size() == wanted) return found;
+    found.clear();
+    for (const auto& [name, number] : graph().outputs)
+      if (is_floating(number) && value(number).sizes.size() >= 2 && found.size() < wanted) found.push_back(number);
+    if (found.size() < wanted) return {};
+    return found;
+  }
+
+  void find_loss(const std::vector<int>& logits) {
+    if (logits.size() == 1 && !value(logits[0]).sizes.empty())
+      program_->labels = std::max<int64_t>(value(logits[0]).sizes.back().number, 0);
+    if (!use_.loss_function.empty()) {
+      const auto kind = loss_function(use_.loss_function);
+      if (!kind || use_.predicts == Predicts::span)
+        throw ConfigError(cat("/model/loss/function: must be ", loss_functions(), " of a task with one label; got \"",
+                              use_.loss_function, '"'));
+      if (logits.empty()) throw ConfigError("/model/loss/logits: is required; name an output of the program");
+      program_->loss = {.terms = {{.kind = *kind, .input = logits[0]}}, .text = use_.loss_function};
+      return;
+    }
+    std::vector<int> scalars;
+    for (const auto& [name, number] : graph().outputs)
+      if (is_floating(number) && value(number).sizes.empty()) scalars.push_back(number);
+    int scalar = -1;
+    if (!use_.loss_output.empty())
+      scalar = named_output("/model/loss", use_.loss_output);
+    else if (const auto named = output("loss"); named && is_floating(*named))
+      scalar = *named;
+    else if (scalars.size() == 1)
+      scalar = scalars[0];
+    else
+      refuse(cat("the program must return one loss, a scalar; it returns ", scalars.size()),
+             "export the model in training mode with labels among its arguments, or name it in model.loss");
+    if (!value(scalar).sizes.empty())
+      refuse(cat("its output \"", use_.loss_output.empty() ? "loss" : use_.loss_output, "\" is not a scalar"),
+             "name the loss in model.loss");
+    program_->loss = loss_terms(graph(), flow(), scalar);
+  }
+
   // The value before calls that only change its form.
-  int origin(int value) const {
+  int origin(int number) const {
+    if (number < 0) return number;
     static const std::set<std::string> forms = {"aten::view", "aten::reshape", "aten::to", "aten::contiguous"};
-    while (producer_[value] >= 0 && forms.contains(graph().nodes[producer_[value]].name))
-      value = graph().nodes[producer_[value]].arguments[0].value;
-    return value;
+    while (flow().producer[number] >= 0 && forms.contains(graph().nodes[flow().producer[number]].name))
+      number = graph().nodes[flow().producer[number]].arguments[0].value;
+    return number;
   }
 
   void find_tables() {
     const int ids = program_->argument(kIdsArgument)->value;
-    for (const auto& node : graph().nodes) {
-      if (node.name != "aten::embedding") continue;
+    for (size_t i = 0; i < graph().nodes.size(); ++i) {
+      const GraphNode& node = graph().nodes[i];
+      const bool compares = node.name == "aten::eq" || node.name == "aten::ne";
+      if (compares && node.overload == "Scalar" && node.arguments[0].value >= 0 &&
+          origin(node.arguments[0].value) == ids && node.arguments[1].constant.isInt())
+        program_->pad_id = node.arguments[1].constant.toInt();
+      if (node.name != kLookup) continue;
       const int table = node.arguments[place_of_argument(node, "weight")].value;
       const int indices = node.arguments[place_of_argument(node, "indices")].value;
-      if (table < 0 || indices < 0 || graph().values[table].sizes.empty()) continue;
-      const int64_t rows = graph().values[table].sizes[0].number;
+      if (table < 0 || indices < 0 || value(table).sizes.empty()) continue;
+      const int64_t rows = value(table).sizes[0].number;
       if (origin(indices) == ids)
         program_->vocab_size = rows;
-      else if (!is_trained_[indices])
-        program_->lookups.push_back({part_from(0, {indices}), rows});
+      else if (!flow().is_trained[indices])
+        program_->lookups.push_back({part_from(0, {indices}, i), rows});
     }
     if (program_->vocab_size <= 0)
       refuse(cat("its ", kIdsArgument, " are looked up in no table"),
              "export a model that takes token ids, with example labels that are another tensor than the ids");
   }
 
-  // The nodes from `begin` on, and those before that are computed again, which the values need.
-  GraphPart part_from(int begin, const std::vector<int>& wanted) const {
-    std::set<int> nodes, inputs;
-    std::vector<int> open = wanted;
-    while (!open.empty()) {
-      const int value = open.back();
-      open.pop_back();
-      const int producer = producer_[value];
-      if (producer < 0 || (producer < begin && is_trained_[value])) {
-        inputs.insert(value);
-      } else if (nodes.insert(producer).second) {
-        for (const auto& argument : graph().nodes[producer].arguments)
-          visit_values(argument, [&](int used) { open.push_back(used); });
-      }
-    }
-    return {{nodes.begin(), nodes.end()}, {inputs.begin(), inputs.end()}, wanted};
+  // The nodes from `begin` on, and those before that are computed again, which the values need as they are before node
+  // `end`.
+  GraphPart part_from(int begin, const std::vector<int>& wanted, int end) const {
+    return flow().part(graph(), wanted, begin, end, [this](int number) { return crosses(number); });
+  }
+
+  // Whether later layers get the value from the layer that makes it; others compute it again.
+  bool crosses(int number) const { return flow().is_trained[number] && (is_hidden(number) || !is_light_[number]); }
+
+  // [batch, length, features], of the source or of the target.
+  bool is_hidden(int number) const {
+    const auto& [name, dtype, sizes] = value(number);
+    return dtype == at::kFloat && sizes.size() == 3 && std::ranges::find(batches_, sizes[0]) != batches_.end() &&
+           (sizes[1] == program_->source_length || program_->is_of_target(number)) && sizes[2].expression.empty();
   }
 
   std::vector<int> border_of(const GraphPart& part) const {
     std::vector<int> border;
-    for (const int value : part.inputs)
-      if (producer_[value] >= 0) border.push_back(value);
+    for (const int number : part.inputs)
+      if (flow().producer[number] >= 0) border.push_back(number);
     return border;
   }
 
   void check_border(const ProgramLayer& layer) const {
-    for (const int number : layer.border) {
-      const GraphValue& value = graph().values[number];
-      const bool fits = value.dtype == at::kFloat && value.sizes.size() == 3 && value.sizes[0] == rows_[0] &&
-                        value.sizes[1] == rows_[1] && value.sizes[2].expression.empty();
-      if (!fits)
-        refuse(cat("layer ", layer.name, " needs the value ", value.name, " (made by ",
-                   graph().nodes[producer_[number]].text(), ") of an earlier one"),
+    for (const int number : layer.border)
+      if (!is_hidden(number))
+        refuse(cat("layer ", layer.name, " needs the value ", value(number).name, " (made by ",
+                   graph().nodes[flow().producer[number]].text(), ") of an earlier one"),
                "only hidden states [batch, length, features] can pass from one layer to the next");
-    }
   }
 
-  // The longest run of modules; of equally long ones the outermost.
-  Blocks find_blocks() const {
+  // All runs of modules of one class, one after the other.
+  std::vector<Blocks> find_runs() const {
     struct Module {
       std::string type;
       int begin, end;
     };
-    std::map<std::string, std::map<int, Module>> runs;
+    std::map<std::string, std::map<int, Module>> modules;
     for (size_t i = 0; i < graph().nodes.size(); ++i)
       for (const auto& module : graph().nodes[i].modules) {
         const size_t dot = module.path.rfind('.');
         if (dot == std::string::npos || dot + 1 == module.path.size() || module.path.size() - dot > 7 ||
             module.path.find_first_not_of("0123456789", dot + 1) != std::string::npos)
           continue;
-        auto& run = runs[module.path.substr(0, dot)];
+        auto& run = modules[module.path.substr(0, dot)];
         const auto [found, is_new] =
             run.try_emplace(std::stoi(module.path.substr(dot + 1)), Module{module.type, int(i), 0});
         found->second.end = i + 1;
       }
-    const auto is_run = [](const std::map<int, Module>& run) {
-      int number = 0, end = 0;
-      for (const auto& [of_path, module] : run) {
-        if (of_path != number++ || module.type != run.begin()->second.type || module.begin < end) return false;
-        end = module.end;
+    std::vector<Blocks> runs;
+    for (const auto& [path, run] : modules) {
+      Blocks blocks{.path = path};
+      bool is_run = true;
+      for (const auto& [number, module] : run) {
+        is_run &= number == std::ssize(blocks.begins) && module.type == run.begin()->second.type &&
+                  module.begin >= blocks.end;
+        blocks.begins.push_back(module.begin);
+        blocks.end = module.end;
       }
-      return true;
-    };
-    const std::pair<const std::string, std::map<int, Module>>* best = nullptr;
-    for (const auto& run : runs) {
-      if (!is_run(run.second)) continue;
-      if (!best || run.second.size() > best->second.size() ||
-          (run.second.size() == best->second.size() && run.first.size() < best->first.size()))
-        best = &run;
+      if (is_run) runs.push_back(std::move(blocks));
     }
-    if (!best)
+    return runs;
+  }
+
+  // The longest run of modules, of equally long ones the outermost, and further ones of modules of such a size, as the
+  // blocks of a decoder are. In the order of the graph.
+  std::vector<Blocks> find_blocks() const {
+    std::vector<Blocks> runs = find_runs();
+    if (runs.empty())
       refuse("the program has no modules NAME.0, NAME.1, ... of one class that run one after the other",
              "export a model whose blocks are in a ModuleList");
-    Blocks blocks{.path = best->first};
-    for (const auto& [number, module] : best->second) {
-      blocks.begins.push_back(module.begin);
-      blocks.end = module.end;
+    std::ranges::stable_sort(runs, [](const Blocks& a, const Blocks& b) {
+      return std::pair(-std::ssize(a.begins), a.path.size()) < std::pair(-std::ssize(b.begins), b.path.size());
+    });
+    std::vector<Blocks> chosen = {runs.front()};
+    std::ranges::stable_sort(runs,
+                             [](const Blocks& a, const Blocks& b) { return a.end - a.begin() > b.end - b.begin(); });
+    for (const auto& run : runs) {
+      constexpr double kLeastShare = 0.25;
+      const bool is_apart = std::ranges::all_of(
+          chosen, [&](const Blocks& other) { return run.end <= other.begin() || run.begin() >= other.end; });
+      if (is_apart && run.nodes_of_block() >= kLeastShare * chosen.front().nodes_of_block()) chosen.push_back(run);
     }
-    return blocks;
+    std::ranges::sort(chosen, {}, [](const Blocks& blocks) { return blocks.begin(); });
+    return chosen;
+  }
+
+  std::vector<Stretch> find_stretches() const {
+    std::vector<Stretch> stretches = {{.name = "embedding"}};
+    int end = 0;
+    for (const auto& blocks : find_blocks()) {
+      if (stretches.size() > 1 && end < blocks.begin())
+        stretches.push_back({.name = blocks.path + ".embedding", .begin = end});
+      for (size_t i = 0; i < blocks.begins.size(); ++i)
+        stretches.push_back({cat(blocks.path, '.', i), true, blocks.begins[i]});
+      end = blocks.end;
+    }
+    stretches.push_back({.name = "head", .begin = end});
+    return stretches;
   }
 
   std::shared_ptr<Program> program_;
-  std::vector<int> producer_;     // by value: the node that makes it; -1: an input
-  std::vector<bool> is_trained_;  // by value: follows from parameters
-  std::vector<GraphSize> rows_;   // [batch, length]
+  const ProgramUse& use_;
+  std::vector<bool> is_light_;      // by value
+  std::vector<GraphSize> batches_;  // the first sizes of arguments
 };
 
 }  // namespace
 
-const GraphInput* Program::argument(const std::string& name) const {
+const std::string& Program::given_to(const GraphInput& argument) const {
+  const auto found = use.inputs.find(argument.name);
+  return found == use.inputs.end() ? argument.name : found->second;
+}
+
+const GraphInput* Program::argument(const std::string& given) const {
   const auto found = std::ranges::find_if(archive.graph.inputs, [&](const GraphInput& input) {
-    return input.kind == GraphInput::Kind::user && input.name == name;
+    return input.kind == GraphInput::Kind::user && given_to(input) == given;
   });
   return found == archive.graph.inputs.end() ? nullptr : &*found;
 }
@@ -274,8 +397,13 @@ at::Tensor Program::constant(int value) const {
   return is_constant ? archive.constants.at(input->name) : at::Tensor();
 }
 
-std::shared_ptr<const Program> cut_program(Pt2Archive archive) {
-  return Cutter(std::move(archive)).cut();
+bool Program::is_of_target(int value) const {
+  const auto& sizes = graph().values[value].sizes;
+  return has_target() && sizes.size() >= 2 && sizes[1] == target_length;
+}
+
+std::shared_ptr<const Program> cut_program(Pt2Archive archive, const ProgramUse& use) {
+  return Cutter(std::move(archive), use).cut();
 }
 
 }  // namespace shardline

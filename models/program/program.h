@@ -1,34 +1,42 @@
-// A program that is cut into layers where only hidden states cross. Repeated modules become blocks. What follows from
-// arguments, buffers and constants alone, such as masks and positions, crosses no border: each layer that needs it
-// computes it again.
+// A program that is cut into layers where only hidden states cross: those of the source and, in a program with encoder
+// and decoder, of the target. Repeated modules become blocks. What follows from arguments, buffers and constants alone,
+// such as masks and positions, crosses no border: each layer that needs it computes it again, as it does biases that
+// are looked up in small tables.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "models/program/graph_flow.h"
 #include "models/program/interpreter.h"
+#include "models/program/program_loss.h"
 #include "models/program/pt2_archive.h"
 
 namespace shardline {
 
+// What a config says about the use of a program.
+struct ProgramUse {
+  // What has a label: each row, the next token, its own token or a class; each segment; the first and the last row of
+  // an answer; each row of the target, which follows the source in its segment.
+  enum class Predicts { next_row, masked_row, row, segment, span, target_row };
+  Predicts predicts = Predicts::next_row;
+  std::map<std::string, std::string> inputs;  // by argument what it is given; others are given what they are named
+  std::string loss_output;                    // a scalar; empty: "loss", or the only scalar
+  std::string loss_function, loss_logits;     // or a function of an output and the labels; empty: none
+  std::optional<int64_t> start_id;            // of the token before the first one of a target
+};
+
 struct ProgramLayer {
-  std::string name;  // "embedding", the path of a repeated module, "head"
+  std::string name;  // "embedding", the path of a repeated module, "PATH.embedding" before further ones, "head"
   bool is_block = false;
   // From the layer's arguments, which are inputs of the graph and the border before it, to the border after it; in the
   // head to the tensors of the loss.
   GraphPart part;
   std::vector<int> border;              // values of earlier layers that it takes
   std::vector<std::string> parameters;  // of the archive that it uses, in the order of the graph
-};
-
-// The program's loss: the mean of cross_entropy_loss or mse_loss. It is not a node of a part, because the mean of a
-// step is not that of a microbatch.
-struct ProgramLoss {
-  enum class Kind { cross_entropy, squared_error };
-  Kind kind = Kind::cross_entropy;
-  int input = 0, target = 0;  // values
-  int64_t ignored = 0;        // the target that does not count
 };
 
 // A table in which something is looked up that does not follow from parameters, such as positions.
@@ -39,21 +47,35 @@ struct ProgramLookup {
 
 struct Program {
   Pt2Archive archive;
+  ProgramUse use;
+  GraphFlow flow;
   std::vector<ProgramLayer> layers;
   ProgramLoss loss;
-  GraphPart logits;        // of the last layer: to the first result besides the loss; without outputs if there is none
-  int64_t vocab_size = 0;  // of the table in which input_ids are looked up
-  std::vector<ProgramLookup> lookups;  // of other tables
+  // Of the last layer: to the logits, of answers those of the first and of the last row; without outputs if there are
+  // none.
+  GraphPart logits;
+  int64_t labels = 0;                         // the last size of the logits; 0: it is not a number
+  int64_t vocab_size = 0;                     // of the table in which input_ids are looked up
+  int64_t pad_id = 0;                         // the id that the program itself compares ids with
+  std::vector<ProgramLookup> lookups;         // of other tables
+  GraphSize source_length, target_length;     // target: of programs with a target
+  std::optional<at::ScalarType> label_dtype;  // of the argument labels
+  // The same program where all sources have one length, and all targets; null: this one. See masks/unmasked.h.
+  std::shared_ptr<const Program> unmasked;
 
   const Graph& graph() const { return archive.graph; }
-  const GraphInput* argument(const std::string& name) const;  // of the program; null if there is none
-  const GraphInput* input_of(int value) const;                // null if a node makes the value
-  at::Tensor constant(int value) const;                       // a buffer or constant of the archive; else undefined
+  bool has_target() const { return use.predicts == ProgramUse::Predicts::target_row; }
+  // What an argument is given: "input_ids", "labels", ...
+  const std::string& given_to(const GraphInput& argument) const;
+  const GraphInput* argument(const std::string& given) const;  // that is given this; null if there is none
+  const GraphInput* input_of(int value) const;                 // null if a node makes the value
+  at::Tensor constant(int value) const;                        // a buffer or constant of the archive; else undefined
+  bool is_of_target(int value) const;                          // [batch, length of the target, ...]
 };
 
 inline constexpr const char* kIdsArgument = "input_ids";
 
 // Throws a ConfigError that says why a program cannot be trained here.
-std::shared_ptr<const Program> cut_program(Pt2Archive archive);
+std::shared_ptr<const Program> cut_program(Pt2Archive archive, const ProgramUse& use = {});
 
 }  // namespace shardline

@@ -5,7 +5,10 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -18,7 +21,9 @@
 namespace shardline {
 namespace {
 
-constexpr std::array kArguments = {"input_ids", "labels", "attention_mask", "position_ids", "token_type_ids"};
+using Predicts = ProgramUse::Predicts;
+
+constexpr std::array kOfRows = {"input_ids", "attention_mask", "position_ids", "token_type_ids"};
 
 // Labels of the tokens themselves: the label of a row is that of the next token in its segment.
 at::Tensor own_labels(const Microbatch& batch, const RowGrid& grid) {
@@ -27,34 +32,87 @@ at::Tensor own_labels(const Microbatch& batch, const RowGrid& grid) {
   return at::cat({none, next.narrow(1, 0, grid.length() - 1)}, 1);
 }
 
+at::Tensor on_device_of(const Microbatch& batch, std::vector<int64_t>& numbers) {
+  return at::from_blob(numbers.data(), {std::ssize(numbers)}, at::kLong).clone().to(batch.ids.device());
+}
+
+std::vector<std::string> names_given(const ProgramUse& use) {
+  std::vector<std::string> names(kOfRows.begin(), kOfRows.end());
+  if (use.predicts == Predicts::span)
+    names.insert(names.end(), {"start_positions", "end_positions"});
+  else
+    names.push_back("labels");
+  if (use.predicts == Predicts::target_row) names.insert(names.end(), {"decoder_input_ids", "decoder_attention_mask"});
+  return names;
+}
+
+// The first or the last row of answers; those that are elsewhere are one row after the end, where programs do not count
+// them.
+at::Tensor places_of_answers(const ProgramBatch& batch, int64_t end) {
+  SL_ASSERT(batch.batch.targets.defined(), "a loss without answers");
+  const at::Tensor places = batch.batch.targets.select(1, end);
+  return places.masked_fill(places == kNoLabel, batch.source.length());
+}
+
+at::Tensor labels(const ProgramBatch& batch) {
+  const Microbatch& rows = batch.batch;
+  const auto& program = batch.program;
+  switch (program.use.predicts) {
+    case Predicts::segment:
+      SL_ASSERT(rows.targets.defined(), "a loss without targets");
+      return rows.targets.to(program.label_dtype.value_or(rows.targets.scalar_type()));
+    case Predicts::target_row:  // without labels, the tokens so far are followed by one that is to be found
+      return rows.labels.defined() ? batch.target.spread(rows.labels, kNoLabel) : batch.target.spread(rows.ids);
+    case Predicts::next_row:
+      SL_ASSERT(rows.labels.defined(), "a loss without labels");
+      return own_labels(rows, batch.source);
+    default:
+      SL_ASSERT(rows.labels.defined(), "a loss without labels");
+      return batch.source.spread(rows.labels, kNoLabel);
+  }
+}
+
+// The tokens before each token of the target.
+at::Tensor shifted_target(const ProgramBatch& batch) {
+  const at::Tensor ids = batch.target.spread(batch.batch.ids, batch.program.pad_id);
+  const int64_t start = batch.program.use.start_id.value_or(0);
+  const auto first = at::full({ids.size(0), 1}, start, ids.options());
+  return at::cat({first, ids.narrow(1, 0, ids.size(1) - 1)}, 1);
+}
+
 }  // namespace
 
-RowGrid::RowGrid(const Microbatch& batch) : segments_(batch.segments()), length_(0) {
-  std::vector<int64_t> places;
-  int64_t begin = 0;
-  for (const int64_t end : batch.ends) {
-    length_ = std::max(length_, end - begin);
-    begin = end;
+RowGrid::RowGrid(const Microbatch& batch, Part part) : segments_(batch.segments()), all_rows_(batch.tokens()) {
+  const bool is_all = part == Part::all || batch.target_begins.empty();
+  std::vector<Range> ranges;
+  int64_t begin = 0, rows = 0;
+  for (int64_t i = 0; i < segments_; ++i) {
+    const int64_t first = is_all || part == Part::source ? begin : batch.target_begins[i];
+    const int64_t end = is_all || part == Part::target ? batch.ends[i] : batch.target_begins[i];
+    ranges.push_back({first, end - first});
+    length_ = std::max(length_, end - first);
+    rows += end - first;
+    begin = batch.ends[i];
   }
-  if (segments_ * length_ == batch.tokens()) return;
-  places.reserve(batch.tokens());
-  begin = 0;
-  for (int64_t segment = 0; segment < segments_; ++segment) {
-    for (int64_t row = begin; row < batch.ends[segment]; ++row) places.push_back(segment * length_ + row - begin);
-    begin = batch.ends[segment];
-  }
-  const auto on_host = at::from_blob(places.data(), {std::ssize(places)}, at::kLong);
-  places_ = on_host.clone().to(batch.ids.device());
+  std::vector<int64_t> rows_of_part, places;
+  for (int64_t i = 0; i < segments_; ++i)
+    for (int64_t place = 0; place < ranges[i].length; ++place) {
+      rows_of_part.push_back(ranges[i].begin + place);
+      places.push_back(i * length_ + place);
+    }
+  if (!is_all) rows_ = on_device_of(batch, rows_of_part);
+  if (segments_ * length_ != rows) places_ = on_device_of(batch, places);
 }
 
 at::Tensor RowGrid::spread(const at::Tensor& rows, int64_t padding) const {
+  const at::Tensor mine = rows_.defined() ? rows.index_select(0, rows_) : rows;
   auto sizes = rows.sizes().vec();
   sizes.insert(sizes.begin() + 1, length_);
   sizes[0] = segments_;
-  if (!is_padded()) return rows.view(sizes);
+  if (!is_padded()) return mine.view(sizes);
   auto flat = rows.sizes().vec();
   flat[0] = segments_ * length_;
-  return at::full(flat, padding, rows.options().requires_grad(false)).index_copy(0, places_, rows).view(sizes);
+  return at::full(flat, padding, rows.options().requires_grad(false)).index_copy(0, places_, mine).view(sizes);
 }
 
 at::Tensor RowGrid::gathered(const at::Tensor& grid) const {
@@ -62,18 +120,86 @@ at::Tensor RowGrid::gathered(const at::Tensor& grid) const {
   return is_padded() ? rows.index_select(0, places_) : rows;
 }
 
-bool is_program_argument(const std::string& name) {
-  return std::ranges::find(kArguments, name) != kArguments.end();
+at::Tensor RowGrid::among_rows(const at::Tensor& grid, const at::Tensor& others) const {
+  const at::Tensor rows = gathered(grid);
+  if (!rows_.defined()) return rows;
+  const auto rest =
+      others.defined() ? others : at::zeros({all_rows_, rows.size(1)}, rows.options().requires_grad(false));
+  return rest.index_copy(0, rows_, rows);
 }
 
-at::Tensor program_argument(const std::string& name, const Microbatch& batch, const RowGrid& grid) {
-  if (name == "input_ids") return grid.spread(batch.ids);
-  if (name == "attention_mask") return grid.spread(at::ones_like(batch.ids));
-  if (name == "position_ids") return grid.spread(batch.positions);
-  if (name == "token_type_ids") return grid.spread(batch.types.defined() ? batch.types : at::zeros_like(batch.ids));
-  SL_ASSERT(name == "labels", "the argument ", name, " has passed the checks");
-  SL_ASSERT(batch.labels.defined(), "a loss without labels");
-  return own_labels(batch, grid);
+at::Tensor RowGrid::padding() const {
+  SL_ASSERT(is_padded(), "no padding");
+  const auto none = at::ones({segments_ * length_}, places_.options().dtype(at::kBool));
+  return none.index_fill(0, places_, 0).view({segments_, length_});
+}
+
+ProgramBatch::ProgramBatch(const Program& of, const Microbatch& rows)
+    : program(of), batch(rows), source(rows, RowGrid::Part::source), target(rows, RowGrid::Part::target) {
+  SL_ASSERT(of.has_target() != rows.target_begins.empty() || rows.ends.empty(), "segments with and without targets");
+}
+
+bool is_given(const std::string& given, const ProgramUse& use) {
+  return std::ranges::count(names_given(use), given) > 0;
+}
+
+std::string given_names(const ProgramUse& use) {
+  std::string names;
+  for (const auto& name : names_given(use)) names += cat(names.empty() ? "" : ", ", name);
+  return names;
+}
+
+at::Tensor program_argument(const GraphInput& input, const ProgramBatch& batch) {
+  const std::string& given = batch.program.given_to(input);
+  const Microbatch& rows = batch.batch;
+  if (given == "input_ids") return batch.source.spread(rows.ids, batch.program.pad_id);
+  if (given == "attention_mask") return batch.source.spread(at::ones_like(rows.ids));
+  if (given == "position_ids") return batch.source.spread(rows.positions);
+  if (given == "token_type_ids")
+    return batch.source.spread(rows.types.defined() ? rows.types : at::zeros_like(rows.ids));
+  if (given == "decoder_attention_mask") return batch.target.spread(at::ones_like(rows.ids));
+  if (given == "decoder_input_ids") return shifted_target(batch);
+  if (given == "start_positions") return places_of_answers(batch, 0);
+  if (given == "end_positions") return places_of_answers(batch, 1);
+  SL_ASSERT(given == "labels", "the argument ", input.name, " has passed the checks");
+  return labels(batch);
+}
+
+Microbatch sample_batch(const Program& program, const at::Tensor& ids, int64_t target_length) {
+  const int64_t samples = ids.size(0), length = ids.size(1);
+  Microbatch batch = causal_microbatch(ids, ids, at::arange(samples));
+  switch (program.use.predicts) {
+    case Predicts::next_row:
+      break;
+    case Predicts::segment: {
+      const bool is_number = program.label_dtype && c10::isFloatingType(*program.label_dtype);
+      const auto* labels = program.argument("labels");
+      const bool is_list = labels && program.graph().values[labels->value].sizes.size() == 2;
+      batch.labels = at::Tensor();
+      batch.targets = at::zeros({samples}, is_number ? at::kFloat : at::kLong);
+      if (is_list) batch.targets = batch.targets.unsqueeze(1).repeat({1, program.labels});
+      break;
+    }
+    case Predicts::span:
+      batch.labels = at::Tensor();
+      batch.targets = at::zeros({samples, 2}, at::kLong);
+      break;
+    case Predicts::target_row:
+      for (const int64_t end : batch.ends) batch.target_begins.push_back(end - target_length);
+      SL_ASSERT(target_length < length, "a sample without source");
+      [[fallthrough]];
+    default:
+      batch.labels = program.use.predicts == Predicts::row ? at::zeros_like(batch.ids) : batch.ids.clone();
+  }
+  if (!batch.target_begins.empty()) batch.labels.masked_fill_(batch.positions < length - target_length, kNoLabel);
+  return batch;
+}
+
+at::Tensor weight_of(const Microbatch& batch, const ProgramUse& use) {
+  if (use.predicts != Predicts::segment && use.predicts != Predicts::span) return (batch.labels != kNoLabel).sum();
+  const at::Tensor& targets = batch.targets;
+  if (targets.is_floating_point()) return at::scalar_tensor(targets.size(0), targets.options().dtype(at::kLong));
+  return targets.dim() == 1 ? (targets != kNoLabel).sum() : (targets != kNoLabel).all(1).sum();
 }
 
 DropoutRows grid_rows(DropoutRows rows, const RowGrid& grid) {
@@ -84,19 +210,19 @@ DropoutRows grid_rows(DropoutRows rows, const RowGrid& grid) {
   return rows;
 }
 
-at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Microbatch& batch,
-                         const at::Tensor& own_heads) {
+at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Microbatch& batch, const RowGrid& queries,
+                         const RowGrid& keys, const at::Tensor& own_heads) {
   // Numbers of elements are below 2^50: 1024 heads of 2^20 places.
   constexpr int64_t kPlaces = int64_t{1} << 20, kHeads = 1024;
-  const int64_t heads = x.size(1), length = x.size(2);
-  if (heads > kHeads || length > kPlaces || x.size(3) != length)
+  const int64_t heads = x.size(1);
+  if (heads > kHeads || batch.tokens() > kPlaces || x.size(2) != queries.length() || x.size(3) != keys.length())
     throw RunError(cat("dropout on a tensor of sizes ", x.sizes(), " cannot be drawn"));
   const auto like = batch.ids.options();
   const auto sample = batch.segment_samples.view({-1, 1, 1, 1});
-  const auto place = batch.segment_places.view({-1, 1}) + at::arange(length, like);
+  const auto query = queries.spread(batch.places).unsqueeze(1).unsqueeze(3);
+  const auto key = keys.spread(batch.places).unsqueeze(1).unsqueeze(1);
   const auto numbers = own_heads.defined() ? own_heads : at::arange(heads, like);
-  const auto element =
-      (numbers.view({-1, 1, 1}) * kPlaces + place.view({-1, 1, length, 1})) * kPlaces + place.view({-1, 1, 1, length});
+  const auto element = (numbers.view({-1, 1, 1}) * kPlaces + query) * kPlaces + key;
   const double keeps = 1 - rows.probability;
   const auto kept = aten::random_keep({.seed = rows.seed, .op = rows.op, .step = rows.step}, sample, element, keeps);
   return x * kept.to(x.scalar_type()).div_(keeps);

@@ -16,15 +16,15 @@ constexpr int64_t kSamples = 2;
 
 // Whether samples of this length find all their rows.
 bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
-  const auto ids = at::zeros({kSamples, length}, at::kLong);
-  const Microbatch batch = causal_microbatch(ids, ids);
-  const RowGrid grid(batch);
+  const int64_t target = program.has_target() ? length : 0;
+  const Microbatch rows = sample_batch(program, at::zeros({kSamples, length + target}, at::kLong), target);
+  const ProgramBatch batch(program, rows);
   std::vector<c10::IValue> inputs;
   for (const int value : lookup.indices.inputs) {
     const GraphInput* input = program.input_of(value);
-    if (input->kind == GraphInput::Kind::user && !is_program_argument(input->name)) return true;  // refused elsewhere
-    inputs.push_back(input->kind == GraphInput::Kind::user ? program_argument(input->name, batch, grid)
-                                                           : program.constant(value));
+    if (input->kind == GraphInput::Kind::user && !is_given(program.given_to(*input), program.use))
+      return true;  // refused elsewhere
+    inputs.push_back(input->kind == GraphInput::Kind::user ? program_argument(*input, batch) : program.constant(value));
   }
   try {
     const Interpreter interpreter(program.graph(), lookup.indices, at::kFloat, at::kCPU);

@@ -42,7 +42,8 @@ struct ProgramSplit {
   std::map<std::string, DividedDimension> parameters;  // by name in the archive; others are whole
   std::vector<std::vector<SplitUnit>> units;           // by layer
   double share = 0;                                    // of the FLOPs of products with weights, which ranks divide
-  std::function<DividedPart(const GraphPart& part, int rank)> divide;
+  // A part of the program's graph, or of one with the same calls where some have fewer arguments (Program::unmasked).
+  std::function<DividedPart(const Graph& graph, const GraphPart& part, int rank)> divide;
 };
 
 }  // namespace shardline

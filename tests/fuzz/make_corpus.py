@@ -216,6 +216,7 @@ SHARED = {
     "cluster": ["configs/clusters/*.json"],
     "safetensors": ["tests/models/golden/*.safetensors", "tests/models/golden/sharded/*.safetensors"],
     "torch_file": ["tests/models/golden/torch/*_[24].bin", "tests/models/golden/torch/sharded/*.bin"],
+    "program": ["tests/models/golden/program/words.pt2"],
     "tokenizer": ["tests/engine/data/golden/llama3/tokenizer.json",
                   "tests/engine/data/golden/examples/unigram/tokenizer.json"],
 }

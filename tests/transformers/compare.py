@@ -108,6 +108,7 @@ def train_shardline(program, directory, layout, out, optim, settings, tokenizer)
     if done.returncode:
         sys.exit(f"shardline failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
     rows = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))]
+    rows = [row for row in rows if "loss" in row]  # the others are evaluations
     return np.array([r["loss"] for r in rows]), np.array([r["grad_norm"] for r in rows])
 
 

@@ -1,15 +1,25 @@
 """Trains exported programs (.pt2) with PyTorch and with shardline on the same batches, and compares.
 
-    python tests/transformers/compare_exported.py build/tools/shardline [--model gpt2 ...] [--layout "D P T" ...]
+    python tests/transformers/compare_exported.py build/tools/shardline [--model gpt2 ... | --all] [--layout "D P T" ...]
 
 Small random models of transformers are exported in training mode with dynamic sizes. Per model, layout and dtype: the
 losses and gradient norms of ten steps of AdamW (see compare.py) against those of the same program in PyTorch; the saved
 model.pt2, opened by torch.export.load, and its logits against those of the program trained there; the names in
-model.safetensors; and what tensor parallelism splits. In float64, both compute in float64 throughout. Needs torch 2.11, transformers, numpy, safetensors.
+model.safetensors; and what tensor parallelism splits. In float64, both compute in float64 throughout. Needs torch 2.11,
+transformers, numpy, safetensors.
+
+Models of tasks with labels have the names of compare_heads.py, such as "bert answers": their rows, losses, metrics and
+predictions are those of that script, and the reference is the model of transformers from which the program was made.
+Encoders with decoders get tokenised rows of different lengths, padded in PyTorch; the loss of an evaluation after the
+training is compared, too.
+
+Without --model, one model of each kind is compared, in a few minutes.
 """
 import argparse
+import inspect
 import json
 import os
+import pathlib
 import shutil
 import sys
 import tempfile
@@ -21,7 +31,9 @@ import transformers
 from safetensors import safe_open
 from torch.export import Dim
 
+import compare_heads
 from compare import BATCH, DECAY, SEQUENCE, STEPS, clip, distances, train_shardline
+from compare_heads import ENCODER, FAMILIES, HEADS
 
 WORDS = 211
 MODELS = {
@@ -45,6 +57,49 @@ MODELS = {
         vocab_size=WORDS, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
         num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=0)),
 }
+class Translator(torch.nn.Module):
+    """torch's own Transformer, without a loss."""
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(WORDS_OF_PAIRS, 48), torch.nn.Embedding(64, 48)
+        self.transformer = torch.nn.Transformer(48, 6, 2, 2, 96, dropout=0.0, batch_first=True, norm_first=True)
+        self.head = torch.nn.Linear(48, WORDS_OF_PAIRS)
+
+    def embed(self, ids):
+        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
+
+    def forward(self, source, source_mask, target):
+        hidden = source_mask == 0
+        later = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1)
+        return self.head(self.transformer(self.embed(source), self.embed(target), tgt_mask=later, tgt_is_causal=True,
+                                          src_key_padding_mask=hidden, memory_key_padding_mask=hidden))
+
+
+# Models of encoders with decoders.
+PAIRS = {
+    "torch.nn.Transformer": Translator,
+    "t5": (lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(
+        vocab_size=WORDS_OF_PAIRS, d_model=48, d_kv=8, d_ff=96, num_layers=2, num_decoder_layers=3, num_heads=6,
+        dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1))),
+    "bart": (lambda: transformers.BartForConditionalGeneration(transformers.BartConfig(
+        vocab_size=WORDS_OF_PAIRS, d_model=48, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=96,
+        decoder_ffn_dim=80, encoder_attention_heads=6, decoder_attention_heads=6, max_position_embeddings=64,
+        dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, decoder_start_token_id=2, pad_token_id=1,
+        bos_token_id=0, eos_token_id=2))),
+}
+# Settings of a shardline config that go with a model that is no model of transformers.
+START = 2
+OF_TRANSLATOR = ['model.inputs={"source": "input_ids", "source_mask": "attention_mask", "target": "decoder_input_ids"}',
+                 'model.loss={"function": "cross_entropy", "logits": "0"}',
+                 f'model.config={{"decoder_start_token_id": {START}}}']
+WORDS_OF_PAIRS = 260
+HEADS_OF = {"bert": list(HEADS), "deberta-v2": ["classes of pairs"]}
+FAMILIES["deberta-v2"] = ("examples/bert", dict(
+    ENCODER, vocab_size=1201, relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False,
+    norm_rel_ebd="layer_norm", share_att_key=True, position_buckets=16, type_vocab_size=0, pooler_dropout=0.0))
+LABELLED = [f"{family} {title}" for family, titles in HEADS_OF.items() for title in titles
+            if HEADS[title].task != "causal-lm"]
+DEFAULT = ["gpt2", "bert several labels", "bert answers", "t5"]
 LIMITS = {"float32": 5e-6, "float64": 1e-11}  # of losses
 
 
@@ -85,15 +140,20 @@ def run(module, ids):
 
 
 def train_pytorch(module, batches):
+    return train_rows(module, batches, run)
+
+
+def train_rows(module, batches, run=None):
+    run = run or run_pair
     run(module, batches[0]).loss.backward()
     used = [p for p in module.parameters() if p.grad is not None]  # of tied parameters, the program uses one
     groups = [{"params": [p for p in used if p.dim() > 1], "weight_decay": DECAY},
               {"params": [p for p in used if p.dim() <= 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, fused=True)
     losses, norms = [], []
-    for ids in batches:
+    for batch in batches:
         optimizer.zero_grad()
-        loss = run(module, ids).loss
+        loss = run(module, batch).loss
         loss.backward()
         norms.append(clip(types.SimpleNamespace(parameters=lambda: used)))
         optimizer.step()
@@ -101,36 +161,178 @@ def train_pytorch(module, batches):
     return np.array(losses), np.array(norms)
 
 
+def compare_causal(program, name, layouts):
+    with tempfile.TemporaryDirectory() as scratch:
+        path, batches = export(name, scratch)
+        for dtype in LIMITS:
+            module = module_of(path, getattr(torch, dtype))
+            reference = train_pytorch(module, batches)
+            for layout in layouts:
+                out = os.path.join(scratch, "out")
+                settings = [f"model.path={path}", f"runtime.dtype={dtype}", "smp_options.optimize=speed"]
+                ours = train_shardline(program, scratch, [int(x) for x in layout.split()], out, "adamw_torch_fused",
+                                       settings, False)
+                saved = module_of(os.path.join(out, "model.pt2"), getattr(torch, dtype))
+                with torch.no_grad():
+                    logits = (run(saved, batches[0]).logits - run(module, batches[0]).logits).abs().max().item()
+                row = {"dtype": dtype, "layout": layout, **distances(ours, reference), "saved_logits": logits,
+                       "unknown_names": unknown_names(out, module), "split": split_of(out)}
+                shutil.rmtree(out)
+                yield row, row["loss"] <= LIMITS[dtype] and row["first_norm"] <= 1e-5 and not row["unknown_names"]
+
+
+def unknown_names(out, module):
+    with safe_open(os.path.join(out, "model.safetensors"), "pt") as file:
+        return sorted(set(file.keys()) - set(dict(module.named_parameters(remove_duplicate=False))))
+
+
+def split_of(out):
+    with open(os.path.join(out, "plan.json")) as file:
+        return json.load(file)["tensor_parallel"]
+
+
+class ExportedCase(compare_heads.Case):
+    """The model of a case as a program, which takes no position_ids."""
+
+    def export(self):
+        model = self.open(self.folder / "model").train()
+        batch = self.samples(self.train, 42)[:3]
+        longest = max(len(s.ids) for s in batch)
+        ids = torch.zeros(3, longest, dtype=torch.long)
+        arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if getattr(model.config, "type_vocab_size", 1) > 1:
+            arguments["token_type_ids"] = torch.zeros_like(ids)
+        places = [torch.arange(len(s.ids)) for s in batch]
+        labels = self.head.model_labels([s.labels for s in batch], places, ids.shape)
+        if self.head.task == "question-answering":
+            labels = dict(zip(("start_positions", "end_positions"), torch.tensor([s.labels for s in batch]).unbind(1)))
+        if self.head.config.get("num_labels") == 1:  # of a regression, as its loss compares them
+            labels = {"labels": labels["labels"].squeeze(1)}
+        arguments.update(labels)
+        sizes = {key: {i: Dim.AUTO for i in range(2 if value.shape[1:] == ids.shape[1:] else 1)}
+                 for key, value in arguments.items()}
+        program = torch.export.export(model, (), arguments, dynamic_shapes=sizes, strict=False)
+        torch.export.save(program, self.folder / "program.pt2")
+
+    def forward(self, model, samples, left=False):
+        return super().forward(model, samples)
+
+
+def compare_labelled(program, name, layouts):
+    family, title = name.split(" ", 1)
+    with tempfile.TemporaryDirectory() as scratch:
+        case = ExportedCase(pathlib.Path(scratch), family, title, [])
+        case.export()
+        for dtype in LIMITS:
+            reference = case.reference(getattr(torch, dtype))
+            for layout in layouts:
+                d, p, t = map(int, layout.split())
+                out = case.folder / "out"
+                compare_heads.LAYOUTS[layout] = (d, p, t, {"optimize": "speed"}, dtype)
+                config = compare_heads.config_of(case, layout, out)
+                config["model"] = {"path": str(case.folder / "program.pt2")}
+                if "id2label" in case.head.config:
+                    config["model"]["config"] = {"id2label": {str(i): n for i, n in case.head.config["id2label"].items()}}
+                (case.folder / "config.json").write_text(json.dumps(config))
+                row = {"dtype": dtype, "layout": layout, "predictions": 0.0}
+                if case.head.predicted:
+                    compare_heads.run(program, case, "predict", case.folder / "config.json", "--output",
+                                      case.folder / "predictions.jsonl")
+                    row["predictions"] = compare_heads.far(compare_heads.lines_of(case.folder / "predictions.jsonl"),
+                                                           reference["first predictions"])
+                compare_heads.run(program, case, "train", case.folder / "config.json")
+                steps = compare_heads.lines_of(out / "metrics.jsonl")
+                evaluation = steps.pop()
+                row["loss"] = compare_heads.relative([s["loss"] for s in steps], reference["losses"])
+                row["first_norm"] = compare_heads.relative([steps[0]["grad_norm"]], reference["norms"][:1])
+                row["metrics"] = compare_heads.far(evaluation, reference["metrics"])
+                row["split"] = split_of(out)
+                shutil.rmtree(out)
+                yield row, (row["loss"] <= LIMITS[dtype] and row["first_norm"] <= 1e-5 and
+                            row["metrics"] <= 1e-4 and row["predictions"] <= 1e-4)
+
+
+def padded(lists, filler):
+    longest = max(map(len, lists))
+    return torch.tensor([row + [filler] * (longest - len(row)) for row in lists])
+
+
+def arguments_of(rows, translates):
+    ids, targets = [row["input_ids"] for row in rows], [row["labels"] for row in rows]
+    mask = padded([[1] * len(row) for row in ids], 0)
+    if translates:
+        return dict(source=padded(ids, 0), source_mask=mask, target=padded([[START] + row[:-1] for row in targets], 0))
+    return dict(input_ids=padded(ids, 0), attention_mask=mask, labels=padded(targets, -100))
+
+
+def run_pair(module, rows):
+    translates = "target" in inspect.signature(module.forward).parameters
+    if not translates:
+        return module(**arguments_of(rows, False), use_cache=False)
+    logits = module(**arguments_of(rows, True))
+    labels = padded([row["labels"] for row in rows], -100)
+    return types.SimpleNamespace(logits=logits, loss=torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()))
+
+
+def compare_pair(program, name, layouts):
+    make, translates = PAIRS[name], PAIRS[name] is Translator
+    with tempfile.TemporaryDirectory() as scratch:
+        torch.manual_seed(1)
+        model = make().train()
+        draw = np.random.default_rng(5)
+        numbers = lambda count: draw.integers(3, WORDS_OF_PAIRS, count).tolist()
+        arguments = arguments_of([{"input_ids": numbers(10), "labels": numbers(7)} for _ in range(3)], translates)
+        sizes = {key: {0: Dim.AUTO, 1: Dim.AUTO} for key in arguments}
+        others = {} if translates else {"use_cache": False}
+        exported = torch.export.export(model, (), {**arguments, **others}, strict=False,
+                                       dynamic_shapes={**sizes, **dict.fromkeys(others)})
+        path = os.path.join(scratch, "program.pt2")
+        torch.export.save(exported, path)
+        rows = [{"input_ids": numbers(draw.integers(2, 20)), "labels": numbers(draw.integers(2, 10))}
+                for _ in range(STEPS * BATCH)]
+        data = os.path.join(scratch, "rows.jsonl")
+        with open(data, "w") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        with open(os.path.join(scratch, "validation.jsonl"), "w") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows[:6])
+        batches = [rows[i:i + BATCH] for i in range(0, len(rows), BATCH)]
+        for dtype in LIMITS:
+            module = module_of(path, getattr(torch, dtype))
+            reference = train_rows(module, batches)
+            for layout in layouts:
+                out = os.path.join(scratch, "out")
+                ours = train_shardline(
+                    program, scratch, [int(x) for x in layout.split()], out, "adamw_torch_fused",
+                    [f"model.path={path}", f"runtime.dtype={dtype}", "task=seq2seq-lm", f"data.train={data}",
+                     f"data.validation={os.path.join(scratch, 'validation.jsonl')}", "data.format=jsonl",
+                     "data.tokenizer=bytes", "data.sequence_length=32", "data.max_target_length=12",
+                     "training.do_eval=true", "smp_options.optimize=speed", *(OF_TRANSLATOR if translates else [])], False)
+                evaluation = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))][-1]
+                saved = module_of(os.path.join(out, "model.pt2"), getattr(torch, dtype))
+                with torch.no_grad():
+                    logits = (run_pair(saved, batches[0]).logits - run_pair(module, batches[0]).logits).abs().max().item()
+                    loss = run_pair(module, rows[:6]).loss.item()
+                row = {"dtype": dtype, "layout": layout, **distances(ours, reference), "saved_logits": logits,
+                       "eval_loss": abs(evaluation["eval_loss"] - loss) / loss, "unknown_names": unknown_names(out, module), "split": split_of(out)}
+                shutil.rmtree(out)
+                yield row, (row["loss"] <= LIMITS[dtype] and row["first_norm"] <= 1e-5 and row["eval_loss"] <= 1e-4 and
+                            not row["unknown_names"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("program")
-    parser.add_argument("--model", nargs="*", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--layout", nargs="*", default=["1 1 1", "2 1 1", "1 2 1", "1 1 2", "1 2 2", "2 1 2"])
+    parser.add_argument("program", type=lambda path: str(pathlib.Path(path).resolve()))
+    every = [*MODELS, *LABELLED, *PAIRS]
+    parser.add_argument("--model", nargs="*", choices=every, default=DEFAULT)
+    parser.add_argument("--all", action="store_true", help="every model")
+    parser.add_argument("--layout", nargs="*", default=["1 1 1", "2 1 1", "1 2 1", "1 1 2", "1 2 2"])
     args = parser.parse_args()
     failed = False
-    for name in args.model:
-        with tempfile.TemporaryDirectory() as scratch:
-            path, batches = export(name, scratch)
-            for dtype in LIMITS:
-                module = module_of(path, getattr(torch, dtype))
-                reference = train_pytorch(module, batches)
-                for layout in args.layout:
-                    out = os.path.join(scratch, "out")
-                    ours = train_shardline(args.program, scratch, [int(x) for x in layout.split()], out,
-                                           "adamw_torch_fused", [f"model.path={path}", f"runtime.dtype={dtype}"], False)
-                    saved = module_of(os.path.join(out, "model.pt2"), getattr(torch, dtype))
-                    with torch.no_grad():
-                        logits = (run(saved, batches[0]).logits - run(module, batches[0]).logits).abs().max().item()
-                    with safe_open(os.path.join(out, "model.safetensors"), "pt") as file:
-                        unknown = sorted(set(file.keys()) - set(dict(module.named_parameters(remove_duplicate=False))))
-                    with open(os.path.join(out, "plan.json")) as file:
-                        tensor_parallel = json.load(file)["tensor_parallel"]
-                    row = {"model": name, "dtype": dtype, "layout": layout, **distances(ours, reference),
-                           "saved_logits": logits, "unknown_names": unknown, "tensor_parallel": tensor_parallel}
-                    row["ok"] = row["loss"] <= LIMITS[dtype] and row["first_norm"] <= 1e-5 and not unknown
-                    failed |= not row["ok"]
-                    shutil.rmtree(out)
-                    print(json.dumps(row), flush=True)
+    for name in every if args.all else args.model:
+        compare = compare_causal if name in MODELS else compare_pair if name in PAIRS else compare_labelled
+        for row, is_good in compare(args.program, name, args.layout):
+            failed |= not is_good
+            print(json.dumps({"model": name, **row, "ok": is_good}), flush=True)
     sys.exit(1 if failed else 0)
 
 

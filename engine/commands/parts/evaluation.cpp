@@ -9,6 +9,7 @@
 #include "core/comm/communicator.h"
 #include "core/files/disk_file.h"
 #include "engine/commands/parts/job_parts.h"
+#include "engine/generate/target_generator.h"
 
 namespace shardline {
 namespace {
@@ -41,8 +42,12 @@ LossTerm evaluate_examples(RankTrainer& trainer, const JobData& data, const Eval
   const double mean = loss.sum / loss.weight;
   values.emplace_back("eval_loss" + evaluated.suffix, mean);
   MetricValues metrics;
+  std::vector<std::vector<int32_t>> targets;
+  if (const auto rule = task.targets())
+    targets = generate_targets(trainer, trainer.spec(), sources_of(evaluated.examples), *rule, {.temperature = 0},
+                               trainer.evaluated_together());
   const at::Tensor all = logits.empty() ? at::Tensor() : at::cat(logits);
-  if (first) metrics = all_metrics(data.task_name, task, {evaluated.examples, all, evaluated.files, mean});
+  if (first) metrics = all_metrics(data.task_name, task, {evaluated.examples, all, evaluated.files, mean, targets});
   for (const auto& [name, value] : of_first_rank(world, metrics))
     values.emplace_back(cat("eval_", name, evaluated.suffix), value);
   return loss;

@@ -369,8 +369,9 @@ DataPart predicted_part(const Config& config) {
 }  // namespace
 
 void require_predicted_data(const Config& config) {
-  if (traits_of(config.task).head == HeadChoice::Kind::causal_lm)
-    throw ConfigError("/task: predict needs another task; causal language models generate text instead");
+  const auto head = traits_of(config.task).head;
+  if (head == HeadChoice::Kind::causal_lm || head == HeadChoice::Kind::seq2seq_lm)
+    throw ConfigError("/task: predict needs another task; language models generate text instead");
   if (paths_of(config, predicted_part(config)).empty())
     throw ConfigError("/data/test: no data to predict for; name files, e.g. --set data.test=FILE");
 }

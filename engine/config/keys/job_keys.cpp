@@ -45,7 +45,8 @@ std::vector<Key> top_level_keys() {
           "task", &Config::task, json_choice(tasks),
           "What the model is trained for: `causal-lm` predicts the next token of blocks of text, `masked-lm` masked "
           "tokens, `sequence-classification` the label of a text or of a pair of texts, `token-classification` the tag "
-          "of each word, `question-answering` which part of a context answers a question."),
+          "of each word, `question-answering` which part of a context answers a question, `seq2seq-lm` the text that "
+          "follows from a source, such as its summary or translation."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
       not_yet("predict", nullptr, "Options of `shardline predict`.", "give them on its command line"),
@@ -77,6 +78,13 @@ std::vector<Key> model_keys() {
       honoured("init", model, &ModelOptions::init, json_choice(words_of<ModelInit>()),
                "Initial weights; unset: `pretrained` with a path, `random` without. An exported program always starts "
                "with the weights in its file."),
+      honoured("inputs", model, &ModelOptions::inputs, json_object(),
+               "Of a program (docs/programs.md): an object with what its arguments are given, by argument, such as "
+               "`{\"tokens\": \"input_ids\"}`. Other arguments are given what they are named."),
+      honoured("loss", model, &ModelOptions::loss, or_null(json_any()),
+               "Of a program: the name of the output that is the loss, or an object with a `function` "
+               "(`cross_entropy`, `mse`, `bce_with_logits`) and the output with the `logits`, of which it is computed "
+               "with the labels of the data. Unset: the output `loss`, or the only scalar."),
       refused("ignore_mismatched_sizes", false, "Start heads of another size with initial values.",
               "leave it out: a head that the files lack starts with initial values, but a head of another size is an "
               "error; remove its tensors from the files, or set path to the model from which it was trained"),
@@ -154,6 +162,14 @@ std::vector<Key> data_keys() {
                "their special tokens, are concatenated and cut into samples of `sequence_length` tokens."),
       honoured("whole_word_mask", data, &Data::whole_word_mask, json_boolean(),
                "`masked-lm`: true: all tokens of a word are masked together."),
+      honoured("source_column", data, &Data::source_column, json_text(), "`seq2seq-lm`: column of the source."),
+      honoured("target_column", data, &Data::target_column, json_text(),
+               "`seq2seq-lm`: column of the target, which the model learns to write."),
+      honoured("prefix", data, &Data::prefix, json_text(),
+               "`seq2seq-lm`: text before each source, such as `summarize: `."),
+      honoured("max_target_length", data, &Data::max_target_length, json_integer(1, 1 << 24),
+               "`seq2seq-lm`: most tokens of a target, also of one that is generated. The source has the rest of "
+               "`sequence_length`."),
       honoured("question_column", data, &Data::question_column, json_text(),
                "`question-answering`: column of the question."),
       honoured("context_column", data, &Data::context_column, json_text(),

@@ -24,6 +24,10 @@ struct ModelOptions {
   std::string path;                                  // Hugging Face directory or .pt2 file; empty: built from `config`
   nlohmann::json config = nlohmann::json::object();  // Hugging Face config keys, raw; override those of `path`
   std::optional<ModelInit> init;                     // unset: pretrained with a path
+  // Of a program: what its arguments are given, by argument; and its loss, see program_use() in
+  // engine/config/rules/program_rules.h.
+  nlohmann::json inputs = nlohmann::json::object();
+  nlohmann::json loss;
   // `path` is a program of torch.export, not a directory.
   bool is_program() const { return is_program_file(path); }
   bool pretrained() const { return init ? *init == ModelInit::pretrained : !path.empty(); }
@@ -46,6 +50,10 @@ struct DataOptions {
   double mlm_probability = 0.15;  // of a token, or of a word
   bool line_by_line = false;      // each line or row is a sample; false: they are joined and cut into samples
   bool whole_word_mask = false;   // the tokens of a word are hidden together
+  // For sources with targets:
+  std::string source_column = "source", target_column = "target";
+  std::string prefix;           // before each source
+  int max_target_length = 128;  // tokens of a target
   // For questions about contexts:
   std::string question_column = "question", context_column = "context", answers_column = "answers";
   int doc_stride = 128;                  // tokens that neighbouring windows of a context have in common

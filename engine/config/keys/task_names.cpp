@@ -14,7 +14,8 @@ std::map<std::string, TaskTraits>& task_traits() {
       {kTokenClassification, {Kind::token_classification, {"precision", "recall", "f1", "accuracy"}}},
       {kQuestionAnswering,
        {Kind::question_answering,
-        {"exact_match", "exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"}}}};
+        {"exact_match", "exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"}}},
+      {kSeq2SeqLm, {Kind::seq2seq_lm, {"rouge1", "rouge2", "rougeL", "rougeLsum", "exact_match"}}}};
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/program_rules.h"
 #include "engine/config/rules/shell_words.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 
@@ -59,9 +60,11 @@ void report_mistakes(const std::function<void()>& read,
 
 // What an exported program cannot do, whatever is in it.
 void check_program(const Config& config, const Complaint& complain) {
-  if (!config.model.config.empty())
-    complain("model.config", "overrides keys of a config.json, but model.path is an exported program",
-             "leave it out, and export the program with these keys");
+  for (const auto& [key, value] : config.model.config.items())
+    if (!is_program_key(key))
+      complain("model.config." + key, "overrides a key of a config.json, but model.path is an exported program",
+               "leave it out, and export the program with this key");
+  check_value("model.inputs", complain, [&] { program_use(config); });
   if (!config.model.pretrained())
     complain("model.init", "an exported program starts with the weights in its file",
              "leave it out, and export the program with other weights");
@@ -69,8 +72,6 @@ void check_program(const Config& config, const Complaint& complain) {
       config.data.format != DataFormat::memory)
     complain("data.tokenizer", "is required with an exported program, which has none",
              "give a directory, a tokenizer.json or \"bytes\"");
-  if (config.task != kCausalLm)
-    complain("task", "an exported program is trained with task \"causal-lm\" only", "set it, or use a model directory");
 }
 
 void check_model_and_data(const Config& config, const Complaint& complain) {
@@ -92,7 +93,22 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
       !in_memory)
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
-  if (config.model.is_program()) check_program(config, complain);
+  if (config.model.is_program()) {
+    check_program(config, complain);
+  } else {
+    if (config.task == kSeq2SeqLm)
+      complain("task", "\"seq2seq-lm\" needs an exported program of an encoder with a decoder",
+               "set model.path to one (docs/programs.md)");
+    if (!config.model.inputs.empty())
+      complain("model.inputs", "is for exported programs, but model.path is none", "leave it out");
+    if (!config.model.loss.is_null())
+      complain("model.loss", "is for exported programs, but model.path is none", "leave it out");
+  }
+  if (config.task == kSeq2SeqLm && config.data.max_target_length >= config.data.sequence_length)
+    complain("data.max_target_length",
+             cat("must be smaller than sequence_length (", config.data.sequence_length,
+                 "), which leaves tokens for the source"),
+             "make it smaller");
   if (config.data.task_name && config.task != kSequenceClassification)
     complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"", config.task, '"'),
              "set task, or leave this out");
@@ -140,8 +156,8 @@ void check_training(const Config& config, const Complaint& complain) {
   });
   if (training.do_predict && config.data.test.empty())
     complain("training.do_predict", "needs data.test", "name the files to predict for, or leave it out");
-  if (training.do_predict && traits_of(config.task).head == HeadChoice::Kind::causal_lm)
-    complain("training.do_predict", "causal language models predict nothing but text",
+  if (training.do_predict && (traits_of(config.task).head == HeadChoice::Kind::causal_lm || config.task == kSeq2SeqLm))
+    complain("training.do_predict", "language models predict nothing but text",
              "use shardline generate after the run, or another task");
   check_value("training.optim_args", complain, [&] { optimizer_options(training); });
 }

@@ -22,7 +22,7 @@ struct Header {
 
   char magic[8] = {};
   uint32_t version = 0;
-  uint32_t flags = 0;  // 1: types, 2: labels, 4: words
+  uint32_t flags = 0;  // 1: types, 2: labels, 4: words, 8: sequences
   uint32_t target_kind = 0, target_width = 0;
   uint64_t examples = 0, tokens = 0, data_rows = 0, shortened = 0, left_over = 0;
   char digest[32] = {};
@@ -70,6 +70,7 @@ ExampleSet::ExampleSet(const std::filesystem::path& path) : file_(path) {
   shape_ = {.types = (header.flags & 1) != 0,
             .labels = (header.flags & 2) != 0,
             .words = (header.flags & 4) != 0,
+            .sequences = (header.flags & 8) != 0,
             .targets = static_cast<TargetKind>(header.target_kind),
             .width = header.target_width};
   const uint64_t per_example = 2 * sizeof(int64_t) + sizeof(int32_t) + header.target_width * sizeof(float);
@@ -77,6 +78,7 @@ ExampleSet::ExampleSet(const std::filesystem::path& path) : file_(path) {
   if (header.examples > kMostTokens || header.tokens > kMostTokens ||
       file_.size() != sizeof header + header.examples * per_example + header.tokens * per_token)
     refuse("its size is not that of its examples");
+  if (shape_.sequences && !shape_.types) refuse("its sequences have no types");
   digest_.assign(header.digest, sizeof header.digest);
   checksum_ = header.content_checksum;
   counts_.rows = header.data_rows;
@@ -124,13 +126,15 @@ Microbatch ExampleSet::microbatch(std::span<const int64_t> examples, int64_t fir
   for (const int64_t example : examples) ends.push_back((ends.empty() ? 0 : ends.back()) + tokens(example));
   Microbatch made = rows_of_segments(std::move(ends), first_sample, sample_ends);
   const int64_t count = std::ssize(examples);
-  if (shape_.types) made.types = at::empty_like(made.ids);
+  if (shape_.types && !shape_.sequences) made.types = at::empty_like(made.ids);
   if (shape_.labels) made.labels = at::empty_like(made.ids);
   const auto at_row = [](at::Tensor& tensor, int64_t row) { return tensor.mutable_data_ptr<int64_t>() + row; };
   for (int64_t i = 0, row = 0; i < count; row = made.ends[i++]) {
     const int64_t begin = begin_of(examples[i]), length = tokens(examples[i]);
     std::copy_n(ids_.begin() + begin, length, at_row(made.ids, row));
-    if (shape_.types) std::copy_n(types_.begin() + begin, length, at_row(made.types, row));
+    const auto types = types_.begin() + begin;
+    if (shape_.sequences) made.target_begins.push_back(row + std::count(types, types + length, 0));
+    if (made.types.defined()) std::copy_n(types, length, at_row(made.types, row));
     if (shape_.labels) std::copy_n(labels_.begin() + begin, length, at_row(made.labels, row));
   }
   if (shape_.targets == TargetKind::none) return made;
@@ -172,7 +176,7 @@ void ExampleWriter::write(const std::filesystem::path& path, const std::string& 
   Header header;
   std::memcpy(header.magic, Header::kMagic, sizeof header.magic);
   header.version = Header::kVersion;
-  header.flags = (shape_.types ? 1 : 0) | (shape_.labels ? 2 : 0) | (shape_.words ? 4 : 0);
+  header.flags = (shape_.types ? 1 : 0) | (shape_.labels ? 2 : 0) | (shape_.words ? 4 : 0) | (shape_.sequences ? 8 : 0);
   header.target_kind = static_cast<uint32_t>(shape_.targets);
   header.target_width = shape_.width;
   header.examples = ends_.size();

@@ -28,6 +28,7 @@ struct Example {
 // What all examples of a set have in common.
 struct ExampleShape {
   bool types = false, labels = false, words = false;  // words: where they continue
+  bool sequences = false;  // types are 0 for the tokens of a source and 1 for those of the target that follows
   TargetKind targets = TargetKind::none;
   int64_t width = 0;  // targets of an example: 1 for classes, 2 for answers
   bool operator==(const ExampleShape&) const = default;

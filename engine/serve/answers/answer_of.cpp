@@ -14,6 +14,8 @@ nlohmann::json answer_of(const Invocation& request, const ServedModel& model) {
       return tagged_tokens(request, model);
     case HeadChoice::Kind::question_answering:
       return answered_questions(request, model);
+    case HeadChoice::Kind::seq2seq_lm:  // of programs, which are not served
+      break;
   }
   return nullptr;
 }

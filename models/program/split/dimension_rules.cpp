@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <string_view>
 
 #include "core/error.h"
 #include "models/program/operators.h"
@@ -12,62 +13,11 @@ namespace shardline {
 namespace {
 
 // Calls whose results have at each place what follows from this place alone.
-constexpr const char* kElementwise[] = {"abs",
-                                        "add",
-                                        "alias",
-                                        "clamp",
-                                        "clamp_max",
-                                        "clamp_min",
-                                        "clone",
-                                        "contiguous",
-                                        "cos",
-                                        "detach",
-                                        "div",
-                                        "dropout",
-                                        "elu",
-                                        "erf",
-                                        "exp",
-                                        "expm1",
-                                        "gelu",
-                                        "hardtanh",
-                                        "leaky_relu",
-                                        "lerp",
-                                        "log",
-                                        "log1p",
-                                        "logical_or",
-                                        "logical_not",
-                                        "masked_fill",
-                                        "maximum",
-                                        "minimum",
-                                        "mish",
-                                        "mul",
-                                        "neg",
-                                        "ones_like",
-                                        "pow",
-                                        "reciprocal",
-                                        "relu",
-                                        "relu6",
-                                        "rsqrt",
-                                        "rsub",
-                                        "sigmoid",
-                                        "sign",
-                                        "silu",
-                                        "sin",
-                                        "softplus",
-                                        "sqrt",
-                                        "square",
-                                        "sub",
-                                        "tanh",
-                                        "to",
-                                        "where",
-                                        "zeros_like",
-                                        "_to_copy",
-                                        "hardswish",
-                                        "hardsigmoid",
-                                        "lift_fresh_copy",
-                                        "addcmul",
-                                        "addcdiv",
-                                        "selu"};
+constexpr std::string_view kElementwise =
+    " _to_copy abs add addcdiv addcmul alias clamp clamp_max clamp_min clone contiguous cos detach div "
+    "dropout elu erf exp expm1 gelu hardsigmoid hardswish hardtanh leaky_relu lerp lift_fresh_copy log "
+    "log1p logical_not logical_or masked_fill maximum minimum mish mul neg ones_like pow reciprocal relu "
+    "relu6 rsqrt rsub selu sigmoid sign silu sin softplus sqrt square sub tanh to where zeros_like ";
 
 double product_of(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>());
@@ -130,6 +80,8 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"squeeze.dim", &Self::squeeze},
                                                     {"expand", &Self::expand},
                                                     {"cat", &Self::cat_tensors},
+                                                    {"stack", &Self::stack},
+                                                    {"type_as", &Self::like_self},
                                                     {"split.Tensor", &Self::split},
                                                     {"split.sizes", &Self::split},
                                                     {"split_with_sizes", &Self::split},
@@ -143,7 +95,7 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"sym_size.int", &Self::size}};
   const std::string prefix = "aten::";
   if (!node.name.starts_with(prefix)) return &Self::unknown;
-  if (std::ranges::find(kElementwise, node.name.substr(prefix.size())) != std::end(kElementwise))
+  if (kElementwise.find(cat(' ', node.name.substr(prefix.size()), ' ')) != std::string_view::npos)
     return &Self::elementwise;
   const auto found = rules.find(node.text().substr(prefix.size()));
   return found == rules.end() ? &Self::unknown : found->second;
@@ -159,13 +111,25 @@ void DimensionRules::apply(int node) {
     all_weights = all_weights && !weight_[value].empty();
     if (weight.empty()) weight = weight_[value];
   });
+  if (uses_changed_memory()) return forbid_all(cat(here(), " uses memory that is changed in place"));
   if (!follows) return;
+  if (call().autocast && call().autocast->half) return forbid_all(cat(here(), " computes in half precision"));
   if (all_weights)
     for (const auto& result : call().results) weight_[result.value] = weight;
   (this->*rule_of(call()))();
 }
 
 // ---- the call
+
+bool DimensionRules::uses_changed_memory() const {
+  const GraphFlow& flow = program_.flow;
+  const auto is_changed = [&](int value) {
+    return flow.is_trained[value] && flow.changes.contains(flow.storage[value]);
+  };
+  bool uses = std::ranges::any_of(call().results, [&](const auto& result) { return is_changed(result.value); });
+  for (const auto& given : call().arguments) visit_values(given, [&](int value) { uses |= is_changed(value); });
+  return uses;
+}
 
 const GraphArgument& DimensionRules::argument(const char* name) const {
   return call().arguments[place_of_argument(call(), name)];
@@ -178,7 +142,8 @@ bool DimensionRules::is_given(const char* name) const {
 
 int64_t DimensionRules::integer(const char* name) const {
   const GraphArgument& given = argument(name);
-  return given.value < 0 && given.constant.isInt() ? given.constant.toInt() : 0;
+  if (given.value >= 0) return std::numeric_limits<int64_t>::min() / 2;  // not known: no dimension
+  return given.constant.isInt() ? given.constant.toInt() : 0;
 }
 
 bool DimensionRules::is_on(const char* name) const {
@@ -386,13 +351,6 @@ void DimensionRules::view() {
   const auto result = atoms_.cut(flat(self, 0, self.size()), result_sizes());
   if (!result) return forbid_all(cat(here(), " cuts them unequally"));
   make(*result);
-  if (call().name == "aten::flatten") return;
-  // Sizes that the program computes stay as they are, so what has them must be whole.
-  const bool is_unflatten = call().name == "aten::unflatten";
-  const GraphArgument& sizes = argument(is_unflatten ? "sizes" : call().name == "aten::reshape" ? "shape" : "size");
-  const size_t first = is_unflatten ? counted(integer("dim"), self.size()) : 0;
-  for (size_t i = 0; i < sizes.items.size() && first + i < result->size(); ++i)
-    if (sizes.items[i].value >= 0) atoms_.forbid((*result)[first + i], cat(here(), " computes their number"));
 }
 
 void DimensionRules::transpose() {
@@ -440,11 +398,9 @@ void DimensionRules::squeeze() {
 void DimensionRules::expand() {
   const Dimensions self = read("self");
   Dimensions result = atoms_.make_all(result_sizes());
-  const GraphArgument& sizes = argument("size");
   for (size_t i = 0; i < result.size(); ++i) {
     const size_t of_self = i + self.size() - result.size();
     if (i + self.size() >= result.size() && !self[of_self].empty()) result[i] = self[of_self];
-    if (sizes.is_list && sizes.items[i].value >= 0) atoms_.forbid(result[i], cat(here(), " computes their number"));
   }
   make(result);
 }
@@ -479,10 +435,34 @@ void DimensionRules::cat_tensors() {
   make(result);
 }
 
+void DimensionRules::stack() {
+  const int tensors = place_of_argument(call(), "tensors"), count = std::ssize(call().arguments[tensors].items);
+  const Dimensions result = atoms_.make_all(result_sizes());
+  const int64_t along = counted(integer("dim"), result.size());
+  if (count == 0 || along < 0 || along >= std::ssize(result)) return unknown();
+  for (int i = 0; i < count; ++i) {
+    Dimensions self = read_at({node_, tensors, i});
+    if (self.size() + 1 != result.size()) return unknown();
+    self.insert(self.begin() + along, Dimension());
+    for (size_t d = 0; d < result.size(); ++d)
+      if (!self[d].empty()) atoms_.unite(result[d], self[d]);
+  }
+  atoms_.forbid(result[along], cat(here(), " puts parts side by side"));
+  make(result);
+}
+
+void DimensionRules::like_self() {
+  make(Dimensions(read("self")));
+}
+
 void DimensionRules::split() {
   Dimensions self = read("self");
   const int64_t along = counted(integer("dim"), self.size());
   if (along < 0 || along >= std::ssize(self) || call().results.empty()) return unknown();
+  if (call().name != "aten::chunk") {
+    const GraphArgument& lengths = argument(call().name == "aten::split" ? "split_size" : "split_sizes");
+    if (lengths.value >= 0 || lengths.is_list) return unknown();
+  }
   const int64_t size = size_of(self[along]);
   // Items that nothing reads are not in the graph, so the first one says how long they are.
   const int64_t length = result_sizes()[along];

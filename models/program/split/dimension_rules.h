@@ -31,6 +31,8 @@ class DimensionRules {
   const Dimensions& read(const char* name);
   const Dimensions& read_at(const Reading& reading);
   const std::vector<int64_t>& result_sizes() const;
+  // Whether it reads or makes values with memory that calls change in place to something that is trained.
+  bool uses_changed_memory() const;
   std::string here() const;  // names the call in reasons
 
   void make(const Dimensions& result);
@@ -55,6 +57,8 @@ class DimensionRules {
   void squeeze();
   void expand();
   void cat_tensors();
+  void stack();
+  void like_self();
   void split();
   void take();
   void slice();

@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kSamples = 5, kMostTokens = 7;
+constexpr SampleSizes kMostTokens = {.samples = 5, .source = 7, .target = 6};
 
 // What passes to another layer is whole.
 void forbid_borders(const Program& program, ProgramDimensions& found) {
@@ -22,22 +22,50 @@ void forbid_borders(const Program& program, ProgramDimensions& found) {
           found.atoms.forbid(dimension, cat("they pass to ", layer.name, " as a whole"));
 }
 
-// The loss can be computed from parts of the classes, and from nothing else.
+// The term of cross entropy that can be computed from parts of its classes; null: none can.
+const ProgramLossTerm* divisible_term(const Program& program) {
+  const auto predicts = program.use.predicts;
+  const bool has_rows = predicts != ProgramUse::Predicts::segment && predicts != ProgramUse::Predicts::span;
+  const auto& terms = program.loss.terms;
+  const bool is_one = terms.size() == 1 && terms[0].kind == ProgramLossTerm::Kind::cross_entropy;
+  return has_rows && is_one ? &terms[0] : nullptr;
+}
+
+// The loss can be computed from parts of the classes of rows, and from nothing else.
 void forbid_ends(const Program& program, ProgramDimensions& found) {
   const auto ends = [&](int value, bool may_split_last) {
     const auto known = found.of_value.find(value);
     if (known == found.of_value.end()) return;
     for (size_t i = 0; i < known->second.size(); ++i)
       if (!may_split_last || i + 1 < known->second.size())
-        found.atoms.forbid(known->second[i], "the program returns them");
+        found.atoms.forbid(known->second[i],
+                           cat("the program returns them, and its loss, ", program.loss.text, ", needs all"));
   };
-  const auto input = found.of_value.find(program.loss.input);
-  const bool has_classes = program.loss.kind == ProgramLoss::Kind::cross_entropy && input != found.of_value.end() &&
-                           input->second.size() == 2 && found.atoms.resolved(input->second[1]).size() == 1;
-  if (has_classes) found.classes = input->second[1];
-  ends(program.loss.input, has_classes);
-  ends(program.loss.target, false);
+  const auto* term = divisible_term(program);
+  const auto input = found.of_value.find(term ? term->input : -1);
+  // Rows of the data are taken from [segments, length, classes].
+  const size_t dimensions = term && term->target >= 0 ? 2 : 3;
+  const bool has_classes = input != found.of_value.end() && input->second.size() == dimensions &&
+                           found.atoms.resolved(input->second.back()).size() == 1;
+  if (has_classes) found.classes = input->second.back();
+  for (const int value : program.loss.values()) ends(value, has_classes && value == term->input);
   for (const int value : program.logits.outputs) ends(value, has_classes);
+}
+
+// A rank finds its part of a dimension by the sizes inside of it, and these must not be those of a batch.
+void forbid_outside_of_batch(const Program& program, ProgramDimensions& found) {
+  for (const auto& [reading, dimensions] : found.of_reading) {
+    const GraphArgument& given = program.graph().nodes[reading.node].arguments[reading.argument];
+    const int value = reading.item < 0 ? given.value : given.items[reading.item].value;
+    if (value < 0) continue;
+    const auto& sizes = program.graph().values[value].sizes;
+    for (size_t i = 0; i < dimensions.size(); ++i) {
+      if (i < sizes.size() && sizes[i].expression.empty()) continue;
+      Dimension outer = found.atoms.resolved(dimensions[i]);
+      if (!outer.empty()) outer.pop_back();
+      found.atoms.forbid(outer, "they are outside of what varies with the batch");
+    }
+  }
 }
 
 // An atom that is in what a node takes must be in what it makes, or be summed over; and a tensor has an atom once.
@@ -80,12 +108,16 @@ const Dimensions* ProgramDimensions::read_at(const Graph& graph, const Reading& 
 }
 
 ProgramDimensions dimensions_of(const Program& program) {
-  const ObservedSizes sizes = observed_sizes(program, kSamples, std::min(kMostTokens, most_positions(program)));
+  const int64_t most = most_positions(program);
+  const ObservedSizes sizes = observed_sizes(program, {.samples = kMostTokens.samples,
+                                                       .source = std::min(kMostTokens.source, most),
+                                                       .target = std::min(kMostTokens.target, most)});
   ProgramDimensions found;
   DimensionRules rules(program, sizes, found);
   for (const int node : whole_part(program).nodes) rules.apply(node);
   forbid_borders(program, found);
   forbid_ends(program, found);
+  forbid_outside_of_batch(program, found);
   forbid_lost(program, found);
   return found;
 }

@@ -32,9 +32,9 @@ namespace {
 
 class Divider {
  public:
-  Divider(const Program& program, const ProgramDimensions& found, const std::set<int>& divided, const GraphPart& whole,
+  Divider(const Graph& graph, const ProgramDimensions& found, const std::set<int>& divided, const GraphPart& whole,
           int ranks, int rank)
-      : graph_(program.graph()), found_(found), divided_(divided), whole_(whole), ranks_(ranks), rank_(rank) {}
+      : graph_(graph), found_(found), divided_(divided), whole_(whole), ranks_(ranks), rank_(rank) {}
 
   DividedPart divide() {
     for (const int value : whole_.inputs) made_.part.inputs.push_back(new_value(value));
@@ -104,7 +104,8 @@ class Divider {
                    .arguments = std::move(arguments),
                    .results = {},
                    .modules = from.modules,
-                   .has_grad = from.has_grad};
+                   .has_grad = from.has_grad,
+                   .autocast = from.autocast};
     const int value = new_value_like(whole, of);
     node.results = {{.value = value}};
     add(std::move(node));
@@ -123,10 +124,9 @@ class Divider {
   int own_part(const GraphNode& node, int whole, const DividedDimension& of) {
     const Range range = mine(of);
     const int64_t d = of.dimension;
-    const int apart =
-        call(node, "aten::unflatten", "int",
-             {given(own_.at(whole)), constant(d), constant(c10::List<int64_t>({of.before, of.count, of.after}))}, whole,
-             " apart");
+    const int apart = call(node, "aten::unflatten", "int",
+                           {given(own_.at(whole)), constant(d), constant(c10::List<int64_t>({-1, of.count, of.after}))},
+                           whole, " apart");
     const int part = call(node, "aten::slice", "Tensor",
                           {given(apart), constant(d + 1), constant(range.begin), constant(range.end()), constant(1)},
                           whole, " part");
@@ -229,19 +229,26 @@ class Divider {
 
   // ---- sizes in arguments
 
-  static void set(GraphArgument& sizes, int64_t place, int64_t size) {
-    if (sizes.is_list) {
-      GraphArgument& item = sizes.items[place];
-      if (item.value < 0 && item.constant.toInt() != -1) item.constant = size;
+  // Sets a size among others. One that the program computes is a multiple of how many ranks divide.
+  void set(GraphArgument& sizes, int64_t place, const GraphNode& whole, const DividedDimension& of) {
+    if (!sizes.is_list) {
+      auto list = sizes.constant.toIntVector();
+      if (list[place] != -1) list[place] = own_size(of);
+      sizes.constant = c10::List<int64_t>(list);
       return;
     }
-    auto list = sizes.constant.toIntVector();
-    if (list[place] == -1) return;
-    list[place] = size;
-    sizes.constant = c10::List<int64_t>(list);
+    GraphArgument& item = sizes.items[place];
+    if (item.value < 0) {
+      if (item.constant.toInt() != -1) item.constant = own_size(of);
+      return;
+    }
+    const int result = whole.results[0].value;
+    const int units = call(whole, "_operator.floordiv", "", {item, constant(of.count)}, result, " units", false);
+    item =
+        given(call(whole, "_operator.mul", "", {given(units), constant(mine(of).length)}, result, " own units", false));
   }
 
-  void set_sizes(int index, GraphNode& node) const {
+  void set_sizes(int index, GraphNode& node) {
     if (node.results.empty()) return;
     const auto of = of_value(graph_.nodes[index].results[0].value);
     if (!of) return;
@@ -253,13 +260,13 @@ class Divider {
       return dimension < 0 ? dimension + std::ssize(*found_.read_at(graph_, {index, 0})) : dimension;
     };
     if (node.name == "aten::view" || node.name == "aten::_unsafe_view" || node.name == "aten::expand")
-      set(argument("size"), of->dimension, own_size(*of));
-    if (node.name == "aten::reshape") set(argument("shape"), of->dimension, own_size(*of));
+      set(argument("size"), of->dimension, graph_.nodes[index], *of);
+    if (node.name == "aten::reshape") set(argument("shape"), of->dimension, graph_.nodes[index], *of);
     if (node.name == "aten::unflatten") {
       GraphArgument& sizes = argument("sizes");
       const int64_t place = of->dimension - along("dim");
       const int64_t count = sizes.is_list ? std::ssize(sizes.items) : std::ssize(sizes.constant.toIntVector());
-      if (place >= 0 && place < count) set(sizes, place, own_size(*of));
+      if (place >= 0 && place < count) set(sizes, place, graph_.nodes[index], *of);
     }
     if ((node.name == "aten::split" || node.name == "aten::split_with_sizes") && along("dim") == of->dimension) {
       GraphArgument& sizes = argument(node.name == "aten::split" ? "split_size" : "split_sizes");
@@ -294,9 +301,9 @@ class Divider {
 
 }  // namespace
 
-DividedPart divide_part(const Program& program, const ProgramDimensions& found, const std::set<int>& divided,
+DividedPart divide_part(const Graph& graph, const ProgramDimensions& found, const std::set<int>& divided,
                         const GraphPart& whole, int ranks, int rank) {
-  return Divider(program, found, divided, whole, ranks, rank).divide();
+  return Divider(graph, found, divided, whole, ranks, rank).divide();
 }
 
 }  // namespace shardline

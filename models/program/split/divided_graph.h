@@ -16,7 +16,7 @@ std::optional<DividedDimension> divided_dimension(const Atoms& atoms, const Dime
 //    its gradient. Of what follows from no parameter it takes its part.
 //  - Products, and lookups of words, that add over a divided dimension are added over the ranks (kAddOverRanks); then a
 //    bias is added.
-DividedPart divide_part(const Program& program, const ProgramDimensions& found, const std::set<int>& divided,
+DividedPart divide_part(const Graph& graph, const ProgramDimensions& found, const std::set<int>& divided,
                         const GraphPart& whole, int ranks, int rank);
 
 }  // namespace shardline

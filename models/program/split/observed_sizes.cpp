@@ -1,7 +1,6 @@
 #include "models/program/split/observed_sizes.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
 #include <set>
@@ -34,19 +33,19 @@ GraphPart whole_part(const Program& program) {
   return part;
 }
 
-ObservedSizes observed_sizes(const Program& program, int64_t samples, int64_t length) {
+ObservedSizes observed_sizes(const Program& program, const SampleSizes& of) {
   const at::NoGradGuard no_grad;
   const GraphPart part = whole_part(program);
-  const auto ids = at::zeros({samples, length}, at::kLong);
-  const Microbatch batch = causal_microbatch(ids, ids, at::arange(samples));
-  const RowGrid grid(batch);
+  const int64_t target = program.has_target() ? of.target : 0;
+  const Microbatch rows = sample_batch(program, at::zeros({of.samples, of.source + target}, at::kLong), target);
+  const ProgramBatch batch(program, rows);
   std::vector<c10::IValue> inputs;
   for (const int value : part.inputs) {
     const GraphInput& input = *program.input_of(value);
     if (input.kind == GraphInput::Kind::parameter)
       inputs.push_back(zeros_of(program, input.name));
     else if (input.kind == GraphInput::Kind::user)
-      inputs.push_back(program_argument(input.name, batch, grid));
+      inputs.push_back(program_argument(input, batch));
     else
       inputs.push_back(program.constant(value));
   }

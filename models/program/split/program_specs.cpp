@@ -18,6 +18,21 @@ ModelSpec ProgramSpecs::with_units(const SplitChoices& choices) const {
   return spec;
 }
 
+ModelSpec ProgramSpecs::undivided(const SplitChoices& choices, const std::string& why) const {
+  for (const auto& [unit, choice] : choices)
+    if (choice.split)
+      throw ConfigError(
+          cat("/smp_options/tensor_parallel_layers: ", unit, " cannot be split (", why, "); leave it out of the list"));
+  ModelSpec spec = with_units({});
+  spec.variant = cat("nothing is split: ", why);
+  for (auto& layer : spec.layers)
+    for (auto& unit : layer.units) {
+      unit.split = false;
+      unit.why = why;
+    }
+  return spec;
+}
+
 ModelSpec ProgramSpecs::split(int ranks, const SplitChoices& choices) const {
   const auto split = splitter_->split(ranks, choices);
   std::string key = cat(ranks);

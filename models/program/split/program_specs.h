@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "models/program/program_layers.h"
+#include "models/program/layers/program_layers.h"
 #include "models/program/split/program_splitter.h"
 
 namespace shardline {
@@ -19,6 +19,9 @@ class ProgramSpecs {
   const ModelSpec& whole() const { return whole_; }
   // The same with the units that two ranks would split, for rules that name them.
   ModelSpec with_units(const SplitChoices& choices) const;
+  // Nothing is divided, because of `why`, which its units have as their reason. Throws a ConfigError if `choices` wants
+  // something else.
+  ModelSpec undivided(const SplitChoices& choices, const std::string& why) const;
   // Divided over so many ranks; ProgramSplitter::split says what it throws. Made once for each division.
   ModelSpec split(int ranks, const SplitChoices& choices) const;
 

@@ -32,8 +32,8 @@ std::shared_ptr<const ProgramSplit> ProgramSplitter::split(int ranks, const Spli
     if (const auto of = divided_dimension(found->atoms, found->of_value.at(input.value), chosen.atoms))
       split->parameters[input.name] = *of;
   }
-  split->divide = [program = program_, found, atoms = chosen.atoms, ranks](const GraphPart& part, int rank) {
-    return divide_part(*program, *found, atoms, part, ranks, rank);
+  split->divide = [found, atoms = chosen.atoms, ranks](const Graph& graph, const GraphPart& part, int rank) {
+    return divide_part(graph, *found, atoms, part, ranks, rank);
   };
   return split;
 }

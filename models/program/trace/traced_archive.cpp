@@ -98,6 +98,8 @@ Pt2Archive traced_archive(const TracedModel& model, uint64_t seed) {
   };
   TracedGraph traced = trace_graph(function);
   archive.graph = std::move(traced.graph);
+  for (size_t i = 0; const char* name : {"loss", "logits"})
+    if (i < archive.graph.outputs.size()) archive.graph.outputs[i++].name = name;
   archive.constants = std::move(traced.constants);
   for (const auto& owned : function.owned)
     if (owned.kind == GraphInput::Kind::buffer) archive.constants.emplace(owned.name, owned.tensor.detach());

@@ -29,7 +29,7 @@ class GraphMaker {
     Graph& graph = made_.graph;
     graph.nodes = std::move(sizes_);
     graph.nodes.insert(graph.nodes.end(), calls_.begin(), calls_.end());
-    graph.outputs = first().results;
+    for (const int value : first().results) graph.outputs.push_back({cat(graph.outputs.size()), value});
     return std::move(made_);
   }
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes program/words.pt2, a small exported program, and words.json, what PyTorch computes with it; and heads.pt2.
+"""Makes program/NAME.pt2, small exported programs, and NAME.json, what PyTorch computes with them.
 
-The first is a language model with what exported programs have in common: tied words, a table of positions, repeated
-modules, a mask that is computed from the arguments, a region without gradients, dropout, and a shift of the labels. The
-second has what tensor parallelism splits: fused and grouped attention, gated MLPs, norms of heads, and products between
+words is a language model with what exported programs have in common: tied words, a table of positions, repeated
+modules, a mask that is computed from the arguments, a region without gradients, dropout, and a shift of the labels.
+heads has what tensor parallelism splits: fused and grouped attention, gated MLPs, norms of heads, and products between
 that it cannot split.
+pairs is an encoder with a decoder: the labels are shifted in place, and biases of attention are looked up in a table
+that all blocks of a side share.
 
   tests/models/golden/make_program.py        (needs torch 2.11)
 """
@@ -113,14 +115,14 @@ class Gated(nn.Module):
 class HeadsBlock(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH) for _ in range(3)])
+        self.first, self.second, self.third = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.fused, self.grouped, self.gated = Fused(), Grouped(), Gated()
         self.drop = nn.Dropout(DROPOUT)
 
     def forward(self, x, distances):
-        x = x + self.fused(self.norms[0](x), distances)
-        x = x + self.drop(self.grouped(self.norms[1](x)))
-        return x + self.gated(self.norms[2](x))
+        x = x + self.fused(self.first(x), distances)
+        x = x + self.drop(self.grouped(self.second(x)))
+        return x + self.gated(self.third(x))
 
 
 class Heads(nn.Module):
@@ -142,25 +144,105 @@ class Heads(nn.Module):
         return {"loss": loss, "logits": logits}
 
 
-def exported(model, names):
-    """The model's program, traced with ids and what else it takes."""
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(FEATURES, FEATURES, bias=False) for _ in range(3))
+
+    def forward(self, x, memory, mask, dropout):
+        heads = [part.unflatten(-1, (2, 2)).transpose(1, 2) for part in (self.q(x), self.k(memory), self.v(memory))]
+        return nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask, dropout_p=dropout).transpose(1, 2).flatten(2)
+
+
+class Side(nn.Module):
+    """A block of the encoder or, with `crosses`, of the decoder."""
+    def __init__(self, crosses, dropout):
+        super().__init__()
+        self.own, self.cross = Attention(), Attention() if crosses else None
+        self.norm, self.up = nn.LayerNorm(FEATURES), nn.Linear(FEATURES, FEATURES)
+        self.dropout = dropout
+
+    def forward(self, x, mask, memory=None, memory_mask=None):
+        x = x + self.own(self.norm(x), self.norm(x), mask, self.dropout)
+        if memory is not None:
+            x = x + self.cross(x, memory, memory_mask, self.dropout)
+        return x + nn.functional.dropout(torch.tanh(self.up(x)), self.dropout)
+
+
+class Pairs(nn.Module):
+    def __init__(self, dropout):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, FEATURES)
+        self.near = nn.Embedding(5, 2)  # biases of two heads by distance
+        self.encoder = nn.ModuleList([Side(False, dropout) for _ in range(2)])
+        self.middle = nn.LayerNorm(FEATURES)
+        self.decoder = nn.ModuleList([Side(True, dropout) for _ in range(3)])
+        self.head = nn.Linear(FEATURES, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def bias(self, length):
+        places = torch.arange(length)
+        return self.near((places[None] - places[:, None]).clamp(-2, 2) + 2).permute(2, 0, 1)[None]
+
+    def forward(self, input_ids, attention_mask, labels):
+        seen = attention_mask[:, None, None, :].bool()
+        x, bias = self.words(input_ids), self.bias(input_ids.shape[1])
+        for block in self.encoder:
+            x = block(x, torch.where(seen, bias, torch.finfo(x.dtype).min))
+        memory = self.middle(x)
+        shifted = labels.new_zeros(labels.shape)
+        shifted[..., 1:] = labels[..., :-1].clone()
+        shifted[..., 0] = 1
+        shifted.masked_fill_(shifted == -100, 0)
+        y, bias = self.words(shifted), self.bias(labels.shape[1])
+        later = torch.ones(labels.shape[1], labels.shape[1], dtype=torch.bool).triu(1)
+        for block in self.decoder:
+            y = block(y, bias.masked_fill(later, torch.finfo(x.dtype).min), memory, seen)
+        logits = self.head(y)
+        return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+
+def exported(make, arguments):
+    """The program of a model, traced with these arguments [batch, length] by name."""
     torch.manual_seed(1)
-    model = model().train()
-    ids = torch.randint(WORDS, (3, 5))
+    model = make().train()
     rows = {0: Dim.AUTO, 1: Dim.AUTO}
-    # Labels are another tensor than ids, or the program looks up the labels.
-    arguments = {name: torch.ones_like(ids) if name == "attention_mask" else ids.clone() for name in names}
-    program = torch.export.export(model, tuple(arguments.values()), dynamic_shapes=(rows,) * len(names))
+    program = torch.export.export(model, tuple(arguments.values()), dynamic_shapes=(rows,) * len(arguments))
     for node in (node for module in program.graph_module.modules() for node in module.graph.nodes):
         for key in ("stack_trace", "source_fn_stack", "torch_fn"):
             node.meta.pop(key, None)  # paths of this machine
     return program
 
 
+def make_pairs():
+    torch.manual_seed(1)
+    ids = torch.randint(WORDS, (3, 5))
+    arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.randint(WORDS, (3, 4))}
+    program = exported(lambda: Pairs(0.0), arguments)
+    torch.export.save(program, DATA / "pairs.pt2")
+    module = program.module()
+    torch.manual_seed(2)
+    sources = [torch.randint(WORDS, (length,)).tolist() for length in (6, 3, 4)]
+    targets = [torch.randint(WORDS, (length,)).tolist() for length in (2, 5, 3)]
+    padded = lambda rows, filler: torch.tensor([row + [filler] * (max(map(len, rows)) - len(row)) for row in rows])
+    mask = padded([[1] * len(row) for row in sources], 0)
+    result = module(padded(sources, 0), mask, padded(targets, -100))
+    result["loss"].backward()
+    (DATA / "pairs.json").write_text(json.dumps(
+        {"sources": sources, "targets": targets, "loss": result["loss"].item(),
+         "first_logits": result["logits"][:, 0].tolist(),
+         "gradients": {name: parameter.grad.flatten().tolist() for name, parameter in module.named_parameters()}}) + "\n")
+
+
 def main():
     DATA.mkdir(exist_ok=True)
-    torch.export.save(exported(Heads, ["input_ids", "labels"]), DATA / "heads.pt2")
-    program = exported(lambda: Words(0.0), ["input_ids", "attention_mask", "labels"])
+    make_pairs()
+    torch.manual_seed(1)
+    ids = torch.randint(WORDS, (3, 5))
+    # Labels are another tensor than ids, or the program looks up the labels.
+    labels = ids.clone()
+    torch.export.save(exported(Heads, {"input_ids": ids, "labels": labels}), DATA / "heads.pt2")
+    program = exported(lambda: Words(0.0), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels})
     torch.export.save(program, DATA / "words.pt2")
     module = program.module()
     torch.manual_seed(2)

@@ -26,7 +26,7 @@ class WholeProgram {
     part_.nodes.resize(archive_.graph.nodes.size());
     std::iota(part_.nodes.begin(), part_.nodes.end(), 0);
     for (const auto& input : archive_.graph.inputs) part_.inputs.push_back(input.value);
-    part_.outputs = archive_.graph.outputs;
+    for (const auto& output : archive_.graph.outputs) part_.outputs.push_back(output.value);
     for (const auto& [name, entry] : archive_.weights->tensors())
       leaves[name] = archive_.weights->tensor(name).to(floating, false, /*copy=*/true).requires_grad_(true);
     for (const auto& [name, constant] : archive_.constants)

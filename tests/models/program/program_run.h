@@ -1,11 +1,13 @@
 // A program outside of the engine: its layers run one after the other as the executor runs them.
 #pragma once
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -17,27 +19,35 @@
 #include "core/comm/local_communicator.h"
 #include "core/model/backward.h"
 #include "core/model/layer.h"
-#include "models/program/program_layers.h"
+#include "models/program/layers/program_layers.h"
+
+#include "tests/catch.h"
 
 namespace shardline {
 
 // All layers of the program with values of their own, run one after the other as the executor does.
 class ProgramRun {
  public:
-  ProgramRun(Pt2Archive archive, int64_t length, at::ScalarType type)
-      : program_(cut_program(std::move(archive))), spec(spec_of_program(program_, length)), alone_(make_local_world()) {
+  static constexpr int64_t kTracedLength = 8;
+
+  explicit ProgramRun(std::shared_ptr<const Program> program, at::ScalarType type = at::kFloat, HalfOptions half = {},
+                      int64_t traced_length = kTracedLength)
+      : program_(std::move(program)), spec(spec_of_program(program_, traced_length)), alone_(make_local_world()) {
     for (const auto& layer : spec.layers) {
-      LayerBuild build{.spec = &layer, .tp = alone_.get(), .index = std::ssize(layers_)};
+      LayerBuild build{.spec = &layer, .tp = alone_.get(), .index = std::ssize(layers_), .half = half};
       for (const auto& param : layer.params) {
         const std::string owner = param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
         auto& value = values_[owner];
         if (!value.defined()) value = program_->archive.weights->tensor(param.sources[0].tensor).to(type, false, true);
-        parameters_.push_back({layer.full_name(param), &param, value, at::zeros_like(value)});
+        parameters_.push_back({layer.full_name(param), &param, value, at::zeros_like(value, at::toOpMathType(type))});
         build.params.push_back(&parameters_.back());
       }
       layers_.push_back(layer.build(build));
     }
   }
+
+  ProgramRun(Pt2Archive archive, int64_t traced_length, at::ScalarType type)
+      : ProgramRun(cut_program(std::move(archive)), type, {}, traced_length) {}
 
   // The loss of a microbatch in training, whose gradients are added.
   LossTerm train(const Microbatch& batch, double loss_scale = 1) {
@@ -50,18 +60,20 @@ class ProgramRun {
       for (auto& tensor : border) tensor = tensor.detach().requires_grad_(true);
       inputs.push_back(border);
       border = layer->forward(border, context);
-      edges.push_back({torch::autograd::impl::gradient_edge(border[0])});
+      edges.emplace_back();
+      for (const auto& tensor : border) edges.back().push_back(torch::autograd::impl::gradient_edge(tensor));
     }
-    at::Tensor gradient = at::ones_like(border[0].detach());
+    std::vector<at::Tensor> gradients = {at::ones_like(border[0].detach())};
     for (size_t i = layers_.size(); i-- > 0;) {
-      backward_on_this_thread(edges[i], {gradient});
-      if (i > 0) gradient = inputs[i][0].grad();
+      backward_on_this_thread(edges[i], gradients);
+      gradients.clear();
+      for (const auto& tensor : inputs[i]) gradients.push_back(tensor.grad());
     }
     return context.loss;
   }
 
-  Border run(const Microbatch& batch, Mode mode, LossTerm* loss = nullptr) {
-    MicrobatchContext context{.batch = &batch, .mode = mode};
+  Border run(const Microbatch& batch, Mode mode, LossTerm* loss = nullptr, bool predicts = false) {
+    MicrobatchContext context{.batch = &batch, .mode = mode, .predicts = predicts};
     const at::NoGradGuard no_grad;
     Border border;
     for (const auto& layer : layers_) border = layer->forward(border, context);
@@ -92,5 +104,15 @@ class ProgramRun {
   std::deque<Parameter> parameters_;
   std::vector<std::unique_ptr<Layer>> layers_;
 };
+
+inline double largest_difference(const std::map<std::string, at::Tensor>& a,
+                                 const std::map<std::string, at::Tensor>& b) {
+  double worst = 0;
+  REQUIRE(a.size() == b.size());
+  for (const auto& [name, tensor] : a)
+    worst = std::max(
+        worst, (tensor - b.at(name)).abs().max().item<double>() / std::max(tensor.abs().max().item<double>(), 1e-12));
+  return worst;
+}
 
 }  // namespace shardline

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "models/program/layers/program_layers.h"
 #include "models/program/program_positions.h"
+#include "tests/models/program/pairs_program.h"
 #include "tests/models/program/words_program.h"
 
 #include "tests/catch.h"
@@ -53,8 +55,9 @@ TEST_CASE("a program is cut between its repeated modules", "[program]") {
   CHECK(program->layers[2].parameters == std::vector<std::string>{"blocks.1.norm.weight", "blocks.1.up.weight",
                                                                   "blocks.1.up.bias", "blocks.1.down.weight"});
   CHECK(program->layers[3].parameters == std::vector<std::string>{"words.weight"});
-  CHECK(program->loss.kind == ProgramLoss::Kind::cross_entropy);
-  CHECK(program->loss.ignored == -100);
+  REQUIRE(program->loss.terms.size() == 1);
+  CHECK(program->loss.terms[0].kind == ProgramLossTerm::Kind::cross_entropy);
+  CHECK(program->loss.terms[0].ignored == -100);
   CHECK(program->vocab_size == kWords);
 }
 
@@ -81,11 +84,6 @@ TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
                     }),
                     Contains("the program has no modules NAME.0, NAME.1, ..."));
   CHECK_THROWS_WITH(changed([](json& graph) {
-                      auto& loss = first_node(graph, "torch.ops.aten.cross_entropy_loss.default");
-                      loss["inputs"].push_back({{"name", "reduction"}, {"arg", {{"as_int", 2}}}, {"kind", 1}});
-                    }),
-                    Contains("its loss is made by aten::cross_entropy_loss, but must be the mean of"));
-  CHECK_THROWS_WITH(changed([](json& graph) {
                       graph["tensor_values"]["input_ids"]["sizes"][0] = {{"as_int", 3}};
                     }),
                     Contains("its input_ids must be [batch, length] of any size"));
@@ -102,6 +100,64 @@ TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
                       graph["tensor_values"][words]["sizes"].push_back({{"as_int", 1}});
                     }),
                     Contains("only hidden states [batch, length, features] can pass"));
+}
+
+TEST_CASE("a scalar that is no mean is a loss as a whole, a mean over samples", "[program]") {
+  const auto program = changed([](json& graph) {
+    auto& loss = first_node(graph, "torch.ops.aten.cross_entropy_loss.default");
+    loss["inputs"].push_back({{"name", "reduction"}, {"arg", {{"as_int", 2}}}, {"kind", 1}});
+  });
+  REQUIRE(program->loss.terms.size() == 1);
+  CHECK(program->loss.terms[0].kind == ProgramLossTerm::Kind::whole);
+  const auto in_head = calls(*program, program->layers[3].part);
+  CHECK(std::ranges::count(in_head, "aten::cross_entropy_loss") == 1);
+  CHECK(spec_of_program(program, 4).loss_of_samples);
+}
+
+TEST_CASE("a config says what arguments are given and which output is the loss", "[program]") {
+  const auto cut = [](const ProgramUse& use) { return cut_program(read_pt2(path()), use); };
+  CHECK(cut({.loss_output = "loss"})->loss.terms[0].kind == ProgramLossTerm::Kind::cross_entropy);
+  CHECK_THROWS_WITH(cut({.loss_output = "lost"}),
+                    Contains("the program returns no floating-point tensor \"lost\"; it returns loss, logits"));
+  CHECK_THROWS_WITH(cut({.loss_output = "logits"}), Contains("its output \"logits\" is not a scalar"));
+  CHECK_THROWS_WITH(
+      cut({.inputs = {{"words", "input_ids"}}}),
+      Contains("/model/inputs/words: the program has no such argument; it has input_ids, attention_mask"));
+  CHECK_THROWS_WITH(cut({.inputs = {{"input_ids", "labels"}}}), Contains("the program has no argument input_ids"));
+  CHECK_THROWS_WITH(cut({.predicts = ProgramUse::Predicts::segment}),
+                    Contains("its labels are one for each token, but those of the task are one for each sample"));
+  const auto computed = cut({.loss_function = "cross_entropy", .loss_logits = "logits"});
+  CHECK(computed->loss.terms[0].target < 0);
+}
+
+TEST_CASE("an encoder and a decoder become blocks, and biases of small tables are computed in each", "[program]") {
+  const auto program = pairs_program::pairs();
+  std::vector<std::string> names;
+  for (const auto& layer : program->layers) names.push_back(layer.name);
+  CHECK(names == std::vector<std::string>{"embedding", "encoder.0", "encoder.1", "decoder.embedding", "decoder.0",
+                                          "decoder.1", "decoder.2", "head"});
+  CHECK(program->layers[2].border.size() == 1);
+  CHECK(program->layers[5].border.size() == 2);  // the decoder's hidden states and the encoder's
+  CHECK(program->layers[7].border.size() == 1);
+  CHECK(std::ranges::count(program->layers[2].parameters, "near.weight") == 1);
+  CHECK(std::ranges::count(program->layers[6].parameters, "near.weight") == 1);
+  CHECK(std::ranges::count(program->layers[6].parameters, "words.weight") == 0);
+}
+
+TEST_CASE("calls that change memory belong to every part that reads it afterwards", "[program]") {
+  const auto program = pairs_program::pairs();
+  const auto of_embedding = calls(*program, program->layers[3].part);
+  for (const char* call : {"aten::copy_", "aten::fill_", "aten::masked_fill_"})
+    CHECK(std::ranges::count(of_embedding, call) == 1);
+  CHECK(std::ranges::count(calls(*program, program->layers[0].part), "aten::copy_") == 0);
+  CHECK_THROWS_WITH(changed([](json& graph) {  // the mask of the arguments is changed
+                      auto& node = first_node(graph, "torch.ops.aten.gelu.default");
+                      node = {{"target", "torch.ops.aten.zero_.default"},
+                              {"inputs", {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", "attention_mask"}}}}}}}},
+                              {"outputs", node["outputs"]},
+                              {"metadata", node["metadata"]}};
+                    }),
+                    Contains("the call of aten::zero_ changes attention_mask in place"));
 }
 
 }  // namespace shardline::program_test

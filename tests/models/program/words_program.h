@@ -35,16 +35,22 @@ inline at::Tensor ids() {
   return at::tensor(flat).view({std::ssize(rows), -1});
 }
 
-// Writes a copy of the archive to `to` in which `change` has changed this entry; an empty text removes it.
-inline void write_changed(const std::string& to, const std::string& entry,
-                          const std::function<std::string(std::string)>& change) {
-  const MappedFile file(path());
+// Writes a copy of an archive to `to` in which `change` has changed this entry; an empty text removes it.
+inline void write_changed_copy(const std::string& from, const std::string& to, const std::string& entry,
+                               const std::function<std::string(std::string)>& change) {
+  const MappedFile file(from);
   std::vector<torch_bytes::ZipEntry> entries;
-  for (const auto& [name, bytes] : zip_entries(file.bytes(), path())) {
-    const std::string data = name == "words/" + entry ? change(std::string(bytes)) : std::string(bytes);
-    if (name != "words/" + entry || !data.empty()) entries.push_back({name, data});
+  for (const auto& [name, bytes] : zip_entries(file.bytes(), from)) {
+    const std::string data = name == entry ? change(std::string(bytes)) : std::string(bytes);
+    if (name != entry || !data.empty()) entries.push_back({name, data});
   }
   put(to, torch_bytes::zip(entries));
+}
+
+// The same of this archive, with an entry of its folder.
+inline void write_changed(const std::string& to, const std::string& entry,
+                          const std::function<std::string(std::string)>& change) {
+  write_changed_copy(path(), to, "words/" + entry, change);
 }
 
 // The same with a file of JSON.

@@ -28,8 +28,8 @@ std::shared_ptr<const ProgramSplit> damaged(const SplitRuns& runs, int ranks,
                                             const std::function<void(DividedPart&, int rank)>& damage) {
   const auto good = runs.splitter.split(ranks, {});
   const auto bad = std::make_shared<ProgramSplit>(*good);
-  bad->divide = [good, damage](const GraphPart& part, int rank) {
-    DividedPart divided = good->divide(part, rank);
+  bad->divide = [good, damage](const Graph& graph, const GraphPart& part, int rank) {
+    DividedPart divided = good->divide(graph, part, rank);
     damage(divided, rank);
     return divided;
   };

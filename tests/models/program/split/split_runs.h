@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "models/program/program_layers.h"
+#include "models/program/layers/program_layers.h"
 #include "models/program/split/program_splitter.h"
 #include "tests/models/families/run_layers.h"
 #include "tests/models/golden.h"
@@ -18,10 +18,13 @@ namespace shardline::split_runs {
 
 class SplitRuns {
  public:
-  explicit SplitRuns(const std::string& file)
-      : program(cut_program(read_pt2(golden(file)))),
+  SplitRuns(std::shared_ptr<const Program> of, Microbatch rows)
+      : program(std::move(of)),
         whole(spec_of_program(program, kLength)),
-        splitter(program, whole) {
+        splitter(program, whole),
+        batch(std::move(rows)) {}
+
+  explicit SplitRuns(const std::string& file) : SplitRuns(cut_program(read_pt2(golden(file))), {}) {
     // Ids with an even part of each word, so that every rank looks some up.
     std::vector<int64_t> ids;
     for (int64_t i = 0; i < kSamples * kLength; ++i) ids.push_back(i * 5 % program->vocab_size);

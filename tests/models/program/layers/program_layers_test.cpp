@@ -1,11 +1,10 @@
-#include "models/program/program_layers.h"
+#include "models/program/layers/program_layers.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <map>
 
@@ -19,13 +18,12 @@ namespace shardline::program_layers_test {
 namespace {
 
 using namespace words_program;
-using Catch::Matchers::Contains;
 
-class Layers : public ProgramRun {
- public:
-  explicit Layers(const std::string& file = path(), at::ScalarType type = at::kFloat)
-      : ProgramRun(read_pt2(file), kPositions, type) {}
-};
+std::shared_ptr<const Program> program_of(const std::string& file = path()) {
+  return cut_program(read_pt2(file));
+}
+
+using Catch::Matchers::Contains;
 
 Microbatch whole_batch() {
   return causal_microbatch(ids(), ids(), at::arange(ids().size(0)));
@@ -55,15 +53,6 @@ void write_dropped(const std::string& to, double probability) {
   });
 }
 
-double largest_difference(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
-  double worst = 0;
-  REQUIRE(a.size() == b.size());
-  for (const auto& [name, tensor] : a)
-    worst = std::max(
-        worst, (tensor - b.at(name)).abs().max().item<double>() / std::max(tensor.abs().max().item<double>(), 1e-12));
-  return worst;
-}
-
 }  // namespace
 
 TEST_CASE("a program becomes a list of layers whose parameters have its names", "[program]") {
@@ -86,7 +75,7 @@ TEST_CASE("a program becomes a list of layers whose parameters have its names", 
 
 TEST_CASE("the layers of a program compute the loss and the gradients of PyTorch", "[program]") {
   const auto wanted = expected();
-  Layers layers;
+  ProgramRun layers(program_of());
   const Microbatch batch = whole_batch();
   const double weight = ids().size(0) * (ids().size(1) - 1);
   const LossTerm loss = layers.train(batch, 1 / weight);
@@ -115,7 +104,8 @@ TEST_CASE("samples of different lengths have the gradients that they have alone"
   CAPTURE(dropout);
   const ScratchDirectory scratch;
   write_dropped(scratch / "dropped.pt2", dropout);
-  Layers together(scratch / "dropped.pt2", at::kDouble), alone(scratch / "dropped.pt2", at::kDouble);
+  ProgramRun together(program_of(scratch / "dropped.pt2"), at::kDouble),
+      alone(program_of(scratch / "dropped.pt2"), at::kDouble);
   const LossTerm both = together.train(mixed_batch(3, 7));
   const auto part = [&](int64_t sample, int64_t length) {
     const auto rows = ids().narrow(0, sample, 1).narrow(1, 0, length);
@@ -130,17 +120,17 @@ TEST_CASE("samples of different lengths have the gradients that they have alone"
 TEST_CASE("dropout is a function of seed, step, sample and place", "[program]") {
   const ScratchDirectory scratch;
   write_dropped(scratch / "dropped.pt2", 0.3);
-  Layers layers(scratch / "dropped.pt2");
+  ProgramRun layers(program_of(scratch / "dropped.pt2"));
   const double loss = layers.train(whole_batch()).sum;
   CHECK(layers.train(whole_batch()).sum == loss);
   CHECK(layers.train(causal_microbatch(ids(), ids(), at::arange(10, 10 + ids().size(0)))).sum != loss);
   LossTerm evaluated;
   layers.run(whole_batch(), Mode::evaluate, &evaluated);
-  CHECK(evaluated.sum == Approx(Layers().train(whole_batch()).sum).epsilon(1e-6));
+  CHECK(evaluated.sum == Approx(ProgramRun(program_of()).train(whole_batch()).sum).epsilon(1e-6));
 }
 
 TEST_CASE("a microbatch without samples adds nothing", "[program]") {
-  Layers layers;
+  ProgramRun layers(program_of());
   Microbatch empty = part_of(whole_batch(), {0, 0});
   const LossTerm loss = layers.train(empty);
   CHECK(loss.weight == 0);

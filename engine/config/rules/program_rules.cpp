@@ -1,0 +1,80 @@
+#include "engine/config/rules/program_rules.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "models/program/program_inputs.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kStartId = "decoder_start_token_id";
+
+ProgramUse::Predicts predicts(HeadChoice::Kind kind) {
+  using Predicts = ProgramUse::Predicts;
+  switch (kind) {
+    case HeadChoice::Kind::causal_lm:
+      return Predicts::next_row;
+    case HeadChoice::Kind::masked_lm:
+      return Predicts::masked_row;
+    case HeadChoice::Kind::token_classification:
+      return Predicts::row;
+    case HeadChoice::Kind::question_answering:
+      return Predicts::span;
+    case HeadChoice::Kind::seq2seq_lm:
+      return Predicts::target_row;
+    case HeadChoice::Kind::sequence_classification:
+      break;
+  }
+  return Predicts::segment;
+}
+
+void read_inputs(const json& inputs, ProgramUse& use) {
+  for (const auto& [argument, given] : inputs.items()) {
+    if (!given.is_string() || !is_given(given.get<std::string>(), use))
+      throw ConfigError(cat("gives the argument \"", argument, "\" ", given.dump(),
+                            ", which this task's data does not have; it has ", given_names(use)));
+    use.inputs[argument] = given.get<std::string>();
+  }
+}
+
+void read_loss(const json& loss, ProgramUse& use) {
+  if (loss.is_null()) return;
+  if (loss.is_string()) {
+    use.loss_output = loss.get<std::string>();
+    return;
+  }
+  const std::string form =
+      cat("model.loss must be the name of an output, or {\"function\": ", loss_functions(), ", \"logits\": OUTPUT}");
+  if (!loss.is_object()) throw ConfigError(cat(form, "; got ", loss.dump()));
+  for (const auto& [key, value] : loss.items()) {
+    if ((key != "function" && key != "logits") || !value.is_string())
+      throw ConfigError(cat(form, "; got ", loss.dump()));
+    (key == "function" ? use.loss_function : use.loss_logits) = value.get<std::string>();
+  }
+  if (!loss_function(use.loss_function)) throw ConfigError(cat(form, "; got ", loss.dump()));
+}
+
+}  // namespace
+
+bool is_program_key(const std::string& key) {
+  static constexpr std::array known = {"id2label", "label2id", "num_labels", "problem_type", kStartId};
+  return std::ranges::find(known, key) != known.end();
+}
+
+ProgramUse program_use(const Config& config) {
+  ProgramUse use{.predicts = predicts(traits_of(config.task).head)};
+  read_inputs(config.model.inputs, use);
+  read_loss(config.model.loss, use);
+  if (const auto start = config.model.config.find(kStartId); start != config.model.config.end()) {
+    if (!start->is_number_unsigned())
+      throw ConfigError(cat("model.config.", kStartId, " must be the id of a token; got ", start->dump()));
+    use.start_id = start->get<int64_t>();
+  }
+  return use;
+}
+
+}  // namespace shardline

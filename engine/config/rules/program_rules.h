@@ -1,0 +1,16 @@
+// How a config uses an exported program.
+#pragma once
+#include <string>
+
+#include "engine/config/keys/options.h"
+#include "models/program/program.h"
+
+namespace shardline {
+
+// Whether model.config of a program may have this key: those that name labels, and decoder_start_token_id.
+bool is_program_key(const std::string& key);
+
+// The task, model.inputs and model.loss. Throws a ConfigError for values of another form.
+ProgramUse program_use(const Config& config);
+
+}  // namespace shardline

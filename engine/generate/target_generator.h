@@ -1,0 +1,21 @@
+// Targets that a model of an encoder and a decoder writes for sources.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/generate/generator.h"
+#include "engine/tasks/task.h"
+
+namespace shardline {
+
+// For each source (not empty) the tokens that the model writes, without the end. The whole model runs again for every
+// token, on `together` sources at a time; replicas share the sources. Collective over the world; every rank gets all.
+std::vector<std::vector<int32_t>> generate_targets(Trainer& model, const ModelSpec& spec,
+                                                   const std::vector<std::vector<int32_t>>& sources,
+                                                   const TargetRule& rule, const Sampling& sampling, int64_t together);
+
+// The sources of some examples.
+std::vector<std::vector<int32_t>> sources_of(const Examples& examples);
+
+}  // namespace shardline

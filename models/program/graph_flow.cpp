@@ -1,0 +1,123 @@
+#include "models/program/graph_flow.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "models/program/operators.h"
+
+namespace shardline {
+namespace {
+
+bool share(const c10::AliasInfo* a, const c10::AliasInfo* b) {
+  if (!a || !b) return false;
+  return std::ranges::any_of(a->beforeSets(), [&](const auto& set) { return b->beforeSets().contains(set); });
+}
+
+// What the schema says of a result in a list, Tensor(a)[], stands at its items.
+const c10::AliasInfo* alias_of(const c10::Argument& argument) {
+  const auto* alias = argument.alias_info();
+  return alias && !alias->containedTypes().empty() ? &alias->containedTypes().front() : alias;
+}
+
+class FlowFinder {
+ public:
+  explicit FlowFinder(const Graph& graph) : graph_(graph) {
+    const size_t values = graph.values.size();
+    flow_.producer.assign(values, -1);
+    flow_.is_trained.assign(values, false);
+    for (size_t value = 0; value < values; ++value) flow_.storage.push_back(value);
+  }
+
+  GraphFlow find() {
+    for (const auto& input : graph_.inputs)
+      if (input.kind == GraphInput::Kind::parameter) flow_.is_trained[input.value] = true;
+    for (size_t node = 0; node < graph_.nodes.size(); ++node) add(graph_.nodes[node], node);
+    // A view that was made before its memory got trained values has these, too.
+    for (size_t value = 0; value < graph_.values.size(); ++value)
+      if (trained_storage_.contains(flow_.storage[value])) flow_.is_trained[value] = true;
+    return std::move(flow_);
+  }
+
+ private:
+  void add(const GraphNode& node, int number) {
+    bool trained = node.name == kDropout || node.name == kAttention;
+    for (const auto& argument : node.arguments)
+      visit_values(argument, [&](int value) {
+        trained |= flow_.is_trained[value] || trained_storage_.contains(flow_.storage[value]);
+      });
+    for (const auto& result : node.results) {
+      flow_.producer[result.value] = number;
+      flow_.is_trained[result.value] = trained;
+    }
+    if (!node.is_operator) return;
+    if (node.name == kDropout) return join(node, 0, 0);  // in evaluation it returns its input
+    const auto op = find_operator(node.name, node.overload);
+    SL_ASSERT(op, node.text());
+    const auto& wants = op->schema().arguments();
+    const auto& makes = op->schema().returns();
+    for (size_t i = 0; i < wants.size(); ++i) {
+      const auto* alias = alias_of(wants[i]);
+      if (!alias) continue;
+      for (size_t result = 0; result < makes.size(); ++result)
+        if (share(alias, alias_of(makes[result]))) join(node, i, result);
+      if (!alias->isWrite()) continue;
+      visit_values(node.arguments[i], [&](int value) {
+        const int storage = flow_.storage[value];
+        flow_.changes[storage].push_back(number);
+        if (trained) trained_storage_.insert(storage);
+      });
+    }
+  }
+
+  void join(const GraphNode& node, size_t argument, size_t place) {
+    const int value = node.arguments[argument].value;
+    if (value < 0) return;
+    for (const auto& result : node.results)
+      if (std::cmp_equal(result.place, place)) flow_.storage[result.value] = flow_.storage[value];
+  }
+
+  const Graph& graph_;
+  GraphFlow flow_;
+  std::set<int> trained_storage_;
+};
+
+}  // namespace
+
+std::vector<int> GraphFlow::changes_before(int value, int end) const {
+  const auto found = changes.find(storage[value]);
+  if (found == changes.end()) return {};
+  return {found->second.begin(), std::ranges::lower_bound(found->second, end)};
+}
+
+GraphPart GraphFlow::part(const Graph& graph, const std::vector<int>& wanted, int begin, int end,
+                          const IsGiven& is_given) const {
+  std::set<int> nodes, inputs;
+  std::vector<int> open_nodes;
+  const auto add_node = [&](int node) {
+    if (nodes.insert(node).second) open_nodes.push_back(node);
+  };
+  const auto want = [&](int value, int before) {
+    const bool given = producer[value] < 0 || (producer[value] < begin && is_given(value));
+    if (given)
+      inputs.insert(value);
+    else
+      add_node(producer[value]);
+    for (const int change : changes_before(value, before))
+      if (change >= begin || !is_given(value)) add_node(change);
+  };
+  for (const int value : wanted) want(value, end);
+  while (!open_nodes.empty()) {
+    const int node = open_nodes.back();
+    open_nodes.pop_back();
+    for (const auto& argument : graph.nodes[node].arguments)
+      visit_values(argument, [&](int value) { want(value, node); });
+  }
+  return {{nodes.begin(), nodes.end()}, {inputs.begin(), inputs.end()}, wanted};
+}
+
+GraphFlow flow_of(const Graph& graph) {
+  return FlowFinder(graph).find();
+}
+
+}  // namespace shardline

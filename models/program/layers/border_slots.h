@@ -1,0 +1,20 @@
+// Hidden states that pass from one layer of a program to the next.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "models/program/program.h"
+
+namespace shardline {
+
+// A tensor of a border, in which values of the source and of the target have their rows.
+struct BorderSlot {
+  int64_t features = 0;
+  int source = -1, target = -1;  // values
+
+  bool holds(int value) const { return source == value || target == value; }
+};
+
+std::vector<BorderSlot> border_slots(const Program& program, const std::vector<int>& border);
+
+}  // namespace shardline

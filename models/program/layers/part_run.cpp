@@ -1,0 +1,61 @@
+#include "models/program/layers/part_run.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "tensor_parallel/ops/rank_sums.h"
+
+namespace shardline {
+namespace {
+
+std::unique_ptr<const DividedPart> divided_part(const Graph& graph, const GraphPart& part, const ProgramSplit* split,
+                                                const TensorParallel& tp) {
+  return split ? std::make_unique<const DividedPart>(split->divide(graph, part, tp.rank())) : nullptr;
+}
+
+OwnCalls calls_over(const TensorParallel& tp) {
+  return {{kEnterRanks, [tp](const at::Tensor& x) { return enter_ranks(tp, x); }},
+          {kAddOverRanks, [tp](const at::Tensor& x) { return add_over_ranks(tp, x); }}};
+}
+
+}  // namespace
+
+Range own_range(const TensorParallel& tp, const DividedDimension& of) {
+  return split_range(of.count, tp.size(), tp.rank());
+}
+
+at::Tensor own_places(const TensorParallel& tp, const DividedDimension& of, const at::Tensor& like) {
+  return at::tensor(of.places(own_range(tp, of)), at::kLong).to(like.device());
+}
+
+PartRun::PartRun(const Graph& graph, const GraphPart& part, const ProgramSplit* split, const TensorParallel& tp,
+                 at::ScalarType floating, at::Device device)
+    : whole_(part),
+      tp_(tp),
+      divided_(divided_part(graph, part, split, tp)),
+      calls_(divided_ ? divided_->graph : graph, divided_ ? divided_->part : part, floating, device, calls_over(tp)) {}
+
+std::vector<c10::IValue> PartRun::run(std::vector<c10::IValue> inputs, const RandomCalls* random) const {
+  auto made = calls_.run(std::move(inputs), random);
+  for (size_t i = 0; i < made.size(); ++i)
+    if (const auto* of = output(i))
+      SL_ASSERT(of->dimension + 1 == made[i].toTensor().dim(), "another dimension than the last one is divided");
+  return made;
+}
+
+const DividedDimension* PartRun::dropped_at(int site) const {
+  return divided_ && divided_->dropped.contains(site) ? &divided_->dropped.at(site) : nullptr;
+}
+
+const DividedDimension* PartRun::output(int number) const {
+  return divided_ && divided_->outputs[number] ? &*divided_->outputs[number] : nullptr;
+}
+
+at::Tensor PartRun::gathered(int number, const at::Tensor& x) const {
+  const auto* of = output(number);
+  return of ? gathered_dimension(tp_, x, x.dim() - 1, of->size(), own_places(tp_, *of, x)) : x;
+}
+
+}  // namespace shardline

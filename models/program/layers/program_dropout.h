@@ -1,0 +1,25 @@
+// Dropout of programs, whose masks are the same on every layout.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "models/program/program.h"
+#include "models/program/program_inputs.h"
+#include "models/program/program_split.h"
+#include "tensor_parallel/ops/collectives.h"
+
+namespace shardline {
+
+// What a random call drops from: rows, one row of each segment, or pairs of rows.
+struct DropoutSite {
+  enum class Kind { rows, segments, pairs, unknown } kind = Kind::unknown;
+  bool of_target = false, with_target = false;  // the rows, or the first ones of pairs; the second ones
+};
+
+DropoutSite site_of(const Program& program, const GraphNode& node);
+
+// Drops elements of x, and scales the others. rows: of the microbatch. part: the features or heads that x has; null:
+// all.
+at::Tensor dropped(const TensorParallel& tp, const at::Tensor& x, DropoutRows rows, const DropoutSite& site,
+                   const ProgramBatch& batch, const DividedDimension* part);
+
+}  // namespace shardline

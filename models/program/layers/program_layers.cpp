@@ -1,0 +1,540 @@
+#include "models/program/layers/program_layers.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "core/comm/fake_communicator.h"
+#include "core/comm/local_communicator.h"
+#include "core/device/accelerator.h"
+#include "core/error.h"
+#include "core/model/layer.h"
+#include "core/model/work_notes.h"
+#include "core/numbers/philox.h"
+#include "models/graph/autocast_mode.h"
+#include "models/graph/autograd_layer.h"
+#include "models/graph/pass_trace.h"
+#include "models/program/layers/border_slots.h"
+#include "models/program/layers/part_run.h"
+#include "models/program/layers/program_dropout.h"
+#include "models/program/operators.h"
+#include "models/program/program_inputs.h"
+#include "models/program/program_positions.h"
+#include "tensor_parallel/ops/class_loss.h"
+#include "tensor_parallel/ops/cross_entropy.h"
+
+namespace shardline {
+namespace {
+
+constexpr uint64_t kProgramTraceSeed = 1234;
+constexpr int64_t kTracedSamples = 2;
+constexpr int kMostSites = 8;  // of dropout in a layer, see dropout_rows
+
+using LossKind = ProgramLossTerm::Kind;
+using Predicts = ProgramUse::Predicts;
+
+class ProgramLayerRun : public Layer {
+ public:
+  ProgramLayerRun(std::shared_ptr<const Program> program, std::shared_ptr<const ProgramSplit> split, size_t number,
+                  const LayerBuild& build)
+      : program_(std::move(program)),
+        split_(build.tp->size() > 1 ? std::move(split) : nullptr),
+        number_(number),
+        layer_(program_->layers[number]),
+        is_first_(number == 0),
+        is_last_(number + 1 == program_->layers.size()),
+        index_(build.index),
+        input_(border_slots(*program_, layer_.border)),
+        params_(build.params),
+        tp_{build.tp, false} {
+    if (build.sequence_parallel)
+      throw ConfigError(cat("layer ", layer_.name, " of the program is whole on every tensor-parallel rank and needs ",
+                            "all rows; set smp_options.optimize to \"speed\", or tensor_parallel_degree to 1"));
+    if (!is_last_) output_ = border_slots(*program_, program_->layers[number + 1].border);
+    if (!params_.empty() && c10::isReducedFloatingType(params_[0]->value.scalar_type())) {
+      half_ = params_[0]->value.scalar_type();
+      border_type_ = build.half.border.value_or(*half_);
+      SL_ASSERT(!split_, "a program in half precision is whole on every rank");
+    }
+    make_leaves();
+    for (const int index : layer_.part.nodes) {
+      const GraphNode& node = program_->graph().nodes[index];
+      if (node.name == kDropout || node.name == kAttention) sites_.push_back(site_of(*program_, node));
+    }
+  }
+
+  Border forward(const Border& input, MicrobatchContext& context) override {
+    const Microbatch& rows = *context.batch;
+    if (rows.tokens() == 0) return empty(input, context);
+    if (is_first_ && context.embedding_noise > 0)
+      throw RunError("an exported program takes no noise on its embeddings; leave neftune_noise_alpha out");
+    const ProgramBatch batch(*program_, rows);
+    if (context.mode == Mode::generate && !program_->has_target() && rows.position_count > batch.source.length())
+      throw RunError("an exported program keeps nothing for earlier positions; generate without a cache");
+    if (batch.source.is_padded() && !program_->argument("attention_mask"))
+      throw RunError(cat(program_->archive.path,
+                         ": has no argument attention_mask, so all samples of a microbatch must ",
+                         "have one length; export it with one"));
+    prepare(input);
+    if (half_) make_leaves();  // the values have changed
+    connect_gradients(leaves_, params_);
+    const auto run = [&](const PartRun& part) {
+      RandomCalls random{.dropout = [&](const at::Tensor& x, double probability, int site) {
+        return dropped(tp_, x, dropout_rows(tp_, context, index_, site, probability), sites_[site], batch,
+                       part.dropped_at(site));
+      }};
+      std::optional<AutocastMode> autocast;
+      if (half_) autocast.emplace(rows.ids.device().type(), half_);
+      return part.run(inputs_of(part.whole(), input, batch), context.mode == Mode::train ? &random : nullptr);
+    };
+    const PartRun& part = part_of_unmasked_ && !batch.is_padded() ? *part_of_unmasked_ : *part_;
+    if (!is_last_) return border_of(run(part), batch);
+    const auto logits = [&] {
+      std::vector<at::Tensor> made;
+      if (!logits_) throw RunError(cat(program_->archive.path, ": returns no logits; export it with them"));
+      for (const auto& value : run(*logits_)) made.push_back(exact(value.toTensor()));
+      return made;
+    };
+    if (context.mode == Mode::generate) {
+      const RowGrid& grid = program_->has_target() ? batch.target : batch.source;
+      return {logits_->gathered(0, logits()[0].select(1, grid.length() - 1))};
+    }
+    Border made;
+    if (rows.labels.defined() || rows.targets.defined()) made = loss(part, run(part), batch, context);
+    if (!context.predicts) return made;
+    std::vector<at::Tensor> whole = logits();
+    for (size_t i = 0; i < whole.size(); ++i) whole[i] = logits_->gathered(i, whole[i]);
+    return {predictions(whole, batch)};
+  }
+
+ private:
+  // In half precision the graph runs on values in fp32, as autocast has it, whose gradients are in fp32.
+  void make_leaves() {
+    leaves_.clear();
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const at::Tensor& value = params_[i]->value;
+      const at::Tensor leaf = half_ ? value.detach().to(at::kFloat) : value.variable_data();
+      leaves_.push_back(leaf.requires_grad_(params_[i]->grad.defined()));
+      leaf_of_[layer_.parameters[i]] = leaves_.back();
+    }
+  }
+
+  at::Tensor exact(const at::Tensor& tensor) const { return half_ ? tensor.to(at::kFloat) : tensor; }
+
+  Border empty(const Border& input, const MicrobatchContext& context) const {
+    auto options = (params_.empty() ? input.at(0) : params_[0]->value).options();
+    if (half_) options = options.dtype(is_last_ ? at::kFloat : *border_type_);
+    if (is_last_ && context.predicts) return {at::zeros({0, columns_of_predictions()}, options)};
+    if (is_last_ && context.mode != Mode::train) return {};
+    if (is_last_) return {without_rows(input, {}, options)};
+    Border border;
+    for (const auto& slot : output_) border.push_back(without_rows(input, {0, slot.features}, options));
+    return border;
+  }
+
+  // The device and the type of the layer's numbers are those of its parameters or, without any, of its input.
+  void prepare(const Border& input) {
+    if (part_) return;
+    const at::Tensor& like = params_.empty() ? input.at(0) : params_[0]->value;
+    floating_ = half_ ? at::kFloat : like.scalar_type();
+    const auto prepare_part = [&](std::optional<PartRun>& run, const Program& program, const GraphPart& part) {
+      run.emplace(program.graph(), part, split_.get(), tp_, floating_, like.device());
+    };
+    prepare_part(part_, *program_, layer_.part);
+    if (const auto& unmasked = program_->unmasked)
+      prepare_part(part_of_unmasked_, *unmasked, unmasked->layers[number_].part);
+    if (is_last_ && !program_->logits.outputs.empty()) prepare_part(logits_, *program_, program_->logits);
+    for (const auto* part : {&layer_.part, &program_->logits})
+      for (const int value : part->inputs)
+        if (const at::Tensor constant = program_->constant(value); constant.defined())
+          constants_[value] = in_own_type(constant).to(like.device());
+  }
+
+  at::Tensor in_own_type(const at::Tensor& tensor) const {
+    return tensor.scalar_type() == at::kFloat ? tensor.to(floating_) : tensor;
+  }
+
+  std::vector<c10::IValue> inputs_of(const GraphPart& part, const Border& border, const ProgramBatch& batch) const {
+    std::vector<c10::IValue> inputs;
+    for (const int value : part.inputs) {
+      const auto* source = program_->input_of(value);
+      if (!source) {
+        const auto slot = std::ranges::find_if(input_, [&](const BorderSlot& of) { return of.holds(value); });
+        const at::Tensor spread = batch.grid_of(value).spread(border.at(slot - input_.begin()));
+        // Autograd does not let calls change a view of the border.
+        const bool is_changed = program_->flow.changes.contains(program_->flow.storage[value]);
+        inputs.push_back(is_changed ? spread.clone() : exact(spread));
+      } else if (source->kind == GraphInput::Kind::parameter) {
+        inputs.push_back(parameter(source->name));
+      } else if (source->kind == GraphInput::Kind::user) {
+        inputs.push_back(in_own_type(program_argument(*source, batch)));
+      } else {
+        inputs.push_back(constants_.at(value));
+      }
+    }
+    return inputs;
+  }
+
+  // As the program has it: a part may have more dimensions.
+  at::Tensor parameter(const std::string& name) const {
+    const at::Tensor& leaf = leaf_of_.at(name);
+    if (!split_ || !split_->parameters.contains(name)) return leaf;
+    const DividedDimension& part = split_->parameters.at(name);
+    auto sizes = program_->archive.weights->tensors().at(name).shape;
+    sizes[part.dimension] = part.size_of(own_range(tp_, part));
+    return leaf.view(sizes);
+  }
+
+  Border border_of(const std::vector<c10::IValue>& made, const ProgramBatch& batch) const {
+    const auto& values = layer_.part.outputs;
+    const auto tensor = [&](int value) { return made[std::ranges::find(values, value) - values.begin()].toTensor(); };
+    Border border;
+    for (const auto& slot : output_) {
+      at::Tensor rows;
+      if (slot.source >= 0) rows = batch.source.among_rows(tensor(slot.source), rows);
+      if (slot.target >= 0) rows = batch.target.among_rows(tensor(slot.target), rows);
+      border.push_back(rows.to(border_type_.value_or(rows.scalar_type())));
+    }
+    return border;
+  }
+
+  // The sum of the losses of all labels, whose number is as the data counts it.
+  Border loss(const PartRun& run, const std::vector<c10::IValue>& made, const ProgramBatch& batch,
+              MicrobatchContext& context) const {
+    const auto& values = layer_.part.outputs;
+    const auto place = [&](int value) { return int(std::ranges::find(values, value) - values.begin()); };
+    const auto find = [&](int value) -> const c10::IValue& { return made[place(value)]; };
+    const ProgramLoss& loss = program_->loss;
+    const at::Tensor weight = loss.has(LossKind::whole)
+                                  ? at::scalar_tensor(batch.batch.segments(), batch.batch.ids.options())
+                                  : weight_of(batch.batch, program_->use);
+    at::Tensor sum;
+    std::vector<at::Tensor> counts = {weight.to(at::kDouble)};
+    for (const auto& term : loss.terms) {
+      const auto [input, target] = tensors_of(term, find, batch);
+      const auto* classes = run.output(place(term.input));
+      SL_ASSERT(!classes || term.kind == LossKind::cross_entropy, "a loss of divided numbers");
+      at::Tensor part;
+      if (term.kind == LossKind::cross_entropy) {
+        const int64_t ignored = term.target < 0           ? kNoLabel
+                                : term.ignored_value >= 0 ? find(term.ignored_value).toInt()
+                                                          : term.ignored;
+        part =
+            classes
+                ? split_cross_entropy_sum(tp_, input, target,
+                                          {classes->count, own_range(tp_, *classes), ignored, context.label_smoothing})
+                : at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, ignored, context.label_smoothing);
+        counts.push_back((target != ignored).sum().to(at::kDouble));
+      } else {
+        if (program_->use.predicts != Predicts::segment && batch.source.is_padded())
+          throw RunError(cat(program_->archive.path, ": its loss, ", loss.text,
+                             ", counts padding, so all samples of a microbatch must have one length"));
+        const at::Tensor mean = term.kind == LossKind::whole ? input
+                                : term.kind == LossKind::squared_error
+                                    ? at::mse_loss(input, target)
+                                    : at::binary_cross_entropy_with_logits(input, target);
+        part = mean * weight;
+      }
+      sum = sum.defined() ? sum + part * term.factor : term.factor == 1 ? part : part * term.factor;
+    }
+    const at::Tensor known = on_host(at::stack(counts), "labels of a microbatch");
+    for (int64_t i = 1; i < known.numel(); ++i)
+      if (known[i].item<double>() != known[0].item<double>())
+        throw RunError(cat(program_->archive.path, ": a part of its loss, ", loss.text, ", counts ",
+                           known[i].item<int64_t>(), " labels of the ", known[0].item<int64_t>(),
+                           " that the data has, so microbatches do not add up; export it with one loss"));
+    return summed_loss(sum, weight, context);
+  }
+
+  // Input and target of a mean.
+  template <class Find>
+  std::pair<at::Tensor, at::Tensor> tensors_of(const ProgramLossTerm& term, const Find& find,
+                                               const ProgramBatch& batch) const {
+    at::Tensor input = exact(find(term.input).toTensor());
+    if (term.kind == LossKind::whole) return {input, {}};
+    if (term.target >= 0) {
+      const at::Tensor target = find(term.target).toTensor();
+      // Of answers, the rows of a segment are the classes.
+      const bool is_answer = program_->use.predicts == Predicts::span && batch.source.is_padded() && input.dim() == 2 &&
+                             input.size(1) == batch.source.length();
+      if (is_answer) input = input.masked_fill(batch.source.padding(), -std::numeric_limits<double>::infinity());
+      return {input, target};
+    }
+    const bool by_segment = program_->use.predicts == Predicts::segment;
+    const at::Tensor& labels = by_segment ? batch.batch.targets : batch.batch.labels;
+    if (!by_segment) {
+      const at::Tensor rows = batch.grid_of(term.input).gathered(input);
+      return {rows, program_->has_target() ? batch.target.gathered(batch.target.spread(labels)) : labels};
+    }
+    if (term.kind == LossKind::cross_entropy) return {input, labels};
+    return {input.reshape(labels.sizes()), labels.to(floating_)};
+  }
+
+  int64_t columns_of_predictions() const {
+    switch (program_->use.predicts) {
+      case Predicts::masked_row:
+        return 2 * kBestWords;
+      case Predicts::span:
+        return 2;
+      default:
+        return program_->labels;
+    }
+  }
+
+  // See Layer.
+  at::Tensor predictions(const std::vector<at::Tensor>& logits, const ProgramBatch& batch) const {
+    switch (program_->use.predicts) {
+      case Predicts::segment:
+        return logits[0].reshape({batch.batch.segments(), -1});
+      case Predicts::span:
+        return batch.source.gathered(at::stack(logits, -1));
+      case Predicts::masked_row: {
+        const at::Tensor rows = batch.source.gathered(logits[0]);
+        return best_words(rows.index_select(0, (batch.batch.labels != kNoLabel).nonzero().squeeze(1)));
+      }
+      default:
+        return batch.grid_of(program_->logits.outputs[0]).gathered(logits[0]);
+    }
+  }
+
+  static at::Tensor best_words(const at::Tensor& logits) {
+    const int64_t count = std::min(kBestWords, logits.size(1));
+    const auto [scores, words] = at::log_softmax(logits, 1).topk(count, 1);
+    const auto none = at::zeros({logits.size(0), kBestWords - count}, logits.options());
+    return at::cat({words.to(logits.scalar_type()), none, scores, none - std::numeric_limits<double>::infinity()}, 1);
+  }
+
+  const std::shared_ptr<const Program> program_;
+  const std::shared_ptr<const ProgramSplit> split_;  // null: this rank has everything
+  const size_t number_;
+  const ProgramLayer& layer_;
+  const bool is_first_, is_last_;
+  const int64_t index_;
+  std::vector<BorderSlot> input_, output_;
+  std::vector<Parameter*> params_;
+  TensorParallel tp_;
+  std::vector<at::Tensor> leaves_;             // views of the parameters, in their order
+  std::map<std::string, at::Tensor> leaf_of_;  // by name in the archive
+  std::vector<DropoutSite> sites_;             // in the order of the random calls
+  // In half precision the type of products and that of borders; unset: all is in the type of the parameters.
+  std::optional<at::ScalarType> half_, border_type_;
+  at::ScalarType floating_ = at::kFloat;
+  std::optional<PartRun> part_, part_of_unmasked_, logits_;
+  std::map<int, at::Tensor> constants_;  // by value of the graph
+};
+
+class ProgramSpecMaker {
+ public:
+  ProgramSpecMaker(const std::shared_ptr<const Program>& program, int64_t traced_length,
+                   std::shared_ptr<const ProgramSplit> split)
+      : program_(program), traced_length_(traced_length), split_(std::move(split)) {}
+
+  ModelSpec make() {
+    ModelSpec spec{.family = kExportedFamily,
+                   .vocab_size = program_->vocab_size,
+                   .row_labels = program_->use.predicts == Predicts::row ? program_->labels : 0,
+                   .predicts_next = program_->use.predicts == Predicts::next_row,
+                   .loss_of_samples = program_->loss.has(LossKind::whole),
+                   .max_positions = most_positions(*program_)};
+    traced_length_ = std::min(traced_length_, spec.max_positions);
+    for (size_t i = 0; i < program_->layers.size(); ++i) {
+      check(program_->layers[i]);
+      spec.layers.push_back(layer_spec(i));
+    }
+    for (const auto& [name, entry] : program_->archive.weights->tensors())
+      if (!owner_.contains(name)) spec.layers[0].ignored_tensors.push_back(name);
+    for (size_t i = 0; i < spec.layers.size(); ++i) add_costs(spec, i);
+    return spec;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what, const std::string& advice) const {
+    throw ConfigError(cat("/model/path: ", program_->archive.path, ": ", what, "; ", advice));
+  }
+
+  void check(const ProgramLayer& layer) const {
+    for (const int value : layer.part.inputs) {
+      const auto* input = program_->input_of(value);
+      if (!input || input->kind != GraphInput::Kind::user) continue;
+      if (const std::string& given = program_->given_to(*input); !is_given(given, program_->use))
+        refuse(cat("nothing gives its argument ", input->name),
+               cat("export it with ", given_names(program_->use), " only, or say in model.inputs which of them it is"));
+    }
+    int sites = 0;
+    for (const int index : layer.part.nodes) {
+      const GraphNode& node = program_->graph().nodes[index];
+      if (node.name != kDropout && node.name != kAttention) continue;
+      if (++sites > kMostSites)
+        refuse(cat("layer ", layer.name, " has more than ", kMostSites, " dropouts and attentions"),
+               "export a model whose blocks have fewer");
+      if (drops(node) && site_of(*program_, node).kind == DropoutSite::Kind::unknown)
+        refuse(cat("layer ", layer.name, " has dropout on something else than [batch, length, features], [batch, ",
+                   "features] and [batch, heads, length, length]"),
+               "set this dropout to 0 and export the model again");
+    }
+  }
+
+  static bool drops(const GraphNode& node) {
+    const auto constant = [&](const char* name) { return node.arguments[place_of_argument(node, name)].constant; };
+    const auto is_above_zero = [&](const char* name) {  // what is computed may be
+      return !constant(name).isScalar() || constant(name).toScalar().toDouble() > 0;
+    };
+    return node.name == kAttention ? is_above_zero("dropout_p") : is_above_zero("train") && is_above_zero("p");
+  }
+
+  LayerSpec layer_spec(size_t number) {
+    const ProgramLayer& layer = program_->layers[number];
+    LayerSpec spec{.name = layer.name, .is_block = layer.is_block};
+    for (const auto& name : layer.parameters) spec.params.push_back(param_spec(name, spec));
+    if (number + 1 < program_->layers.size())
+      for (const auto& slot : border_slots(*program_, program_->layers[number + 1].border)) {
+        const GraphValue& passed = program_->graph().values[std::max(slot.source, slot.target)];
+        spec.output.push_back({passed.name, {BorderTensor::kRows, slot.features}});
+      }
+    spec.build = [program = program_, split = split_, number](const LayerBuild& build) {
+      return std::make_unique<ProgramLayerRun>(program, split, number, build);
+    };
+    return spec;
+  }
+
+  ParamSpec param_spec(const std::string& name, const LayerSpec& layer) {
+    const auto& entry = program_->archive.weights->tensors().at(name);
+    const auto [owner, is_new] = owner_.try_emplace(name);
+    // A further use goes by another of its names, if there is one.
+    auto& others = other_names_.try_emplace(name, names_of(name)).first->second;
+    std::string used = name;
+    if (!is_new && !others.empty()) {
+      used = others.front();
+      others.erase(others.begin());
+    }
+    ParamSpec spec{.name = used, .shape = entry.shape, .trainable = program_->archive.trainable.at(name)};
+    if (layer.is_block && used.starts_with(layer.name + ".")) spec.name = used.substr(layer.name.size() + 1);
+    spec.decays = entry.shape.size() > 1;
+    spec.sources = {{.tensor = used, .shape = entry.shape}};
+    if (split_ && split_->parameters.contains(name))
+      std::tie(spec.shape, spec.split_dim) = split_->parameters.at(name).logical(entry.shape);
+    if (is_new) owner->second = layer.full_name(spec);
+    if (!is_new) spec.tied_to = owner->second;
+    return spec;
+  }
+
+  std::vector<std::string> names_of(const std::string& name) const {
+    const auto found = program_->archive.names.find(name);
+    return found == program_->archive.names.end() ? std::vector<std::string>() : found->second;
+  }
+
+  // Layers with the same calls, parameters and borders have the same trace.
+  std::string calls_of(const LayerSpec& layer, const std::vector<BorderTensor>& input, const GraphPart& part) const {
+    std::string text = layer_kind(layer);
+    for (const auto& tensor : input) text += cat(" ", tensor.shape.back());
+    for (const int index : part.nodes) text += cat(" ", program_->graph().nodes[index].text());
+    return text;
+  }
+
+  void add_costs(ModelSpec& spec, size_t number) {
+    LayerSpec& layer = spec.layers[number];
+    const auto input = number > 0 ? spec.layers[number - 1].output : std::vector<BorderTensor>();
+    const int64_t tokens = kTracedSamples * traced_length_;
+    const std::string calls = calls_of(layer, input, program_->layers[number].part);
+    auto traced = traces_.find(calls);
+    if (traced == traces_.end()) traced = traces_.emplace(calls, trace(layer, input, number)).first;
+    const auto& [pass, collectives] = traced->second;
+    layer.code = code_of(pass);
+    for (const auto& collective : collectives) layer.code += cat(" ", collective.bytes, " over T");
+    int64_t features = 0;
+    for (const auto& tensor : input) features += tensor.shape[1];
+    state_traced_costs(layer, pass, tokens, features, 0);
+    if (collectives.empty()) return;
+    layer.work = [work = layer.work, collectives, tokens](const WorkShape& shape) {
+      LayerWork all = work(shape);
+      for (Collective collective : collectives) {
+        collective.bytes *= double(shape.tokens()) / tokens * shape.value_bytes / 4;
+        all.collectives.push_back(collective);
+      }
+      return all;
+    };
+  }
+
+  // The first rank's costs, which has at least as much as others: of its pass, and the collectives.
+  using Traced = std::pair<PassTrace, std::vector<Collective>>;
+
+  Traced trace(const LayerSpec& layer, const std::vector<BorderTensor>& input, size_t number) const {
+    const RandomStream stream{.seed = kProgramTraceSeed};
+    const int64_t tokens = kTracedSamples * traced_length_;
+    auto ids = at::empty({kTracedSamples, traced_length_}, at::kLong);
+    for (int64_t i = 0; i < tokens; ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % program_->vocab_size;
+    const Microbatch batch = sample_batch(*program_, ids, program_->has_target() ? traced_length_ / 2 : 0);
+    std::vector<Parameter> parameters;
+    const CommunicatorPtr world = split_ ? make_fake_world(0, split_->ranks) : make_local_world();
+    LayerBuild build{.spec = &layer, .tp = world.get(), .index = int64_t(number)};
+    for (size_t i = 0; i < layer.params.size(); ++i)
+      parameters.push_back({.name = layer.full_name(layer.params[i]),
+                            .spec = &layer.params[i],
+                            .value = first_part(layer.params[i], program_->layers[number].parameters[i])});
+    std::vector<at::Tensor> known = {batch.ids, batch.positions, batch.samples};
+    for (const auto& labels : {batch.labels, batch.targets})
+      if (labels.defined()) known.push_back(labels);
+    for (auto& parameter : parameters) {
+      parameter.grad = at::zeros_like(parameter.value, at::MemoryFormat::Contiguous);
+      known.insert(known.end(), {parameter.value, parameter.grad});
+      build.params.push_back(&parameter);
+    }
+    for (const auto& [name, constant] : program_->archive.constants) known.push_back(constant);
+    Border border;
+    for (const auto& tensor : input) {
+      auto x = at::empty(bind_shape(tensor, tokens), at::kDouble);
+      random_normals(stream, 0, x.numel(), x.data_ptr<double>());
+      border.push_back(x.to(at::kFloat).requires_grad_(true));
+      known.push_back(border.back());
+    }
+    const auto run = layer.build(build);
+    WorkNotes notes({.sequences = kTracedSamples, .length = traced_length_, .tensor = world->size()});
+    const PassTrace pass = trace_pass(known, [&] {
+      MicrobatchContext context{.batch = &batch, .seed = kProgramTraceSeed, .step = 1};
+      const Border made = run->forward(border, context);
+      const at::Tensor result = made.size() == 1 ? made[0] : at::cat(made, 1);
+      notes.phase = Phase::backward_input;
+      return result;
+    });
+    return {pass, notes.work.collectives};
+  }
+
+  at::Tensor first_part(const ParamSpec& param, const std::string& name) const {
+    const at::Tensor whole = program_->archive.weights->tensor(name);
+    if (param.split_dim < 0) return whole;
+    const Range first = param.split(0, split_->ranks);
+    return whole.reshape(param.shape).narrow(param.split_dim, first.begin, first.length).contiguous();
+  }
+
+  const std::shared_ptr<const Program> program_;
+  int64_t traced_length_;
+  const std::shared_ptr<const ProgramSplit> split_;
+  std::map<std::string, std::string> owner_;  // by name in the archive: the full name of its first use
+  std::map<std::string, std::vector<std::string>> other_names_;
+  std::map<std::string, Traced> traces_;
+};
+
+}  // namespace
+
+ModelSpec spec_of_program(const std::shared_ptr<const Program>& program, int64_t traced_length,
+                          std::shared_ptr<const ProgramSplit> split) {
+  return ProgramSpecMaker(program, traced_length, std::move(split)).make();
+}
+
+}  // namespace shardline

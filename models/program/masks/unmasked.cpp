@@ -1,0 +1,124 @@
+#include "models/program/masks/unmasked.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "core/error.h"
+#include "models/program/operators.h"
+#include "models/program/program_inputs.h"
+
+namespace shardline {
+namespace {
+
+enum class Pattern { none, all, causal };
+
+// Whether a part reads values of arguments that differ from sample to sample.
+bool reads_tokens(const Program& program, const GraphPart& part) {
+  const auto is_token = [&](int value) {
+    const auto* input = program.input_of(value);
+    if (!input || input->kind != GraphInput::Kind::user) return false;
+    const std::string& given = program.given_to(*input);
+    return given != "attention_mask" && given != "decoder_attention_mask" && given != "position_ids";
+  };
+  return std::ranges::any_of(part.nodes, [&](int number) {
+    const GraphNode& node = program.graph().nodes[number];
+    const bool makes_like = node.name == "aten::new_ones" || node.name == "aten::new_zeros" ||
+                            node.name == "aten::ones_like" || node.name == "aten::zeros_like";
+    if (node.name == kSizeOf || makes_like || node.name == "aten::_assert_tensor_metadata") return false;
+    bool reads = false;
+    for (const auto& argument : node.arguments) visit_values(argument, [&](int value) { reads |= is_token(value); });
+    return reads;
+  });
+}
+
+// mask [.., queries, keys]: true or 0 where a key is seen, false or a number that no score outweighs where not.
+Pattern pattern_of(const at::Tensor& mask) {
+  if (mask.dim() < 2) return Pattern::none;
+  const bool is_bool = mask.scalar_type() == at::kBool;
+  if (!is_bool && !mask.is_floating_point()) return Pattern::none;
+  const at::Tensor seen = is_bool ? mask : mask == 0;
+  if (!is_bool && !(seen | (mask < std::numeric_limits<float>::lowest() / 4)).all().item<bool>()) return Pattern::none;
+  if (seen.all().item<bool>()) return Pattern::all;
+  const int64_t queries = mask.size(-2), keys = mask.size(-1);
+  if (queries != keys) return Pattern::none;
+  const at::Tensor causal = at::ones({queries, keys}, seen.options()).tril().expand(seen.sizes());
+  return seen.equal(causal) ? Pattern::causal : Pattern::none;
+}
+
+// Of samples of several numbers and lengths, if it is the same for all.
+Pattern pattern_of(const Program& program, const GraphPart& part) {
+  struct Sizes {
+    int64_t samples, source, target;
+  };
+  std::optional<Pattern> pattern;
+  for (const auto& [samples, source, target] : {Sizes{2, 5, 3}, Sizes{3, 7, 6}, Sizes{2, 4, 4}}) {
+    const auto ids = at::ones({samples, program.has_target() ? source + target : source}, at::kLong);
+    const Microbatch rows = sample_batch(program, ids, program.has_target() ? target : 0);
+    const ProgramBatch batch(program, rows);
+    std::vector<c10::IValue> inputs;
+    for (const int value : part.inputs) {
+      const auto* input = program.input_of(value);
+      inputs.push_back(input->kind == GraphInput::Kind::user ? program_argument(*input, batch)
+                                                             : program.constant(value));
+    }
+    try {
+      const Interpreter interpreter(program.graph(), part, at::kFloat, at::kCPU);
+      const Pattern found = pattern_of(interpreter.run(std::move(inputs), nullptr)[0].toTensor());
+      if (pattern.value_or(found) != found) return Pattern::none;
+      pattern = found;
+    } catch (const RunError&) {  // samples of other lengths are all that it takes
+      return Pattern::none;
+    }
+  }
+  return *pattern;
+}
+
+// The pattern of an attention's mask; none if there is no mask, or if it follows from more than sizes.
+Pattern pattern_of(const Program& program, int number) {
+  const GraphNode& node = program.graph().nodes[number];
+  const auto& mask = node.arguments[place_of_argument(node, "attn_mask")];
+  const auto& causal = node.arguments[place_of_argument(node, "is_causal")];
+  if (mask.value < 0 || program.flow.is_trained[mask.value] || causal.value >= 0 || causal.constant.toBool())
+    return Pattern::none;
+  const GraphPart part = program.flow.part(program.graph(), {mask.value}, 0, number, [](int) { return false; });
+  const bool is_known = std::ranges::all_of(part.inputs, [&](int value) {
+    const auto* input = program.input_of(value);
+    return input->kind != GraphInput::Kind::user || is_given(program.given_to(*input), program.use);
+  });
+  return is_known && !reads_tokens(program, part) ? pattern_of(program, part) : Pattern::none;
+}
+
+bool have_equal_ends(const Program& a, const Program& b) {
+  return std::ranges::equal(a.layers, b.layers, [](const ProgramLayer& x, const ProgramLayer& y) {
+    return x.border == y.border && x.parameters == y.parameters && x.part.outputs == y.part.outputs;
+  });
+}
+
+}  // namespace
+
+std::shared_ptr<const Program> with_unmasked(const std::shared_ptr<const Program>& program) {
+  const at::NoGradGuard no_grad;
+  Pt2Archive archive = program->archive;
+  bool is_changed = false;
+  for (size_t number = 0; number < archive.graph.nodes.size(); ++number) {
+    GraphNode& node = archive.graph.nodes[number];
+    if (node.name != kAttention) continue;
+    const Pattern pattern = pattern_of(*program, number);
+    if (pattern == Pattern::none) continue;
+    node.arguments[place_of_argument(node, "attn_mask")] = {};
+    node.arguments[place_of_argument(node, "is_causal")] = {.constant = pattern == Pattern::causal};
+    is_changed = true;
+  }
+  if (!is_changed) return program;
+  auto both = std::make_shared<Program>(*program);
+  const auto unmasked = cut_program(std::move(archive), program->use);
+  if (have_equal_ends(*program, *unmasked)) both->unmasked = unmasked;
+  return both;
+}
+
+}  // namespace shardline

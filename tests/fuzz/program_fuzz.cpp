@@ -1,0 +1,76 @@
+// Archives of torch.export.save: the input as a whole file, and as the graph of an archive whose other entries are
+// right (a parameter "w" [2, 2] and a buffer "b" [2]). Values of a graph that is accepted exist before they are used,
+// and what is found out about it stays inside of it.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "models/program/graph_flow.h"
+#include "models/program/operators.h"
+#include "models/program/program_loss.h"
+#include "models/program/pt2_archive.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/models/files/torch_bytes.h"
+
+namespace shardline::program_fuzz {
+namespace {
+
+constexpr const char* kWeights = R"({"config": {
+"w": {"path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 2}], "requires_grad": true, "strides": [{"as_int": 2}, {"as_int": 1}], "storage_offset": {"as_int": 0}}},
+"b": {"path_name": "weight_1", "is_param": false, "use_pickle": false, "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}], "requires_grad": false, "strides": [{"as_int": 1}], "storage_offset": {"as_int": 0}}}}})";
+
+std::string archive_of(const std::string& graph) {
+  return torch_bytes::zip({{"m/data/weights/weight_0", std::string(16, '\1')},
+                           {"m/data/weights/weight_1", std::string(8, '\1')},
+                           {"m/data/weights/model_weights_config.json", kWeights},
+                           {"m/models/model.json", graph},
+                           {"m/archive_format", "pt2"}});
+}
+
+void check_graph(const Graph& graph) {
+  const int count = graph.values.size();
+  std::vector<bool> exists(count);
+  const auto check_new = [&](int value) {
+    FUZZ_REQUIRE(value >= 0 && value < count && !exists[value], "value ", value, " of ", count);
+    exists[value] = true;
+  };
+  for (const auto& input : graph.inputs) check_new(input.value);
+  for (const auto& node : graph.nodes) {
+    for (const auto& argument : node.arguments)
+      visit_values(argument,
+                   [&](int value) { FUZZ_REQUIRE(value < count && exists[value], node.text(), " uses ", value); });
+    for (const auto& result : node.results) {
+      check_new(result.value);
+      const size_t made = node.is_operator ? find_operator(node.name, node.overload)->schema().returns().size() : 1;
+      FUZZ_REQUIRE(result.place >= 0 && std::cmp_less(result.place, made), node.text(), " makes ", made, " results");
+    }
+  }
+  for (const auto& output : graph.outputs)
+    FUZZ_REQUIRE(output.value >= 0 && output.value < count && exists[output.value], output.name);
+  const GraphFlow flow = flow_of(graph);
+  for (int value = 0; value < count; ++value)
+    FUZZ_REQUIRE(flow.storage[value] >= 0 && flow.storage[value] <= value, "memory ", flow.storage[value]);
+  for (const auto& output : graph.outputs)
+    for (const int value : loss_terms(graph, flow, output.value).values()) FUZZ_REQUIRE(value < count, value);
+}
+
+bool read_file(const std::string& bytes, size_t input_bytes) {
+  const std::string path = fuzz::file_with("model.pt2", bytes);
+  std::unique_ptr<const Pt2Archive> archive;
+  if (!fuzz::accepts(input_bytes, [&] { archive = std::make_unique<Pt2Archive>(read_pt2(path)); })) return false;
+  check_graph(archive->graph);
+  for (const auto& [name, entry] : archive->weights->tensors())
+    FUZZ_REQUIRE(entry.begin <= entry.end && entry.end <= bytes.size(), name, " ends at ", entry.end);
+  return true;
+}
+
+}  // namespace
+
+FUZZ_TARGET(program) {
+  const std::string input = fuzz::text_of(data, size);
+  const bool as_file = read_file(input, size);
+  const bool as_graph = read_file(archive_of(input), size + archive_of("").size());
+  return as_file || as_graph;
+}
+
+}  // namespace shardline::program_fuzz
