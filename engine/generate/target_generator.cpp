@@ -32,7 +32,7 @@ Microbatch with_next(const Texts& sources, const Texts& written) {
 
 }  // namespace
 
-Texts generate_targets(Trainer& model, const ModelSpec& spec, const Texts& sources, const TargetRule& rule,
+Texts generate_targets(RankTrainer& model, const ModelSpec& spec, const Texts& sources, const TargetRule& rule,
                        const Sampling& sampling, int64_t together) {
   const RankGroups& groups = model.parameters().groups();
   const int64_t count = sources.size(), parts = (count + together - 1) / together, replicas = groups.mesh.d();

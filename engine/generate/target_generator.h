@@ -11,7 +11,7 @@ namespace shardline {
 
 // For each source (not empty) the tokens that the model writes, without the end. The whole model runs again for every
 // token, on `together` sources at a time; replicas share the sources. Collective over the world; every rank gets all.
-std::vector<std::vector<int32_t>> generate_targets(Trainer& model, const ModelSpec& spec,
+std::vector<std::vector<int32_t>> generate_targets(RankTrainer& model, const ModelSpec& spec,
                                                    const std::vector<std::vector<int32_t>>& sources,
                                                    const TargetRule& rule, const Sampling& sampling, int64_t together);
 

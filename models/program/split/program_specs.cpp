@@ -1,5 +1,7 @@
 #include "models/program/split/program_specs.h"
 
+#include <mutex>
+
 #include "core/error.h"
 
 namespace shardline {
@@ -37,6 +39,8 @@ ModelSpec ProgramSpecs::split(int ranks, const SplitChoices& choices) const {
   const auto split = splitter_->split(ranks, choices);
   std::string key = cat(ranks);
   for (const auto& [name, of] : split->parameters) key += cat(' ', name, '/', of.dimension, '/', of.before);
+  static std::mutex making;  // ranks may be threads
+  const std::scoped_lock lock(making);
   const auto [made, is_new] = made_->try_emplace(key);
   if (is_new) made->second = spec_of_program(program_, traced_length_, split);
   ModelSpec spec = made->second;
