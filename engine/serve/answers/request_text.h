@@ -17,7 +17,7 @@ struct CutOptions {
 // By the parameters truncation and max_length.
 CutOptions cut_options(const JsonValue& parameters, const ModelFacts& facts);
 
-// Throws DataError, which names the input, for a text that has so many bytes that its tokens would take too much memory.
+// Throws DataError, which names the input, for a text of so many bytes that its tokens would take too much memory.
 void require_bounded(const JsonValue& where, const std::string& text);
 // Throws DataError for ids that the model does not have.
 void require_known_ids(const JsonValue& where, const Encoding& encoding, const ModelFacts& facts);
