@@ -8,6 +8,9 @@ namespace shardline {
 
 using nlohmann::json;
 
+constexpr const char* kTotalSteps = "/training (total steps)";
+constexpr const char* kAccumulation = "/training/gradient_accumulation_steps";
+
 json curve_settings(const Config& config, const CurveFacts& facts) {
   const TrainingOptions& t = config.training;
   const auto patterns = [](const std::vector<NamePattern>& list) {
@@ -49,8 +52,8 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
     settings["/data/mlm_probability"] = config.data.mlm_probability;
     settings["/data/whole_word_mask"] = config.data.whole_word_mask;
   }
-  if (t.dataloader_drop_last) settings["/training/gradient_accumulation_steps"] = facts.loader_batches;
-  if (t.lr_scheduler_type != RateSchedule::constant) settings["/training (total steps)"] = facts.total_steps;
+  if (t.dataloader_drop_last) settings[kAccumulation] = facts.loader_batches;
+  if (t.lr_scheduler_type != RateSchedule::constant) settings[kTotalSteps] = facts.total_steps;
   return settings;
 }
 
@@ -80,6 +83,20 @@ std::string curve_differences(const json& of_checkpoint, const json& now) {
   std::string lines;
   add_differences(lines, "", &of_checkpoint, &now);
   return lines;
+}
+
+bool has_only_smaller_batch(const json& of_checkpoint, const json& now, bool steps_follow) {
+  const auto batch = [](const json& settings) {
+    const auto value = settings.find(kGlobalBatchSetting);
+    return value != settings.end() && value->is_number_integer() ? value->get<int64_t>() : 0;
+  };
+  if (batch(now) >= batch(of_checkpoint)) return false;
+  const auto rest = [&](json settings) {
+    for (const char* key : {kGlobalBatchSetting, kAccumulation}) settings.erase(key);
+    if (steps_follow) settings.erase(kTotalSteps);
+    return settings;
+  };
+  return curve_differences(rest(of_checkpoint), rest(now)).empty();
 }
 
 }  // namespace shardline

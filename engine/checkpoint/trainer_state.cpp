@@ -117,6 +117,7 @@ TrainerState parse_trainer_state(const std::string& text, const std::string& pat
   if (own.has("patience")) state.patience = patience_from(own.at("patience"));
   if (own.has("best_of")) state.best_of = own.at("best_of").require(json_object());
   if (own.has("curve")) state.curve = own.at("curve").require(json_object());
+  if (root.has("num_train_epochs")) state.num_train_epochs = number_at(root, "num_train_epochs");
   if (root.has("log_history")) state.log_history = root.at("log_history").require(json_array());
   if (root.has("best_metric"))
     state.best = {number_at(root, "best_metric"), count_at(root, "best_global_step", 0, state.step),

@@ -218,6 +218,9 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
         {{"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}}));
   }
 
+  // Before the memory is taken: a lack of it would start the run again with a smaller batch.
+  if (point) check_curve(*point, curve_of_run(config, parts, *data.train, steps), config, context);
+
   const auto start = std::chrono::steady_clock::now();
   RankTrainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
   const RunSteps run{.total = steps, .per_epoch = data.train->steps_per_epoch()};
@@ -225,7 +228,6 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   RunCheckpoints checkpoints({config, parts, context, stores, trainer, *data.train, data.validation.get(),
                               data.mismatched.get(), run, resolved_config},
                              records);
-  if (point) checkpoints.check_curve(*point);
   const auto show = records.show("bytes of the model read");
   if (!point) {
     load_parameters(config, parts, trainer.parameters(), show);

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostRanks = 1 << 20;
+constexpr size_t kMostRecordedRanks = 1 << 20;
 
 // One line, whose numbers may be null with a word in "non_finite".
 class RecordLine {
@@ -38,7 +38,8 @@ class RecordLine {
     std::vector<RankMemory> ranks;
     if (!value_.has("peak_memory_bytes")) return ranks;
     const auto items = value_.at("peak_memory_bytes").items();
-    if (items.size() > kMostRanks) value_.at("peak_memory_bytes").fail(cat("has more than ", kMostRanks, " ranks"));
+    if (items.size() > kMostRecordedRanks)
+      value_.at("peak_memory_bytes").fail(cat("has more than ", kMostRecordedRanks, " ranks"));
     for (const auto& item : items) {
       const auto bytes = [&](const char* key) {
         return item.has(key) ? item.at(key).require(json_integer(0, 9007199254740991)).get<int64_t>() : 0;

@@ -108,10 +108,8 @@ Config with_fitting_batch(const Config& config, const Assumptions& assumed) {
 }
 
 std::optional<std::vector<std::string>> settings_for_half_batch(const Config& failed) {
-  auto half = with_half_batch(failed);
-  if (!half) return {};
-  if (global_batch(*half) != global_batch(failed)) half->training.resume_with_changes = true;
-  return settings_between(failed, *half);
+  const auto half = with_half_batch(failed);
+  return half ? std::optional(settings_between(failed, *half)) : std::nullopt;
 }
 
 std::string batch_changes(const Config& from, const Config& to) {

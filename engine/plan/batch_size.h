@@ -20,8 +20,7 @@ Config with_fitting_batch(const Config& config, const Assumptions& assumed = {})
 // divided further.
 std::optional<Config> with_half_batch(const Config& config);
 
-// The settings for the next attempt of a job that ran out of memory: half of the batch, and the permission to continue
-// from its checkpoints although the global batch has become smaller. Unset as above.
+// What to set for half of the batch, for the next attempt of a job that has ended for lack of memory. Unset as above.
 std::optional<std::vector<std::string>> settings_for_half_batch(const Config& failed);
 
 // "per_device_train_batch_size 8 -> 4, accumulation steps 1 -> 2; the global batch stays 16"

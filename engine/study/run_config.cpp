@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
@@ -71,14 +72,25 @@ double rate_factor(const json& factors, int64_t global_batch) {
   return scaling == "sqrt" ? std::sqrt(larger) : larger;
 }
 
-bool fits_here(const Config& config, int devices, int nodes) {
-  return nodes <= available_hosts(config) && devices <= nodes * devices_here(config);
+// Whether the config's hosts, or those of the allocation, are enough for the nodes.
+bool has_hosts(const BaseConfig& base, int nodes) {
+  const json mpi = parse_json(base.text, base.name).value.value("mpi_options", json::object());
+  const json hosts = mpi.is_object() ? mpi.value("hosts", json()) : json();
+  if (hosts.is_array() && !hosts.empty()) return std::cmp_greater_equal(hosts.size(), nodes);
+  return available_hosts(Config()) >= nodes;
+}
+
+// Settings for ranks on hosts that are there, or for all ranks together: on this host, or in a plan.
+std::vector<std::string> ranks_on(bool hosts, int devices, int nodes) {
+  if (hosts) return {cat("mpi_options.processes_per_host=", devices / nodes)};
+  return {"mpi_options.hosts=[]", cat("mpi_options.processes_per_host=", devices)};
 }
 
 // The machines for which a run is planned, or nothing if it is trained here.
-std::string cluster_for(const StudyFile& study, const StudyPoint& point, const Config& config, int devices, int nodes) {
+std::string cluster_for(const StudyFile& study, const StudyPoint& point, const Config& config, int devices, int nodes,
+                        bool on_hosts) {
   if (point.factors.contains("cluster")) return point.factors["cluster"];
-  if (fits_here(config, devices, nodes)) return "";
+  if ((nodes == 1 || on_hosts) && devices <= nodes * devices_here(config)) return "";
   if (!study.cluster.empty()) return study.cluster;
   throw ConfigError(cat(study.file, ", run ", point.name, ": needs ", devices, " devices on ", nodes,
                         " nodes, but this machine has ", devices_here(config),
@@ -127,30 +139,33 @@ StudyRun made_run(const StudyFile& study, const BaseConfig& base, const StudyPoi
   const json& factors = point.factors;
   const std::string place = cat(study.file, ", run ", point.name, ": ");
   auto settings = settings_of(factors);
-  const Config before = config_with(study, base, point, settings);
+  const auto add = [&](const std::vector<std::string>& more) {
+    settings.insert(settings.end(), more.begin(), more.end());
+  };
   StudyRun run{.name = point.name, .group = point.name, .point = &point};
+  run.nodes = factors.contains("nodes") ? factors["nodes"].get<int>() : 1;
+  const bool on_hosts = run.nodes > 1 && has_hosts(base, run.nodes);
+  if (factors.contains("cluster")) add({"cluster=" + factors["cluster"].get<std::string>()});
+  if (factors.contains("devices")) add(ranks_on(on_hosts, factors["devices"], run.nodes));
+  const Config before = config_with(study, base, point, settings);
   run.devices = factors.contains("devices") ? factors["devices"].get<int>() : configured_world_size(before);
-  const int hosts = uses_all_hosts(before) ? available_hosts(before) : 1;
-  run.nodes = factors.contains("nodes") ? factors["nodes"].get<int>() : hosts;
-  run.cluster = cluster_for(study, point, before, run.devices, run.nodes);
+  if (run.devices % run.nodes != 0)
+    throw ConfigError(cat(place, run.devices, " devices are not a multiple of ", run.nodes, " nodes"));
+  run.cluster = cluster_for(study, point, before, run.devices, run.nodes, on_hosts);
+  add(ranks_on(on_hosts && !run.planned(), run.devices, run.nodes));
   if (run.planned()) {
     if (!factors.contains("nodes")) run.nodes = read_cluster(run.cluster).nodes_of(run.devices);
-    settings.push_back("mpi_options.hosts=[]");
-    settings.push_back(cat("mpi_options.processes_per_host=", run.devices));
-    settings.push_back("cluster=" + run.cluster);
+    add({"cluster=" + run.cluster});
   } else {
-    if (run.devices % run.nodes != 0)
-      throw ConfigError(cat(place, run.devices, " devices are not a multiple of ", run.nodes, " nodes"));
-    settings.push_back(cat("mpi_options.processes_per_host=", run.devices / run.nodes));
-    settings.push_back("training.overwrite_output_dir=true");
+    add({"training.overwrite_output_dir=true"});
   }
-  settings.push_back("output_dir=" + output_of(study, point.name));
+  add({"output_dir=" + output_of(study, point.name)});
   run.config = config_with(study, base, point, settings);
-  run.global_batch =
-      run.config.training.global_batch_size.value_or(resolve_sizes(run.config, run.devices).global_batch());
+  const auto stated = run.config.training.global_batch_size;  // with degrees that are "auto", always
+  run.global_batch = stated ? *stated : resolve_sizes(run.config, run.devices).global_batch();
   run.batch_per_device = 1.0 * run.global_batch / run.devices;
   if (const double factor = rate_factor(factors, run.global_batch); factor != 1) {
-    settings.push_back(cat("training.learning_rate=", json(run.config.training.learning_rate * factor).dump()));
+    add({cat("training.learning_rate=", json(run.config.training.learning_rate * factor).dump())});
     run.config = config_with(study, base, point, settings);
   }
   count_steps(run);

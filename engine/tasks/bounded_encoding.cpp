@@ -3,13 +3,25 @@
 #include <utility>
 
 namespace shardline {
+namespace {
+
+// The word of the last token of a text, and where the token ends in it.
+std::pair<int32_t, uint32_t> end_of(const Encoding& encoding) {
+  for (size_t token = encoding.size(); token-- > 0;)
+    if (!encoding.is_special(token)) return {encoding.words[token], encoding.offsets[token].end};
+  return {Encoding::kNone, 0};
+}
+
+}  // namespace
 
 BoundedEncoding encode_at_most(const Tokenizer& tokenizer, const TextOrWords& first, const TextOrWords* second,
                                int64_t most) {
   Encoding whole = tokenizer.encode_example(first, second, {}).front();
   if (std::cmp_less_equal(whole.size(), most)) return {std::move(whole)};
   const ExampleOptions cut{.truncation = Truncation::longest_first, .max_length = most};
-  return {tokenizer.encode_example(first, second, cut).front(), true};
+  Encoding kept = tokenizer.encode_example(first, second, cut).front();
+  const bool lacks_end = end_of(kept) != end_of(whole);
+  return {std::move(kept), true, lacks_end};
 }
 
 }  // namespace shardline

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/error.h"
 #include "engine/tasks/tokenised_labels.h"
@@ -21,29 +22,18 @@ class Completions final : public LabelledTask {
   // A row, or a piece of one, that has no predicted token has no example: a step of such rows would have nothing to
   // learn.
   RowExamples encode(const DataRow& row, bool) const override {
-    const auto given = tokenised_row(row);
-    const auto [ids, labels] = given ? labelled_tokens(row, *given) : labelled_text(row);
     RowExamples row_examples;
-    const int64_t tokens = std::ssize(ids);
-    for (int64_t begin = 0; begin < tokens || begin == 0; begin += length_) {
-      const int64_t end = std::min(tokens, begin + length_);
-      Example piece{.ids = {ids.begin() + begin, ids.begin() + end}, .labels = {}};
-      for (int64_t next = begin + 1; next < end; ++next) piece.labels.push_back(labels[next]);
-      piece.labels.push_back(kNoLabel);
-      if (std::ranges::any_of(piece.labels, [](int32_t label) { return label != kNoLabel; }))
-        row_examples.examples.push_back(std::move(piece));
-      else
-        row_examples.shortened = true;
-      if (!may_cut_) {
-        row_examples.shortened |= end < tokens;
-        break;
-      }
-    }
+    const auto given = tokenised_documents(row);
+    const Labelled all = given ? labelled_tokens(row, *given) : labelled_text(row);
+    int64_t begin = 0;
+    if (given)
+      for (const int64_t start : given->starts) add_document(all, std::exchange(begin, start), start, row_examples);
+    add_document(all, begin, std::ssize(all.ids), row_examples);
     return row_examples;
   }
 
   std::string settings() const override {
-    return cat("completions ", length_, may_cut_ ? " in pieces " : " ", tokenizer_->digest());
+    return cat("completions with masks ", length_, may_cut_ ? " in pieces " : " ", tokenizer_->digest());
   }
 
   bool uses_predictions() const override { return false; }
@@ -58,6 +48,25 @@ class Completions final : public LabelledTask {
   struct Labelled {
     std::vector<int32_t> ids, labels;  // kNoLabel: the token is not predicted
   };
+
+  // Adds the examples of the tokens from `first` to `last`.
+  void add_document(const Labelled& all, int64_t first, int64_t last, RowExamples& row_examples) const {
+    const auto& [ids, labels] = all;
+    for (int64_t begin = first; begin < last || begin == first; begin += length_) {
+      const int64_t end = std::min(last, begin + length_);
+      Example piece{.ids = {ids.begin() + begin, ids.begin() + end}, .labels = {}};
+      for (int64_t next = begin + 1; next < end; ++next) piece.labels.push_back(labels[next]);
+      piece.labels.push_back(kNoLabel);
+      if (std::ranges::any_of(piece.labels, [](int32_t label) { return label != kNoLabel; }))
+        row_examples.examples.push_back(std::move(piece));
+      else
+        row_examples.shortened = true;
+      if (!may_cut_) {
+        row_examples.shortened |= end < last;
+        break;
+      }
+    }
+  }
 
   // A token that begins in the prompt and ends in the completion belongs to the completion, which the end of text
   // follows.
@@ -78,10 +87,15 @@ class Completions final : public LabelledTask {
     return made;
   }
 
-  // As transformers shifts them: a label is that of its own token. Without labels, all tokens are predicted.
+  // As transformers shifts them: a label is that of its own token. Without labels, all tokens are predicted that TRL's
+  // masks do not leave out.
   static Labelled labelled_tokens(const DataRow& row, const TokenisedRow& tokens) {
-    if (!row.columns.contains("labels")) return {tokens.ids, tokens.ids};
-    return {tokens.ids, word_labels(row, tokens)};
+    refuse_types(row, tokens);
+    Labelled made{tokens.ids, row.columns.contains("labels") ? word_labels(row, tokens) : tokens.ids};
+    const auto predicted = predicted_tokens(row, tokens);
+    for (size_t token = 0; token < predicted.size(); ++token)
+      if (!predicted[token]) made.labels[token] = kNoLabel;
+    return made;
   }
 
   static constexpr const char* kKey = "data.completion_only_loss to false, or rename the columns";

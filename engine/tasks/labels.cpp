@@ -17,6 +17,8 @@ namespace {
 
 using nlohmann::json;
 
+using Problem = HeadChoice::Problem;
+
 constexpr size_t kMostLabels = 100000;
 constexpr size_t kShownLabels = 12;
 
@@ -34,10 +36,29 @@ bool is_fraction(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && !integer_in(text);
 }
 
+// The number in a name that transformers gives to a label of which nothing is known: "LABEL_3".
+std::optional<int64_t> default_number(const std::string& name) {
+  static constexpr std::string_view kPrefix = "LABEL_";
+  if (!name.starts_with(kPrefix)) return {};
+  const auto number = integer_in(name.substr(kPrefix.size()));
+  return number && name == cat(kPrefix, *number) ? number : std::nullopt;
+}
+
+bool has_default_names(const std::vector<std::string>& names) {
+  for (int64_t id = 0; id < std::ssize(names); ++id)
+    if (default_number(names[id]) != id) return false;
+  return true;
+}
+
 // The labels of a column.
 struct Found {
+  bool is_sequence = false;  // of the task of this kind, where a list may be a multi-hot vector
   std::set<std::string> names;
   bool lists = false, fractions = false;
+  std::optional<size_t> vector_size;  // of the multi-hot vectors that all rows have
+  // Whether every row so far has a list of this many integers 0 and 1.
+  bool may_be_vectors = true;
+  std::optional<size_t> list_size;
 
   void add(const DataRow& row, const std::string& label_column) {
     const std::string column = label_column_of(row, label_column);
@@ -45,6 +66,7 @@ struct Found {
     if (value.is_null() || value == "")
       throw DataError(cat(row.where, ": '", column, "' is ", value.is_null() ? "null" : "blank",
                           "; remove rows without a label from the training data"));
+    if (is_sequence && add_vector(row, column, value)) return;
     lists = lists || value.is_array();
     for (const json& label : value.is_array() ? value : json::array({value})) {
       if (value.is_array() && is_tokenised(row) && label == kNoLabel) continue;
@@ -52,9 +74,11 @@ struct Found {
         throw DataError(cat(row.where, ": '", column, "' must be a label or a list of labels"));
       const bool is_number = label.is_number_float() || (label.is_string() && is_fraction(label.get<std::string>()));
       if (is_number && value.is_array())
-        throw DataError(cat(row.where, ": '", column, "' is a list with ", label.dump(),
-                            ", but a list names labels; for a regression with several outputs, set "
-                            "model.config.num_labels and problem_type \"regression\""));
+        throw DataError(cat(row.where, ": '", column, "' is a list with ", label.dump(), ", but a list names labels",
+                            is_sequence ? ", or says with 0.0 or 1.0 which of all labels a text has; for a regression "
+                                          "with several outputs, set model.config.num_labels and problem_type "
+                                          "\"regression\""
+                                        : ""));
       fractions = fractions || is_number;
       names.insert(label_text(label));
     }
@@ -62,11 +86,46 @@ struct Found {
       throw DataError(cat(row.where, ": '", column, "' has more than ", kMostLabels, " different labels so far"));
   }
 
+  // Throws DataError if the lists can only be meant as vectors: as names, all of them would name the same labels, or
+  // one of them twice.
+  void check_lists(const std::string& label_column) const {
+    if (!is_sequence || !lists || !may_be_vectors || list_size.value_or(0) < 2) return;
+    throw DataError(cat("data.label_column: '", label_column, "' has a list of ", *list_size,
+                        " integers 0 and 1 in every row. Integers in a list name labels; write multi-hot vectors with "
+                        "decimal points, [0.0, 1.0], or list the labels that each row has"));
+  }
+
+  // Whether these are the default names or the numbers of so many labels.
+  bool are_defaults_of(int64_t labels) const {
+    return std::ranges::all_of(names, [&](const auto& name) {
+      const auto id = name.starts_with('L') ? default_number(name) : integer_in(name);
+      return id && *id >= 0 && *id < labels;
+    });
+  }
+
   std::vector<std::string> ordered() const {
     std::vector<std::string> all(names.begin(), names.end());
-    if (std::ranges::all_of(all, [](const auto& name) { return integer_in(name).has_value(); }))
-      std::ranges::sort(all, {}, [](const auto& name) { return *integer_in(name); });
+    for (const auto number_of : {integer_in, default_number})
+      if (std::ranges::all_of(all, [&](const auto& name) { return number_of(name).has_value(); }))
+        std::ranges::sort(all, {}, [&](const auto& name) { return *number_of(name); });
     return all;
+  }
+
+ private:
+  // Whether the value is a multi-hot vector; then all rows must have one, of the same size.
+  bool add_vector(const DataRow& row, const std::string& column, const json& value) {
+    const bool is_vector = is_multi_hot(value), is_first = names.empty() && !lists && !vector_size;
+    if (is_vector ? !is_first && vector_size != value.size() : vector_size.has_value())
+      throw DataError(cat(row.where, ": '", column, "' is ", value.dump(), ", but ",
+                          vector_size ? cat("the rows before have multi-hot vectors of ", *vector_size, " numbers")
+                                      : "the rows before have labels",
+                          "; all rows must have the same"));
+    const auto is_bit = [](const json& one) { return one.is_number_integer() && (one == 0 || one == 1); };
+    may_be_vectors = may_be_vectors && value.is_array() && std::ranges::all_of(value, is_bit) &&
+                     list_size.value_or(value.size()) == value.size();
+    list_size = value.size();
+    if (is_vector) vector_size = value.size();
+    return is_vector;
   }
 };
 
@@ -84,10 +143,11 @@ Found labels_in(const Config& config) {
       throw ConfigError(cat("/data/", trains ? "train" : "validation", ": there is no data file or folder \"", path,
                             "\", from which the labels of the task are read; name them in model.config.id2label, or "
                             "set model.config.num_labels"));
-  Found found;
+  Found found{.is_sequence = traits_of(config.task).head == HeadChoice::Kind::sequence_classification};
   for_each_row(task_files(config, trains ? DataPart::train : DataPart::validation, paths),
                [&](DataRow& row, int64_t) { found.add(row, data.label_column); });
-  if (found.names.empty()) throw DataError(cat(paths.front(), ": the data has no rows"));
+  found.check_lists(data.label_column);
+  if (found.names.empty() && !found.vector_size) throw DataError(cat(paths.front(), ": the data has no labels"));
   return found;
 }
 
@@ -118,15 +178,16 @@ std::string name_in(const KnownData& data, const json& value, const DataRow& row
   return id && *id >= 0 && *id < std::ssize(data.labels) ? data.labels[*id] : text;
 }
 
-// The names that transformers gives to labels of which nothing is known.
-bool is_default_name(const std::string& name) {
-  return name.starts_with("LABEL_");
-}
-
 }  // namespace
 
 std::string label_text(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+bool is_multi_hot(const json& value) {
+  const auto is_bit = [](const json& one) { return one.is_number() && (one == 0 || one == 1); };
+  return value.is_array() && std::ranges::all_of(value, is_bit) &&
+         std::ranges::any_of(value, [](const json& one) { return one.is_number_float(); });
 }
 
 bool leaves_labels_open(const Config& config) {
@@ -139,21 +200,34 @@ bool leaves_labels_open(const Config& config) {
       name && own.contains("num_labels") && own["num_labels"] == known_data(*name).labels.size();
   if (own.contains("id2label") || (own.contains("num_labels") && !is_right_number)) return false;
   const auto model = described_model(config.model, head_choice(config));
-  return !model || std::ranges::all_of(model->head.names, is_default_name);
+  if (!model) return true;
+  const bool has_scores = model->head.problem == Problem::regression && labels_of_directory(config);
+  return !has_scores && has_default_names(model->head.names);
 }
 
 Config with_labels_of_data(const Config& config) {
   if (!leaves_labels_open(config)) return config;
   Config labelled = config;
   json& keys = labelled.model.config;
+  const auto stated = labels_of_directory(config);
   if (config.data.task_name) {
-    set_labels(keys, known_data(*config.data.task_name).labels);
+    const auto& names = known_data(*config.data.task_name).labels;
+    if (!stated || std::cmp_equal(stated->number, names.size())) set_labels(keys, names);
     return labelled;
   }
   const Found found = labels_in(config);
-  const bool is_sequence = traits_of(config.task).head == HeadChoice::Kind::sequence_classification;
-  set_labels(keys, is_sequence && found.fractions && !found.lists ? std::vector<std::string>() : found.ordered());
-  if (is_sequence && found.lists && !keys.contains("problem_type")) keys["problem_type"] = "multi_label_classification";
+  if (stated) {
+    if (std::cmp_equal(stated->number, found.names.size()) && !found.are_defaults_of(stated->number))
+      set_labels(keys, found.ordered());
+  } else if (found.vector_size) {
+    keys["num_labels"] = *found.vector_size;
+  } else {
+    set_labels(keys,
+               found.is_sequence && found.fractions && !found.lists ? std::vector<std::string>() : found.ordered());
+  }
+  const bool has_sets = found.is_sequence && (found.lists || found.vector_size);
+  if (has_sets && !(stated && stated->has_problem) && !keys.contains("problem_type"))
+    keys["problem_type"] = "multi_label_classification";
   return labelled;
 }
 

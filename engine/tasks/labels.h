@@ -12,21 +12,28 @@
 
 namespace shardline {
 
-// Whether the labels of a task come from the data: neither model.config nor the config.json of model.path names them or
-// states their number (except for the number of labels of the data set in data.task_name). Commands on a model's
-// directory use that model's labels.
+// Whether the config of a task with labels leaves it to the data which labels there are, or how they are called:
+// neither model.config nor the config.json of model.path names them, apart from the default names LABEL_0, LABEL_1,
+// ..., and model.config does not have their number, unless it is that of the data set that data.task_name names. The
+// scores of a directory's regression need no names. Commands on a model's directory use that model's labels.
 bool leaves_labels_open(const Config& config);
 
 // The same config with the labels that it leaves open. They are those of the data set that data.task_name names, or
 // else those in data.label_column of all rows of the training data (without any, of the validation data), for which
 // files are read; a tokenised row may have other columns (see label_column_of), and its elements -100 are no labels. A
 // label is the text of a value: 3, "3" and true are the labels "3", "3" and "true". Then model.config has:
-// - id2label and label2id of all labels, in the order of their texts, or of their values if all are integers; for
-//   sequence classification also problem_type "multi_label_classification" if a row has a list, unless it is given;
+// - id2label and label2id of all labels, in the order of their texts, or of their numbers if all are integers or all
+// are
+//   default names; for sequence classification also problem_type "multi_label_classification" if a row has a list,
+//   unless it is given;
 // - for sequence classification without lists, if any value is a number that is not an integer, such as 0.5 or the text
-//   "2.0": num_labels 1 instead, and problem_type "regression" unless it is given.
+//   "2.0": num_labels 1 instead, and problem_type "regression" unless it is given;
+// - for sequence classification with multi-hot vectors: num_labels instead, and the same problem_type as with lists.
+// If the model of model.path has a head for the task, the number of its labels and its problem_type stay; its default
+// names stay, too, unless the data has as many labels, and not just these names or their numbers.
 // Throws ConfigError if a file is not there, DataError for a row whose label is missing, null, blank or an object, for
-// a list with a number that is not an integer, and for more than 100000 labels.
+// a list with a number that is not an integer and no multi-hot vector, for lists that must be meant as multi-hot
+// vectors but are integers, and for more than 100000 labels.
 Config with_labels_of_data(const Config& config);
 
 // The labels of a model by the values of a column.
@@ -46,6 +53,10 @@ class LabelIds {
   bool are_numbered_ = true;  // whether a label may be given by its number
   std::optional<DataName> data_;
 };
+
+// Whether a value says with numbers 0.0 and 1.0 which of all labels a text has, as data sets of transformers'
+// multi-label models do. Integers alone would be a list of labels.
+bool is_multi_hot(const nlohmann::json& value);
 
 // A value of a column of labels as the text that names it: "3" for 3.
 std::string label_text(const nlohmann::json& value);

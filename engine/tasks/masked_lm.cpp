@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "engine/data/source/jsonl.h"
 #include "engine/tasks/bounded_encoding.h"
+#include "engine/tasks/tokenised_inputs.h"
 #include "engine/tasks/tokenised_labels.h"
 #include "tensor_parallel/ops/cross_entropy.h"
 
@@ -32,7 +33,7 @@ bool continues_word(const Encoding& encoding, size_t token) {
 class MaskedLm final : public LabelledTask {
  public:
   MaskedLm(const Config& config, TokenizerPtr tokenizer)
-      : data_(config.data), tokenizer_(std::move(tokenizer)), mask_(mask_token_of(*tokenizer_)) {}
+      : data_(config.data), inputs_(config), tokenizer_(std::move(tokenizer)), mask_(mask_token_of(*tokenizer_)) {}
 
   ExampleShape shape() const override { return {.types = true, .labels = true, .words = data_.whole_word_mask}; }
   int64_t chunk() const override { return data_.line_by_line ? 0 : data_.sequence_length; }
@@ -46,7 +47,7 @@ class MaskedLm final : public LabelledTask {
   RowExamples encode(const DataRow& row, bool labelled) const override {
     const bool is_cut = chunk() == 0 || !labelled;
     const int64_t most = is_cut ? data_.sequence_length : std::numeric_limits<int64_t>::max();
-    const auto tokens = tokenised_row(row, most);
+    const auto tokens = inputs_.read(row, most);
     if (!tokens && is_cut && is_blank_line(text_in(row))) return {};
     auto [example, is_shortened] = tokens ? Read{example_of_tokens(row, *tokens)} : example_of_text(row, most);
     if (example.ids.empty()) return {.shortened = is_shortened};
@@ -59,7 +60,7 @@ class MaskedLm final : public LabelledTask {
       if (std::ranges::find(example.ids, mask_) == example.ids.end())
         throw DataError(cat(row.where, ": '", tokens ? "input_ids" : data_.text_column, "' has no ",
                             tokenizer_->decode(std::span(&mask_, 1)),
-                            is_shortened ? cat(" in its first ", data_.sequence_length, " tokens") : "",
+                            is_shortened ? cat(" in the ", data_.sequence_length, " tokens that are left of it") : "",
                             "; put one where a word is to be predicted"));
     }
     return {.examples = {std::move(example)}, .shortened = is_shortened};
@@ -120,7 +121,7 @@ class MaskedLm final : public LabelledTask {
 
   Read example_of_text(const DataRow& row, int64_t most) const {
     const std::string& text = text_in(row);
-    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, std::string_view(text), nullptr, most);
+    const auto [encoding, is_shortened, _] = encode_at_most(*tokenizer_, std::string_view(text), nullptr, most);
     Example example{.ids = encoding.ids};
     example.types.assign(encoding.types.begin(), encoding.types.end());
     for (size_t token = 0; token < encoding.size(); ++token) {
@@ -170,6 +171,7 @@ class MaskedLm final : public LabelledTask {
   }
 
   DataOptions data_;
+  TokenisedInputs inputs_;
   TokenizerPtr tokenizer_;
   int32_t mask_;
 };

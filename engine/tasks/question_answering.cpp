@@ -1,13 +1,18 @@
 #include "engine/tasks/question_answering.h"
 
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros_like.h>
+
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "core/error.h"
 #include "core/files/json_type.h"
 #include "engine/data/source/tokenised_row.h"
 #include "engine/metrics/answer_metrics.h"
 #include "engine/metrics/answer_spans.h"
+#include "engine/tasks/tokenised_inputs.h"
 
 namespace shardline {
 namespace {
@@ -37,7 +42,7 @@ struct Gold {
 class QuestionAnswering final : public LabelledTask {
  public:
   QuestionAnswering(const Config& config, TokenizerPtr tokenizer)
-      : data_(config.data), tokenizer_(std::move(tokenizer)) {
+      : data_(config.data), inputs_(config), tokenizer_(std::move(tokenizer)) {
     const auto cls = tokenizer_->special(SpecialToken::cls);
     none_ = cls ? cls : tokenizer_->special(SpecialToken::bos);
   }
@@ -69,28 +74,12 @@ class QuestionAnswering final : public LabelledTask {
                '\n', data_.sequence_length, ' ', data_.doc_stride, ' ', tokenizer_->digest());
   }
 
+  // Logits that are not finite choose no answers: the metrics are not numbers, except those of questions.
   MetricValues metrics(const Predicted& predicted) const override {
-    std::vector<AnsweredQuestion> questions;
-    for_each_answer(predicted, [&](const Answered& answered) {
-      const auto& [row, choice, tokens] = answered;
-      questions.push_back({.gold = tokens ? gold_of_tokens(row, *tokens) : gold_of(row).texts,
-                           .prediction = text_of_answer(answered, choice.answer())});
-    });
-    const AnswerMetrics metrics = answer_metrics(questions);
-    if (!data_.version_2_with_negative) return {{"exact_match", metrics.all.exact}, {"f1", metrics.all.f1}};
-    MetricValues values = {{"exact", metrics.all.exact}, {"f1", metrics.all.f1}};
-    const auto add = [&](const std::string& prefix, const std::optional<AnswerMeans>& means) {
-      if (!means) return;
-      values.emplace_back(prefix + "exact", means->exact);
-      values.emplace_back(prefix + "f1", means->f1);
-      values.emplace_back(prefix + "total", means->total);
-    };
-    add("HasAns_", metrics.has_answer);
-    add("NoAns_", metrics.no_answer);
-    values.emplace_back("best_exact", metrics.best_exact.score);
-    values.emplace_back("best_exact_thresh", metrics.best_exact.threshold);
-    values.emplace_back("best_f1", metrics.best_f1.score);
-    values.emplace_back("best_f1_thresh", metrics.best_f1.threshold);
+    if (scores_of(predicted).isfinite().all().item<bool>()) return finite_metrics(predicted);
+    MetricValues values = finite_metrics({predicted.data, at::zeros_like(predicted.logits), predicted.files});
+    for (auto& [name, value] : values)
+      if (!name.ends_with("total")) value = std::numeric_limits<double>::quiet_NaN();
     return values;
   }
 
@@ -132,6 +121,31 @@ class QuestionAnswering final : public LabelledTask {
     AnswerChoice choice;
     std::optional<TokenisedRow> tokens;  // of a tokenised row: spans count these instead of bytes of the context
   };
+
+  MetricValues finite_metrics(const Predicted& predicted) const {
+    std::vector<AnsweredQuestion> questions;
+    for_each_answer(predicted, [&](const Answered& answered) {
+      const auto& [row, choice, tokens] = answered;
+      questions.push_back({.gold = tokens ? gold_of_tokens(row, *tokens) : gold_of(row).texts,
+                           .prediction = text_of_answer(answered, choice.answer())});
+    });
+    const AnswerMetrics metrics = answer_metrics(questions);
+    if (!data_.version_2_with_negative) return {{"exact_match", metrics.all.exact}, {"f1", metrics.all.f1}};
+    MetricValues values = {{"exact", metrics.all.exact}, {"f1", metrics.all.f1}};
+    const auto add = [&](const std::string& prefix, const std::optional<AnswerMeans>& means) {
+      if (!means) return;
+      values.emplace_back(prefix + "exact", means->exact);
+      values.emplace_back(prefix + "f1", means->f1);
+      values.emplace_back(prefix + "total", means->total);
+    };
+    add("HasAns_", metrics.has_answer);
+    add("NoAns_", metrics.no_answer);
+    values.emplace_back("best_exact", metrics.best_exact.score);
+    values.emplace_back("best_exact_thresh", metrics.best_exact.threshold);
+    values.emplace_back("best_f1", metrics.best_f1.score);
+    values.emplace_back("best_f1_thresh", metrics.best_f1.threshold);
+    return values;
+  }
 
   const std::string& context_of(const DataRow& row) const {
     return text_of(row, data_.context_column, "data.context_column");
@@ -175,7 +189,7 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   std::optional<TokenisedRow> tokens_of(const DataRow& row) const {
-    auto tokens = tokenised_row(row, data_.sequence_length);
+    auto tokens = inputs_.read(row, data_.sequence_length);
     if (tokens && tokens->ids.empty()) throw DataError(cat(row.where, ": 'input_ids' has no tokens"));
     return tokens;
   }
@@ -247,6 +261,8 @@ class QuestionAnswering final : public LabelledTask {
     return {first - 1, last + 1};
   }
 
+  static at::Tensor scores_of(const Predicted& predicted) { return predicted.logits.to(at::kFloat); }
+
   void for_each_answer(const Predicted& predicted, const std::function<void(const Answered&)>& use) const {
     const float threshold = data_.null_score_diff_threshold;
     const AnswerOptions options{.n_best = data_.n_best_size,
@@ -254,7 +270,7 @@ class QuestionAnswering final : public LabelledTask {
                                 .may_be_none = data_.version_2_with_negative,
                                 .null_score_diff_threshold = threshold};
     const Examples& data = predicted.data;
-    const at::Tensor logits = predicted.logits.to(at::kFloat).t().contiguous();  // starts, then ends
+    const at::Tensor logits = scores_of(predicted).t().contiguous();  // starts, then ends
     const auto* starts = logits.const_data_ptr<float>();
     const auto* ends = starts + logits.size(1);
     for_each_predicted_row(predicted, [&](const DataRow& row, int64_t first) {
@@ -278,6 +294,7 @@ class QuestionAnswering final : public LabelledTask {
   }
 
   DataOptions data_;
+  TokenisedInputs inputs_;
   TokenizerPtr tokenizer_;
   std::optional<int32_t> none_;
 };

@@ -8,6 +8,7 @@
 #include "engine/metrics/regression_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
+#include "engine/tasks/tokenised_inputs.h"
 #include "engine/tasks/tokenised_labels.h"
 
 namespace shardline {
@@ -63,6 +64,7 @@ class SequenceClassification final : public LabelledTask {
         label_{{config.data.label_column}, "data.label_column"},
         name_(config.data.task_name),
         length_(config.data.sequence_length),
+        inputs_(config),
         head_(head),
         labels_(config, head),
         tokenizer_(std::move(tokenizer)) {
@@ -85,14 +87,14 @@ class SequenceClassification final : public LabelledTask {
   RowExamples encode(const DataRow& row, bool labelled) const override {
     if (labelled && is_cut_off(row)) return {.shortened = true};
     const std::vector<float> unknown(shape().width, kNoLabel);
-    if (const auto tokens = tokenised_row(row, length_)) {
+    if (const auto tokens = inputs_.read(row, length_)) {
       if (tokens->ids.empty()) throw DataError(cat(row.where, ": 'input_ids' has no tokens"));
       return {.examples = {{.ids = tokens->ids, .types = tokens->types, .targets = labelled ? targets(row) : unknown}}};
     }
     const TextOrWords text = std::string_view(text_of(row, text_.name_in(row), text_.key));
     std::optional<TextOrWords> pair;
     if (!pair_.names.empty()) pair = std::string_view(text_of(row, pair_.name_in(row), pair_.key));
-    auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, pair ? &*pair : nullptr, length_);
+    auto [encoding, is_shortened, _] = encode_at_most(*tokenizer_, text, pair ? &*pair : nullptr, length_);
     if (encoding.size() == 0) throw DataError(cat(row.where, ": '", text_.name_in(row), "' has no tokens"));
     Example example{.ids = std::move(encoding.ids), .targets = labelled ? targets(row) : unknown};
     example.types.assign(encoding.types.begin(), encoding.types.end());
@@ -175,25 +177,33 @@ class SequenceClassification final : public LabelledTask {
   std::vector<float> targets(const DataRow& row) const {
     const std::string label = label_column_of(row, label_.name_in(row));
     const json& value = column_of(row, label, label_.key);
-    std::vector<float> targets(shape().width);
-    if (head_.problem == Problem::single_label) {
-      targets[0] = labels_.id_of(value, row, label);
-      return targets;
-    }
+    if (head_.problem == Problem::single_label) return {static_cast<float>(labels_.id_of(value, row, label))};
     if (head_.problem == Problem::multi_label) {
       if (!value.is_array()) throw DataError(cat(row.where, ": '", label, "' must be a list of labels"));
-      for (const json& one : value) {
-        float& target = targets[labels_.id_of(one, row, label)];
-        if (target == 1) throw DataError(cat(row.where, ": '", label, "' has the label ", one.dump(), " twice"));
-        target = 1;
-      }
-      return targets;
+      return is_multi_hot(value) ? numbers(value, row, label) : label_set(value, row, label);
     }
-    const json numbers = value.is_array() ? value : json::array({value});
-    if (std::cmp_not_equal(numbers.size(), head_.labels))
+    return numbers(value.is_array() ? value : json::array({value}), row, label);
+  }
+
+  // 1 for each label in the list.
+  std::vector<float> label_set(const json& list, const DataRow& row, const std::string& label) const {
+    std::vector<float> targets(head_.labels);
+    for (const json& one : list) {
+      float& target = targets[labels_.id_of(one, row, label)];
+      if (target == 1)
+        throw DataError(cat(row.where, ": '", label, "' has the label ", one.dump(),
+                            " twice; a multi-hot vector has decimal points, [0.0, 1.0]"));
+      target = 1;
+    }
+    return targets;
+  }
+
+  std::vector<float> numbers(const json& list, const DataRow& row, const std::string& label) const {
+    if (std::cmp_not_equal(list.size(), head_.labels))
       throw DataError(
-          cat(row.where, ": '", label, "' has ", numbers.size(), " numbers, but the model predicts ", head_.labels));
-    for (size_t i = 0; i < targets.size(); ++i) targets[i] = number(numbers[i], row, label);
+          cat(row.where, ": '", label, "' has ", list.size(), " numbers, but the model predicts ", head_.labels));
+    std::vector<float> targets;
+    for (const json& one : list) targets.push_back(number(one, row, label));
     return targets;
   }
 
@@ -209,6 +219,7 @@ class SequenceClassification final : public LabelledTask {
   std::optional<DataName> name_;
   std::optional<KnownData> data_;  // with this name
   int64_t length_;                 // most tokens of an example
+  TokenisedInputs inputs_;
   HeadChoice head_;
   LabelIds labels_;
   TokenizerPtr tokenizer_;

@@ -6,6 +6,7 @@
 #include "engine/metrics/tagging_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
+#include "engine/tasks/tokenised_inputs.h"
 #include "engine/tasks/tokenised_labels.h"
 
 namespace shardline {
@@ -21,6 +22,7 @@ class TokenClassification final : public LabelledTask {
       : words_(config.data.tokens_column),
         tags_(config.data.label_column),
         length_(config.data.sequence_length),
+        inputs_(config),
         head_(head),
         labels_(config, head),
         tokenizer_(std::move(tokenizer)) {}
@@ -73,7 +75,7 @@ class TokenClassification final : public LabelledTask {
     for_each_predicted_row(predicted, [&](const DataRow& row, int64_t place) {
       const Sentence sentence = read(row);
       json names(json::value_t::array), certainties = names;
-      const auto add_until = [&](int64_t word) {  // words that have no token have no tag
+      const auto add_until = [&](int64_t word) {  // words without a token have no tag
         while (std::cmp_less(names.size(), word)) {
           names.push_back(nullptr);
           certainties.push_back(nullptr);
@@ -86,7 +88,7 @@ class TokenClassification final : public LabelledTask {
         names.push_back(head_.names[tag[token]]);
         certainties.push_back(score[token]);
       }
-      if (!sentence.is_shortened) add_until(sentence.length);
+      if (!sentence.lacks_end) add_until(sentence.length);
       const int64_t tokens = predicted.data.set->tokens(predicted.data[place]);
       tag += tokens;
       score += tokens;
@@ -103,19 +105,21 @@ class TokenClassification final : public LabelledTask {
     std::vector<uint8_t> types;
     std::vector<int64_t> first_of_word;  // for each token the word that it begins, or kNone
     int64_t length = 0;                  // words of the row, those without tokens included
-    bool is_shortened = false;           // words at its end were cut off
+    bool is_shortened = false;           // words were cut off
+    bool lacks_end = false;              // at its end
   };
 
   Sentence read(const DataRow& row) const {
-    if (auto tokens = tokenised_row(row, length_))
+    if (auto tokens = inputs_.read(row, length_))
       return {.ids = std::move(tokens->ids),
               .types = std::move(tokens->types),
               .first_of_word = std::move(tokens->places),
               .length = tokens->length};
     const std::vector<std::string> words = words_of(row);
     const TextOrWords text = std::span<const std::string>(words);
-    const auto [encoding, is_shortened] = encode_at_most(*tokenizer_, text, nullptr, length_);
-    Sentence sentence{.ids = encoding.ids, .length = std::ssize(words), .is_shortened = is_shortened};
+    const auto [encoding, is_shortened, lacks_end] = encode_at_most(*tokenizer_, text, nullptr, length_);
+    Sentence sentence{
+        .ids = encoding.ids, .length = std::ssize(words), .is_shortened = is_shortened, .lacks_end = lacks_end};
     sentence.types.assign(encoding.types.begin(), encoding.types.end());
     int32_t last = Encoding::kNone;
     for (const int32_t word : encoding.words) {
@@ -154,6 +158,7 @@ class TokenClassification final : public LabelledTask {
 
   std::string words_, tags_;
   int64_t length_;  // most tokens of an example
+  TokenisedInputs inputs_;
   HeadChoice head_;
   LabelIds labels_;
   TokenizerPtr tokenizer_;

@@ -43,7 +43,7 @@ struct ModuleModel {
   // the first position counts.
   enum class Predicts { next_tokens, samples };
 
-  std::string name;  // of the family
+  std::string name = "";  // of the family
   int64_t vocab_size = 0, max_positions = 0;
   // The first module takes ids [batch, length] int64, or numbers [batch, length, features] if `features` is not 0. Each
   // module returns [batch, length, features], the last one `outputs` of them: logits over the vocabulary if that is 0.
@@ -51,7 +51,8 @@ struct ModuleModel {
   std::vector<PlainModule> modules;
   int64_t features = 0, outputs = 0;
   Predicts predicts = Predicts::next_tokens;
-  std::string loss;  // see models/graph/row_losses.h; empty: cross_entropy, or squared_error where labels are numbers
+  // See models/graph/row_losses.h; empty: cross_entropy, or squared_error where labels are numbers.
+  std::string loss = "";
   // Sizes of the microbatches that are traced; costs of other sizes are scaled from these.
   int64_t microbatch = 2, length = 1;
 };

@@ -1,8 +1,9 @@
 // metrics.jsonl and a step's timeline, as `shardline report` reads them.
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
-#include "core/files/json_data.h"
+#include "core/files/disk_file.h"
 #include "engine/observe/recorded_metrics.h"
 #include "engine/report/timeline_rows.h"
 #include "tests/fuzz/fuzz.h"
@@ -33,9 +34,10 @@ FUZZ_TARGET(run_history) {
       for (const auto& rank : metrics->most_memory) FUZZ_REQUIRE(rank.counted >= 0 && rank.resident >= 0, rank.counted);
   }
   if (files.contains("step-2.json")) {
-    const std::string path = (fuzz::folder() / "step-2.json").string();
+    std::filesystem::create_directory(fuzz::folder() / "timeline");
+    rename_file((fuzz::folder() / "step-2.json").string(), (fuzz::folder() / "timeline/step-2.json").string());
     std::optional<RunTimeline> timeline;
-    accepted &= fuzz::accepts(size, [&] { timeline = timeline_in(read_data_json(path), path, 2); });
+    accepted &= fuzz::accepts(size, [&] { timeline = read_timeline(fuzz::folder().string()); });
     if (timeline) check_timeline(*timeline);
   }
   return accepted;

@@ -18,7 +18,7 @@ class CommandLine(ProgramTest):
     def test_usage_errors(self):
         config = self.config()
         for arguments, says in [
-            (["frobnicate"], ["frobnicate", "train, eval, predict, generate, profile, plan, checkpoint, info, flight or doctor"]),
+            (["frobnicate"], ["frobnicate", "use one of train, eval, predict, generate, profile, check, plan,"]),
             ([], "subcommand"),
             (["train"], "config"),
             (["train", "missing.json"], "missing.json"),

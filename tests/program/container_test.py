@@ -128,7 +128,7 @@ class Import(ProgramTest):
             with self.subTest(name):
                 self.imported(0, os.path.join(JOBS, f"{name}.json"), "--to", f"{name}.json", "--set",
                               "data.train=tokens.bin", "--set", "data.format=tokens", "--set",
-                              "data.validation=tokens.bin", "--set", "output_dir=out")
+                              "data.validation=tokens.bin", "--set", "data.tokenizer=bytes", "--set", "output_dir=out")
                 self.expect(0, "plan", f"{name}.json", says="stage")
 
     def test_imported_job_trains(self):

@@ -28,7 +28,8 @@ class Server:
         self.lines = []
         self.serving = threading.Event()
         self.port = None
-        threading.Thread(target=self.read, daemon=True).start()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
         test.addCleanup(self.kill)
         if not self.serving.wait(120) or self.port is None:
             self.process.kill()
@@ -46,6 +47,8 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self.reader.join()
+        self.process.stdout.close()
         self.process.stderr.close()
 
     def connect(self, timeout=60):

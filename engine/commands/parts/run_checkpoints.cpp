@@ -140,6 +140,42 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSp
   return ResumePoint{*path, is_own, with_plain_errors([&] { return read_trainer_state(*path); })};
 }
 
+json curve_of_run(const Config& config, const JobParts& parts, const EpochSource& data, int64_t steps) {
+  const Layout& layout = parts.plan.layout;
+  return curve_settings(config, {.global_batch = layout.global_batch(),
+                                 .loader_batches = layout.loader_batches,
+                                 .total_steps = steps,
+                                 .data = data.digest(),
+                                 .model_config = parts.model.hf_config});
+}
+
+void check_curve(const ResumePoint& point, const json& curve, const Config& config, const RankContext& context) {
+  const json& before = point.state.curve;
+  const std::string differences = plain_text(curve_differences(before, curve), '\n');
+  if (differences.empty()) return;
+  const auto differs = [&](const char* key) { return before.contains(key) && before.at(key) != curve.at(key); };
+  if (differs("/training/optim"))
+    throw AllRanks<ConfigError>(
+        cat("/training/optim: ", point.path, " has the state of another optimizer:\n", differences,
+            "\nchange it back, or start a new run from the weights by setting model.path to ", point.path));
+  const TrainingOptions& training = config.training;
+  const bool steps_follow = training.max_steps <= 0 && point.state.num_train_epochs == training.num_train_epochs;
+  const bool is_found = training.auto_find_batch_size && has_only_smaller_batch(before, curve, steps_follow);
+  if (!training.resume_with_changes && !is_found)
+    throw AllRanks<ConfigError>(
+        cat("/training/resume_from_checkpoint: the run would not continue the loss curve of ", point.path,
+            ", because these settings differ:\n", differences,
+            "\nchange them back, or set training.resume_with_changes to true to continue with the new ones"));
+  if (context.out)
+    *context.out << "note: continues " << point.path << " with changes:\n"
+                 << differences
+                 << (differs(kGlobalBatchSetting)
+                         ? "\nThe position in the data follows from the step and the batch size, so samples are "
+                           "skipped or repeated."
+                         : "")
+                 << std::endl;
+}
+
 RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& records)
     : parts_(parts), records_(records) {
   const Config& config = parts.config;
@@ -153,20 +189,11 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   } catch (const ConfigError& error) {
     throw AllRanks<ConfigError>(cat("/training/load_best_model_at_end: ", error.what()));
   }
-  curve_ = curve_settings(config, {.global_batch = layout.global_batch(),
-                                   .loader_batches = layout.loader_batches,
-                                   .total_steps = parts.run.total,
-                                   .data = parts.data.digest(),
-                                   .model_config = parts.job.model.hf_config});
   state_.total_steps = parts.run.total;
-  state_.curve = curve_;
+  state_.curve = curve_of_run(config, parts.job, parts.data, parts.run.total);
   if (compares_evaluations(training)) {
     const EpochSource* compared = best_metric(training).ends_with("_mm") ? parts.mismatched : parts.validation;
-    state_.best_of = {{"metric", best_metric(training)},
-                      {"greater_is_better", larger_is_better(training)},
-                      {"data", compared ? compared->digest() : ""}};
-    if (training.label_smoothing_factor != 0)
-      state_.best_of["label_smoothing_factor"] = training.label_smoothing_factor;
+    state_.best_of = comparison_settings(config, compared ? compared->digest() : "");
   }
   state_.logging_steps = logging_steps(training, parts.run);
   state_.eval_steps = eval_steps(training, parts.run);
@@ -202,31 +229,6 @@ void RunCheckpoints::make_saver(bool with_states) {
   if (saver->leads() && !parts_.context.first()) check_checkpoint_room(parts_.config, saver->store_bytes());
   saver_ = std::move(saver);
   saves_states_ = with_states;
-}
-
-void RunCheckpoints::check_curve(const ResumePoint& point) const {
-  const std::string differences = plain_text(curve_differences(point.state.curve, curve_), '\n');
-  if (differences.empty()) return;
-  const auto differs = [&](const char* key) {
-    return point.state.curve.contains(key) && point.state.curve.at(key) != curve_.at(key);
-  };
-  if (differs("/training/optim"))
-    throw AllRanks<ConfigError>(
-        cat("/training/optim: ", point.path, " has the state of another optimizer:\n", differences,
-            "\nchange it back, or start a new run from the weights by setting model.path to ", point.path));
-  if (!parts_.config.training.resume_with_changes)
-    throw AllRanks<ConfigError>(
-        cat("/training/resume_from_checkpoint: the run would not continue the loss curve of ", point.path,
-            ", because these settings differ:\n", differences,
-            "\nchange them back, or set training.resume_with_changes to true to continue with the new ones"));
-  if (parts_.context.out)
-    *parts_.context.out << "note: continues " << point.path << " with changes:\n"
-                        << differences
-                        << (differs(kGlobalBatchSetting)
-                                ? "\nThe position in the data follows from the step and the batch size, so samples are "
-                                  "skipped or repeated."
-                                : "")
-                        << std::endl;
 }
 
 void RunCheckpoints::continue_from(const ResumePoint& point) {

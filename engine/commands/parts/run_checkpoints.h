@@ -31,6 +31,14 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSp
 // it may be on another one.
 void check_resume(const Config& config);
 
+// The settings of this run that determine its loss curve.
+nlohmann::json curve_of_run(const Config& config, const JobParts& parts, const EpochSource& data, int64_t steps);
+
+// Throws ConfigError if these differ from the checkpoint's, unless the config accepts that: resume_with_changes any
+// difference, auto_find_batch_size a smaller batch. Reports accepted ones to context.out.
+void check_curve(const ResumePoint& point, const nlohmann::json& curve, const Config& config,
+                 const RankContext& context);
+
 struct RunCheckpointsParts {
   const Config& config;
   const JobParts& job;
@@ -48,8 +56,6 @@ class RunCheckpoints {
   // Collective over the world, as are all functions that are not const or observe a step.
   RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& records);
 
-  // Throws ConfigError if settings that determine the curve differ, unless the config accepts that.
-  void check_curve(const ResumePoint& point) const;
   // Sets optimizer, loss scale and history. The values of the parameters are loaded as those of any model. The best
   // evaluation so far is dropped, with a warning, if it cannot be compared with later ones or has no checkpoint here.
   void continue_from(const ResumePoint& point);
@@ -92,7 +98,6 @@ class RunCheckpoints {
 
   RunCheckpointsParts parts_;
   RunRecords& records_;
-  nlohmann::json curve_;
   TrainerState state_;
   std::optional<double> newest_metric_;      // of the last evaluation
   std::optional<BestEvaluation> candidate_;  // better than state_.best, but not known to be saved

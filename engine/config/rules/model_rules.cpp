@@ -5,6 +5,26 @@
 #include "core/files/regular_file.h"
 
 namespace shardline {
+namespace {
+
+// The config.json of a model directory; null if it cannot be read, which is reported when the model is opened.
+nlohmann::json config_in(const std::string& directory) {
+  try {
+    nlohmann::json file = json_in_text(read_regular_file(directory + "/config.json"));
+    if (file.is_object()) return file;
+  } catch (const DataError&) {
+  }
+  return nullptr;
+}
+
+// What a directory's model was trained for; unset if the "architectures" in its config.json do not say it.
+std::optional<HeadChoice::Kind> head_of_directory(const nlohmann::json& file) {
+  const auto classes = file.is_object() ? file.value("architectures", nlohmann::json()) : nlohmann::json();
+  if (!classes.is_array() || classes.empty() || !classes[0].is_string()) return {};
+  return kind_of_class(classes[0].get<std::string>());
+}
+
+}  // namespace
 
 HeadChoice head_choice(const std::string& task) {
   return {.kind = traits_of(task).head};
@@ -21,30 +41,28 @@ HeadChoice head_choice(const Config& config) {
 }
 
 std::string task_of_directory(const std::string& directory) {
-  nlohmann::json file;
-  try {
-    file = json_in_text(read_regular_file(directory + "/config.json"));
-  } catch (const DataError&) {  // opening the model reports it
-    return kCausalLm;
-  }
-  const auto classes = file.is_object() ? file.value("architectures", nlohmann::json()) : nlohmann::json();
-  if (!classes.is_array() || classes.empty() || !classes[0].is_string()) return kCausalLm;
-  const auto kind = kind_of_class(classes[0].get<std::string>());
+  const auto kind = head_of_directory(config_in(directory));
   return kind ? task_name(*kind) : kCausalLm;
 }
 
 std::optional<HfModel> described_model(const ModelOptions& options, const HeadChoice& head) {
   if (options.path.empty() && options.config.empty()) return {};
-  nlohmann::json file = nlohmann::json::object();
-  if (!options.path.empty()) {
-    try {
-      file = json_in_text(read_regular_file(options.path + "/config.json"));
-    } catch (const DataError&) {  // opening the model reports it
-      return {};
-    }
-    if (!file.is_object()) return {};
-  }
+  if (options.path.empty()) return read_hf_model(nlohmann::json::object(), options.config, head);
+  const nlohmann::json file = config_in(options.path);
+  if (file.is_null()) return {};
   return read_hf_model(file, options.config, head);
+}
+
+std::optional<StatedLabels> labels_of_directory(const Config& config) {
+  const nlohmann::json file = config.model.path.empty() ? nlohmann::json() : config_in(config.model.path);
+  if (file.is_null()) return {};
+  const auto is_stated = [&](const char* key) { return file.contains(key) && !file[key].is_null(); };
+  const HeadChoice head = head_choice(config);
+  const bool has_head = is_stated("architectures") ? head_of_directory(file) == head.kind
+                                                   : is_stated("num_labels") || is_stated("id2label");
+  if (!has_head) return {};
+  return StatedLabels{.number = read_hf_model(file, nlohmann::json::object(), head).head.labels,
+                      .has_problem = is_stated("problem_type")};
 }
 
 }  // namespace shardline

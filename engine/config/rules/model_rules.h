@@ -18,4 +18,13 @@ std::string task_of_directory(const std::string& directory);
 // which is reported when the model is opened.
 std::optional<HfModel> described_model(const ModelOptions& options, const HeadChoice& head);
 
+// What the config.json of model.path says about the labels of its head.
+struct StatedLabels {
+  int64_t number = 0;
+  bool has_problem = false;  // also their problem_type
+};
+// Unset if the directory's model has no head for the task: its "architectures" name another class, as those of a
+// pretrained model do, or they are missing and so are num_labels and id2label.
+std::optional<StatedLabels> labels_of_directory(const Config& config);
+
 }  // namespace shardline

@@ -144,6 +144,9 @@ const std::vector<Need>& needs() {
     return when(!evaluates(run), has_evaluation_data(run) ? "without eval_strategy, eval_on_start or do_eval"
                                                           : "without data to evaluate on");
   };
+  const auto without_predictions = [](const Run& run) {
+    return when(!run.training().do_predict, "in training without do_predict; `shardline predict` reads it");
+  };
   const auto without_saving_by_steps = [](const Run& run) {
     return when(run.training().save_strategy != SaveStrategy::steps,
                 cat("with save_strategy \"", word_of(run.training().save_strategy), '"'));
@@ -250,7 +253,10 @@ const std::vector<Need>& needs() {
          return when(t.logging_strategy != LoggingStrategy::steps && !for_evaluations,
                      "with logging_strategy \"no\" or \"epoch\"");
        }},
-      {"training.per_device_eval_batch_size", without_evaluation},
+      {"data.test", without_predictions},
+      {"data.max_predict_samples", without_predictions},
+      {"training.per_device_eval_batch_size",
+       [=](const Run& run) { return run.training().do_predict ? "" : without_evaluation(run); }},
       {"training.save_steps", without_saving_by_steps},
       {"training.metric_for_best_model", without_best},
       {"training.greater_is_better", without_best},

@@ -91,6 +91,28 @@ bool larger_is_better(const TrainingOptions& training) {
   return training.greater_is_better.value_or(!is_error);
 }
 
+nlohmann::json comparison_settings(const Config& config, const std::string& data) {
+  const TrainingOptions& training = config.training;
+  nlohmann::json settings = {
+      {"metric", best_metric(training)}, {"greater_is_better", larger_is_better(training)}, {"data", data}};
+  const auto add = [&](const char* key, const auto& value, const auto& usual) {
+    if (value != usual) settings[key] = value;
+  };
+  add("label_smoothing_factor", training.label_smoothing_factor, 0.0);
+  const DataOptions usual, &own = config.data;
+  if (config.task == kMaskedLm) {
+    add("mlm_probability", own.mlm_probability, usual.mlm_probability);
+    add("whole_word_mask", own.whole_word_mask, usual.whole_word_mask);
+  }
+  if (config.task == kQuestionAnswering) {
+    add("n_best_size", own.n_best_size, usual.n_best_size);
+    add("max_answer_length", own.max_answer_length, usual.max_answer_length);
+    add("version_2_with_negative", own.version_2_with_negative, usual.version_2_with_negative);
+    add("null_score_diff_threshold", own.null_score_diff_threshold, usual.null_score_diff_threshold);
+  }
+  return settings;
+}
+
 namespace {
 
 const std::vector<std::string> kOfClasses = {"accuracy", "f1", "matthews_correlation"};

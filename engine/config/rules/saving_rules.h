@@ -2,6 +2,7 @@
 // TrainingArguments.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ bool larger_is_better(const TrainingOptions& training);  // unset: unless the me
 // The metrics that evaluations may have, without "eval_". problem: of sequence classification; unset: not known yet.
 std::vector<std::string> metric_names(const Config& config,
                                       const std::optional<HeadChoice::Problem>& problem = std::nullopt);
+// What two runs must have in common for their evaluations to be comparable. data: digest of the evaluated data.
+nlohmann::json comparison_settings(const Config& config, const std::string& data);
 bool looks_for_best(const TrainingOptions& training);
 bool compares_evaluations(const TrainingOptions& training);  // for that, or to stop early
 

@@ -43,14 +43,18 @@ Document document_in(const DataRow& row, const std::string& text_column, int64_t
     if (id >= vocab_size)
       throw DataError(cat(row.where, ": 'input_ids' has the id ", id, ", outside the vocabulary of ", vocab_size,
                           "; use the tokenizer that made it, or a larger model.config.vocab_size"));
-  if (!row.columns.contains("labels")) return std::move(tokens->ids);
-  const auto labels = values_of_tokens(row, *tokens, "labels");
-  for (size_t token = 0; token < labels.size(); ++token)
-    if (labels[token] != tokens->ids[token])
-      throw DataError(cat(row.where, ": 'labels' has ", labels[token].dump(), " where 'input_ids' has ",
-                          tokens->ids[token],
-                          "; set data.completion_only_loss to true, with which rows are samples "
-                          "and only their labels are predicted"));
+  refuse_types(row, *tokens);
+  constexpr const char* kAdvice =
+      "; set data.completion_only_loss to true, with which rows are samples and only their labels are predicted";
+  if (row.columns.contains("labels")) {
+    const auto labels = values_of_tokens(row, *tokens, "labels");
+    for (size_t token = 0; token < labels.size(); ++token)
+      if (labels[token] != tokens->ids[token])
+        throw DataError(cat(row.where, ": 'labels' has ", labels[token].dump(), " where 'input_ids' has ",
+                            tokens->ids[token], kAdvice));
+  }
+  if (std::ranges::count(predicted_tokens(row, *tokens), false) > 0)
+    throw DataError(cat(row.where, ": 'completion_mask' or 'assistant_masks' leaves out tokens", kAdvice));
   return std::move(tokens->ids);
 }
 

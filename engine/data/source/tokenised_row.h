@@ -1,5 +1,5 @@
-// Rows that are tokenised already, with the columns that transformers' tokenizers make: input_ids, and perhaps
-// attention_mask and token_type_ids.
+// Rows that are tokenised already, with the columns that transformers' tokenizers and collators make: input_ids, and
+// perhaps attention_mask, token_type_ids and position_ids.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -17,6 +17,7 @@ struct TokenisedRow {
   std::vector<int32_t> ids;
   std::vector<uint8_t> types;   // of the tokens; empty: the row has none
   std::vector<int64_t> places;  // of the tokens in the row's lists, ascending
+  std::vector<int64_t> starts;  // tokens with which further documents begin: where position_ids are 0 again, ascending
   int64_t length = 0;           // of these lists
 };
 
@@ -24,8 +25,18 @@ struct TokenisedRow {
 bool is_tokenised(const DataRow& row);
 
 // Nothing if the row has no input_ids. Throws DataError unless its columns are lists of one length with integers in
-// range, and if more than `most` tokens are left.
+// range, and position_ids count 0, 1, 2, ... in each document.
+std::optional<TokenisedRow> tokenised_documents(const DataRow& row);
+
+// The same for rows of one document; throws DataError for several, and if more than `most` tokens are left.
 std::optional<TokenisedRow> tokenised_row(const DataRow& row, int64_t most = std::numeric_limits<int64_t>::max());
+
+// Whether each token is predicted: those are not that have a 0 in TRL's columns completion_mask or assistant_masks.
+// Throws DataError unless these are lists of 0 and 1 with an element for each of input_ids.
+std::vector<bool> predicted_tokens(const DataRow& row, const TokenisedRow& tokens);
+
+// Throws DataError if the row's token_type_ids are not all 0.
+void refuse_types(const DataRow& row, const TokenisedRow& tokens);
 
 // The elements of another column of the row that belong to the tokens. Throws DataError unless it is a list with an
 // element for each of input_ids.

@@ -83,7 +83,8 @@ using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 // `source` is "bytes", a tokenizer.json, or a folder with tokenizer.json, with vocab.json and merges.txt, with
 // vocab.txt or with a SentencePiece model. Tokens with a role are those that tokenizer_config.json or
 // special_tokens_map.json next to it names, otherwise those with usual names. Padding and truncation that a file asks
-// for are ignored: batches and ExampleOptions decide. Throws DataError for anything that would give other ids than the
+// for are ignored, apart from the side that truncation cuts: batches and ExampleOptions decide. Types of tokens are 0
+// if transformers would pass none to the model. Throws DataError for anything that would give other ids than the
 // reference library.
 TokenizerPtr load_tokenizer(const std::string& source);
 // Whether a folder has files from which load_tokenizer would make one.

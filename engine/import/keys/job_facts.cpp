@@ -232,9 +232,11 @@ Outcome read_channel(const std::string& channel, const std::string& folder, cons
   const std::string target = target_of_channel(channel, draft);
   if (target.empty()) return neutral("no key reads this channel; files in it can be named by their paths");
   if (draft.has(target)) return neutral(cat(target, " is given"));
-  return draft.give(
-      target, files_of_channel(target, place, draft), given.name,
-      is_here ? "from --channel" : cat("where the container has it; --channel ", channel, "=PATH names another place"));
+  const bool is_place = plain_text(given.value) == folder;  // in a container, where there is no --channel
+  return draft.give(target, files_of_channel(target, place, draft), given.name,
+                    is_here    ? "from --channel"
+                    : is_place ? ""
+                               : cat("where the container has it; --channel ", channel, "=PATH names another place"));
 }
 
 }  // namespace

@@ -189,6 +189,7 @@ TEST_CASE("a manifest that is larger than the files that it describes is not rea
 
 TEST_CASE("the state of a run is read as it was written") {
   TrainerState state{.step = 12, .total_steps = 40, .epoch = 1.5, .samples = 96, .tokens = 1536, .updates = 11};
+  state.num_train_epochs = 2.5;
   state.loss_scaler = LossScaler::State{.scale = 1024, .step = 12, .last_overflow = 3, .hysteresis = 1, .skipped = 1};
   state.best = BestEvaluation{2.25, 10, "out/checkpoint-10"};
   state.best_of = {{"metric", "eval_loss"}};
@@ -200,6 +201,7 @@ TEST_CASE("the state of a run is read as it was written") {
   const std::string text = trainer_state_text(state);
   const TrainerState again = parse_trainer_state(text, "t");
   CHECK(again.patience == state.patience);
+  CHECK(again.num_train_epochs == 2.5);
   CHECK(again.samples == 96);
   CHECK(again.step == 12);
   CHECK(again.updates == 11);

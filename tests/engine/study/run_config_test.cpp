@@ -74,6 +74,30 @@ TEST_CASE("A layout sets how the devices are used", "[study]") {
   const auto runs = expand(study);
   CHECK(runs[0].config.smp.pipeline_parallel_degree == 2);
   CHECK(runs[0].global_batch == 8);  // 2 x T=2 x D=2
+  // The ranks of the study's config do not matter.
+  StudyFile other = study;
+  other.inline_config["mpi_options"] = {{"processes_per_host", 3}};
+  CHECK(expand(other)[0].global_batch == 8);
+}
+
+TEST_CASE("A run on several nodes uses the config's hosts, or is planned", "[study]") {
+  StudyFile study = study_of({{"devices", 2}, {"nodes", 2}, {"steps", 1}});
+  CHECK_THROWS_AS(expand(study), ConfigError);
+  study.cluster = kCluster;
+  const auto planned = expand(study);
+  CHECK(planned[0].planned());
+  CHECK(planned[0].nodes == 2);
+  study.inline_config["mpi_options"] = {{"hosts", {"a", "b"}}};
+  const auto runs = expand(study);
+  CHECK_FALSE(runs[0].planned());
+  CHECK(runs[0].config.mpi.processes_per_host == 1);
+}
+
+TEST_CASE("Degrees may be left to the planner", "[study]") {
+  const json layout = {{"pipeline_parallel_degree", "auto"}, {"microbatches", "auto"}};
+  const StudyFile study =
+      study_of({{"devices", 8}, {"layout", layout}, {"global_batch", 16}, {"steps", 1}, {"cluster", kCluster}});
+  CHECK(expand(study)[0].global_batch == 16);
 }
 
 TEST_CASE("The learning rate grows with the batch, or with its root", "[study]") {

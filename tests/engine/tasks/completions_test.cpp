@@ -132,6 +132,51 @@ TEST_CASE("completions: tokenised rows are samples as they are, of which the lab
              Contains("a.jsonl:3: 'labels' must be a list of ids, or -100 for none; got -1"));
 }
 
+TEST_CASE("completions: TRL's masks leave out tokens of tokenised rows") {
+  const auto task = completions({}, load_tokenizer("bytes"));
+  const auto labels = [&](json columns) {
+    columns["input_ids"] = {1, 2, 3, 4, 5};
+    return task->encode({columns, "a.jsonl:3"}, true).examples.at(0).labels;
+  };
+  CHECK(labels({{"completion_mask", {0, 0, 1, 1, 1}}}) == Ids{kNone, 3, 4, 5, kNone});
+  CHECK(labels({{"assistant_masks", {0, 1, 0, 0, 1}}}) == Ids{2, kNone, kNone, 5, kNone});
+  CHECK(labels({{"completion_mask", {0, 1, 1, 1, 0}},
+                {"assistant_masks", {1, 1, 0, 1, 1}},
+                {"labels", {1, 2, 3, 4, 5}},
+                {"attention_mask", {1, 1, 1, 1, 0}}}) == Ids{2, kNone, 4, kNone});
+  CHECK_THAT(message_of<DataError>([&] {
+               labels({{"completion_mask", {0, 1}}});
+             }),
+             Contains("a.jsonl:3: 'completion_mask' has 2 elements for 5 in 'input_ids'"));
+  CHECK_THAT(message_of<DataError>([&] {
+               labels({{"assistant_masks", {0, 1, 2, 0, 0}}});
+             }),
+             Contains("a.jsonl:3: 'assistant_masks' must be a list of integers from 0 to 1; got 2"));
+}
+
+TEST_CASE("completions: a tokenised row has the documents that its positions count") {
+  Config config;
+  config.data.sequence_length = 3;
+  const auto task = completions(config, load_tokenizer("bytes"));
+  const auto encode = [&](const json& columns) { return task->encode({columns, "a.jsonl:3"}, true); };
+  const json tokens = {{"input_ids", {1, 2, 3, 4, 5, 6, 7, 8}}};
+  json row = tokens;
+  row["position_ids"] = {0, 1, 0, 1, 2, 3, 0, 1};
+  const RowExamples made = encode(row);
+  REQUIRE(made.examples.size() == 3);
+  CHECK(made.examples[0].ids == Ids{1, 2});
+  CHECK(made.examples[0].labels == Ids{2, kNone});
+  CHECK(made.examples[1].ids == Ids{3, 4, 5});  // cut off
+  CHECK(made.examples[2].ids == Ids{7, 8});
+  CHECK(made.shortened);
+  row["position_ids"] = {0, 1, 2, 3, 4, 5, 6, 7};
+  CHECK(encode(row).examples.size() == 1);
+  row["token_type_ids"] = {0, 0, 0, 0, 0, 0, 0, 0};
+  CHECK_NOTHROW(encode(row));
+  row["token_type_ids"][3] = 1;
+  CHECK_THAT(message_of<DataError>([&] { encode(row); }), Contains("a.jsonl:3: 'token_type_ids' has the type 1"));
+}
+
 TEST_CASE("completions: metrics follow from the loss, and rows need both columns") {
   const auto task = completions({}, load_tokenizer("bytes"));
   CHECK_FALSE(task->uses_predictions());

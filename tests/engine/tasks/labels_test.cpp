@@ -42,6 +42,17 @@ Config labelled(const TempFolder& folder, const std::string& name, const std::st
   return with_labels_of_data(config_of("sequence-classification", {{"train", folder.write(name, lines)}}));
 }
 
+// The same for training that starts from a model directory whose config.json has these keys, too.
+Config labelled_from(const TempFolder& folder, const json& directory, const std::string& lines) {
+  Config config = config_of("sequence-classification", {{"train", folder.write("rows.jsonl", lines)}});
+  json file = config.model.config;
+  file.update(directory);
+  folder.write("model/config.json", file.dump());
+  config.model.path = (folder.path() / "model").string();
+  config.model.config = json::object();
+  return with_labels_of_data(config);
+}
+
 RowExamples encode(const Config& config, const json& columns, bool is_labelled = true) {
   return make_task(config, head_of(config), load_tokenizer("bytes"))->encode({columns, "a.jsonl:3"}, is_labelled);
 }
@@ -66,6 +77,95 @@ TEST_CASE("labels: a blank label is none, and lists name labels, each once") {
   const Config config = labelled(folder, "b.jsonl", "{\"text\": \"x\", \"label\": [\"a\", \"b\"]}\n");
   CHECK(encode(config, {{"text", "x"}, {"label", {"b"}}}).examples[0].targets == std::vector<float>{0, 1});
   CHECK_THROWS_WITH(encode(config, {{"text", "x"}, {"label", {"b", "b"}}}), Contains("\"b\" twice"));
+}
+
+TEST_CASE("labels: multi-hot vectors are floats, of the same size in all rows") {
+  const TempFolder folder;
+  const Config config = labelled(
+      folder, "a.jsonl", "{\"text\": \"x\", \"label\": [0.0, 1.0, 1.0]}\n{\"text\": \"y\", \"label\": [0, 0.0, 0]}\n");
+  const HeadChoice head = head_of(config);
+  CHECK(head.labels == 3);
+  CHECK(head.problem == HeadChoice::Problem::multi_label);
+  const auto targets = [&](const json& label) {
+    return encode(config, {{"text", "x"}, {"label", label}}).examples[0].targets;
+  };
+  CHECK(targets({0.0, 1.0, 1.0}) == std::vector<float>{0, 1, 1});
+  CHECK(targets({"LABEL_1"}) == std::vector<float>{0, 1, 0});
+  CHECK_THROWS_WITH(targets({0.0, 1.0}), Contains("a.jsonl:3: 'label' has 2 numbers, but the model predicts 3"));
+  CHECK_THROWS_WITH(targets({0, 0, 1}), Contains("the label 0 twice") && Contains("[0.0, 1.0]"));
+  CHECK_THROWS_WITH(
+      labelled(folder, "b.jsonl", "{\"text\": \"x\", \"label\": [0.0, 1.0]}\n{\"text\": \"y\", \"label\": [1.0]}\n"),
+      Contains("b.jsonl:2") && Contains("vectors of 2 numbers"));
+  CHECK_THROWS_WITH(
+      labelled(folder, "c.jsonl", "{\"text\": \"x\", \"label\": [\"a\"]}\n{\"text\": \"y\", \"label\": [1.0]}\n"),
+      Contains("c.jsonl:2") && Contains("the rows before have labels"));
+  CHECK_THROWS_WITH(
+      labelled(folder, "d.jsonl", "{\"text\": \"x\", \"label\": [0, 1]}\n{\"text\": \"y\", \"label\": [1, 0]}\n"),
+      Contains("a list of 2 integers 0 and 1 in every row") && Contains("[0.0, 1.0]"));
+  const Config lists =
+      labelled(folder, "e.jsonl", "{\"text\": \"x\", \"label\": [0, 1]}\n{\"text\": \"y\", \"label\": [1]}\n");
+  CHECK(head_of(lists).names == std::vector<std::string>{"0", "1"});
+}
+
+TEST_CASE("labels: default names are those of their numbers, whatever the order of their texts is") {
+  const TempFolder folder;
+  std::string lines;
+  json id2label;
+  for (int id = 0; id < 11; ++id) {
+    lines += cat("{\"text\": \"x\", \"label\": \"LABEL_", id, "\"}\n");
+    id2label[std::to_string(id)] = cat("LABEL_", id);
+  }
+  const auto check = [&](const Config& config) {
+    CHECK(head_of(config).labels == 11);
+    CHECK(LabelIds(config, head_of(config)).id_of("LABEL_7", {}, "label") == 7);
+    CHECK(LabelIds(config, head_of(config)).id_of("LABEL_10", {}, "label") == 10);
+  };
+  check(labelled_from(folder, {{"architectures", {"BertForSequenceClassification"}}, {"id2label", id2label}}, lines));
+  check(labelled_from(folder, {{"architectures", {"BertModel"}}}, lines));
+  const json permuted = {{"0", "LABEL_1"}, {"1", "LABEL_0"}};
+  const Config own =
+      labelled_from(folder, {{"architectures", {"BertForSequenceClassification"}}, {"id2label", permuted}},
+                    "{\"text\": \"x\", \"label\": \"LABEL_0\"}\n{\"text\": \"x\", \"label\": \"LABEL_1\"}\n");
+  CHECK(LabelIds(own, head_of(own)).id_of("LABEL_0", {}, "label") == 1);
+}
+
+TEST_CASE("labels: a trained head keeps its number of labels") {
+  const TempFolder folder;
+  const json three = {{"0", "LABEL_0"}, {"1", "LABEL_1"}, {"2", "LABEL_2"}};
+  const json trained = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", three}};
+  const auto rows = [](const std::vector<std::string>& labels) {
+    std::string lines;
+    for (const auto& label : labels) lines += cat("{\"text\": \"x\", \"label\": ", label, "}\n");
+    return lines;
+  };
+  const Config some = labelled_from(folder, trained, rows({"0", "2"}));
+  CHECK(head_of(some).labels == 3);
+  CHECK(LabelIds(some, head_of(some)).id_of(2, {}, "label") == 2);
+  const Config named = labelled_from(folder, trained, rows({"\"b\"", "\"a\"", "\"c\""}));
+  CHECK(head_of(named).names == std::vector<std::string>{"a", "b", "c"});
+  const Config other = labelled_from(folder, trained, rows({"\"a\"", "\"b\""}));
+  CHECK_THROWS_WITH(LabelIds(other, head_of(other)).id_of("a", {}, "label"),
+                    Contains("none of the model's 3 labels (LABEL_0, LABEL_1, LABEL_2)"));
+  // Two labels are the default, which transformers does not write.
+  const Config two = labelled_from(folder, {{"architectures", {"BertForSequenceClassification"}}}, rows({"1"}));
+  CHECK(head_of(two).labels == 2);
+  const Config number = labelled_from(folder, {{"num_labels", 4}}, rows({"1", "3"}));
+  CHECK(head_of(number).labels == 4);
+  const Config sets = labelled_from(folder, trained, rows({"[0, 2]", "[1]"}));
+  CHECK(head_of(sets).problem == HeadChoice::Problem::multi_label);
+
+  const json score = {{"architectures", {"BertForSequenceClassification"}},
+                      {"id2label", {{"0", "LABEL_0"}}},
+                      {"problem_type", "regression"}};
+  const Config scores = labelled_from(folder, score, rows({"0", "5"}));
+  CHECK(head_of(scores).problem == HeadChoice::Problem::regression);
+  CHECK(head_of(scores).labels == 1);
+  CHECK(encode(scores, {{"text", "x"}, {"label", 5}}).examples[0].targets == std::vector<float>{5});
+
+  // The number in a pretrained model's config.json says nothing about a head that it does not have.
+  const Config pretrained =
+      labelled_from(folder, {{"architectures", {"BertForMaskedLM"}}, {"id2label", three}}, rows({"\"x\"", "\"y\""}));
+  CHECK(head_of(pretrained).names == std::vector<std::string>{"x", "y"});
 }
 
 TEST_CASE("labels: nan and inf are names, not numbers") {

@@ -2,7 +2,9 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <set>
 
 #include "core/error.h"
@@ -125,8 +127,54 @@ TEST_CASE("labels of tokenised rows are those of `labels` without -100, and list
   config.task = "sequence-classification";
   CHECK(labelled(R"({"input_ids": [2, 5, 3], "labels": 1}
                     {"input_ids": [2, 5, 3], "labels": 0})")["id2label"] == json({{"0", "0"}, {"1", "1"}}));
-  CHECK_THAT(error_of([&] { labelled(R"({"input_ids": [2, 5, 3], "labels": [0.0, 1.0]})"); }),
-             Contains("a.jsonl:1: 'labels' is a list with 0.0, but a list names labels"));
+  CHECK_THAT(error_of([&] { labelled(R"({"input_ids": [2, 5, 3], "labels": [0.5, 1.0]})"); }),
+             Contains("a.jsonl:1: 'labels' is a list with 0.5, but a list names labels"));
+  CHECK(labelled(R"({"input_ids": [2, 5, 3], "labels": [0.0, 1.0]})") ==
+        json{{"model_type", "bert"}, {"num_labels", 2}, {"problem_type", "multi_label_classification"}});
+}
+
+TEST_CASE("columns of tokenised rows that a model of transformers would read otherwise are refused") {
+  const Place place;
+  const auto encode = [&](const char* model_type, const char* column, const json& values) {
+    Config config = config_of("sequence-classification");
+    config.model.config = {{"model_type", model_type}};
+    const auto head = classes(HeadChoice::Kind::sequence_classification, {"no", "yes"});
+    const json row = {{"input_ids", {2, 5, 3}}, {column, values}};
+    return sequence_classification(config, head, place.tokenizer())->encode({row, "a.jsonl:2"}, false).examples.size();
+  };
+  CHECK(encode("bert", "token_type_ids", {0, 1, 1}) == 1);
+  CHECK(encode("distilbert", "token_type_ids", {0, 1, 1}) == 1);  // does not get them
+  CHECK(encode("gpt2", "token_type_ids", {0, 0, 0}) == 1);
+  for (const char* adds_words : {"gpt2", "gpt_neo", "gptj"})
+    CHECK_THAT(error_of([&] {
+                 encode(adds_words, "token_type_ids", {0, 1, 1});
+               }),
+               Contains("a.jsonl:2: 'token_type_ids' has the type 1"));
+  CHECK(encode("bert", "position_ids", {0, 1, 2}) == 1);
+  CHECK_THAT(error_of([&] { encode("bert", "position_ids", {0, 1, 0}); }), Contains("'position_ids' is 0 again"));
+  for (const char* shifts : {"roberta", "xlm-roberta"})
+    CHECK_THAT(error_of([&] {
+                 encode(shifts, "position_ids", {2, 3, 4});
+               }),
+               Contains("'position_ids' must be left out"));
+}
+
+TEST_CASE("token-classification: words that truncation cuts off on the left have no tag") {
+  const Place place;
+  place.folder.write("tokenizer_config.json", R"({"truncation_side": "left"})");
+  const auto head = classes(HeadChoice::Kind::token_classification, {"O", "B-X"});
+  const auto task = token_classification(config_of("token-classification"), head, place.tokenizer());
+  const std::string nothing = "\xE2\x80\x8B";  // a character that BERT drops
+  const json row = {{"tokens", {"a", "c", "d", "ab", "d", nothing}}, {"label", {"O", "O", "O", "B-X", "O", "O"}}};
+  const RowExamples made = task->encode({row, "a.jsonl:2"}, true);
+  CHECK(made.shortened);
+  REQUIRE(made.examples.size() == 1);
+  CHECK(made.examples[0].ids == Ids{2, 8, 5, 6, 8, 3});
+  CHECK(made.examples[0].labels == Ids{kNone, 0, 1, kNone, 0, kNone});
+  const auto predictions = place.predictions(*task, {row}, [](int64_t count) {
+    return at::zeros({count, 2}, at::kDouble);
+  });
+  CHECK(predictions.at(0)["tags"] == json({nullptr, nullptr, "O", "O", "O", nullptr}));
 }
 
 TEST_CASE("token-classification: each token of a tokenised row has its own label, or none with -100") {
@@ -233,6 +281,15 @@ TEST_CASE("question-answering: a tokenised row is a window with the places of it
   const MetricValues metrics = task->metrics(evaluated);
   CHECK(metrics.at(0) == std::pair<std::string, double>("exact_match", 50));
   CHECK(metrics.at(1).second == Approx(100 * (1 + 2.0 / 3) / 2));
+
+  // An evaluation of diverged weights has no metric, but predictions from them would be wrong.
+  evaluated.logits[5][1] = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [name, value] : task->metrics(evaluated)) CHECK(std::isnan(value));
+  config.data.version_2_with_negative = true;
+  for (const auto& [name, value] : question_answering(config, place.tokenizer())->metrics(evaluated))
+    CHECK((name.ends_with("total") ? value == 2 : std::isnan(value)));
+  const auto diverged = [&](int64_t) { return evaluated.logits; };
+  CHECK_THROWS_AS(place.predictions(*task, {named, tokens}, diverged), RunError);
 }
 
 }  // namespace shardline::tokenised_tasks_test

@@ -37,13 +37,13 @@ Config config_of(int p, int t, int d) {
 
 // One rank's part of a run.
 struct Job {
-  Job(const Config& config, const CommunicatorPtr& world)
-      : config(config),
-        planned(plan_model(this->config, world->size())),
-        trainer({this->config, planned.plan, planned.model, make_rank_groups(planned.plan.layout.mesh(), world, world),
-                 at::kCPU},
-                4) {
-    fill_parameters(this->config.model, planned.model, 3, trainer.parameters());
+  Job(const Config& of_job, const CommunicatorPtr& world)
+      : config(of_job),
+        planned(plan_model(config, world->size())),
+        trainer(
+            {config, planned.plan, planned.model, make_rank_groups(planned.plan.layout.mesh(), world, world), at::kCPU},
+            4) {
+    fill_parameters(config.model, planned.model, 3, trainer.parameters());
   }
   Config config;
   PlannedModel planned;

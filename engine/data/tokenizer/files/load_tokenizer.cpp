@@ -7,6 +7,7 @@
 #include "core/hex.h"
 #include "engine/data/tokenizer/byte_tokenizer.h"
 #include "engine/data/tokenizer/files/added_token_files.h"
+#include "engine/data/tokenizer/files/input_settings.h"
 #include "engine/data/tokenizer/files/tokenizer_json.h"
 #include "engine/data/tokenizer/files/vocabulary_files.h"
 #include "engine/data/tokenizer/tokenizer.h"
@@ -37,10 +38,13 @@ std::string digest_of(const fs::path& folder, const fs::path& vocabulary) {
   return hex_digits(digest);
 }
 
-TokenizerPtr build(TokenizerSpec spec, const fs::path& folder, const fs::path& vocabulary, const std::string& digest) {
+// tokenizer_class: empty if it says nothing about the input besides what is in `spec`.
+TokenizerPtr build(TokenizerSpec spec, const fs::path& folder, const fs::path& vocabulary, const std::string& digest,
+                   const std::string& tokenizer_class = "") {
   const SpecialTokens special = find_special_tokens(folder, spec);
+  const std::string settings = apply_input_settings(folder, tokenizer_class, spec);
   try {
-    return make_tokenizer(std::move(spec), special, digest);
+    return make_tokenizer(std::move(spec), special, digest + settings);
   } catch (const DataError& error) {
     throw DataError(cat(vocabulary.string(), ": ", error.what()));
   }
@@ -48,7 +52,7 @@ TokenizerPtr build(TokenizerSpec spec, const fs::path& folder, const fs::path& v
 
 TokenizerPtr load_file(const fs::path& file) {
   const fs::path folder = file.parent_path();
-  return build(read_tokenizer_json(file), folder, file, digest_of(folder, file));
+  return build(read_tokenizer_json(file), folder, file, digest_of(folder, file), tokenizer_class(folder));
 }
 
 TokenizerPtr load_folder(const fs::path& folder) {

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "engine/data/text/regex_dialect.h"
+#include "engine/data/tokenizer/files/input_settings.h"
 #include "engine/data/tokenizer/steps/components.h"
 #include "engine/data/tokenizer/steps/text_pattern.h"
 
@@ -176,6 +177,7 @@ TokenizerSpec read_tokenizer_json(const std::filesystem::path& file) {
   }
   if (root.has("pre_tokenizer")) spec.pre_tokenizer = read_pre_tokenizer(root.at("pre_tokenizer"));
   if (root.has("post_processor")) spec.post_processor = read_post_processor(root.at("post_processor"));
+  spec.post_processor.truncated_side = truncated_side(root);
   if (root.has("decoder")) spec.decoder = read_decoder(root.at("decoder"));
   if (auto* bpe = std::get_if<BpeVocabulary>(&spec.model)) {
     bpe->byte_level = spec.pre_tokenizer.byte_level;

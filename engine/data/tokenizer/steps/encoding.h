@@ -35,13 +35,15 @@ struct Encoding {
 // A text, or its words if it is split already.
 using TextOrWords = std::variant<std::string_view, std::span<const std::string>>;
 
+enum class TextSide { left, right };
 enum class Truncation { none, longest_first, only_first, only_second };
 
 struct ExampleOptions {
   bool add_special_tokens = true;
   Truncation truncation = Truncation::none;
   int64_t max_length = 0;  // tokens that an encoding may have, special ones included; for truncation
-  // Keep what truncation cuts off as further encodings, in the order of the text.
+  // Keep what truncation cuts off as further encodings, in the order in which it is cut: that of the text, or, from the
+  // left, the reverse.
   bool windows = false;
   int64_t stride = 0;  // tokens of the cut text that each window has in common with the one before
 };

@@ -145,6 +145,11 @@ Encoding apply_template(const std::vector<TemplatePart>& parts, const Encoding& 
 
 }  // namespace
 
+void PostProcessor::drop_types() {
+  for (auto* parts : {&single, &pair})
+    for (TemplatePart& part : *parts) part.type = 0;
+}
+
 int64_t PostProcessor::special_tokens(bool is_pair) const {
   int64_t count = 0;
   for (const TemplatePart& part : is_pair ? pair : single) count += part.ids.size();
@@ -196,8 +201,8 @@ std::vector<Encoding> finish_example(ExampleTexts texts, const PostProcessor& ru
                                      const SpaceOfToken& space_of) {
   const bool is_pair = texts.second.has_value();
   const int64_t special = options.add_special_tokens ? rules.special_tokens(is_pair) : 0;
-  TruncatedTexts windows =
-      truncated(std::move(texts.first.tokens), is_pair ? &texts.second->tokens : nullptr, special, options);
+  TruncatedTexts windows = truncated(std::move(texts.first.tokens), is_pair ? &texts.second->tokens : nullptr, special,
+                                     options, rules.truncated_side);
   if (rules.trim) {
     const Trimmer first(texts.first.source, rules.trim->add_prefix_space, space_of);
     for (Encoding& window : windows.first) first.trim(window);

@@ -24,8 +24,10 @@ struct PostProcessor {
   struct TrimOffsets {
     bool add_prefix_space = true;  // a single space before the first token was not in the text and stays
   };
+  TextSide truncated_side = TextSide::right;
   std::optional<TrimOffsets> trim;  // offsets do not include white space at the ends of tokens
 
+  void drop_types();  // all become 0
   // The number of special tokens around one text or two.
   int64_t special_tokens(bool is_pair) const;
 };

@@ -9,16 +9,20 @@
 namespace shardline {
 namespace {
 
-// The windows of at most `length` tokens. The last one ends with the text.
-std::vector<Encoding> windows_of(Encoding text, int64_t length, const ExampleOptions& options) {
+// The windows of at most `length` tokens, from one end of the text to the other.
+std::vector<Encoding> windows_of(Encoding text, int64_t length, const ExampleOptions& options, TextSide side) {
   const int64_t size = text.size();
+  // Tokens that are counted from the end that is kept.
+  const auto part = [&](int64_t begin, int64_t end) {
+    return side == TextSide::left ? text.slice(size - end, size - begin) : text.slice(begin, end);
+  };
   std::vector<Encoding> windows;
   if (length >= size) {
     windows.push_back(std::move(text));
     return windows;
   }
   if (!options.windows || length == 0) {
-    windows.push_back(text.slice(0, length));
+    windows.push_back(part(0, length));
     if (options.windows) windows.push_back(std::move(text));
     return windows;
   }
@@ -28,7 +32,7 @@ std::vector<Encoding> windows_of(Encoding text, int64_t length, const ExampleOpt
   }
   for (int64_t begin = 0;; begin += length - options.stride) {
     const int64_t end = std::min(begin + length, size);
-    windows.push_back(text.slice(begin, end));
+    windows.push_back(part(begin, end));
     if (end == size) return windows;
   }
 }
@@ -46,7 +50,8 @@ std::pair<int64_t, int64_t> longest_first(int64_t first, int64_t second, int64_t
 
 }  // namespace
 
-TruncatedTexts truncated(Encoding first, const Encoding* second, int64_t special, const ExampleOptions& options) {
+TruncatedTexts truncated(Encoding first, const Encoding* second, int64_t special, const ExampleOptions& options,
+                         TextSide side) {
   const int64_t first_size = first.size();
   const int64_t second_size = second ? second->size() : 0;
   const int64_t room = options.max_length - special;
@@ -78,8 +83,8 @@ TruncatedTexts truncated(Encoding first, const Encoding* second, int64_t special
     cut -= surplus;
   }
   TruncatedTexts out;
-  out.first = windows_of(std::move(first), first_room, options);
-  if (second) out.second = windows_of(*second, second_room, options);
+  out.first = windows_of(std::move(first), first_room, options, side);
+  if (second) out.second = windows_of(*second, second_room, options, side);
   return out;
 }
 

@@ -18,13 +18,10 @@
 #include "tests/catch.h"
 
 namespace shardline::run_checkpoints_test {
-
 using Catch::Contains;
 using nlohmann::json;
 namespace fs = std::filesystem;
-
 namespace {
-
 // The bytes of all files below a directory, by path. Flight records are those of the process.
 std::map<std::string, std::string> files_in(const fs::path& directory) {
   std::map<std::string, std::string> files;
@@ -250,6 +247,19 @@ TEST_CASE("settings that would change the curve are named, and need a word") {
                           Contains("resume_with_changes"));
   file["training"]["resume_with_changes"] = true;
   CHECK_THAT(train(file), Contains("with changes"));
+}
+
+TEST_CASE("auto_find_batch_size continues with a smaller batch, but not with other changes") {
+  const RunFolder folder("resume-smaller-batch");
+  json file = long_run(folder, "out");
+  file["training"]["auto_find_batch_size"] = true;
+  train(file);
+  file = resumed(file, folder / "out/checkpoint-13", folder / "more");
+  file["training"]["global_batch_size"] = 4;
+  json other = file;
+  other["training"]["learning_rate"] = 2e-3;
+  CHECK_THAT(message_of<ConfigError>([&] { train(other); }), Contains("/training/learning_rate: 0.001 in the"));
+  CHECK_THAT(train(file), Contains("with changes") && Contains("global_batch_size: 8 in the checkpoint, 4 now"));
 }
 
 TEST_CASE("a run that is refused changes nothing") {

@@ -49,6 +49,17 @@ TEST_CASE("Keys that have no effect in a run are listed", "[config][needs]") {
   told(R"({"data": {"max_eval_samples": 5, "validation": "v.txt"}})",
        "data.max_eval_samples has no effect without eval_strategy, eval_on_start or do_eval");
   silent(R"({"data": {"max_eval_samples": 5, "validation": "v.txt"}, "training": {"do_eval": true}})", "data.");
+  const char* classifies = R"({"task": "sequence-classification", "model": {"config": {"model_type": "gpt2"}},
+                               "data": {"train": "a.csv", "test": "b.csv", "max_predict_samples": 3},
+                               "training": {"per_device_eval_batch_size": 3}})";
+  const char* predicts = R"({"task": "sequence-classification", "model": {"config": {"model_type": "gpt2"}},
+                             "data": {"train": "a.csv", "test": "b.csv", "max_predict_samples": 3},
+                             "training": {"per_device_eval_batch_size": 3, "do_predict": true}})";
+  told(classifies, "data.test has no effect in training without do_predict; `shardline predict` reads it");
+  told(classifies, "data.max_predict_samples has no effect in training without do_predict");
+  told(classifies, "training.per_device_eval_batch_size has no effect without data to evaluate on");
+  silent(predicts, "data.");
+  silent(predicts, "training.per_device_eval_batch_size");
   told(R"({"data": {"validation_split_percentage": 50}})",
        "data.validation_split_percentage 50: the run neither trains nor evaluates on that share");
   silent(R"({"data": {"validation_split_percentage": 50}, "training": {"do_eval": true}})", "data.");

@@ -48,6 +48,27 @@ TEST_CASE("a best model needs an evaluation before the end") {
   CHECK_THAT(mistake(9, true), !Contains("eval_delay 9"));
 }
 
+TEST_CASE("evaluations are comparable if nothing has changed that their metrics depend on") {
+  Config config;
+  config.task = kQuestionAnswering;
+  const json usual = comparison_settings(config, "digest");
+  CHECK(usual == json{{"metric", "eval_loss"}, {"greater_is_better", false}, {"data", "digest"}});
+  const auto with = [&](const std::string& task, const auto& change) {
+    Config changed = config;
+    changed.task = task;
+    change(changed);
+    return comparison_settings(changed, "digest");
+  };
+  CHECK(with(kQuestionAnswering, [](Config& c) { c.training.label_smoothing_factor = 0.1; }) != usual);
+  CHECK(with(kQuestionAnswering, [](Config& c) { c.data.null_score_diff_threshold = -1; }) != usual);
+  CHECK(with(kQuestionAnswering, [](Config& c) { c.data.n_best_size = 3; }) != usual);
+  CHECK(with(kQuestionAnswering, [](Config& c) { c.data.max_answer_length = 5; }) != usual);
+  CHECK(with(kQuestionAnswering, [](Config& c) { c.data.version_2_with_negative = true; }) != usual);
+  CHECK(with(kQuestionAnswering, [](Config& c) { c.data.mlm_probability = 0.3; }) == usual);
+  CHECK(with(kMaskedLm, [](Config& c) { c.data.mlm_probability = 0.3; }) != usual);
+  CHECK(with(kMaskedLm, [](Config& c) { c.data.whole_word_mask = true; }) != usual);
+}
+
 TEST_CASE("numbers of steps are whole, or shares below 1") {
   for (const char* key : {"save_steps", "logging_steps", "eval_steps"}) {
     const json strategy = {{"eval_strategy", "steps"}, {key, 2.5}};

@@ -211,6 +211,12 @@ TEST_CASE("tokenised rows are documents of their own tokens, beside texts and in
              Contains("x.jsonl:1: 'input_ids' has the id 256, outside the vocabulary of 256"));
   CHECK_THAT(jsonl_error(R"({"input_ids": [97, 98], "labels": [-100, 98]})"),
              Contains("x.jsonl:1: 'labels' has -100 where 'input_ids' has 97; set data.completion_only_loss to true"));
+  CHECK_THAT(jsonl_error(R"({"input_ids": [97, 98], "completion_mask": [0, 1]})"),
+             Contains("'completion_mask'") && Contains("set data.completion_only_loss to true"));
+  CHECK_THAT(jsonl_error(R"({"input_ids": [97, 98], "token_type_ids": [0, 1]})"),
+             Contains("x.jsonl:1: 'token_type_ids' has the type 1"));
+  CHECK_THAT(jsonl_error(R"({"input_ids": [97, 98], "position_ids": [0, 0]})"),
+             Contains("x.jsonl:1: 'position_ids' is 0 again at token 1"));
   CHECK_THAT(jsonl_error(R"({"input_ids": [97.5]})"), Contains("x.jsonl:1: 'input_ids' must be a list of integers"));
 }
 

@@ -50,4 +50,23 @@ TEST_CASE("columns of a tokenised row that do not fit are refused by name and pl
   CHECK(error_of({{"input_ids", {3, 4, 5}}, {"attention_mask", {1, 1, 0}}}, 2).empty());
 }
 
+TEST_CASE("positions of a tokenised row count from 0 in each document") {
+  const auto starts = [](const json& mask, const json& positions) {
+    const DataRow row{{{"input_ids", {3, 4, 5, 6}}, {"attention_mask", mask}, {"position_ids", positions}},
+                      "a.jsonl:3"};
+    return tokenised_documents(row)->starts;
+  };
+  const json all = {1, 1, 1, 1};
+  using Starts = std::vector<int64_t>;
+  CHECK(starts(all, {0, 1, 2, 3}) == Starts{});
+  CHECK(starts(all, {0, 0, 1, 0}) == Starts{1, 3});
+  CHECK(starts({0, 1, 1, 1}, {1, 0, 1, 2}) == Starts{});  // padding on the left
+  for (const json& wrong : {json{1, 2, 3, 4}, json{0, 1, 1, 2}, json{0, 1, 3, 4}, json{0, 1, 2.0, "3"}})
+    CHECK_THAT(message_of<DataError>([&] { starts(all, wrong); }),
+               Contains("a.jsonl:3: 'position_ids' must count 0, 1, 2, ... in each document; got "));
+  CHECK_THAT(error_of({{"input_ids", {3, 4}}, {"position_ids", {0}}}), Contains("'position_ids' has 1 elements for 2"));
+  CHECK_THAT(error_of({{"input_ids", {3, 4, 5}}, {"position_ids", {0, 1, 0}}}),
+             Contains("'position_ids' is 0 again at token 2") && Contains("make a row of each document"));
+}
+
 }  // namespace shardline::tokenised_row_test

@@ -1,6 +1,7 @@
 // Examples of one or two texts: equal to the reference library's, by digests that compare_examples.py --write makes.
 #include <xxhash.h>
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -173,6 +174,79 @@ TEST_CASE("windows overlap by the stride and have all of the text") {
   CHECK(ids == whole.ids);
   const ExampleOptions first_only{.truncation = Truncation::only_second, .max_length = 16};
   CHECK(tokenizer->encode_example(first, &second, first_only).size() == 1);
+}
+
+// The tokenizer of examples/bert with further files.
+TokenizerPtr bert_with(const std::map<std::string, json>& files) {
+  const TempFolder folder;
+  folder.write("vocab.txt", read_file(kGolden + "examples/bert/vocab.txt"));
+  for (const auto& [name, content] : files) folder.write(name, content.dump());
+  return load_tokenizer(folder.path().string());
+}
+
+TEST_CASE("truncation cuts the side that the files name") {
+  // The ids of transformers' BertTokenizer with truncation_side "left".
+  const TokenizerPtr left = bert_with({{"tokenizer_config.json", {{"truncation_side", "left"}}}});
+  CHECK(left->digest() != bert_with({{"tokenizer_config.json", {{"truncation_side", "right"}}}})->digest());
+  const TextOrWords fox = std::string_view("the fox and the dog"),
+                    numbers = std::string_view("one two three four five");
+  const ExampleOptions longest{.truncation = Truncation::longest_first, .max_length = 6};
+  const auto ids_of = [](const Encoding& encoding) { return encoding.ids; };
+  CHECK(ids_of(left->encode_example(numbers, nullptr, longest)[0]) == std::vector<int32_t>{2, 212, 48, 735, 221, 3});
+  const Encoding pair =
+      left->encode_example(fox, &numbers, {.truncation = Truncation::longest_first, .max_length = 9})[0];
+  CHECK(pair.ids == std::vector<int32_t>{2, 367, 851, 222, 3, 48, 735, 221, 3});
+  CHECK(pair.types == std::vector<int32_t>{0, 0, 0, 0, 0, 1, 1, 1, 1});
+  const TextOrWords word = std::string_view("fox");
+  const auto windows = left->encode_example(
+      word, &numbers, {.truncation = Truncation::only_second, .max_length = 9, .windows = true, .stride = 2});
+  REQUIRE(windows.size() == 10);
+  CHECK(windows[0].ids == std::vector<int32_t>{2, 48, 211, 225, 3, 48, 735, 221, 3});
+  CHECK(windows[0].offsets[5] == TextSpan{19, 20});
+  CHECK(windows[9].ids == std::vector<int32_t>{2, 48, 211, 225, 3, 824, 1134, 211, 3});
+
+  const json vocabulary = {{"[UNK]", 0}, {"a", 1}, {"b", 2}, {"c", 3}};
+  const json file = {{"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", vocabulary}}},
+                     {"pre_tokenizer", {{"type", "Whitespace"}}},
+                     {"truncation", {{"direction", "Left"}, {"max_length", 2}}}};
+  const TextOrWords letters = std::string_view("a b c");
+  const ExampleOptions two{.truncation = Truncation::longest_first, .max_length = 2};
+  CHECK(ids_of(bert_with({{"tokenizer.json", file}})->encode_example(letters, nullptr, two)[0]) ==
+        std::vector<int32_t>{2, 3});
+  const TokenizerPtr right =
+      bert_with({{"tokenizer.json", file}, {"tokenizer_config.json", {{"truncation_side", "right"}}}});
+  CHECK(ids_of(right->encode_example(letters, nullptr, two)[0]) == std::vector<int32_t>{1, 2});
+  CHECK_THAT(message_of<DataError>([&] {
+               bert_with({{"tokenizer_config.json", {{"truncation_side", "top"}}}});
+             }),
+             Catch::Contains("truncation_side") && Catch::Contains("must be \"left\" or \"right\""));
+}
+
+TEST_CASE("types are 0 where transformers passes none to the model") {
+  const TextOrWords first = std::string_view("the fox"), second = std::string_view("the dog");
+  const auto has_types = [&](const TokenizerPtr& tokenizer) {
+    const Encoding pair = tokenizer->encode_example(first, &second, {})[0];
+    return std::ranges::count(pair.types, 1) > 0;
+  };
+  const json names = {"input_ids", "attention_mask"}, all = {"input_ids", "token_type_ids", "attention_mask"};
+  CHECK(has_types(bert_with({})));
+  CHECK(has_types(bert_with({{"tokenizer_config.json", {{"model_input_names", all}}}})));
+  CHECK_FALSE(has_types(bert_with({{"tokenizer_config.json", {{"model_input_names", names}}}})));
+
+  const auto text = [](const char* id, int type) { return json{{"Sequence", {{"id", id}, {"type_id", type}}}}; };
+  const json file = {{"model", {{"type", "WordPiece"}, {"unk_token", "the"}, {"vocab", {{"the", 0}, {"fox", 1}}}}},
+                     {"pre_tokenizer", {{"type", "Whitespace"}}},
+                     {"post_processor",
+                      {{"type", "TemplateProcessing"},
+                       {"single", {text("A", 0)}},
+                       {"pair", {text("A", 0), text("B", 1)}},
+                       {"special_tokens", json::object()}}}};
+  CHECK(has_types(bert_with({{"tokenizer.json", file}})));
+  CHECK(has_types(bert_with({{"tokenizer.json", file}, {"config.json", {{"model_type", "bert"}}}})));
+  CHECK_FALSE(has_types(bert_with({{"tokenizer.json", file}, {"config.json", {{"model_type", "roberta"}}}})));
+  for (const char* name : {"RobertaTokenizerFast", "TokenizersBackend"})
+    CHECK_FALSE(
+        has_types(bert_with({{"tokenizer.json", file}, {"tokenizer_config.json", {{"tokenizer_class", name}}}})));
 }
 
 TEST_CASE("words that are given keep their numbers and their own offsets") {
