@@ -196,7 +196,7 @@ std::vector<Key> data_keys() {
                "or a SentencePiece model of XLM-RoBERTa or Llama; with vocab.txt, text is converted to lower case "
                "unless tokenizer_config.json sets `do_lower_case` to false. Token ids of text files are cached in "
                "`$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
-      honoured("sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24),
+      honoured("sequence_length", data, &Data::sequence_length, json_integer(1, 1 << 24),
                "Maximum number of tokens in a sample. Encoders usually have 512 positions, so set this key for them: "
                "384 is usual for SQuAD, 128 for sentences."),
       honoured("packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),

@@ -109,6 +109,10 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
              cat("must be smaller than sequence_length (", config.data.sequence_length,
                  "), which leaves tokens for the source"),
              "make it smaller");
+  const bool has_rows_of_numbers = config.data.format == DataFormat::memory && config.task == kSequenceClassification;
+  if (config.data.sequence_length < 2 && !has_rows_of_numbers)
+    complain("data.sequence_length", "must be at least 2: samples of one token are for programs that give numbers",
+             "use longer samples");
   if (config.data.task_name && config.task != kSequenceClassification)
     complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"", config.task, '"'),
              "set task, or leave this out");
