@@ -187,7 +187,7 @@ TEST_CASE("Keys whose promise does not hold are refused", "[config][spellings]")
              Contains("/training/full_determinism: is not supported on GPUs"));
   CHECK_THAT(mistake(R"({"training": {"do_predict": true}})"),
              Contains("/training/do_predict: needs data.test") &&
-                 Contains("/training/do_predict: causal language models predict nothing but text"));
+                 Contains("/training/do_predict: language models predict nothing but text"));
   CHECK_THAT(mistake(R"({"training": {"split_batches": true}})"), Contains("/training/split_batches: not supported"));
   CHECK_THAT(mistake(R"({"training": {"accelerator_config": {"split_batches": true}}})"),
              Contains("/training/accelerator_config: \"split_batches\" is not supported"));
