@@ -5,6 +5,7 @@ import http.client
 import io
 import json
 import os
+import pathlib
 import random
 import socket
 import tarfile
@@ -92,7 +93,7 @@ class Server:
         return client
 
     def peak_mib(self):
-        status = open(f"/proc/{self.process.pid}/status").read()
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
     def stop(self):
@@ -294,7 +295,8 @@ class Serving(ProgramTest):
 
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             running = [pool.submit(ask, i) for i in range(3)]
-            self.wait_for(lambda: b"requests_working 2" in server.request("GET", "/metrics")[2], "two requests")
+            self.wait_for(lambda: all(count in server.request("GET", "/metrics")[2]
+                                      for count in (b"requests_working 2", b"requests_queued 1")), "three requests")
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual([future.result()[0] for future in running], [200] * 3)
         self.assertEqual(server.process.wait(60), 0)
