@@ -182,10 +182,9 @@ std::vector<Key> data_keys() {
           "SentencePiece model of XLM-RoBERTa or Llama; `do_lower_case` in its tokenizer_config.json is true unless it "
           "says otherwise. Token ids "
           "of text files are cached in `$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
-      honoured(
-          "sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24),
-          "Most tokens of a sample. Encoders usually have 512 positions, so set it: 384 is usual for SQuAD, 128 for "
-          "sentences."),
+      honoured("sequence_length", data, &Data::sequence_length, json_integer(1, 1 << 24),
+               "Most tokens of a sample, at least 2 but for samples in a program's memory. Encoders usually have 512 "
+               "positions, so set it: 384 is usual for SQuAD, 128 for sentences."),
       honoured(
           "packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),
           "`causal-lm`: how [documents become samples](tasks.md#packing). `wrapped`, the default for text: the "

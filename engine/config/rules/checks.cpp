@@ -86,6 +86,8 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (in_memory && has_files)
     complain("data.format", "\"memory\" has no files: a program gives its samples to a Trainer",
              "leave it out, or train and validation");
+  if (config.data.sequence_length < 2 && !in_memory)
+    complain("data.sequence_length", "must be at least 2: one token predicts nothing", "use longer samples");
   if (!has_files && !in_memory)
     complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
   if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens &&
