@@ -41,6 +41,7 @@ function(shardline_library name)
     if(NOT PROJECT_IS_TOP_LEVEL)  # for projects with this one as a subdirectory; see cmake/write_public_headers.cmake
       target_include_directories(shardline_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
     endif()
+    target_compile_features(shardline_${name} PUBLIC cxx_std_20)
     target_link_libraries(shardline_${name} PUBLIC ${ARGN})
     shardline_warnings(shardline_${name})
   endif()

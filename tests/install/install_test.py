@@ -41,7 +41,7 @@ class Install(unittest.TestCase):
     def test_custom_transformer(self):
         folder = self.package.built("examples/custom_transformer")
         program = "build/custom_transformer"
-        self.assertIn("block3", self.run_in(folder, program, "plan", "config.json"))
+        self.assertIn("model.block2 ... model.head", self.run_in(folder, program, "plan", "config.json"))
         self.run_in(folder, program, "train", "config.json")
         found = losses(folder)
         self.assertEqual(len(found), 60)

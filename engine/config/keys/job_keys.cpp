@@ -197,8 +197,8 @@ std::vector<Key> data_keys() {
                "unless tokenizer_config.json sets `do_lower_case` to false. Token ids of text files are cached in "
                "`$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
       honoured("sequence_length", data, &Data::sequence_length, json_integer(1, 1 << 24),
-               "Maximum number of tokens in a sample. Encoders usually have 512 positions, so set this key for them: "
-               "384 is usual for SQuAD, 128 for sentences."),
+               "Maximum number of tokens in a sample, at least 2 except for samples that a program gives. Encoders "
+               "usually have 512 positions, so set this key for them: 384 is usual for SQuAD, 128 for sentences."),
       honoured("packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),
                "`causal-lm`: how [documents become samples](tasks.md#packing). `wrapped`, the default for text: the "
                "stream of all documents is cut into samples of `sequence_length` tokens, whose tokens attend to all "

@@ -87,6 +87,8 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (in_memory && has_files)
     complain("data.format", "\"memory\" has no files: a program gives its samples to a Trainer",
              "leave it out, or train and validation");
+  if (config.data.sequence_length < 2 && !in_memory)
+    complain("data.sequence_length", "must be at least 2: one token predicts nothing", "use longer samples");
   if (!has_files && !in_memory)
     complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
   if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens &&
@@ -109,10 +111,6 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
              cat("must be smaller than sequence_length (", config.data.sequence_length,
                  "), which leaves tokens for the source"),
              "make it smaller");
-  const bool has_rows_of_numbers = config.data.format == DataFormat::memory && config.task == kSequenceClassification;
-  if (config.data.sequence_length < 2 && !has_rows_of_numbers)
-    complain("data.sequence_length", "must be at least 2: samples of one token are for programs that give numbers",
-             "use longer samples");
   if (config.data.task_name && config.task != kSequenceClassification)
     complain("data.task_name", cat("has rows of task \"sequence-classification\", but task is \"", config.task, '"'),
              "set task, or leave this out");
