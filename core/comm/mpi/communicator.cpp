@@ -185,10 +185,10 @@ std::shared_ptr<Communicator> MpiCommunicator::split(int color, const std::strin
 }
 
 // Bits that a tag leaves for sequence numbers, after group, phase and sign.
-int sequence_bits(MPI_Comm comm) {
+int sequence_bits() {
   void* value = nullptr;
   int found = 0;
-  check(MPI_Comm_get_attr(comm, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");  // which alone has it
   const int largest = found ? *static_cast<int*>(value) : 32767;
   int bits = 0;
   while (bits < 16 && (int64_t{1} << (bits + 1 + 2 + Lane::kGroupBits)) - 1 <= largest) ++bits;
@@ -224,7 +224,7 @@ MpiWorld make_mpi_world(const void* callers_mpi_comm) {
     check(MPI_Comm_set_errhandler(world->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(world->comm, &rank), "MPI_Comm_rank");
     check(MPI_Comm_size(world->comm, &size), "MPI_Comm_size");
-    world->sequence_bits = sequence_bits(world->comm);
+    world->sequence_bits = sequence_bits();
     MPI_Comm host = MPI_COMM_NULL;
     check(MPI_Comm_split_type(world->comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
     MPI_Comm_rank(host, &result.local_rank);
