@@ -1,7 +1,6 @@
-// The launcher: reads the command line, starts the ranks, and turns errors into messages and exit codes.
-#include "engine/api/command_line.h"
-
+// shardline::run: reads the command line, starts the ranks, and turns errors into messages and exit codes.
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include "core/files/disk_file.h"
 #include "core/flight/flight_file.h"
 #include "core/memory/caching_allocator.h"
+#include "engine/api/registry.h"
 #include "engine/api/serve_command.h"
 #include "engine/commands/job.h"
 #include "engine/commands/parts/job_parts.h"
@@ -293,8 +293,7 @@ void print_flights(const std::filesystem::path& output_dir) {
   std::cout << left_out_text(newest.left_out, newest.damaged);
 }
 
-}  // namespace
-
+// Returns the exit code of the program. Throws what the command throws.
 int run_command_line(int argc, char** argv) {
   CommandLine line;
   CLI::App app("shardline: model-parallel training of transformers from one JSON file");
@@ -431,6 +430,27 @@ int run_command_line(int argc, char** argv) {
     std::cout << info_text(
         line.config.empty() ? std::nullopt : std::optional(load(line, /*on_ranks=*/false, /*trains=*/true)), line.json);
   return 0;
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const Registry& registry) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error with a message
+  use_caching_allocator();
+  end_job_with_message_of_failed_rank();
+  end_with_launcher();
+  try {
+    use(registry);
+    const int code = run_command_line(argc, argv);
+    if (!std::cout.flush()) throw RunError(cat("standard output cannot be written: ", std::strerror(errno)));
+    return code;
+  } catch (const std::exception& error) {
+    return report_end(error);
+  }
+}
+
+std::string version() {
+  return SHARDLINE_VERSION;
 }
 
 }  // namespace shardline
