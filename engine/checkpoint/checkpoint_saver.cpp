@@ -154,7 +154,7 @@ void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> fil
   const std::string checkpoint = file_in(parts_.directory, checkpoint_name(step));
   const std::string path = part_ ? part_path(checkpoint, part_->part) : checkpoint;
   started_ = {.step = step, .best = best, .unfinished = cat(path, ".", attempt_, kUnfinishedSuffix), .path = path};
-  stage_ = Stage::writing;
+  phase_ = Phase::writing;
   const std::string obstacle = leads_ ? failure_of([&] { make_files(); }) : "";
   const std::string failure = first_failure(gather_strings(*world_, obstacle.empty() ? "=" : error_text(obstacle)));
   if (!failure.empty()) return give_up(failure);
@@ -179,10 +179,10 @@ std::string CheckpointSaver::report() const {
   if (started_ && !started_->copy_failure.empty())
     return error_text(cat("rank ", world_->rank(), " could not copy its values: ", started_->copy_failure));
   if (work_ && !work_->error().empty()) return error_text(work_->error());
-  if (stage_ == Stage::publishing && !started_->unsynced_here->empty())
+  if (phase_ == Phase::publishing && !started_->unsynced_here->empty())
     return "=" + error_text(*started_->unsynced_here).substr(1);
   std::vector<PieceRow> rows;
-  for (size_t i = 0; stage_ == Stage::writing && i < snapshot_.blocks().size(); ++i) {
+  for (size_t i = 0; phase_ == Phase::writing && i < snapshot_.blocks().size(); ++i) {
     const Block& of_file = snapshot_.blocks()[i];
     const BlockToWrite& written = work_->blocks()[i];
     for (size_t piece = 0; piece < written.piece_ends.size(); ++piece)
@@ -226,12 +226,12 @@ void CheckpointSaver::proceed() {
   const bool done_here = work_ && work_->error().empty();
   const std::string failure = first_failure(reports);
   work_.reset();
-  switch (stage_) {
-    case Stage::idle:
+  switch (phase_) {
+    case Phase::idle:
       return;
-    case Stage::writing:
+    case Phase::writing:
       if (!failure.empty()) return give_up(failure);
-      stage_ = Stage::publishing;
+      phase_ = Phase::publishing;
       if (leads_)
         lead(
             [manifest = make_manifest(reports), started = *started_, directory = parts_.directory, attempt = attempt_] {
@@ -241,9 +241,9 @@ void CheckpointSaver::proceed() {
               *started.unsynced_here = publish_checkpoint(started.unfinished, started.path);
             });
       return;
-    case Stage::publishing:
+    case Phase::publishing:
       if (!failure.empty()) return give_up(failure, /*is_published=*/done_here);
-      stage_ = Stage::tidying;
+      phase_ = Phase::tidying;
       last_saved_ = started_->step;
       for (const auto& report : reports)
         if (started_->unsynced_name.empty()) started_->unsynced_name = report.substr(1);
@@ -258,13 +258,13 @@ void CheckpointSaver::proceed() {
           if (!unnamed.empty()) throw RunError(unnamed);
         });
       return;
-    case Stage::tidying:
+    case Phase::tidying:
       for (const auto& reason : {failure, started_->unsynced_name, *started_->unsynced})
         if (!reason.empty()) {
           fail(cat("was saved, but: ", reason));
           break;
         }
-      stage_ = Stage::idle;
+      phase_ = Phase::idle;
       started_.reset();
   }
 }
@@ -275,7 +275,7 @@ void CheckpointSaver::lead(std::function<void()> work) {
 
 void CheckpointSaver::finish(const LongWork::Show& show) {
   while (is_pending()) {
-    if (stage_ == Stage::writing) {
+    if (phase_ == Phase::writing) {
       LongWork work(*world_, "writing a checkpoint", show);
       work_->wait([&](int64_t written) { work.report(written, snapshot_.total_bytes()); });
       work.finish();
@@ -298,7 +298,7 @@ void CheckpointSaver::give_up(const std::string& reason, bool is_published) {
     } catch (const std::exception&) {  // there is a failure to report already
     }
   }
-  stage_ = Stage::idle;
+  phase_ = Phase::idle;
   started_.reset();
 }
 

@@ -63,7 +63,7 @@ class CheckpointSaver {
   // never removed; -1: there is none. Finishes an earlier checkpoint first. If a checkpoint cannot be saved, it is
   // abandoned; see take_failure.
   void start(int64_t step, std::map<std::string, std::string> files, int64_t best = -1);
-  bool is_pending() const { return stage_ != Stage::idle; }       // the same on all ranks
+  bool is_pending() const { return phase_ != Phase::idle; }       // the same on all ranks
   bool is_writing() const { return work_ && !work_->is_done(); }  // on this rank
   void proceed();
   // Waits for everything that was started, with a time limit that is renewed while bytes arrive on the disk. `show`
@@ -78,7 +78,7 @@ class CheckpointSaver {
  private:
   // writing: blocks, and the leader the small files. publishing: the leader, the manifest and the name. tidying: the
   // leader, what comes after that in all stores.
-  enum class Stage { idle, writing, publishing, tidying };
+  enum class Phase { idle, writing, publishing, tidying };
   using Files = std::map<std::string, std::string>;  // contents by name
   struct Started {
     int64_t step = 0, best = -1;
@@ -111,7 +111,7 @@ class CheckpointSaver {
   std::vector<int64_t> begins_;       // of the snapshot's blocks in the store's files
   std::vector<int64_t> bytes_;        // of the store's files
   std::string attempt_;
-  Stage stage_ = Stage::idle;
+  Phase phase_ = Phase::idle;
   std::optional<Started> started_;
   std::unique_ptr<BackgroundWriter> work_;  // of this rank for the stage; null: nothing
   int64_t last_saved_ = -1;

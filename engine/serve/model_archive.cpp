@@ -87,7 +87,9 @@ class Unpacking {
   }
 
   void write(const fs::path& place) {
-    std::ofstream file(place, std::ios::binary | std::ios::trunc);
+    fs::remove(place);  // an earlier entry of the same name
+    DiskFile file = DiskFile::create(place.string());
+    int64_t written = 0;
     std::vector<char> piece(kPiece);
     while (true) {
       const auto bytes = archive_read_data(reader_.get(), piece.data(), piece.size());
@@ -95,9 +97,9 @@ class Unpacking {
       if (bytes == 0) break;
       left_ -= bytes;
       if (left_ < 0) throw DataError(cat(path_.string(), ": holds more bytes than a model may have"));
-      file.write(piece.data(), bytes);
+      file.write_at(written, {piece.data(), static_cast<size_t>(bytes)});
+      written += bytes;
     }
-    if (!file.flush()) throw file_error(place.string(), "cannot be written", errno);
   }
 
   fs::path path_, folder_;

@@ -51,54 +51,54 @@ void Service::finish() {
 }
 
 void Service::handle(HttpRequest request, HttpServer::Respond respond_to) {
-  Job job{std::move(request), std::move(respond_to), Clock::now()};
-  const std::string& path = job.request.path;
-  const bool is_get = job.request.method == "GET" || job.request.method == "HEAD";
-  if (path == "/ping" && is_get) return job.respond({.body = "{}\n"});
+  Accepted accepted{std::move(request), std::move(respond_to), Clock::now()};
+  const std::string& path = accepted.request.path;
+  const bool is_get = accepted.request.method == "GET" || accepted.request.method == "HEAD";
+  if (path == "/ping" && is_get) return accepted.respond({.body = "{}\n"});
   if (path == "/metrics" && is_get)
-    return job.respond({.content_type = "text/plain; version=0.0.4", .body = counts_text()});
+    return accepted.respond({.content_type = "text/plain; version=0.0.4", .body = counts_text()});
   if (path == "/ping" || path == "/metrics")
-    return respond(job, error_response(405, cat(path, " takes GET, not ", job.request.method)));
+    return respond(accepted, error_response(405, cat(path, " takes GET, not ", accepted.request.method)));
   if (path != "/invocations")
-    return respond(job, error_response(404, cat("there is no ", path, "; use /invocations, /ping or /metrics")));
-  if (job.request.method != "POST")
-    return respond(job, error_response(405, cat("/invocations takes POST, not ", job.request.method)));
+    return respond(accepted, error_response(404, cat("there is no ", path, "; use /invocations, /ping or /metrics")));
+  if (accepted.request.method != "POST")
+    return respond(accepted, error_response(405, cat("/invocations takes POST, not ", accepted.request.method)));
   std::unique_lock lock(mutex_);
   if (ends_) {
     lock.unlock();
-    return respond(job, error_response(503, "the server stops"));
+    return respond(accepted, error_response(503, "the server stops"));
   }
-  const int64_t open = working_ + std::ssize(jobs_);
+  const int64_t open = working_ + std::ssize(accepted_);
   if (open >= options_.workers + options_.queue_length) {
     lock.unlock();
-    return respond(
-        job, error_response(429, cat(open, " requests are waiting already; try again later"), seconds_until_room()));
+    return respond(accepted, error_response(429, cat(open, " requests are waiting already; try again later"),
+                                            seconds_until_room()));
   }
-  jobs_.push_back(std::move(job));
+  accepted_.push_back(std::move(accepted));
   arrived_.notify_one();
 }
 
 void Service::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    arrived_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    const Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    arrived_.wait(lock, [&] { return ends_ || !accepted_.empty(); });
+    if (accepted_.empty()) return;
+    const Accepted accepted = std::move(accepted_.front());
+    accepted_.pop_front();
     ++working_;
     lock.unlock();
-    HttpResponse response = answer(job);
+    HttpResponse response = answer(accepted);
     lock.lock();
     --working_;
     lock.unlock();
-    respond(job, std::move(response));
+    respond(accepted, std::move(response));
     lock.lock();
   }
 }
 
-HttpResponse Service::answer(const Job& job) const {
-  const Clock::time_point deadline = job.arrived + std::chrono::seconds(options_.timeout);
-  const HttpRequest& request = job.request;
+HttpResponse Service::answer(const Accepted& accepted) const {
+  const Clock::time_point deadline = accepted.arrived + std::chrono::seconds(options_.timeout);
+  const HttpRequest& request = accepted.request;
   try {
     if (Clock::now() >= deadline) throw HttpError(504, "the request waited longer than --timeout allows", 1);
     const ModelOfRequest model(facts_, queue_, deadline);
@@ -113,16 +113,16 @@ HttpResponse Service::answer(const Job& job) const {
   }
 }
 
-void Service::respond(const Job& job, HttpResponse response) {
-  counts_.answered(response.status, std::chrono::duration<double>(Clock::now() - job.arrived).count());
-  job.respond(std::move(response));
+void Service::respond(const Accepted& accepted, HttpResponse response) {
+  counts_.answered(response.status, std::chrono::duration<double>(Clock::now() - accepted.arrived).count());
+  accepted.respond(std::move(response));
 }
 
 std::string Service::counts_text() {
   ServiceCounts::Now now{.waiting = queue_.waiting(), .connections = connections_()};
   const std::lock_guard lock(mutex_);
   now.working = working_;
-  now.queued = std::ssize(jobs_);
+  now.queued = std::ssize(accepted_);
   return counts_.text(now);
 }
 

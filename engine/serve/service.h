@@ -31,14 +31,14 @@ class Service {
 
  private:
   using Clock = ModelQueue::Clock;
-  struct Job {
+  struct Accepted {
     HttpRequest request;
     HttpServer::Respond respond;
     Clock::time_point arrived;
   };
   void work();
-  HttpResponse answer(const Job& job) const;
-  void respond(const Job& job, HttpResponse response);
+  HttpResponse answer(const Accepted& accepted) const;
+  void respond(const Accepted& accepted, HttpResponse response);
   std::string counts_text();
   int seconds_until_room() const;
 
@@ -50,7 +50,7 @@ class Service {
   std::function<int()> connections_ = [] { return 0; };
   std::mutex mutex_;  // guards the four below
   std::condition_variable arrived_;
-  std::deque<Job> jobs_;
+  std::deque<Accepted> accepted_;
   int64_t working_ = 0;
   bool ends_ = false;
   std::vector<std::thread> workers_;

@@ -15,6 +15,7 @@
 
 #include "core/comm/communicator_base.h"
 #include "core/error.h"
+#include "core/files/disk_file.h"
 
 namespace shardline {
 namespace {
@@ -103,7 +104,7 @@ PartialFile::PartialFile(const fs::path& path, const std::string& host)
   Left best = Left::of(temporary_);  // of an earlier attempt of this very process
   std::vector<fs::path> abandoned, others;
   for (const fs::path& file : partial_files(path)) {
-    const bool is_own = file == temporary_ || file == note_path() || file == fresh_note_path();
+    const bool is_own = file == temporary_ || file == note_path() || file == unfinished_note_path();
     if (!is_own) (is_abandoned(file, cat(path.string(), ".partial.", host, ".")) ? abandoned : others).push_back(file);
   }
   for (const fs::path& file : abandoned) {
@@ -163,11 +164,7 @@ void PartialFile::overwrite(size_t offset, std::string_view bytes) {
 
 void PartialFile::save(const std::string& note) {
   if (::fdatasync(fd_) != 0) fail("written to disk");
-  const fs::path fresh = fresh_note_path();
-  std::ofstream out(fresh, std::ios::binary);
-  out << written_ << '\n' << note;
-  out.close();
-  if (!out || ::rename(fresh.c_str(), note_path().c_str()) != 0) fail("noted");
+  write_file(note_path().string(), cat(written_, '\n', note));
   note_ = note;
 }
 

@@ -47,7 +47,7 @@ class PartialFile {
   [[noreturn]] void fail(const char* action) const;
   void write_at(size_t offset, std::string_view bytes);
   std::filesystem::path note_path() const { return temporary_.string() + ".note"; }
-  std::filesystem::path fresh_note_path() const { return temporary_.string() + ".note.new"; }
+  std::filesystem::path unfinished_note_path() const { return temporary_.string() + ".note.incomplete"; }
 
   std::filesystem::path path_;
   std::filesystem::path temporary_;
