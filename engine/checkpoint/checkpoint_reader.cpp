@@ -6,6 +6,7 @@
 #include "core/files/regular_file.h"
 #include "core/memory/transposing_copy.h"
 #include "engine/checkpoint/contents.h"
+#include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/piece_files.h"
 #include "engine/checkpoint/state_files.h"
 #include "models/files/hf_layout.h"
@@ -13,7 +14,12 @@
 namespace shardline {
 TrainerState read_trainer_state(const std::string& checkpoint) {
   const std::string path = file_in(checkpoint, stored_name(kTrainerStateFile, !!checkpoint_of_part(checkpoint)));
-  return parse_trainer_state(read_regular_file(path), path);
+  const std::string text = read_regular_file(path);
+  const Manifest manifest = read_manifest(checkpoint);
+  const auto pieces = manifest.files.find(kTrainerStateFile);
+  if (!manifest.part && (pieces == manifest.files.end() || !matches(pieces->second, text)))
+    throw DataError(cat(path, ": does not match its checksum; it is damaged, use another checkpoint"));
+  return parse_trainer_state(text, path);
 }
 
 void read_optimizer_state(const std::string& checkpoint, StageParameters& parameters, Optimizer& optimizer,

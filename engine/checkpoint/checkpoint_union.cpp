@@ -90,7 +90,10 @@ struct CheckpointUnion::Listed {
 CheckpointUnion::CheckpointUnion(std::string path, const std::vector<std::string>& sources, const Stores& stores,
                                  Communicator& world, const LongWork::Show& show)
     : path_(std::move(path)), stores_(stores), world_(world) {
-  gaps_ = gather_gaps(world_, open(sources));
+  std::string newer;
+  gaps_ = gather_gaps(world_, open(sources, newer));
+  // To go on without it would roll the run back.
+  if (const auto lines = gather_gaps(world_, newer); !lines.empty()) throw AllRanks<ConfigError>(lines.front());
   const auto listed = list_sources();
   if (listed.empty() && gaps_.empty()) gaps_.push_back(cat(path_, ": no checkpoint or part of one was found"));
   std::vector<uint64_t> tried;
@@ -116,14 +119,16 @@ std::string CheckpointUnion::prefix_of(const std::string& source) const {
              source == path_ ? "" : source + ": ");
 }
 
-// Returns lines about sources without a manifest that can be read.
-std::string CheckpointUnion::open(const std::vector<std::string>& paths) {
+// Returns lines about sources without a manifest that can be read; `newer`: about those of a newer version.
+std::string CheckpointUnion::open(const std::vector<std::string>& paths, std::string& newer) {
   std::string lines;
   for (const auto& path : paths) {
     try {
       Manifest manifest = read_manifest(path);
       const uint64_t digest = checksum(manifest_text(whole_manifest(manifest)));
       sources_.push_back({path, std::move(manifest), digest});
+    } catch (const NewerManifest& error) {
+      newer += cat(error.what(), "\n");
     } catch (const std::exception& error) {
       lines +=
           cat(stores_.all.size() > 1 ? cat("host ", stores_.all[stores_.mine].host, ": ") : "", error.what(), "\n");

@@ -19,7 +19,7 @@ class CheckpointUnion {
   // Collective over `world`, as is complete(). path: of the complete checkpoint, also if there is none yet. sources:
   // directories of this rank's store with pieces of it. Compares every byte of them with its checksum; the ranks of a
   // store divide them. `show` receives the bytes of all ranks. Sources of another checkpoint than the one that is
-  // complete are ignored.
+  // complete are ignored. Throws AllRanks<ConfigError> if one has a NewerManifest.
   CheckpointUnion(std::string path, const std::vector<std::string>& sources, const Stores& stores, Communicator& world,
                   const LongWork::Show& show = {});
 
@@ -40,7 +40,7 @@ class CheckpointUnion {
   // A source, as its leader reports it.
   struct Listed;
 
-  std::string open(const std::vector<std::string>& paths);
+  std::string open(const std::vector<std::string>& paths, std::string& newer);
   std::vector<Listed> list_sources() const;
   void choose(const Listed& one);
   std::string verify(const LongWork::Show& show);

@@ -1,8 +1,15 @@
 #include "engine/checkpoint/curve_settings.h"
 
+#include <xxhash.h>
+
+#include <bit>
 #include <set>
+#include <sstream>
 
 #include "core/error.h"
+#include "core/hex.h"
+#include "core/memory/tensor_data.h"
+#include "models/program/program_file.h"
 
 namespace shardline {
 
@@ -39,6 +46,14 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
                    {"/training/max_grad_norm", t.max_grad_norm},
                    {"/training/max_grad_value", t.max_grad_value},
                    {"/model/config", facts.model_config}};
+  if (!facts.program.empty()) {
+    settings["/model (program)"] = facts.program;
+    settings["/model/inputs"] = config.model.inputs;
+    settings["/model/loss"] = config.model.loss;
+    json& model = settings["/model/config"];
+    model.erase(kProgramName);  // a file that may have been renamed
+    model.update(config.model.config);
+  }
   // The two are the same AdamW.
   if (t.optim == Optim::adamw_torch) settings["/training/optim"] = word_of(Optim::adamw_torch_fused);
   if (!t.trainable.empty()) settings["/training/trainable"] = patterns(t.trainable);
@@ -55,6 +70,56 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
   if (t.dataloader_drop_last) settings[kAccumulation] = facts.loader_batches;
   if (t.lr_scheduler_type != RateSchedule::constant) settings[kTotalSteps] = facts.total_steps;
   return settings;
+}
+
+namespace {
+
+// Numbers are written with all their bits.
+void write_constant(std::ostream& out, const c10::IValue& value) {
+  if (value.isDouble())
+    out << 'd' << std::bit_cast<uint64_t>(value.toDouble());
+  else if (value.isDoubleList())
+    for (const double number : value.toDoubleVector()) out << ",d" << std::bit_cast<uint64_t>(number);
+  else
+    out << value.tagKind() << value;
+}
+
+void write_argument(std::ostream& out, const GraphArgument& argument) {
+  out << ' ' << static_cast<int>(argument.as);
+  if (argument.is_list) {
+    out << '[';
+    for (const auto& item : argument.items) write_argument(out, item);
+    out << ']';
+  } else if (argument.value >= 0) {
+    out << '%' << argument.value;
+  } else {
+    write_constant(out, argument.constant);
+  }
+}
+
+void write_node(std::ostream& out, const GraphNode& node) {
+  out << node.text() << node.has_grad;
+  if (node.autocast) out << " autocast " << (node.autocast->half ? c10::toString(*node.autocast->half) : "off");
+  for (const auto& argument : node.arguments) write_argument(out, argument);
+  for (const auto& result : node.results) out << " -> " << result.place << ' ' << result.item << " %" << result.value;
+  out << '\n';
+}
+
+}  // namespace
+
+std::string graph_digest(const Pt2Archive& archive) {
+  std::ostringstream out;
+  for (const auto& input : archive.graph.inputs)
+    out << static_cast<int>(input.kind) << input.name << " %" << input.value << '\n';
+  for (const auto& node : archive.graph.nodes) write_node(out, node);
+  for (const auto& output : archive.graph.outputs) out << output.name << " %" << output.value << '\n';
+  for (const auto& [name, tensor] : archive.constants) {
+    const at::Tensor values = tensor.contiguous();
+    out << name << values.scalar_type() << values.sizes() << XXH3_64bits(data_of<char>(values), values.nbytes())
+        << '\n';
+  }
+  const std::string text = out.str();
+  return hex_digits(XXH3_64bits(text.data(), text.size()));
 }
 
 namespace {

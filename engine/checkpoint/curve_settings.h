@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/config/keys/options.h"
+#include "models/program/pt2_archive.h"
 
 namespace shardline {
 
@@ -14,10 +15,16 @@ struct CurveFacts {
   int64_t total_steps = 0;
   std::string data;             // digest of the training tokens
   nlohmann::json model_config;  // contents of config.json
+  std::string program = {};     // graph_digest, if the model is a program
 };
 
 // The key of CurveFacts::global_batch in curve_settings.
 inline constexpr const char* kGlobalBatchSetting = "/training/global_batch_size";
+
+// A digest of what a program computes: its calls with their arguments, its inputs and outputs, and the values of
+// buffers and constants. It is independent of the values of parameters, of the names of values and of where the archive
+// is.
+std::string graph_digest(const Pt2Archive& archive);
 
 // Returns the values by the paths of their keys: {"/training/learning_rate": 5e-05, ...}.
 nlohmann::json curve_settings(const Config& config, const CurveFacts& facts);

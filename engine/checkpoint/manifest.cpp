@@ -91,6 +91,29 @@ size_t bytes_beside(const fs::path& manifest) {
   return bytes;
 }
 
+// Its checksum, which covers everything else, tells it from a damaged one.
+void refuse_newer(const json& parsed, const std::string& path) {
+  const auto text_of = [&](const char* key) { return parsed.is_object() ? parsed.value(key, json()) : json(); };
+  const json format = text_of("format"), version = text_of("version");
+  if (format != kFormat || !version.is_number_integer() || version <= kVersion) return;
+  json body = parsed;
+  body.erase("checksum");
+  if (text_of("checksum") != hex(checksum(body.dump()))) return;
+  throw NewerManifest(cat(path, ": was saved by a newer version of shardline: its format has version ", version.dump(),
+                          ", and this program reads version ", kVersion,
+                          "; use the program that saved it, or move the checkpoint away to continue from the one "
+                          "before"));
+}
+
+// Checkpoints are found, counted and removed by their names. Another name than that of a checkpoint is the user's own.
+void check_name(const std::string& directory, const Manifest& manifest) {
+  const std::string path = fs::path(directory).has_filename() ? directory : fs::path(directory).parent_path().string();
+  const auto step = step_of_checkpoint(fs::path(checkpoint_of_part(path).value_or(path)).filename());
+  if (step && *step != manifest.step)
+    throw DataError(cat(directory, ": holds the checkpoint of step ", manifest.step, "; rename it to ",
+                        checkpoint_name(manifest.step)));
+}
+
 // Tensors and their indexes are read from a directory by the names of the files, so one that was added would be read
 // with the others, or instead of them.
 void refuse_added_tensors(const std::string& directory, const Manifest& manifest) {
@@ -162,6 +185,7 @@ std::string manifest_text(const Manifest& manifest) {
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {
   const json parsed = parse_data_json(text, path);
+  refuse_newer(parsed, path);
   const JsonValue root(parsed, path);
   root.require_keys_among({"format", "version", "step", "files", "part", "checksum"});
   for (const char* key : {"format", "version", "step", "files", "checksum"})
@@ -199,6 +223,7 @@ Manifest read_manifest(const std::string& directory) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) throw DataError(cat(path, ": cannot be read"));
   Manifest manifest = parse_manifest(text, path);
+  check_name(directory, manifest);
   refuse_added_tensors(directory, manifest);
   return manifest;
 }
@@ -226,6 +251,16 @@ std::vector<int64_t> piece_ends(int64_t bytes, int64_t block_bytes, const std::v
 
 std::vector<FilePiece> pieces_of(std::string_view text) {
   return {{static_cast<int64_t>(text.size()), checksum(text)}};
+}
+
+bool matches(const std::vector<FilePiece>& pieces, std::string_view text) {
+  size_t begin = 0;
+  for (const auto& piece : pieces) {
+    const size_t end = piece.end;
+    if (end > text.size() || checksum(text.substr(begin, end - begin)) != piece.checksum) return false;
+    begin = end;
+  }
+  return begin == text.size();
 }
 
 }  // namespace shardline

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 
 namespace shardline {
@@ -49,16 +50,25 @@ void add_piece(ManifestPart& part, const std::string& file, int64_t piece);
 
 uint64_t checksum(std::string_view bytes);
 
+// The manifest is intact, but of a version that this program does not read.
+struct NewerManifest : DataError {
+  using DataError::DataError;
+};
+
 std::string manifest_text(const Manifest& manifest);
-// Throws DataError unless the text is, byte by byte, what manifest_text makes. `path` is for messages.
+// Throws NewerManifest, or DataError unless the text is, byte by byte, what manifest_text makes. `path` is for
+// messages.
 Manifest parse_manifest(const std::string& text, const std::string& path);
 
 // Where the pieces of a file of `bytes` end: at multiples of block_bytes, at `borders` (of tensors), and at its end.
 std::vector<int64_t> piece_ends(int64_t bytes, int64_t block_bytes, const std::vector<int64_t>& borders = {});
 // The pieces of a short text.
 std::vector<FilePiece> pieces_of(std::string_view text);
+// Whether this is the file of these pieces.
+bool matches(const std::vector<FilePiece>& pieces, std::string_view text);
 
-// Reads the manifest of a directory. Throws DataError, also if tensor files were added to the directory.
+// Reads the manifest of a directory. Throws NewerManifest, or DataError, also if tensor files were added to the
+// directory, or if its name is that of the checkpoint of another step.
 Manifest read_manifest(const std::string& directory);
 // The names of what is in the directory of a checkpoint or part, but not listed in its manifest.
 std::vector<std::string> added_files(const std::string& directory, const Manifest& manifest);

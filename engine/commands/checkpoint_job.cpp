@@ -129,6 +129,8 @@ std::string verified_text(const std::string& path) {
                   plain_text(cat(manifest.part ? cat(" (", part_text(*manifest.part), ")") : "",
                                  added.empty() ? "" : cat("; not of the checkpoint: ", added))),
                   "\n");
+    } catch (const NewerManifest&) {
+      throw;
     } catch (const std::exception& error) {
       lines += cat("\n  ", plain_text(error.what(), '\n'));
     }

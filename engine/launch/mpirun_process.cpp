@@ -52,7 +52,7 @@ void count_request(int signal, siginfo_t*, void*) {
   sigset_t stops;
   sigemptyset(&stops);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&stops, signal);
-  sigprocmask(SIG_BLOCK, &stops, nullptr);  // its ranks begin without this
+  sigprocmask(SIG_SETMASK, &stops, nullptr);  // its ranks begin without this
   dup2(errors, STDERR_FILENO);
   if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
   std::vector<char*> argv;

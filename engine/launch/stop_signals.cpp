@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
 #include "core/comm/mpi_communicator.h"
 #include "engine/run/launcher_news.h"
@@ -53,18 +55,39 @@ void on_signal_of_mpirun(int signal, siginfo_t* from, void*) {
   ::_exit(1);
 }
 
+sigset_t stop_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : kStopSignals) ::sigaddset(&signals, signal);
+  return signals;
+}
+
+// Signals that came since they were blocked are delivered to it.
+void start_thread_for_signals() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const sigset_t signals = stop_signals();
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    std::thread([signals] {
+      ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+      while (true) ::pause();
+    }).detach();
+  });
+}
+
 }  // namespace
 
 void set_stop_handler(void (*handler)(int signal, siginfo_t* from, void* context)) {
   struct sigaction action = {};
   action.sa_sigaction = handler;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
-  for (const int signal : kStopSignals) ::sigaddset(&action.sa_mask, signal);
+  action.sa_mask = stop_signals();
   for (const int signal : kStopSignals) {
     struct sigaction now = {};
     const bool is_ignored = ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
     if (signal != SIGHUP || !is_ignored) ::sigaction(signal, &action, nullptr);
   }
+  start_thread_for_signals();
 }
 
 bool asks_to_stop(int signal) {

@@ -11,7 +11,10 @@ namespace shardline {
 void handle_stop_signals(const char* last_words);
 
 // Installs the handler for the signals that ask a run to stop. None of these signals interrupts it. SIGHUP stays
-// ignored if nohup has set this.
+// ignored if nohup has set this. From then on, the calling thread and the threads that it starts block these signals,
+// as do its child processes until they change that, and a thread of its own takes them: a handler must not run on a
+// thread that computes, because some kernels of oneDNN 2 use the stack pointer as another register, and the frame of
+// the handler would overwrite their memory.
 void set_stop_handler(void (*handler)(int signal, siginfo_t* from, void* context));
 // Whether the signal is one of them.
 bool asks_to_stop(int signal);

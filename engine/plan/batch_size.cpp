@@ -58,8 +58,10 @@ std::optional<TrainerState> state_to_continue(const Config& config) {
 // A run that has halved its batch continues with the batch that it had.
 Config with_batch_of_checkpoint(const Config& config) {
   const auto state = state_to_continue(config);
-  if (!state || !state->curve.contains(kGlobalBatchSetting)) return config;
-  const auto trained = state->curve.at(kGlobalBatchSetting).get<int64_t>();
+  if (!state) return config;
+  const auto setting = state->curve.find(kGlobalBatchSetting);
+  if (setting == state->curve.end() || !setting->is_number_integer()) return config;
+  const auto trained = setting->get<int64_t>();
   for (std::optional<Config> smaller = config; smaller; smaller = with_half_batch(*smaller))
     if (global_batch(*smaller) == trained) return *smaller;
   return config;

@@ -3,11 +3,12 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/files/disk_file.h"
 #include "core/files/regular_file.h"
 #include "engine/checkpoint/shared_directory.h"
 #include "engine/data/tokenizer/byte_tokenizer.h"
 #include "models/files/hf_layout.h"
-#include "models/files/tensor_files.h"
+#include "models/files/safetensors.h"
 #include "models/program/program_file.h"
 #include "models/program/pt2_writer.h"
 
@@ -45,31 +46,66 @@ ModelSaver::ModelSaver(const std::string& directory, const ModelSource& source, 
       removes_files_(groups.rank == 0) {
   if (groups.rank == 0) {
     companions_ = companions_of(source, tokenizer);
-    writer_.create(config_, companions_);
+    create();
   }
   try {
     require_shared_directory(directory, *groups.world, groups.coordinates.d == 0);
   } catch (...) {
-    if (removes_files_) writer_.discard();
+    if (removes_files_) discard();
     throw;
   }
 }
 
+ModelSaver::~ModelSaver() {
+  if (removes_files_) discard();
+}
+
+std::string ModelSaver::unfinished_program() const {
+  return file_in(directory_, cat(kProgramFile, ".incomplete"));
+}
+
+// Makes the files and reserves their disk space. When called again, restores files that were removed in the meantime.
+void ModelSaver::create() {
+  writer_.create(config_, companions_);
+  if (!exported_) return;
+  try {
+    reserve_pt2(exported_->program->archive, unfinished_program());
+  } catch (const RunError&) {
+    if (removes_files_) discard();
+    throw;
+  }
+}
+
+void ModelSaver::discard() const {
+  writer_.discard();
+  std::error_code ignored;
+  fs::remove(unfinished_program(), ignored);
+}
+
 // The file with which the model was opened, with the weights that have just been written.
-void ModelSaver::save_program() const {
-  const TensorFiles files = open_safetensors(directory_, "model");
+void ModelSaver::write_program() const {
+  std::vector<SafetensorsFile> files;
+  for (const auto& path : writer_.unfinished_weights()) files.emplace_back(path);
   write_pt2(
       exported_->program->archive,
       [&](const std::string& name) {
-        for (const auto& [file_name, file] : files)
+        for (const auto& file : files)
           if (file.tensors().contains(name)) return file.tensor(name);
         return at::Tensor();
       },
-      file_in(directory_, kProgramFile));
+      unfinished_program());
 }
 
-ModelSaver::~ModelSaver() {
-  if (removes_files_) writer_.discard();
+// Gives the files their names. An earlier program goes first: it must not be next to other weights than its own.
+void ModelSaver::finish() {
+  const std::string program = file_in(directory_, kProgramFile);
+  if (exported_) {
+    write_program();
+    std::error_code ignored;
+    fs::remove(program, ignored);
+  }
+  writer_.finish();
+  if (exported_) rename_file(unfinished_program(), program);
 }
 
 void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
@@ -80,7 +116,7 @@ void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
     if (parameters.writes(*parameter)) total += parameter->value.numel() * element_bytes;
 
   removes_files_ = false;
-  if (groups.rank == 0) writer_.create(config_, companions_);  // again, if somebody has removed files since the start
+  if (groups.rank == 0) create();
   groups.world->barrier({.what = "model files made"});
   LongWork work(*groups.world, "writing the model", show);
   work.report(0, total);
@@ -93,10 +129,7 @@ void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
       [&](Work& gathered) { work.await(gathered); });
   writer_.flush();
   work.finish();
-  if (groups.rank == 0) {
-    writer_.finish();
-    if (exported_) save_program();
-  }
+  if (groups.rank == 0) finish();
   groups.world->barrier({.what = "model saved"});
 }
 

@@ -1,6 +1,5 @@
 // Saves the model of a training run. Foreseeable failures are found before the first step: at that point the files are
-// created, their disk space is reserved, and the hosts that will write them are checked to see the same files. The
-// exception is the model.pt2 of an exported program: no disk space is reserved for it.
+// created, their disk space is reserved, and the hosts that will write them are checked to see the same files.
 #pragma once
 #include <map>
 #include <string>
@@ -29,13 +28,16 @@ class ModelSaver {
   ModelSaver& operator=(const ModelSaver&) = delete;
 
   // Collective over the world. Each rank writes its own slices; the time limit is renewed while bytes arrive on the
-  // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete. If the model is
-  // an exported program, rank 0 then also writes model.pt2, alone and without renewing the time limit with which the
-  // other ranks wait.
+  // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete. Of an exported
+  // program, rank 0 also writes model.pt2, alone and without renewing the time limit with which the other ranks wait.
   void save(StageParameters& parameters, const LongWork::Show& show = {});
 
  private:
-  void save_program() const;
+  void create();
+  void discard() const;
+  void finish();
+  void write_program() const;
+  std::string unfinished_program() const;
 
   std::string directory_;
   HfWriter writer_;

@@ -389,7 +389,9 @@ void check_room(const Config& config, const ModelSpec& spec) {
   const bool is_apart = elsewhere && !on_one_disk(existing_part(output.directory), existing_part(apart.directory));
   // The last weights are saved before the best ones replace them.
   const bool twice = config.training.load_best_model_at_end;
-  output.add(twice ? "the model, twice" : "the model", (twice ? 2 : 1) * model.total_bytes());
+  std::error_code ignored;
+  const double program = config.model.is_program() ? fs::file_size(config.model.path, ignored) : 0;
+  output.add(twice ? "the model, twice" : "the model", (twice ? 2 : 1) * (model.total_bytes() + program));
   (is_apart ? apart : output).add_checkpoints(count, checkpoint_bytes(config, spec));
   output.add("the records of the ranks", flight_file_bytes(config));
   const double unfinished = bytes_of_unfinished_files(output.directory);

@@ -33,6 +33,9 @@ int opened_for_output(const std::string& path) {
   setpgid(0, 0);  // a Ctrl-C ends the parent, and that ends this process
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE}) std::signal(signal, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
   const int output = opened_for_output(program.output);
   const int errors = program.errors == program.output ? output : opened_for_output(program.errors);
   const int nothing = open("/dev/null", O_RDONLY);

@@ -143,6 +143,12 @@ void HfWriter::flush() {
   }
 }
 
+std::vector<std::string> HfWriter::unfinished_weights() const {
+  std::vector<std::string> paths;
+  for (const auto& file : layout_.files()) paths.push_back(unfinished(file.name));
+  return paths;
+}
+
 void HfWriter::finish() {
   flush();
   remove_earlier_model();

@@ -60,6 +60,8 @@ class HfWriter {
   // Removes an earlier model's config.json and weights, then gives the files their names, config.json last. To be
   // called by the rank that called create(). Throws RunError when the disk fails.
   void finish();
+  // Where the weights are before finish(), on the rank that called create().
+  std::vector<std::string> unfinished_weights() const;
 
  private:
   void write_bytes(size_t file, int64_t offset, std::string_view bytes, const Written& written);

@@ -9,6 +9,9 @@ inline bool is_program_file(const std::string& path) {
   return path.ends_with(".pt2");
 }
 
+// The key of config.json with the name of the file that was trained.
+inline constexpr const char* kProgramName = "exported_program";
+
 // The trained program in an output directory.
 inline constexpr const char* kProgramFile = "model.pt2";
 

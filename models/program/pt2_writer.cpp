@@ -6,7 +6,6 @@
 
 #include <cstring>
 #include <exception>
-#include <filesystem>
 
 #include "core/error.h"
 #include "core/files/disk_file.h"
@@ -16,7 +15,7 @@
 namespace shardline {
 namespace {
 
-constexpr const char* kUnfinished = ".incomplete";
+constexpr size_t kMostPadding = 256;    // bytes of an entry, and of the end, that the source may not have
 constexpr uint64_t kFormatVersion = 6;  // of the container, as torch.export.save writes it
 
 // Changes the values of the parameters that are in a record, which begins at this byte of the archive.
@@ -41,18 +40,21 @@ bool is_made_by_writer(const std::string& record) {
 
 }  // namespace
 
+void reserve_pt2(const Pt2Archive& archive, const std::string& path) {
+  const MappedFile source(archive.path);
+  const size_t entries = zip_entries(source.bytes(), archive.path).size();
+  DiskFile::create(path).reserve(source.bytes().size() + entries * kMostPadding + kMostPadding);
+}
+
 void write_pt2(const Pt2Archive& archive, const std::function<at::Tensor(const std::string& name)>& value_of,
                const std::string& path) {
   const at::NoGradGuard values_only;
   const MappedFile source(archive.path);
   const ZipEntries entries = zip_entries(source.bytes(), archive.path);
-  const std::string unfinished = path + kUnfinished;
-  std::error_code ignored;
-  std::filesystem::remove(unfinished, ignored);
+  DiskFile file = DiskFile::create(path);
+  int64_t written = 0;
+  std::exception_ptr failure;  // the writer, which finishes the archive when it is destroyed, must not see it
   {
-    DiskFile file = DiskFile::create(unfinished);
-    int64_t written = 0;
-    std::exception_ptr failure;  // the writer, which finishes the archive when it is destroyed, must not see it
     caffe2::serialize::PyTorchStreamWriter writer([&](const void* data, size_t bytes) {
       try {
         if (!failure) file.write_at(written, {static_cast<const char*>(data), bytes});
@@ -71,10 +73,10 @@ void write_pt2(const Pt2Archive& archive, const std::function<at::Tensor(const s
       writer.writeRecord(record, changed.data(), changed.size());
     }
     writer.writeEndOfFile();
-    if (failure) std::rethrow_exception(failure);
-    file.sync();
   }
-  rename_file(unfinished, path);
+  if (failure) std::rethrow_exception(failure);
+  file.reserve(written);  // the reserved file may be longer
+  file.sync();
 }
 
 }  // namespace shardline

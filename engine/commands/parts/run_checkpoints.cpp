@@ -142,11 +142,13 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSp
 
 json curve_of_run(const Config& config, const JobParts& parts, const EpochSource& data, int64_t steps) {
   const Layout& layout = parts.plan.layout;
+  const auto& exported = parts.model.exported;
   return curve_settings(config, {.global_batch = layout.global_batch(),
                                  .loader_batches = layout.loader_batches,
                                  .total_steps = steps,
                                  .data = data.digest(),
-                                 .model_config = parts.model.hf_config});
+                                 .model_config = parts.model.hf_config,
+                                 .program = exported ? graph_digest(exported->program->archive) : ""});
 }
 
 void check_curve(const ResumePoint& point, const json& curve, const Config& config, const RankContext& context) {

@@ -1,10 +1,14 @@
 #include "engine/checkpoint/curve_settings.h"
 
+#include "tests/models/program/words_program.h"
+
 #include "tests/catch.h"
 
 namespace shardline::curve_settings_test {
 
+using Catch::Contains;
 using nlohmann::json;
+using namespace words_program;
 
 TEST_CASE("a smaller batch is told from every other difference") {
   Config config;
@@ -21,6 +25,54 @@ TEST_CASE("a smaller batch is told from every other difference") {
   CHECK_FALSE(has_only_smaller_batch(before, settings(8, 200), true));
   CHECK_FALSE(has_only_smaller_batch(json::object(), settings(8, 200), true));
   CHECK_FALSE(has_only_smaller_batch({{kGlobalBatchSetting, "many"}}, settings(8, 200), true));
+}
+
+TEST_CASE("the curve of a program follows from what it computes, not from the name of its file") {
+  Config config;
+  const auto settings = [&](const char* file, const char* program) {
+    return curve_settings(config, {.data = "digest", .model_config = {{"exported_program", file}}, .program = program});
+  };
+  const json before = settings("a.pt2", "1");
+  CHECK(curve_differences(before, settings("b.pt2", "1")).empty());
+  CHECK_THAT(curve_differences(before, settings("a.pt2", "2")), Contains("/model (program)"));
+  config.model.loss = "other";
+  CHECK_THAT(curve_differences(before, settings("a.pt2", "1")), Contains("/model/loss"));
+  config.model.loss = nullptr;
+  config.model.inputs = {{"tokens", "input_ids"}};
+  CHECK_THAT(curve_differences(before, settings("a.pt2", "1")), Contains("/model/inputs"));
+  config.model.inputs = json::object();
+  config.model.config = {{"decoder_start_token_id", 3}};
+  CHECK_THAT(curve_differences(before, settings("a.pt2", "1")), Contains("decoder_start_token_id"));
+}
+
+TEST_CASE("a program has the digest of its calls, wherever it is and whatever its weights", "[pt2]") {
+  const ScratchDirectory scratch;
+  const std::string before = graph_digest(read_pt2(path()));
+  std::filesystem::copy_file(path(), scratch / "copy.pt2");
+  CHECK(graph_digest(read_pt2(scratch / "copy.pt2")) == before);
+
+  Pt2Archive archive = read_pt2(path());
+  const auto change = [&](const auto& changed) {
+    Pt2Archive other = archive;
+    changed(other);
+    return graph_digest(other);
+  };
+  CHECK(change([](Pt2Archive&) {}) == before);
+  CHECK(change([](Pt2Archive& other) { other.graph.nodes.pop_back(); }) != before);
+  CHECK(change([](Pt2Archive& other) { other.graph.outputs.front().value -= 1; }) != before);
+  CHECK(change([](Pt2Archive& other) { other.constants.at("scale") = other.constants.at("scale") + 1; }) != before);
+}
+
+TEST_CASE("a program with another probability of dropout has another digest", "[pt2]") {
+  const Pt2Archive before = read_pt2(path());
+  Pt2Archive after = before;
+  int changed = 0;
+  for (auto& node : after.graph.nodes)
+    for (auto& argument : node.arguments)
+      if (argument.constant.isDouble() && changed++ == 0)
+        argument.constant = argument.constant.toDouble() * (1 + 1e-15);
+  REQUIRE(changed > 0);
+  CHECK(graph_digest(after) != graph_digest(before));
 }
 
 }  // namespace shardline::curve_settings_test

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/hex.h"
 #include "engine/checkpoint/piece_files.h"
 #include "engine/checkpoint/trainer_state.h"
 #include "models/files/file_layout.h"
@@ -96,6 +97,47 @@ TEST_CASE("any flipped bit of a manifest is found") {
     }
   for (size_t length = 0; length < text.size(); ++length)
     CHECK_THROWS_AS(parse_manifest(text.substr(0, length), "m"), DataError);
+}
+
+TEST_CASE("a manifest of a newer version is told from a damaged one") {
+  const auto newer = [](int version, bool is_intact) {
+    nlohmann::json body = nlohmann::json::parse(manifest_text(small_manifest()));
+    body.erase("checksum");
+    body["version"] = version;
+    body["compression"] = "zstd";
+    body["checksum"] = hex_digits(checksum(body.dump()) ^ (is_intact ? 0 : 1));
+    return body.dump() + "\n";
+  };
+  CHECK_THROWS_AS(parse_manifest(newer(2, true), "m"), NewerManifest);
+  CHECK_THAT(message_of<NewerManifest>([&] { parse_manifest(newer(7, true), "m"); }), Contains("version 7"));
+  for (const auto& damaged : {newer(2, false), newer(0, true), newer(1, true)}) {
+    CHECK_THROWS_AS(parse_manifest(damaged, "m"), DataError);
+    CHECK_NOTHROW([&] {
+      try {
+        parse_manifest(damaged, "m");
+      } catch (const NewerManifest&) {
+        throw;
+      } catch (const DataError&) {
+      }
+    }());
+  }
+}
+
+TEST_CASE("a checkpoint has the name of its step, or one of the user's own") {
+  const Checkpoint checkpoint;
+  const int64_t step = read_manifest(checkpoint.scratch.path()).step;
+  const auto below = [&](const std::string& name) {
+    const std::string path = checkpoint.scratch / ("../" + name);
+    std::filesystem::remove_all(path);
+    std::filesystem::copy(checkpoint.scratch.path(), path);
+    return path;
+  };
+  const std::string right = below(checkpoint_name(step)), wrong = below(checkpoint_name(step + 2)), own = below("best");
+  CHECK(read_manifest(right).step == step);
+  CHECK(read_manifest(right + "/").step == step);
+  CHECK(read_manifest(own).step == step);
+  CHECK_THAT(message_of<DataError>([&] { read_manifest(wrong); }), Contains(checkpoint_name(step)));
+  for (const auto& path : {right, wrong, own}) std::filesystem::remove_all(path);
 }
 
 TEST_CASE("any flipped bit of a file is found and named by its tensor") {

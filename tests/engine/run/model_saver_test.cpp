@@ -15,6 +15,7 @@
 #include "tests/engine/uneven_gpt2.h"
 #include "tests/models/files/disk_calls.h"
 #include "tests/models/files/files.h"
+#include "tests/models/golden.h"
 
 #include "tests/catch.h"
 
@@ -230,6 +231,29 @@ TEST_CASE("the room for the model is reserved before the first step and given ba
     disk_calls::until_failure = -1;
     disk_calls::only_writes = false;
     CHECK(fs::is_empty(scratch / "full"));
+  });
+}
+
+TEST_CASE("an exported program has its disk space before the first step") {
+  const ScratchDirectory scratch;
+  const std::string file = golden("program/words.pt2");
+  run_ranks(1, [&](CommunicatorPtr world) {
+    Run run(nlohmann::json::object(), {{"path", file}}, world);
+    run.fill();
+    const std::string unfinished = scratch / "model.pt2.incomplete";
+    {
+      const ModelSaver unused(scratch.path(), run.model, at::kFloat, "bytes", run.groups);
+      CHECK(fs::file_size(unfinished) >= fs::file_size(file));
+    }
+    CHECK_FALSE(fs::exists(unfinished));
+    for (const int time : {1, 2}) {  // the best weights replace the last ones
+      CAPTURE(time);
+      ModelSaver saver(scratch.path(), run.model, at::kFloat, "bytes", run.groups);
+      CHECK(fs::file_size(unfinished) >= fs::file_size(file));
+      saver.save(run.trainer.parameters());
+      CHECK_FALSE(fs::exists(unfinished));
+      CHECK(fs::exists(scratch / "model.pt2"));
+    }
   });
 }
 
