@@ -15,11 +15,15 @@
 namespace shardline {
 namespace {
 
-// The same training with all layers in this process: nothing is split, sharded, recomputed or offloaded. Its
-// microbatches have as many samples as those of the layout.
+// Another number of microbatches, so that a loss which depends on it differs: half as many, or one for each sample.
+int64_t other_microbatches(int64_t count, int64_t samples) {
+  return count % 2 == 0 ? count / 2 : samples;
+}
+
+// The same training with all layers in this process: nothing is split, sharded, recomputed or offloaded.
 Config in_one_process(Config config, const Layout& layout) {
   config.smp = {};
-  config.smp.microbatches = layout.microbatches * layout.replicas;
+  config.smp.microbatches = other_microbatches(layout.microbatches * layout.replicas, layout.global_batch());
   config.training.global_batch_size = layout.global_batch();
   config.training.per_device_train_batch_size = config.training.gradient_accumulation_steps = std::nullopt;
   config.mpi = {};

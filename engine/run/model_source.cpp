@@ -111,7 +111,7 @@ ModelSource open_program(const Config& config) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
     throw ConfigError(cat("/model/path: \"", path, "\" is not a file; name an archive of torch.export.save"));
-  const auto program = with_unmasked(cut_program(read_pt2(path), program_use(config)));
+  const auto program = with_unmasked(cut_program(read_pt2(path), program_use(config)), config.data.sequence_length);
   ModelSource source{.hf_config = {{kProgramName, std::filesystem::path(path).filename().string()}},
                      .head = head_of_program(config, *program)};
   put_head(source.hf_config, source.head, "");

@@ -241,24 +241,40 @@ class Cutter {
     return number;
   }
 
+  static std::string joined(const std::set<int64_t>& numbers) {
+    std::string text;
+    for (const int64_t number : numbers) text += cat(text.empty() ? "" : ", ", number);
+    return text;
+  }
+
   void find_tables() {
     const int ids = program_->argument(kIdsArgument)->value;
+    std::set<int64_t> compared;
+    std::optional<int64_t> padding;
     for (size_t i = 0; i < graph().nodes.size(); ++i) {
       const GraphNode& node = graph().nodes[i];
       const bool compares = node.name == "aten::eq" || node.name == "aten::ne";
       if (compares && node.overload == "Scalar" && node.arguments[0].value >= 0 &&
           origin(node.arguments[0].value) == ids && node.arguments[1].constant.isInt())
-        program_->pad_id = node.arguments[1].constant.toInt();
+        compared.insert(node.arguments[1].constant.toInt());
       if (node.name != kLookup) continue;
       const int table = node.arguments[place_of_argument(node, "weight")].value;
       const int indices = node.arguments[place_of_argument(node, "indices")].value;
       if (table < 0 || indices < 0 || value(table).sizes.empty()) continue;
       const int64_t rows = value(table).sizes[0].number;
-      if (origin(indices) == ids)
+      if (origin(indices) == ids) {
         program_->vocab_size = rows;
-      else if (!flow().is_trained[indices])
+        if (const auto& of_table = node.arguments[place_of_argument(node, "padding_idx")].constant;
+            of_table.isInt() && of_table.toInt() >= 0)
+          padding = of_table.toInt();
+      } else if (!flow().is_trained[indices])
         program_->lookups.push_back({part_from(0, {indices}, i), rows});
     }
+    if (!padding && !use_.pad_id && compared.size() > 1)
+      refuse(cat("it compares ", kIdsArgument, " with several ids (", joined(compared),
+                 "), and its table of words has no ", "padding"),
+             "say in model.config.pad_token_id which id is that of padding");
+    program_->pad_id = use_.pad_id ? *use_.pad_id : padding ? *padding : !compared.empty() ? *compared.begin() : 0;
     if (program_->vocab_size <= 0)
       refuse(cat("its ", kIdsArgument, " are looked up in no table"),
              "export a model that takes token ids, with example labels that are another tensor than the ids");
@@ -293,6 +309,16 @@ class Cutter {
         refuse(cat("layer ", layer.name, " needs the value ", value(number).name, " (made by ",
                    graph().nodes[flow().producer[number]].text(), ") of an earlier one"),
                "only hidden states [batch, length, features] can pass from one layer to the next");
+    std::map<int, int> of_storage;
+    for (const int number : layer.border) {
+      const auto [other, is_new] = of_storage.emplace(flow().storage[number], number);
+      const auto changes = flow().changes.find(flow().storage[number]);
+      if (!is_new && changes != flow().changes.end())
+        refuse(cat("layer ", layer.name, " needs ", value(other->second).name, " and ", value(number).name,
+                   " of an earlier one, which are one memory that the call of ",
+                   graph().nodes[changes->second.front()].text(), " changes in place"),
+               "pass one of them, or a copy, from one module to the next");
+    }
   }
 
   // All runs of modules of one class, one after the other.

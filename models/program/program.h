@@ -27,6 +27,7 @@ struct ProgramUse {
   std::string loss_output;                    // a scalar; empty: "loss", or the only scalar
   std::string loss_function, loss_logits;     // or a function of an output and the labels; empty: none
   std::optional<int64_t> start_id;            // of the token before the first one of a target
+  std::optional<int64_t> pad_id;              // of padding, where the program itself has several ids
 };
 
 struct ProgramLayer {
@@ -56,12 +57,13 @@ struct Program {
   GraphPart logits;
   int64_t labels = 0;                         // the last size of the logits; 0: it is not a number
   int64_t vocab_size = 0;                     // of the table in which input_ids are looked up
-  int64_t pad_id = 0;                         // the id that the program itself compares ids with
+  int64_t pad_id = 0;                         // the padding of the words' table, or the id that ids are compared with
   std::vector<ProgramLookup> lookups;         // of other tables
   GraphSize source_length, target_length;     // target: of programs with a target
   std::optional<at::ScalarType> label_dtype;  // of the argument labels
   // The same program where all sources have one length, and all targets; null: this one. See masks/unmasked.h.
   std::shared_ptr<const Program> unmasked;
+  int64_t unmasked_length = 0;  // up to this length of sources and of targets
 
   const Graph& graph() const { return archive.graph; }
   bool has_target() const { return use.predicts == ProgramUse::Predicts::target_row; }

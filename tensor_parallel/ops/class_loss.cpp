@@ -5,6 +5,8 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 
+#include "core/device/accelerator.h"
+#include "core/error.h"
 #include "core/model/backward.h"
 #include "core/model/work_notes.h"
 
@@ -38,6 +40,11 @@ at::Tensor split_cross_entropy_sum(const TensorParallel& tp, const at::Tensor& l
   {
     const at::NoGradGuard no_grad;
     const at::Tensor x = logits.detach(), counts = target.ne(classes.ignored);
+    const auto is_known = [&] { return target.ge(0).logical_and_(target.lt(classes.count)); };
+    // As at::cross_entropy_loss does it on CPUs; on an accelerator the host would have to wait.
+    if (!is_accelerator(x.device()) && counts.logical_and(is_known().logical_not_()).any().item<bool>())
+      throw RunError(
+          cat("a label is not one of the ", classes.count, " classes of the loss; check the labels of the data"));
     const at::Tensor place = target - classes.mine.begin;
     const at::Tensor is_mine = counts.logical_and(place.ge(0)).logical_and_(place.lt(classes.mine.length));
     const at::Tensor local = at::where(is_mine, place, 0);

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kStartId = "decoder_start_token_id";
+constexpr const char *kStartId = "decoder_start_token_id", *kPadId = "pad_token_id";
 
 ProgramUse::Predicts predicts(HeadChoice::Kind kind) {
   using Predicts = ProgramUse::Predicts;
@@ -58,10 +58,18 @@ void read_loss(const json& loss, ProgramUse& use) {
   if (!loss_function(use.loss_function)) throw ConfigError(cat(form, "; got ", loss.dump()));
 }
 
+std::optional<int64_t> token_id(const json& config, const char* key) {
+  const auto id = config.find(key);
+  if (id == config.end()) return {};
+  if (!id->is_number_unsigned())
+    throw ConfigError(cat("model.config.", key, " must be the id of a token; got ", id->dump()));
+  return id->get<int64_t>();
+}
+
 }  // namespace
 
 bool is_program_key(const std::string& key) {
-  static constexpr std::array known = {"id2label", "label2id", "num_labels", "problem_type", kStartId};
+  static constexpr std::array known = {"id2label", "label2id", "num_labels", "problem_type", kStartId, kPadId};
   return std::ranges::find(known, key) != known.end();
 }
 
@@ -69,11 +77,8 @@ ProgramUse program_use(const Config& config) {
   ProgramUse use{.predicts = predicts(traits_of(config.task).head)};
   read_inputs(config.model.inputs, use);
   read_loss(config.model.loss, use);
-  if (const auto start = config.model.config.find(kStartId); start != config.model.config.end()) {
-    if (!start->is_number_unsigned())
-      throw ConfigError(cat("model.config.", kStartId, " must be the id of a token; got ", start->dump()));
-    use.start_id = start->get<int64_t>();
-  }
+  use.start_id = token_id(config.model.config, kStartId);
+  use.pad_id = token_id(config.model.config, kPadId);
   return use;
 }
 

@@ -103,7 +103,9 @@ class ProgramLayerRun : public Layer {
       if (half_) autocast.emplace(rows.ids.device().type(), half_);
       return part.run(inputs_of(part.whole(), input, batch), context.mode == Mode::train ? &random : nullptr);
     };
-    const PartRun& part = part_of_unmasked_ && !batch.is_padded() ? *part_of_unmasked_ : *part_;
+    const bool is_unmasked = part_of_unmasked_ && !batch.is_padded() &&
+                             std::max(batch.source.length(), batch.target.length()) <= program_->unmasked_length;
+    const PartRun& part = is_unmasked ? *part_of_unmasked_ : *part_;
     if (!is_last_) return border_of(run(part), batch);
     const auto logits = [&] {
       std::vector<at::Tensor> made;
@@ -179,7 +181,7 @@ class ProgramLayerRun : public Layer {
         const at::Tensor spread = batch.grid_of(value).spread(border.at(slot - input_.begin()));
         // Autograd does not let calls change a view of the border.
         const bool is_changed = program_->flow.changes.contains(program_->flow.storage[value]);
-        inputs.push_back(is_changed ? spread.clone() : exact(spread));
+        inputs.push_back(exact(is_changed ? spread.clone() : spread));
       } else if (source->kind == GraphInput::Kind::parameter) {
         inputs.push_back(parameter(source->name));
       } else if (source->kind == GraphInput::Kind::user) {
@@ -225,6 +227,7 @@ class ProgramLayerRun : public Layer {
                                   ? at::scalar_tensor(batch.batch.segments(), batch.batch.ids.options())
                                   : weight_of(batch.batch, program_->use);
     at::Tensor sum;
+    bool tokens_count = false;  // whether they have a part in it without a label
     std::vector<at::Tensor> counts = {weight.to(at::kDouble)};
     for (const auto& term : loss.terms) {
       const auto [input, target] = tensors_of(term, find, batch);
@@ -242,9 +245,11 @@ class ProgramLayerRun : public Layer {
                 : at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, ignored, context.label_smoothing);
         counts.push_back((target != ignored).sum().to(at::kDouble));
       } else {
+        const bool is_of_tokens = term.kind != LossKind::whole && program_->use.predicts != Predicts::segment;
         if (program_->use.predicts != Predicts::segment && batch.source.is_padded())
           throw RunError(cat(program_->archive.path, ": its loss, ", loss.text,
                              ", counts padding, so all samples of a microbatch must have one length"));
+        if (is_of_tokens) tokens_count = true;
         const at::Tensor mean = term.kind == LossKind::whole ? input
                                 : term.kind == LossKind::squared_error
                                     ? at::mse_loss(input, target)
@@ -259,7 +264,27 @@ class ProgramLayerRun : public Layer {
         throw RunError(cat(program_->archive.path, ": a part of its loss, ", loss.text, ", counts ",
                            known[i].item<int64_t>(), " labels of the ", known[0].item<int64_t>(),
                            " that the data has, so microbatches do not add up; export it with one loss"));
+    if (const int64_t labels = known[0].item<int64_t>(); tokens_count && labels != most_labels(batch))
+      throw RunError(cat(program_->archive.path, ": its loss, ", loss.text,
+                         ", is a mean over all tokens in one part and ", "over labels in another, and only ", labels,
+                         " of the ", most_labels(batch),
+                         " tokens have a label, so microbatches do not add up; give every token a label, or export it ",
+                         "with one loss"));
     return summed_loss(sum, weight, context);
+  }
+
+  // If every token that can have a label has one.
+  int64_t most_labels(const ProgramBatch& batch) const {
+    switch (program_->use.predicts) {
+      case Predicts::next_row:
+        return batch.batch.tokens() - batch.batch.segments();
+      case Predicts::target_row:
+        return batch.target.segments() * batch.target.length();  // nothing is padded here
+      case Predicts::span:
+        return batch.batch.segments();
+      default:
+        return batch.batch.tokens();
+    }
   }
 
   // Input and target of a mean.

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "core/error.h"
 #include "models/program/operators.h"
@@ -16,6 +18,8 @@ namespace shardline {
 namespace {
 
 enum class Pattern { none, all, causal };
+
+constexpr int64_t kLongestMask = 8192;  // longer masks take too much memory to look at
 
 // Whether a part reads values of arguments that differ from sample to sample.
 bool reads_tokens(const Program& program, const GraphPart& part) {
@@ -50,13 +54,24 @@ Pattern pattern_of(const at::Tensor& mask) {
   return seen.equal(causal) ? Pattern::causal : Pattern::none;
 }
 
-// Of samples of several numbers and lengths, if it is the same for all.
-Pattern pattern_of(const Program& program, const GraphPart& part) {
-  struct Sizes {
-    int64_t samples, source, target;
-  };
+struct Sizes {
+  int64_t samples, source, target;
+};
+
+// Numbers and lengths of samples up to the longest. A mask can differ from short to long samples: a window hides
+// nothing of those that are shorter.
+std::vector<Sizes> tried_sizes(int64_t longest) {
+  std::vector<Sizes> sizes = {{2, 5, 3}, {3, 7, 6}, {2, 4, 4}};
+  for (int64_t length = 8; length < longest; length *= 2) sizes.push_back({1, length, length});
+  for (const int64_t length : {longest - 1, longest})
+    if (length > 7) sizes.push_back({1, length, length});
+  return sizes;
+}
+
+// Of samples up to this length, if it is the same for all.
+Pattern pattern_of(const Program& program, const GraphPart& part, int64_t longest) {
   std::optional<Pattern> pattern;
-  for (const auto& [samples, source, target] : {Sizes{2, 5, 3}, Sizes{3, 7, 6}, Sizes{2, 4, 4}}) {
+  for (const auto& [samples, source, target] : tried_sizes(longest)) {
     const auto ids = at::ones({samples, program.has_target() ? source + target : source}, at::kLong);
     const Microbatch rows = sample_batch(program, ids, program.has_target() ? target : 0);
     const ProgramBatch batch(program, rows);
@@ -79,7 +94,7 @@ Pattern pattern_of(const Program& program, const GraphPart& part) {
 }
 
 // The pattern of an attention's mask; none if there is no mask, or if it follows from more than sizes.
-Pattern pattern_of(const Program& program, int number) {
+Pattern pattern_of(const Program& program, int number, int64_t longest) {
   const GraphNode& node = program.graph().nodes[number];
   const auto& mask = node.arguments[place_of_argument(node, "attn_mask")];
   const auto& causal = node.arguments[place_of_argument(node, "is_causal")];
@@ -90,7 +105,7 @@ Pattern pattern_of(const Program& program, int number) {
     const auto* input = program.input_of(value);
     return input->kind != GraphInput::Kind::user || is_given(program.given_to(*input), program.use);
   });
-  return is_known && !reads_tokens(program, part) ? pattern_of(program, part) : Pattern::none;
+  return is_known && !reads_tokens(program, part) ? pattern_of(program, part, longest) : Pattern::none;
 }
 
 bool have_equal_ends(const Program& a, const Program& b) {
@@ -101,14 +116,19 @@ bool have_equal_ends(const Program& a, const Program& b) {
 
 }  // namespace
 
-std::shared_ptr<const Program> with_unmasked(const std::shared_ptr<const Program>& program) {
+std::shared_ptr<const Program> with_unmasked(const std::shared_ptr<const Program>& program, int64_t longest) {
   const at::NoGradGuard no_grad;
   Pt2Archive archive = program->archive;
   bool is_changed = false;
+  longest = std::min(longest, kLongestMask);
+  std::map<int, Pattern> patterns;  // by mask: layers share it
   for (size_t number = 0; number < archive.graph.nodes.size(); ++number) {
     GraphNode& node = archive.graph.nodes[number];
     if (node.name != kAttention) continue;
-    const Pattern pattern = pattern_of(*program, number);
+    const int mask = node.arguments[place_of_argument(node, "attn_mask")].value;
+    const auto known = patterns.find(mask);
+    const Pattern pattern = known == patterns.end() ? pattern_of(*program, number, longest) : known->second;
+    patterns.emplace(mask, pattern);
     if (pattern == Pattern::none) continue;
     node.arguments[place_of_argument(node, "attn_mask")] = {};
     node.arguments[place_of_argument(node, "is_causal")] = {.constant = pattern == Pattern::causal};
@@ -117,7 +137,10 @@ std::shared_ptr<const Program> with_unmasked(const std::shared_ptr<const Program
   if (!is_changed) return program;
   auto both = std::make_shared<Program>(*program);
   const auto unmasked = cut_program(std::move(archive), program->use);
-  if (have_equal_ends(*program, *unmasked)) both->unmasked = unmasked;
+  if (have_equal_ends(*program, *unmasked)) {
+    both->unmasked = unmasked;
+    both->unmasked_length = longest;
+  }
   return both;
 }
 

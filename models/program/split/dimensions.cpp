@@ -52,6 +52,13 @@ void forbid_ends(const Program& program, ProgramDimensions& found) {
   for (const int value : program.logits.outputs) ends(value, has_classes);
 }
 
+// A rank finds the words that it has by one range of ids.
+void forbid_parted_words(const Program& program, ProgramDimensions& found) {
+  for (const auto& [node, words] : found.summed)
+    if (program.graph().nodes[node].name == kLookup && found.atoms.resolved(words).size() != 1)
+      found.atoms.forbid(words, "the table's rows are taken apart elsewhere");
+}
+
 // A rank finds its part of a dimension by the sizes inside of it, and these must not be those of a batch.
 void forbid_outside_of_batch(const Program& program, ProgramDimensions& found) {
   for (const auto& [reading, dimensions] : found.of_reading) {
@@ -117,6 +124,7 @@ ProgramDimensions dimensions_of(const Program& program) {
   for (const int node : whole_part(program).nodes) rules.apply(node);
   forbid_borders(program, found);
   forbid_ends(program, found);
+  forbid_parted_words(program, found);
   forbid_outside_of_batch(program, found);
   forbid_lost(program, found);
   return found;

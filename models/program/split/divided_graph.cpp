@@ -284,7 +284,11 @@ class Divider {
     const int64_t whole = of_reading({index, 0})->size();
     int64_t first = start.value < 0 && start.constant.isInt() ? start.constant.toInt() : 0;
     if (first < 0) first += whole;
-    if (whole == of.size()) first = 0;
+    if (whole == of.size()) {  // all of the dimension, in which the batch may be
+      start = constant(0);
+      end = constant(std::numeric_limits<int64_t>::max());
+      return;
+    }
     start = constant(first / of.size() * own_size(of));
     end = constant(start.constant.toInt() + own_size(of));
   }

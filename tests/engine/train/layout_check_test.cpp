@@ -10,6 +10,7 @@
 #include "engine/config/config.h"
 #include "engine/data/dataset/repeated_batch.h"
 #include "engine/plan/plan.h"
+#include "tests/models/golden.h"
 
 #include "tests/catch.h"
 
@@ -35,6 +36,19 @@ Config config_of(int p, int t, int d) {
   return parse_config(file.dump(), "layout check");
 }
 
+// Of a program whose heads are split, which takes a dimension of their weights apart.
+Config program_config(int t) {
+  const nlohmann::json file = {
+      {"model", {{"path", golden("program/heads.pt2")}}},
+      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+      {"training", {{"global_batch_size", kSamples}}},
+      {"smp_options", {{"tensor_parallel_degree", t}, {"optimize", "speed"}, {"microbatches", 2}}},
+      {"mpi_options", {{"processes_per_host", t}}},
+      {"runtime", {{"dtype", "float64"}, {"communicator", t == 1 ? "local" : "threads"}}},
+      {"output_dir", "unused"}};
+  return parse_config(file.dump(), "layout check of a program");
+}
+
 // One rank's part of a run.
 struct Job {
   Job(const Config& of_job, const CommunicatorPtr& world)
@@ -48,17 +62,18 @@ struct Job {
   Config config;
   PlannedModel planned;
   RankTrainer trainer;
-  RepeatedBatch data{kSamples, kLength, kWords, 5};
+  RepeatedBatch data{kSamples, kLength, planned.model.spec.vocab_size, 5};
 };
 
 // `damage` changes the layout's job before the comparison.
-Differences differences_of(int p, int t, int d, const std::function<void(Job&)>& damage = {}) {
+Differences differences_of(const Config& of_ranks, const Config& of_one, int ranks,
+                           const std::function<void(Job&)>& damage = {}) {
   Differences differences;
-  run_ranks(p * t * d, [&](const CommunicatorPtr& world) {
-    Job layout(config_of(p, t, d), world);
+  run_ranks(ranks, [&](const CommunicatorPtr& world) {
+    Job layout(of_ranks, world);
     if (damage) damage(layout);
     std::optional<Job> alone;
-    if (world->rank() == 0) alone.emplace(config_of(1, 1, 1), make_local_world());
+    if (world->rank() == 0) alone.emplace(of_one, make_local_world());
     const auto one = alone ? std::optional(CheckedRun{alone->trainer, alone->data}) : std::nullopt;
     auto mine = compare_with_one_process({layout.trainer, layout.data}, one ? &*one : nullptr,
                                          layout.planned.model.spec, 2, *world);
@@ -68,7 +83,20 @@ Differences differences_of(int p, int t, int d, const std::function<void(Job&)>&
   return differences;
 }
 
+Differences differences_of(int p, int t, int d, const std::function<void(Job&)>& damage = {}) {
+  return differences_of(config_of(p, t, d), config_of(1, 1, 1), p * t * d, damage);
+}
+
 }  // namespace
+
+TEST_CASE("a program whose heads are split has the gradients, norms, losses and changes of one process") {
+  const Differences differences = differences_of(program_config(2), program_config(1), 2);
+  CHECK(differences.size() == 4);
+  for (const auto& difference : differences) {
+    CAPTURE(difference.what, difference.largest, difference.where);
+    CHECK(difference.is_within());
+  }
+}
 
 TEST_CASE("a layout has the gradients, norms, losses and changes of one process") {
   for (const auto& [p, t, d] : {std::tuple(1, 1, 1), {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 1}}) {

@@ -47,6 +47,13 @@ TEST_CASE("ranks that divide a program have the numbers of one that has everythi
   CHECK(runs.distance(runs.splitter.split(ranks, {}), 0.1) < kRounding);
 }
 
+TEST_CASE("a table of words that is taken apart elsewhere stays whole", "[split]") {
+  const SplitRuns runs("program/halves.pt2");
+  const auto split = runs.splitter.split(2, {});
+  CHECK(runs.distance(split) < kRounding);
+  CHECK(!split->parameters.contains("words.weight"));
+}
+
 TEST_CASE("units are named by the modules whose parameters are divided together", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto split = runs.splitter.split(2, {});

@@ -24,7 +24,7 @@ TEST_CASE("ranks divide the words of an encoder and a decoder, with and without 
   // Of one length, of which masks are dropped, and of different ones.
   const auto samples = GENERATE(std::vector{1}, std::vector{0, 1, 2});
   CAPTURE(dropout, samples);
-  const auto program = with_unmasked(pairs_program::dropped_pairs(dropout));
+  const auto program = with_unmasked(pairs_program::dropped_pairs(dropout), 8);
   REQUIRE(program->unmasked);
   const SplitRuns runs(program, pairs_program::batch_of(samples));
   const auto split = runs.splitter.split(2, {});

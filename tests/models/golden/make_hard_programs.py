@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Makes program/NAME.pt2, small exported programs of what has gone wrong once or must be refused.
+
+window     a mask that hides nothing of short samples, and what is far away in longer ones
+halves     a table of words of which the head uses one half
+two_means  a cross entropy of labels and a mean over all tokens
+two_ids    ids that are compared with two constants; the table of words has no padding
+padded     the same, but the table has padding
+two_views  a hidden state and a view of it, which the blocks change in place
+
+  tests/models/golden/make_hard_programs.py        (needs torch 2.11)
+"""
+import pathlib
+
+import torch
+from torch import nn
+from torch.export import Dim
+
+DATA = pathlib.Path(__file__).parent / "program"
+WORDS, POSITIONS, FEATURES, WINDOW = 12, 24, 8, 8
+functional = nn.functional
+
+
+class Block(nn.Module):
+    def __init__(self, window=0):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(FEATURES), nn.Linear(FEATURES, 3 * FEATURES), nn.Linear(
+            FEATURES, FEATURES)
+        self.window = window
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(batch, length, 6, 4).transpose(1, 2).split(2, 1)
+        place = torch.arange(length)
+        ahead = place[:, None] - place[None]
+        mask = (ahead >= 0) & (ahead < self.window) if self.window else None
+        seen = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + self.out(seen.transpose(1, 2).reshape(batch, length, FEATURES))
+
+
+class Model(nn.Module):
+    def __init__(self, window=0, padding=None, labels=WORDS):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, FEATURES, padding_idx=padding)
+        self.places = nn.Embedding(POSITIONS, FEATURES)
+        self.blocks = nn.ModuleList([Block(window) for _ in range(2)])
+        self.head = nn.Linear(FEATURES, labels)
+
+    def embedded(self, ids):
+        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
+
+    def logits(self, ids):
+        x = self.embedded(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+    def forward(self, input_ids, labels):
+        return self.with_loss(self.logits(input_ids), labels)
+
+    @staticmethod
+    def with_loss(logits, labels):
+        return {"loss": functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+
+class Halves(Model):
+    def logits(self, ids):
+        x = self.embedded(ids)
+        for block in self.blocks:
+            x = block(x)
+        return functional.pad(x @ self.words.weight[:WORDS // 2].T, (0, WORDS - WORDS // 2))
+
+
+class TwoMeans(Model):
+    def forward(self, input_ids, labels):
+        made = super().forward(input_ids, labels)
+        made["loss"] = made["loss"] + 0.5 * functional.mse_loss(made["logits"], torch.zeros_like(made["logits"]))
+        return made
+
+
+class TwoIds(Model):
+    def embedded(self, ids):
+        x = super().embedded(ids)
+        share = (ids == 2).sum() / (ids != 1).sum()
+        return x * (1 - share)
+
+
+class InPlace(Block):
+    def forward(self, x):
+        x += super().forward(x)
+        return x
+
+
+class TwoViews(Model):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([InPlace() for _ in range(2)])
+
+    def logits(self, ids):
+        x = self.embedded(ids) * 0.5
+        first = x[:, :, :]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x + first)
+
+
+def export(model, name):
+    torch.manual_seed(3)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    model.train()
+    ids = torch.randint(3, WORDS, (3, 10))
+    arguments = {"input_ids": ids, "labels": torch.randint(0, model.head.out_features, (3, 10))}
+    sizes = {name: {0: Dim.AUTO, 1: Dim.AUTO} for name in arguments}
+    program = torch.export.export(model, (), arguments, dynamic_shapes=sizes, strict=False)
+    torch.export.save(program, DATA / f"{name}.pt2")
+
+
+if __name__ == "__main__":
+    export(Model(window=WINDOW), "window")
+    export(Halves(), "halves")
+    export(TwoMeans(labels=5), "two_means")
+    export(TwoIds(), "two_ids")
+    export(TwoIds(padding=1), "padded")
+    export(TwoViews(), "two_views")

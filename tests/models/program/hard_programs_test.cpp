@@ -1,0 +1,56 @@
+// Programs of golden/make_hard_programs.py: what has gone wrong once, or must be refused.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full_like.h>
+
+#include "core/error.h"
+#include "models/program/program_inputs.h"
+#include "tests/models/golden.h"
+#include "tests/models/files/files.h"
+#include "tests/models/program/program_run.h"
+
+#include "tests/catch.h"
+
+namespace shardline::hard_programs_test {
+namespace {
+
+using Catch::Matchers::Contains;
+using Predicts = ProgramUse::Predicts;
+
+std::shared_ptr<const Program> program_of(const std::string& name, const ProgramUse& use = {.predicts = Predicts::row}) {
+  return cut_program(read_pt2(golden("program/" + name + ".pt2")), use);
+}
+
+Microbatch batch_of(const Program& program, int64_t samples, int64_t length) {
+  const at::Tensor ids = at::arange(samples * length).remainder(9).add(3).view({samples, length});
+  return sample_batch(program, ids, 0);
+}
+
+}  // namespace
+
+TEST_CASE("padding is that of the table of words, or else the only id that ids are compared with", "[program]") {
+  CHECK(program_of("padded")->pad_id == 1);
+  CHECK_THAT(message_of<ConfigError>([] { program_of("two_ids"); }), Contains("(1, 2)") && Contains("pad_token_id"));
+  CHECK(program_of("two_ids", {.predicts = Predicts::row, .pad_id = 1})->pad_id == 1);
+}
+
+TEST_CASE("a hidden state and a view of it, which later calls change, do not pass to the next layer", "[program]") {
+  CHECK_THAT(message_of<ConfigError>([] { program_of("two_views"); }),
+             Contains("one memory") && Contains("in place"));
+}
+
+TEST_CASE("means over tokens and over labels are one loss only where every token has a label", "[program]") {
+  const auto program = program_of("two_means");
+  ProgramRun run(program, at::kDouble);
+  Microbatch all = batch_of(*program, 2, 6);
+  const double of_both = run.train(all).sum;
+  const double of_each = run.train(batch_of(*program, 1, 6)).sum;
+  CHECK(std::isfinite(of_both));
+  CHECK(std::isfinite(of_each));
+  Microbatch some = batch_of(*program, 2, 6);
+  some.labels = some.labels.clone();
+  some.labels.narrow(0, 0, 3).fill_(kNoLabel);
+  CHECK_THAT(message_of<RunError>([&] { run.train(some); }), Contains("only 9 of the 12 tokens have a label"));
+}
+
+}  // namespace shardline::hard_programs_test
