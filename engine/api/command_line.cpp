@@ -20,7 +20,9 @@
 #include "engine/commands/parts/used_model.h"
 #include "engine/commands/serve/serve_job.h"
 #include "engine/config/config.h"
+#include "engine/config/key_help.h"
 #include "engine/config/rules/saving_rules.h"
+#include "engine/config/schema.h"
 #include "engine/import/container.h"
 #include "engine/import/import_files.h"
 #include "engine/launch/container_job.h"
@@ -281,6 +283,17 @@ void check_command(const CLI::App& app, int argc, char** argv) {
   throw ConfigError(cat("\"", argv[1], "\" is not a command; use one of ", known));
 }
 
+// About a key of the config or a command; both have some names in common.
+std::string help_text(const CLI::App& app, const std::string& name) {
+  if (name.empty()) return sections_help();
+  const CLI::App* command = nullptr;
+  for (const auto* sub : app.get_subcommands({}))
+    if (sub->get_name() == name) command = sub;
+  if (!command) return key_help(name);
+  if (!is_key_or_section(name)) return command->help();
+  return cat(key_help(name), "\nshardline ", name, " --help describes the command of this name.\n");
+}
+
 void print_flights(const std::filesystem::path& output_dir) {
   const auto folder = flight_folder(output_dir);
   if (!std::filesystem::is_directory(folder))
@@ -302,8 +315,9 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   const auto command = [&](const char* name, const char* what, bool takes_directory = false) {
     auto* sub = app.add_subcommand(name, what);
-    sub->add_option("config", line.config,
-                    cat("Config file (see docs/config.md)", takes_directory ? ", or directory of a model" : ""))
+    sub->add_option(
+           "config", line.config,
+           cat("Config file (shardline help explains its keys)", takes_directory ? ", or directory of a model" : ""))
         ->required()
         ->check(takes_directory ? CLI::Validator(CLI::ExistingPath) : CLI::Validator(CLI::ExistingFile));
     sub->add_option("--set", line.overrides,
@@ -362,6 +376,14 @@ int run_command_line(int argc, char** argv) {
   ServeCommand serve(*command("serve", "Answer requests over HTTP with a model", true));
   auto* pack = app.add_subcommand("pack", "Put a model's directory into an archive, as hosting platforms store it");
   PackCommand packed(*pack);
+  std::string asked;
+  auto* help = app.add_subcommand("help", "Explain a key of the config");
+  help->add_option("key", asked,
+                   "A key, such as smp_options.microbatches, a section or a command; default: all sections");
+  auto* schema =
+      app.add_subcommand("schema", "Print the JSON schema of configs, with which editors complete and check");
+  app.footer(
+      "shardline COMMAND --help lists the options of a command, shardline help KEY explains a key of the config.");
   add_generate_options(*generate, line);
   predict->add_option("--output", line.predictions, "File to write; default: OUTPUT_DIR/predictions.jsonl");
   for (auto* sub : {generate, plan, info, doctor}) sub->add_flag("--json", line.json, "Print JSON");
@@ -425,6 +447,8 @@ int run_command_line(int argc, char** argv) {
   if (*merge) std::cout << merge_checkpoint(parts, checkpoint_path);
   if (*verify) std::cout << verified_text(checkpoint_path);
   if (*plan) std::cout << run_plan(line);
+  if (*help) std::cout << help_text(app, asked);
+  if (*schema) std::cout << config_schema().dump(2) << std::endl;
   if (*study) return study_job(line.config, line.study, std::cout);
   if (*report) std::cout << "wrote " << report_job(reported, report_file) << std::endl;
   if (*info)

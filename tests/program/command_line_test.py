@@ -15,6 +15,31 @@ class CommandLine(ProgramTest):
         self.assertRegex(self.expect(0, "--version").out, r"^\d+\.\d+\.\d+\n$")
         self.expect(0, "generate", "--help", says=["--prompt", "--top-p", "--json"])
 
+    def test_help_for_keys(self):
+        self.expect(0, "--help", says="shardline help KEY explains a key of the config")
+        self.expect(0, "help", says=["smp_options", "shardline help SECTION"])
+        self.expect(0, "help", "training", says=["max_steps: an integer >= -1; default -1"])
+        self.expect(0, "help", "max_steps", says=["training.max_steps", "--set training.max_steps=1000"])
+        self.expect(0, "help", "plan", says="--search")  # a command
+        self.expect(0, "help", "profile", says=["File written by", "shardline profile --help"])  # both
+        self.expect(2, "help", "max_stepz", says=['there is no config key "max_stepz"', "training.max_steps"])
+
+    def test_schema(self):
+        """Every recipe satisfies the schema, by an independent implementation where there is one."""
+        schema = json.loads(self.expect(0, "schema").out)
+        self.assertEqual(schema["properties"]["training"], {"$ref": "#/definitions/training"})
+        self.assertIn("max_steps", schema["definitions"]["training"]["properties"])
+        try:
+            import jsonschema
+        except ImportError:
+            self.skipTest("python3-jsonschema is not installed; config_tests check the same without it")
+        jsonschema.Draft7Validator.check_schema(schema)
+        for recipe in sorted((ROOT / "configs").glob("*.json")):
+            with self.subTest(recipe.name):
+                jsonschema.validate(json.loads(recipe.read_text()), schema)
+        with self.assertRaises(jsonschema.ValidationError):
+            jsonschema.validate({"training": {"max_stepz": 1}}, schema)
+
     def test_usage_errors(self):
         config = self.config()
         for arguments, says in [
