@@ -135,7 +135,7 @@ bool is_record(const fs::path& name) {
          name == "predictions.jsonl" || name.string().starts_with(kTensorBoardFile);
 }
 
-// Records that a run continues.
+// Whether this is a record to which a run that continues appends.
 bool is_kept_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "timeline" || name == "predictions.jsonl" ||
          name.string().starts_with(kTensorBoardFile);

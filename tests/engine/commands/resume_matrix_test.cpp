@@ -105,7 +105,7 @@ double largest_difference(const std::string& one, const std::string& other) {
 
 class Matrix {
  public:
-  // changes: to the config of every run.
+  // changes: settings that are added to the config of every run.
   explicit Matrix(json changes = json::object()) : changes_(std::move(changes)) {
     train(run_on("whole", grids()[0]));
     whole_ = metrics_of(folder_ / "whole");
