@@ -70,7 +70,8 @@ Each key has one status:
 `mpi_options`. In it, `"dataparallel": {"enabled": true, "custom_mpi_options": "..."}` enables data parallelism: `ddp`
 is true, `custom_mpi_options` means the same as in `mpi`, and the number of ranks is `hosts` x `processes_per_host` from
 `mpi`, which must then be set. The resolved config of a run, `output_dir/config.resolved.json`, is a config, too, and
-gives the same run; its key `derived`, which shows derived sizes, is ignored.
+gives the same run; its key `derived`, which shows derived sizes, is ignored. So is the key `$schema`, by which editors
+find the JSON schema that `shardline schema` prints. `shardline help KEY` explains a key on the command line.
 
 ## Patterns
 
