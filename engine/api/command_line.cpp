@@ -250,10 +250,10 @@ void add_import_options(CLI::App& app, ImportLine& line) {
       ->required()
       ->check(CLI::ExistingFile);
   app.add_option("--to", line.to, "Write the config to this file, which must not exist; default: print it");
-  app.add_option("--set", line.options.settings, "path=value of the config, in place of what the job says");
-  app.add_option("--channel", line.channels, "NAME=PATH: where the files of a data channel are");
-  app.add_option("--hosts", line.options.hosts, "Names of the machines, with commas between them")->delimiter(',');
-  app.add_option("--ranks", line.options.ranks, "Number of processes in all, if the files do not say it")
+  app.add_option("--set", line.options.settings, "path=value that replaces a value of the job");
+  app.add_option("--channel", line.channels, "NAME=PATH: path of the files of a data channel");
+  app.add_option("--hosts", line.options.hosts, "Names of the machines, separated by commas")->delimiter(',');
+  app.add_option("--ranks", line.options.ranks, "Total number of processes, if the files do not contain it")
       ->check(CLI::PositiveNumber);
 }
 
@@ -324,7 +324,7 @@ int run_command_line(int argc, char** argv) {
                     "path=value that replaces a value of the config, e.g. training.max_steps=10");
     return sub;
   };
-  auto* train = command("train", "Train; saves the model in output_dir");
+  auto* train = command("train", "Train a model and save it in output_dir");
   train->get_option("config")->required(false)->description(
       "Config file; without it, the job of a SageMaker container");
   auto* eval = command("eval", "Compute the loss and the task's metrics on the validation data", true);
@@ -340,17 +340,21 @@ int run_command_line(int argc, char** argv) {
   auto* plan = command("plan", "Show what would run where, without starting anything");
   auto* info = command("info", "Show versions, devices and links of this host, and which of them a config would use");
   ImportLine imported;
-  auto* import = app.add_subcommand("import", "Make a config of a job of SageMaker, DeepSpeed, accelerate or a script");
+  auto* import =
+      app.add_subcommand("import", "Convert a job of SageMaker, DeepSpeed, accelerate or a script into a config");
   add_import_options(*import, imported);
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
   auto* doctor = app.add_subcommand("doctor", "Show why a training run ended or hangs, from the records of its ranks");
   for (auto* sub : {flight, doctor})
     sub->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
-  auto* study = app.add_subcommand("study", "Make many runs, and tables and figures of their times, costs and scores");
+  auto* study =
+      app.add_subcommand("study", "Run a study: many runs, with tables and figures of their times, costs and scores");
   study->add_option("study", line.config, "Study file (see docs/study.md)")->required()->check(CLI::ExistingFile);
-  study->add_option("--cluster", line.study.cluster, "Machines for which runs that do not fit this one are planned")
+  study->add_option("--cluster", line.study.cluster, "Cluster file for planning the runs that do not fit this machine")
       ->check(CLI::ExistingFile);
-  study->add_option("--at-once", line.study.at_once, "Most runs at the same time; default: as many as the cores allow")
+  study
+      ->add_option("--at-once", line.study.at_once,
+                   "Maximum number of simultaneous runs; default: as many as the cores allow")
       ->check(CLI::PositiveNumber);
   std::vector<std::string> reported;
   std::string report_file;
@@ -369,8 +373,8 @@ int run_command_line(int argc, char** argv) {
         ->required()
         ->check(CLI::ExistingDirectory);
   std::vector<std::string> parts;
-  auto* merge = checkpoint->add_subcommand("merge", "Make a complete checkpoint of the parts that hosts have saved");
-  merge->add_option("part", parts, "Directories of its parts")->required()->check(CLI::ExistingDirectory);
+  auto* merge = checkpoint->add_subcommand("merge", "Merge the parts that hosts have saved into a complete checkpoint");
+  merge->add_option("part", parts, "Directories of the parts")->required()->check(CLI::ExistingDirectory);
   merge->add_option("--output", checkpoint_path, "Directory of the complete checkpoint, which must not exist")
       ->required();
   ServeCommand serve(*command("serve", "Answer requests over HTTP with a model", true));

@@ -8,8 +8,9 @@ A code block is run if it is a ```sh block, or looks like commands. Comments bef
   <!-- fails: 2 -->          the last command ends with this exit code
   <!-- file: my-run.json -->  not a command: the block is written to this file
 
-The folder has the repository's configs, tools, tests and docs, the build as build-test, small stand-ins for models/gpt2 and
-models/gpt2-medium, and train.txt and validation.txt. The program under test is first in PATH.
+The folder has the repository's configs, tools, tests, docs and examples, the build as build-test, small stand-ins for
+models/gpt2, models/gpt2-medium and the classifier runs/sentiment, and train.txt, validation.txt and test.csv. The program
+under test is first in PATH. A block that begins with `shardline serve` starts a server and then runs its other lines.
 """
 import os
 import pathlib
@@ -56,6 +57,7 @@ class Page:
         text = (ROOT / "configs/data/quickstart.txt").read_bytes()
         (folder / "train.txt").write_bytes(text[:20000])
         (folder / "validation.txt").write_bytes(text[20000:24000])
+        (folder / "test.csv").write_text("sentence,label\na fine film,positive\n")
         self.settings = folder / ".settings"
         wrapper = folder / ".bin/shardline"
         wrapper.parent.mkdir()
@@ -82,11 +84,14 @@ class Page:
         end = time.monotonic() + LIMIT
         while not port_is_open() and server.poll() is None and time.monotonic() < end:
             time.sleep(0.1)
+        if server.poll() is not None:
+            raise AssertionError(f"{command} ended with {server.returncode}")
 
     def close(self):
         for server in self.servers:
             server.terminate()
             server.wait()
+        self.servers = []
 
 
 class Commands(unittest.TestCase):
@@ -96,15 +101,19 @@ class Commands(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.made, True)
         for name in ("gpt2", "gpt2-medium"):
             models.make_gpt2(PROGRAM, cls.made / "models" / name, cls.made)
+        models.make_classifier(PROGRAM, cls.made / "runs/sentiment", cls.made)
 
     def check_page(self, path):
         folder = pathlib.Path(tempfile.mkdtemp(prefix=f"shardline-{path.stem}-"))
         self.addCleanup(shutil.rmtree, folder, True)
         page = Page(folder)
         self.addCleanup(page.close)
-        shutil.copytree(self.made / "models", folder / "models")
+        for name in ("models", "runs"):
+            shutil.copytree(self.made / name, folder / name)
         for block in command_blocks(path.read_text(encoding="utf-8")):
             place = f"{path.relative_to(ROOT)}:{block.line}"
+            if block.text.startswith("shardline serve"):
+                page.close()
             with self.subTest(place):
                 if "needs" in block.markers:
                     self.assertIn(block.markers["needs"], NEEDS)
