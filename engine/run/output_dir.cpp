@@ -500,7 +500,7 @@ void replace_earlier_run(const Config& config, std::optional<int64_t> resumed) t
   const fs::path dir = config.output_dir, previous = previous_model(config);
   remove_entries(dir, [&](const fs::path& name) { return is_record(name) && !(resumed && is_kept_record(name)); });
   if (resumed) keep_records_until(dir, *resumed);
-  // A run that is killed here leaves a model in two parts, which the next run puts together.
+  // If the run is killed here, the model is in two directories; the next run moves its files together.
   const fs::path moving = dir / kMovingModel;
   if (fs::exists(dir / "config.json")) fs::create_directory(moving);
   if (!fs::exists(moving)) return;

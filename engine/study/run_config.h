@@ -1,4 +1,4 @@
-// From a point of a study to the configs of its runs.
+// Makes the configs of the runs of a study's point.
 #pragma once
 #include <optional>
 #include <string>
