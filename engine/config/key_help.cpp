@@ -89,8 +89,8 @@ std::string example_text(const Section& section, const Key& key) {
              quoted ? "'" : "", "\n");
 }
 
-// What else must be set if only this key is.
-std::vector<std::string> needs_of(const Section& section, const Key& key) {
+// Why the key has no effect if nothing else is set, and what to set.
+std::vector<std::string> conditions_of(const Section& section, const Key& key) {
   const json value = example_value(section, key);
   const Key& stored = key.writes.empty() ? key : key_named(key.writes);
   const json meaning = key.writes.empty() ? value : key.meaning_of(value);
@@ -112,12 +112,13 @@ std::string help_of(const Section& section, const Key& key) {
   text += paragraph("  default  ", default_text(key));
   if (!key.aliases.empty()) text += paragraph("  also     ", joined(key.aliases, ", "));
   if (!key.writes.empty()) text += paragraph("  sets     ", key.writes);
-  for (const auto& need : needs_of(section, key)) text += paragraph("  needs    ", need);
+  for (const auto& condition : conditions_of(section, key))
+    text += paragraph("  note     ", "has " + without_markdown(condition));
   return text + example_text(section, key);
 }
 
 std::string help_of(const Section& section) {
-  std::string text = section_title(section) + ": " + section.meaning + "\n\n";
+  std::string text = paragraph(section_title(section) + ": ", without_markdown(section.meaning)) + "\n";
   std::vector<std::string> others;
   for (const auto& key : section.keys) {
     if (key.status == Status::honoured) {
@@ -160,7 +161,7 @@ std::string sections_help() {
     label.resize(std::max<size_t>(label.size() + 2, 16), ' ');
     text += paragraph(label, section.name.empty()
                                  ? cat(honoured, " keys beside the sections: task, output_dir, cluster, profile")
-                                 : cat(honoured, " keys. ", section.meaning));
+                                 : cat(honoured, " keys. ", without_markdown(section.meaning)));
   }
   return text +
          "\nshardline help SECTION lists the keys of a section, shardline help KEY explains one, for example\n"

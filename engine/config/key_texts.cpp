@@ -90,23 +90,6 @@ bool is_word(const JsonType& type) {
   return type.kind == Kind::text || type.kind == Kind::texts;
 }
 
-// "see [sizes](#sizes)" -> "see sizes", `a` -> a
-std::string without_markdown(const std::string& text) {
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '[') {
-      const size_t middle = text.find("](", i), end = text.find(')', i);
-      if (middle != std::string::npos && end != std::string::npos && middle < end && text.find('[', i + 1) > middle) {
-        plain += text.substr(i + 1, middle - i - 1);
-        i = end;
-        continue;
-      }
-    }
-    if (text[i] != '`') plain += text[i];
-  }
-  return plain;
-}
-
 }  // namespace
 
 std::string full_name(const Section& section, const Key& key) {
@@ -132,6 +115,22 @@ std::string meaning_text(const Key& key) {
   const unsigned char first = advice[0];
   advice[0] = std::toupper(first);
   return advice + ".";
+}
+
+std::string without_markdown(const std::string& text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '[') {
+      const size_t middle = text.find("](", i), end = text.find(')', i);
+      if (middle != std::string::npos && end != std::string::npos && middle < end && text.find('[', i + 1) > middle) {
+        plain += text.substr(i + 1, middle - i - 1);
+        i = end;
+        continue;
+      }
+    }
+    if (text[i] != '`') plain += text[i];
+  }
+  return plain;
 }
 
 std::string plain_meaning(const Key& key) {

@@ -13,7 +13,8 @@ std::string type_text(const Key& key);
 std::string default_text(const Key& key);
 // What the key means or, if it is not honoured, why and what to do instead, in Markdown. Without its aliases.
 std::string meaning_text(const Key& key);
-// The same without Markdown's links and code marks.
+// "see [sizes](#sizes)" -> "see sizes"; code marks are removed, too.
+std::string without_markdown(const std::string& text);
 std::string plain_meaning(const Key& key);
 // A value that someone might give the key; null for keys that are not honoured.
 nlohmann::json example_value(const Section& section, const Key& key);

@@ -140,7 +140,7 @@ nlohmann::ordered_json config_schema() {
       properties.update(properties_of(section));
       continue;
     }
-    const Schema options = closed_object(section.meaning, properties_of(section));
+    const Schema options = closed_object(without_markdown(section.meaning), properties_of(section));
     if (section.name == "smp_options") definitions["parameters"] = options;
     definitions[section.name] = section.name == "smp_options" ? with_wrapper(options) : options;
     properties[section.name] = reference_to(section.name);

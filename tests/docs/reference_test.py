@@ -1,5 +1,6 @@
 """docs/cli.md, the man page and the completion have the commands and options that the program's --help lists.
 SHARDLINE_WRITE_DOCS=1 writes docs/cli.md instead."""
+import functools
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ PAGE = ROOT / "docs/cli.md"
 START = "<!-- Generated from --help: run tests/docs/reference_test.py with SHARDLINE_WRITE_DOCS=1 to regenerate it. -->\n"
 
 
+@functools.cache
 def help_of(*command):
     return subprocess.run([PROGRAM, *command, "--help"], check=True, capture_output=True, text=True,
                           stdin=subprocess.DEVNULL).stdout.replace(str(PROGRAM), "shardline")

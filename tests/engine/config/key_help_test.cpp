@@ -30,7 +30,7 @@ TEST_CASE("Every honoured key has an example that it accepts", "[key_help]") {
 
 TEST_CASE("The help for a key shows its values, default, other names, needs and an example", "[key_help]") {
   const std::string microbatches = key_help("smp_options.microbatches");
-  CHECK_THAT(microbatches, Contains("\n  value    an integer >= 1 or \"auto\"\n"));
+  CHECK_THAT(microbatches, Contains("\n  value    an integer >= 1 and <= 65536 or \"auto\"\n"));
   CHECK_THAT(microbatches, Contains("\n  default  1\n"));
   CHECK_THAT(microbatches, Contains("  example  \"smp_options\": { \"microbatches\": 8 }\n"));
   CHECK_THAT(microbatches, Contains("           --set smp_options.microbatches=8\n"));
@@ -38,7 +38,7 @@ TEST_CASE("The help for a key shows its values, default, other names, needs and 
   CHECK(key_help("/smp_options/microbatches") == microbatches);
   CHECK_THAT(key_help("partitions"), Contains("smp_options.pipeline_parallel_degree\n"));
   CHECK_THAT(key_help("pipeline_parallel_degree"), Contains("  also     partitions\n"));
-  CHECK_THAT(key_help("static_loss_scale"), Contains("  needs    no effect without fp16; set fp16 to true"));
+  CHECK_THAT(key_help("static_loss_scale"), Contains("  note     has no effect without fp16; set fp16 to true"));
   CHECK_THAT(key_help("mlm_probability"), Contains("set task to \"masked-lm\""));
   CHECK_THAT(key_help("smp_options.checkpoint_attentions"),
              Contains("  sets     smp_options.activation_checkpointing\n"));

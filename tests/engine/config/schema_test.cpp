@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-json schema() {
+const json& schema() {
   static const json all = json::parse(config_schema().dump());
   return all;
 }
@@ -116,8 +116,8 @@ TEST_CASE("The schema has every key with its description, default and an example
     for (const auto& key : section.keys)
       for (const auto& spelling : key.spellings()) {
         INFO(section.name << "." << spelling);
-        const json& properties =
-            section.name.empty() ? schema()["properties"] : schema()["definitions"][section.name]["properties"];
+        const json& properties = section.name.empty() ? schema().at("properties")
+                                                      : schema().at("definitions").at(section.name).at("properties");
         REQUIRE(properties.contains(spelling));
         const json& rules = properties[spelling];
         CHECK_FALSE(rules["description"].get<std::string>().empty());
