@@ -1,4 +1,4 @@
-"""Runs the commands of README.md, HACKING.md and docs/, each page in a folder of its own, in their order.
+"""Runs the commands of README.md, HACKING.md, configs/ and docs/, each page in a folder of its own, in their order.
 
 A code block is run if it is a ```sh block, or looks like commands. Comments before a block say what else to do:
 

@@ -27,7 +27,7 @@ class Block:
 
 
 def pages():
-    return [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "configs").rglob("README.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(text):
