@@ -15,7 +15,7 @@ inline std::string hex_digits(uint64_t number) {
   return text;
 }
 
-// 16 digits, different every time.
+// Returns 16 random digits, which differ in every call.
 inline std::string random_digits() {
   std::random_device random;
   const uint64_t high = random();

@@ -1,6 +1,7 @@
 # Completion of shardline's commands, options and files.
 _shardline() {
-  local commands="train eval predict generate profile plan checkpoint info flight doctor" word=${COMP_WORDS[COMP_CWORD]}
+  local commands="train eval predict generate profile check plan info import flight doctor study report checkpoint serve pack help schema"
+  local word=${COMP_WORDS[COMP_CWORD]}
   local command=${COMP_WORDS[1]} options=
   if [ "$COMP_CWORD" -eq 1 ]; then
     mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word")
@@ -12,6 +13,11 @@ _shardline() {
   fi
   case $command in
     train | eval) options="--set" ;;
+    check) options="--set --steps" ;;
+    import) options="--set --to --channel --hosts --ranks" ;;
+    study) options="--cluster --at-once" ;;
+    report) options="--output" ;;
+    serve) options="--set --host --port --task --workers --queue-length --timeout --max-body --max-batch --max-batch-tokens" ;;
     predict | profile) options="--set --output" ;;
     generate) options="--set --prompt --prompts --max-new-tokens --temperature --top-k --top-p --seed --json" ;;
     plan) options="--set --json --svg --html --from-run --cluster --profile --nodes --precision --search --instructions" ;;

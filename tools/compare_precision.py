@@ -19,6 +19,7 @@ ONE = {"smp_options.pipeline_parallel_degree": 1, "smp_options.tensor_parallel_d
        "mpi_options.processes_per_host": 1}
 FOUR = {"smp_options.shard_optimizer_state": False}
 FP16 = {"training.fp16": True, "training.dynamic_loss_args": {"init_scale": 2**16, "scale_window": 50}}
+BYTES = {"data.tokenizer": "bytes", "model.config.vocab_size": 256}  # as in docs/precision.md
 RUNS = {  # name -> settings, colour, dashes
     "fp32, one process": ({**ONE}, "#222222", ""),
     "fp32, P=2 T=2": ({**FOUR}, "#999999", "5 3"),
@@ -32,7 +33,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 860, 430, 60, 40
 
 def train(name, steps, program, folder):
     settings, _, _ = RUNS[name]
-    settings = {**settings, "training.max_steps": steps, "training.eval_strategy": "no", "training.report_to": "none",
+    settings = {**BYTES, **settings, "training.max_steps": steps, "training.eval_strategy": "no", "training.report_to": "none",
                 "runtime.timeline_steps": 0, "output_dir": str(folder / name.replace(" ", "-"))}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     done = subprocess.run([program, "train", str(ROOT / "configs/quickstart.json"), *words], cwd=ROOT,

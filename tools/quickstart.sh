@@ -20,7 +20,8 @@ train() {
 }
 
 generate() {
-  build/tools/shardline generate runs/quickstart --prompt "In the beginning" --max-new-tokens 40
+  build/tools/shardline generate runs/quickstart --prompt "In the beginning" --max-new-tokens 60 \
+    --temperature 0.7
 }
 
 mkdir -p build

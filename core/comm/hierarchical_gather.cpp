@@ -101,7 +101,7 @@ class SecondSteps {
     }
   }
 
-  // With the lock. The first steps are over: waiting for them only reports how they ended.
+  // The caller holds the lock. The first steps are complete, so waiting for them only reports how they ended.
   void begin_oldest() {
     TwoSteps& gather = *waiting_.front();
     try {
@@ -223,7 +223,7 @@ std::optional<HostGrid> host_grid(const std::vector<int>& host_of) {
   grid.per_host = ranks / grid.hosts;
   for (const bool in_turns : {false, true}) {
     grid.in_turns = in_turns;
-    // As many sets of ranks as hosts: where each is on one host, no two are on the same.
+    // There are as many sets of ranks as hosts, so if each set is on one host, no two sets share a host.
     bool fits = true;
     for (int rank = 0; rank < ranks; ++rank) fits &= host_of[rank] == host_of[grid.rank(grid.host(rank), 0)];
     if (fits) return grid;

@@ -32,10 +32,10 @@ struct Meeting {
   std::string first;    // that rank and its request, for errors
   bool moving = false;  // a rank reads and writes the tensors without the lock
   bool done = false;
-  // Of a send that came before its recv: for CPU tensors, and for those of an accelerator.
+  // The data of a send that was posted before its recv: of a CPU tensor, or of an accelerator's.
   std::unique_ptr<char[]> payload;
   at::Tensor device_payload;
-  // Of tensors of an accelerator: after what each rank has queued before, and after the operation itself.
+  // For an accelerator's tensors: events after each rank's earlier work, and after the operation itself.
   std::vector<std::optional<c10::Event>> ready;  // by rank, as requests
   std::optional<c10::Event> end;
 

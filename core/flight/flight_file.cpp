@@ -25,7 +25,7 @@ void make_plain(char (&field)[n], char kept = '\0') {
     if ((*c < ' ' || *c > '~') && *c != kept) *c = '?';
 }
 
-// Leaves room for differences.
+// Replaces times that are out of range, so that differences of times do not overflow.
 void make_time(int64_t& ns) {
   if (ns < 0 || ns > std::numeric_limits<int64_t>::max() / 2) ns = 0;
 }

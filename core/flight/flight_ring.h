@@ -76,7 +76,7 @@ class FlightRing {
   std::mutex mutex_;  // guards what is added to the tables of groups and streams, copies of waits, and gaps
 };
 
-// How often FlightRing::beat() should be called at least, and what is a gap.
+// The longest time between calls of FlightRing::beat(), and the time without one that counts as a gap.
 inline constexpr int kFlightBeatMilliseconds = 250, kFlightGapMilliseconds = 1000;
 
 // The ring of this process: in memory until open_flight_ring gives it a file. Records begun before stay in memory.

@@ -165,7 +165,7 @@ struct ModelSpec {
   bool predicts_next = true;     // a row's label is that of the next token; false: of its own
   bool loss_of_samples = false;  // a step's loss is the mean over its samples, not over its labels
   int64_t max_positions = 0;
-  // Beginnings of names: files may have such tensors for heads that this model does not have. They are left out.
+  // Prefixes of names: tensors in files that belong to heads that this model does not have. They are not read.
   std::vector<std::string> surplus;
 
   int64_t parameter_count() const;  // tied parameters once

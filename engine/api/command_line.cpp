@@ -20,7 +20,9 @@
 #include "engine/commands/parts/used_model.h"
 #include "engine/commands/serve/serve_job.h"
 #include "engine/config/config.h"
+#include "engine/config/key_help.h"
 #include "engine/config/rules/saving_rules.h"
+#include "engine/config/schema.h"
 #include "engine/import/container.h"
 #include "engine/import/import_files.h"
 #include "engine/launch/container_job.h"
@@ -248,10 +250,10 @@ void add_import_options(CLI::App& app, ImportLine& line) {
       ->required()
       ->check(CLI::ExistingFile);
   app.add_option("--to", line.to, "Write the config to this file, which must not exist; default: print it");
-  app.add_option("--set", line.options.settings, "path=value of the config, in place of what the job says");
-  app.add_option("--channel", line.channels, "NAME=PATH: where the files of a data channel are");
-  app.add_option("--hosts", line.options.hosts, "Names of the machines, with commas between them")->delimiter(',');
-  app.add_option("--ranks", line.options.ranks, "Number of processes in all, if the files do not say it")
+  app.add_option("--set", line.options.settings, "path=value that replaces a value of the job");
+  app.add_option("--channel", line.channels, "NAME=PATH: path of the files of a data channel");
+  app.add_option("--hosts", line.options.hosts, "Names of the machines, separated by commas")->delimiter(',');
+  app.add_option("--ranks", line.options.ranks, "Total number of processes, if the files do not contain it")
       ->check(CLI::PositiveNumber);
 }
 
@@ -281,6 +283,17 @@ void check_command(const CLI::App& app, int argc, char** argv) {
   throw ConfigError(cat("\"", argv[1], "\" is not a command; use one of ", known));
 }
 
+// About a key of the config or a command; both have some names in common.
+std::string help_text(const CLI::App& app, const std::string& name) {
+  if (name.empty()) return sections_help();
+  const CLI::App* command = nullptr;
+  for (const auto* sub : app.get_subcommands({}))
+    if (sub->get_name() == name) command = sub;
+  if (!command) return key_help(name);
+  if (!is_key_or_section(name)) return command->help();
+  return cat(key_help(name), "\nshardline ", name, " --help describes the command of this name.\n");
+}
+
 void print_flights(const std::filesystem::path& output_dir) {
   const auto folder = flight_folder(output_dir);
   if (!std::filesystem::is_directory(folder))
@@ -301,15 +314,16 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   const auto command = [&](const char* name, const char* what, bool takes_directory = false) {
     auto* sub = app.add_subcommand(name, what);
-    sub->add_option("config", line.config,
-                    cat("Config file (see docs/config.md)", takes_directory ? ", or directory of a model" : ""))
+    sub->add_option(
+           "config", line.config,
+           cat("Config file (shardline help explains its keys)", takes_directory ? ", or directory of a model" : ""))
         ->required()
         ->check(takes_directory ? CLI::Validator(CLI::ExistingPath) : CLI::Validator(CLI::ExistingFile));
     sub->add_option("--set", line.overrides,
                     "path=value that replaces a value of the config, e.g. training.max_steps=10");
     return sub;
   };
-  auto* train = command("train", "Train; saves the model in output_dir");
+  auto* train = command("train", "Train a model and save it in output_dir");
   train->get_option("config")->required(false)->description(
       "Config file; without it, the job of a SageMaker container");
   auto* eval = command("eval", "Compute the loss and the task's metrics on the validation data", true);
@@ -325,17 +339,21 @@ int run_command_line(int argc, char** argv) {
   auto* plan = command("plan", "Show what would run where, without starting anything");
   auto* info = command("info", "Show versions, devices and links of this host, and which of them a config would use");
   ImportLine imported;
-  auto* import = app.add_subcommand("import", "Make a config of a job of SageMaker, DeepSpeed, accelerate or a script");
+  auto* import =
+      app.add_subcommand("import", "Convert a job of SageMaker, DeepSpeed, accelerate or a script into a config");
   add_import_options(*import, imported);
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
   auto* doctor = app.add_subcommand("doctor", "Show why a training run ended or hangs, from the records of its ranks");
   for (auto* sub : {flight, doctor})
     sub->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
-  auto* study = app.add_subcommand("study", "Make many runs, and tables and figures of their times, costs and scores");
+  auto* study =
+      app.add_subcommand("study", "Run a study: many runs, with tables and figures of their times, costs and scores");
   study->add_option("study", line.config, "Study file (see docs/study.md)")->required()->check(CLI::ExistingFile);
-  study->add_option("--cluster", line.study.cluster, "Machines for which runs that do not fit this one are planned")
+  study->add_option("--cluster", line.study.cluster, "Cluster file for planning the runs that do not fit this machine")
       ->check(CLI::ExistingFile);
-  study->add_option("--at-once", line.study.at_once, "Most runs at the same time; default: as many as the cores allow")
+  study
+      ->add_option("--at-once", line.study.at_once,
+                   "Maximum number of simultaneous runs; default: as many as the cores allow")
       ->check(CLI::PositiveNumber);
   std::vector<std::string> reported;
   std::string report_file;
@@ -354,13 +372,21 @@ int run_command_line(int argc, char** argv) {
         ->required()
         ->check(CLI::ExistingDirectory);
   std::vector<std::string> parts;
-  auto* merge = checkpoint->add_subcommand("merge", "Make a complete checkpoint of the parts that hosts have saved");
-  merge->add_option("part", parts, "Directories of its parts")->required()->check(CLI::ExistingDirectory);
+  auto* merge = checkpoint->add_subcommand("merge", "Merge the parts that hosts have saved into a complete checkpoint");
+  merge->add_option("part", parts, "Directories of the parts")->required()->check(CLI::ExistingDirectory);
   merge->add_option("--output", checkpoint_path, "Directory of the complete checkpoint, which must not exist")
       ->required();
   ServeCommand serve(*command("serve", "Answer requests over HTTP with a model", true));
   auto* pack = app.add_subcommand("pack", "Put a model's directory into an archive, as hosting platforms store it");
   PackCommand packed(*pack);
+  std::string asked;
+  auto* help = app.add_subcommand("help", "Explain a key of the config");
+  help->add_option("key", asked,
+                   "A key, such as smp_options.microbatches, a section or a command; default: all sections");
+  auto* schema =
+      app.add_subcommand("schema", "Print the JSON schema of configs, with which editors complete and check");
+  app.footer(
+      "shardline COMMAND --help lists the options of a command, shardline help KEY explains a key of the config.");
   add_generate_options(*generate, line);
   predict->add_option("--output", line.predictions, "File to write; default: OUTPUT_DIR/predictions.jsonl");
   for (auto* sub : {generate, plan, info, doctor}) sub->add_flag("--json", line.json, "Print JSON");
@@ -424,6 +450,8 @@ int run_command_line(int argc, char** argv) {
   if (*merge) std::cout << merge_checkpoint(parts, checkpoint_path);
   if (*verify) std::cout << verified_text(checkpoint_path);
   if (*plan) std::cout << run_plan(line);
+  if (*help) std::cout << help_text(app, asked);
+  if (*schema) std::cout << config_schema().dump(2) << std::endl;
   if (*study) return study_job(line.config, line.study, std::cout);
   if (*report) std::cout << "wrote " << report_job(reported, report_file) << std::endl;
   if (*info)

@@ -17,27 +17,28 @@ const Environment kEnvironment = [](const char* name) { return std::getenv(name)
 
 ServeCommand::ServeCommand(CLI::App& app) : app_(app) {
   app.get_option("config")->required(false);
-  app.add_option("--host", given_.host, "Address to listen on; 0.0.0.0: all of this machine's")->capture_default_str();
+  app.add_option("--host", given_.host, "Address to listen on; 0.0.0.0: all addresses of this machine")
+      ->capture_default_str();
   app.add_option("--port", given_.port, "Port to listen on; 0: any free one")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
   app.add_option("--task", task_, "Task, as the model's config or the hub names it (default: that of the model)");
-  app.add_option("--workers", given_.workers, "Requests that are worked on at a time")
+  app.add_option("--workers", given_.workers, "Requests that are processed at the same time")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  app.add_option("--queue-length", given_.queue_length, "Further requests that wait; more are refused")
+  app.add_option("--queue-length", given_.queue_length, "Further requests that may wait; more are refused")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--timeout", given_.timeout, "Seconds within which a request is answered")
       ->capture_default_str()
       ->check(CLI::Range(1, 86400));
-  app.add_option("--max-body", body_mib_, "Largest body of a request, in MiB")
+  app.add_option("--max-body", body_mib_, "Maximum size of a request's body, in MiB")
       ->capture_default_str()
       ->check(CLI::Range(0.0001, 1024.0));
-  app.add_option("--max-batch", given_.batch.most, "Most inputs that pass through the model together")
+  app.add_option("--max-batch", given_.batch.most, "Maximum number of inputs in a batch")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  app.add_option("--max-batch-tokens", given_.batch.most_tokens, "Most tokens of these")
+  app.add_option("--max-batch-tokens", given_.batch.most_tokens, "Maximum number of tokens in a batch")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 24));
 }

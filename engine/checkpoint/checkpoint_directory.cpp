@@ -34,7 +34,7 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return entries;
 }
 
-// What it is will show when it is read, if that is not possible now.
+// Also true if this cannot be determined; reading the checkpoint then reports the error.
 bool has_manifest(const fs::path& path) {
   std::error_code error;
   return fs::exists(path / kManifestFile, error) || (error && error != std::errc::not_a_directory);

@@ -87,8 +87,8 @@ class CheckpointSaver {
     std::string copy_failure = {};             // of this rank; see Snapshot::take
     // On rank 0: the error of sync_records, if any.
     std::shared_ptr<std::string> unsynced = std::make_shared<std::string>();
-    // Why the name of the checkpoint may not be on the disk: on leaders, in their own store, as publish_checkpoint
-    // says; and in the first such store, once all ranks know.
+    // Why the checkpoint's name may be missing on the disk after a crash. unsynced_here: in the leader's own store (see
+    // publish_checkpoint); unsynced_name: in the first store with this problem, known to all ranks.
     std::shared_ptr<std::string> unsynced_here = std::make_shared<std::string>();
     std::string unsynced_name = {};
   };

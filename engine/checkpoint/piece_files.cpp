@@ -160,7 +160,7 @@ PieceFiles::PieceFiles(const std::string& directory, const Manifest& manifest)
 
 PieceFiles::~PieceFiles() = default;
 
-// Null if it is not as long as its pieces.
+// Returns null if the file is not as long as its pieces.
 const PieceFiles::File* PieceFiles::open(const std::string& path, int64_t bytes, int64_t first_bytes) {
   const std::string name = fs::path(path).filename().string();
   std::error_code error;

@@ -83,7 +83,7 @@ Stores find_stores(const std::string& directory, Communicator& world, std::chron
   for (int maker = 0; maker < world.size(); ++maker)
     if (first_of[maker] == maker && failures[maker].empty()) makers.push_back(maker);
 
-  // The first maker whose file this rank sees. The file of its own host is there at once.
+  // Finds the first maker whose file this rank sees. The file of its own host is visible immediately.
   std::string reason;
   const auto look = [&] {
     for (const int maker : makers) {

@@ -74,6 +74,7 @@ Readers open_sections(const JsonDocument& document) {
   JsonReader root(document, spelling_hints());
   WrappedSections wrapped = unwrap_sections(root);
   root.peek("derived");
+  root.peek("$schema");  // editors look up the schema there
   JsonReader model = root.child("model"), data = root.child("data"), training = root.child("training"),
              runtime = root.child("runtime");
   return {root, model, data, training, wrapped.smp, wrapped.mpi, runtime, std::move(wrapped.data_parallel)};

@@ -25,7 +25,5 @@ std::vector<std::string> notes(const Config& config, bool on_accelerators);
 
 // docs/config.md: every key with type, default, status and meaning.
 std::string config_reference_markdown();
-// The honoured keys with their types, defaults and meanings, as text.
-std::string config_help();
 
 }  // namespace shardline

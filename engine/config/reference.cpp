@@ -2,43 +2,25 @@
 #include <sstream>
 
 #include "engine/config/config.h"
+#include "engine/config/key_texts.h"
 #include "engine/config/keys/registry.h"
 
 namespace shardline {
 namespace {
 
-using Kind = JsonType::Kind;
-
 std::string code(const std::string& text) {
   return "`" + text + "`";
 }
 
-std::string default_text(const nlohmann::json& value) {
-  if (value.is_null() || value == "" || (value.is_structured() && value.empty())) return "unset";
-  return code(value.dump());
+std::string default_cell(const Key& key) {
+  const std::string text = default_text(key);
+  return text == "unset" ? text : code(text);
 }
 
-std::string type_text(const JsonType& type) {
-  std::string text = type.describe();
-  std::string later;
-  for (const auto& choice : type.choices)
-    if (!choice.advice.empty() && type.kind != Kind::integer) later += (later.empty() ? "" : ", ") + choice.value;
-  return later.empty() ? text : text + " (not available: " + later + ")";
-}
-
-std::string meaning_text(const Key& key) {
-  std::string text = key.meaning;
-  if (!key.advice.empty()) {
-    std::string advice = key.advice;
-    const unsigned char first = advice[0];
-    if (text.empty()) advice[0] = std::toupper(first);
-    text += text.empty() ? advice : " Instead: " + advice;
-    text += ".";
-  }
+std::string meaning_cell(const Key& key) {
   std::string aliases;
   for (const auto& alias : key.aliases) aliases += (aliases.empty() ? "" : ", ") + code(alias);
-  if (!aliases.empty()) text += " Also: " + aliases + ".";
-  return text;
+  return meaning_text(key) + (aliases.empty() ? "" : " Also: " + aliases + ".");
 }
 
 void write_table(std::ostream& out, const Section& section, Status status) {
@@ -56,8 +38,8 @@ void write_table(std::ostream& out, const Section& section, Status status) {
           << " |\n| --- | --- | --- |\n";
     first = false;
     out << "| " << code(key.name) << " | ";
-    if (honoured_table) out << type_text(key.type) << " | ";
-    out << default_text(key.default_value) << " | " << meaning_text(key) << " |\n";
+    if (honoured_table) out << type_text(key) << " | ";
+    out << default_cell(key) << " | " << meaning_cell(key) << " |\n";
   }
 }
 
@@ -88,7 +70,8 @@ Each key has one status:
 `mpi_options`. In it, `"dataparallel": {"enabled": true, "custom_mpi_options": "..."}` enables data parallelism: `ddp`
 is true, `custom_mpi_options` means the same as in `mpi`, and the number of ranks is `hosts` x `processes_per_host` from
 `mpi`, which must then be set. The resolved config of a run, `output_dir/config.resolved.json`, is a config, too, and
-gives the same run; its key `derived`, which shows derived sizes, is ignored.
+gives the same run; its key `derived`, which shows derived sizes, is ignored. So is the key `$schema`, by which editors
+find the JSON schema that `shardline schema` prints. `shardline help KEY` explains a key on the command line.
 
 ## Patterns
 
@@ -189,19 +172,6 @@ std::string config_reference_markdown() {
     out << "\n## " << (section.name.empty() ? "Top level" : section.name) << "\n\n" << section.meaning << "\n";
     for (const Status status : {Status::honoured, Status::no_effect, Status::not_yet, Status::refused})
       write_table(out, section, status);
-  }
-  return out.str();
-}
-
-std::string config_help() {
-  std::ostringstream out;
-  for (const auto& section : config_sections()) {
-    for (const auto& key : section.keys) {
-      if (key.status != Status::honoured) continue;
-      out << (section.name.empty() ? "" : section.name + ".") << key.name << "  (" << type_text(key.type)
-          << "; default " << (key.default_value.is_null() ? "unset" : key.default_value.dump()) << ")\n    "
-          << key.meaning << "\n";
-    }
   }
   return out.str();
 }

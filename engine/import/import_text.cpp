@@ -28,7 +28,7 @@ std::string shortened(const std::string& text, size_t width) {
   return text.substr(0, end) + "...";
 }
 
-// Without bytes that command a terminal.
+// The text without control characters that a terminal would obey.
 std::string printable(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');

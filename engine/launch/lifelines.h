@@ -28,7 +28,8 @@ class Lifelines {
   // Accepts ranks that connect and notices those that have ended; does not wait.
   void attend();
   int connected() const;
-  // Hosts that did not answer within the limit. A rank that ends is not silent: its host closes the connection.
+  // Hosts that did not answer within the limit. A rank that ends does not count as silent, because its host closes the
+  // connection.
   const std::vector<std::string>& silent_hosts() const { return silent_hosts_; }
   // Lets all ranks end that are connected.
   void let_go();

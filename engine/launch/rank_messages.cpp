@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-// Characters; std::regex needs stack for each of them.
+// In characters: std::regex needs stack space for each of them.
 constexpr size_t kLongestMatched = 1000;
 
 // Lines of mpirun that say nothing about the ranks.

@@ -1,4 +1,4 @@
-// Partition files: the plan.json of an earlier run, of which the layers of each stage's chunks are read.
+// Partition files: the plan.json of an earlier run, from which the layers of each stage's chunks are read.
 #pragma once
 #include <string>
 #include <vector>

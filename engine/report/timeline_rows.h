@@ -19,7 +19,7 @@ struct RunTimeline {
 // From the contents of timeline/step-N.json. Throws DataError.
 RunTimeline timeline_in(const nlohmann::json& trace, const std::string& file, std::int64_t step);
 
-// That of the first step that has one; unset if there is none. Throws DataError.
+// The timeline of the first step that has one; unset if no step has. Throws DataError.
 std::optional<RunTimeline> read_timeline(const std::string& output_dir);
 
 }  // namespace shardline

@@ -135,7 +135,7 @@ bool is_record(const fs::path& name) {
          name == "predictions.jsonl" || name.string().starts_with(kTensorBoardFile);
 }
 
-// Records that a run continues.
+// Whether this is a record to which a run that continues appends.
 bool is_kept_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "timeline" || name == "predictions.jsonl" ||
          name.string().starts_with(kTensorBoardFile);
@@ -502,7 +502,7 @@ void replace_earlier_run(const Config& config, std::optional<int64_t> resumed) t
   const fs::path dir = config.output_dir, previous = previous_model(config);
   remove_entries(dir, [&](const fs::path& name) { return is_record(name) && !(resumed && is_kept_record(name)); });
   if (resumed) keep_records_until(dir, *resumed);
-  // A run that is killed here leaves a model in two parts, which the next run puts together.
+  // If the run is killed here, the model is in two directories; the next run moves its files together.
   const fs::path moving = dir / kMovingModel;
   if (fs::exists(dir / "config.json")) fs::create_directory(moving);
   if (!fs::exists(moving)) return;

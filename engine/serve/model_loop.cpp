@@ -12,7 +12,7 @@ using Item = ModelQueue::Item;
 
 constexpr auto kPatience = 100ms;
 
-// Runs a pass; where it fails, its items do. Returns whether it succeeded.
+// Runs a pass. If it fails, its items fail with its error. Returns whether it succeeded.
 bool attempt(ModelQueue& queue, const std::vector<Item>& items, bool is_alone, const std::function<void()>& pass) {
   try {
     pass();

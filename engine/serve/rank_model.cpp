@@ -33,7 +33,7 @@ json as_json(const std::vector<SequenceTokens>& tokens, const std::vector<int64_
   return {{"tokens", list}, {"ended", ended}};
 }
 
-// The rows of sequences that go on, `lengths` of which the caches know.
+// The next rows of sequences of which the caches already have `lengths` tokens.
 Microbatch rows_of(const std::vector<SequenceTokens>& tokens, const std::vector<int64_t>& lengths) {
   std::vector<int64_t> ends;
   for (const auto& [sequence, ids] : tokens) ends.push_back((ends.empty() ? 0 : ends.back()) + std::ssize(ids));

@@ -17,7 +17,7 @@ std::optional<double> mean_in(const std::optional<Spread>& spread) {
   return spread ? std::optional(spread->mean) : std::nullopt;
 }
 
-// Of all numbers, those of the config's keys included.
+// All quantities that are numbers, including those of the config's keys.
 std::vector<DesignQuantity> quantities_of(const StudyTable& table) {
   std::vector<DesignQuantity> all = {
       {"devices", [](const StudyRow& row) { return std::optional<double>(row.first->devices); }},

@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// The least and the most that nodes cost in a time that was rounded to whole minutes.
+// The lowest and the highest cost of nodes for a time that was rounded to whole minutes.
 struct CostRange {
   double low = 0, high = 0;
   // Whether a cost that was rounded to hundredths is in it.

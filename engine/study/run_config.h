@@ -1,4 +1,4 @@
-// From a point of a study to the configs of its runs.
+// Makes the configs of the runs of a study's point.
 #pragma once
 #include <optional>
 #include <string>
@@ -35,7 +35,7 @@ std::string log_of(const StudyFile& study, const std::string& run);
 
 // How many ranks can compute here at the same time: GPUs if the config's runs use them, else cores.
 int devices_here(const Config& config);
-// The cores that a run here takes, all if its ranks share whatever there is or use GPUs.
+// The cores that a run takes on this host: all of them if its threads are not set or it uses GPUs.
 int cores_of(const StudyRun& run);
 
 // All runs, in the order of the study; its points must outlive them. Throws ConfigError for a config that `train` would

@@ -25,8 +25,8 @@ struct RunRecord {
   std::optional<int64_t> samples, seed;
   int64_t steps = 0;
   double nominal_steps = 0;  // 0: not known
-  // Of a measured run: the median of the steps but the first, and the time from the program's start to its end. Of a
-  // planned one: the prediction, and the same for all steps.
+  // Measured runs: the median of all steps except the first, and the time from the program's start to its end. Planned
+  // runs: the predicted step, and its time multiplied by the number of steps.
   double step_seconds = 0, job_seconds = 0, samples_per_second = 0;
   std::optional<double> cost;
   std::map<std::string, double> metrics;  // of the last evaluation

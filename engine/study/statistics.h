@@ -11,7 +11,7 @@ namespace shardline {
 struct Spread {
   size_t count = 0;
   double mean = 0;
-  // Of at least two values: the deviation of a sample (divided by count - 1), and half the width of the interval that
+  // With at least two values: the sample's deviation (divided by count - 1), and half the width of the interval that
   // contains the true mean with a probability of 95 % if the values are normally distributed (Student's t).
   std::optional<double> deviation, half_width;
 

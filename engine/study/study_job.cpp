@@ -31,7 +31,7 @@ StudyFile study_of(const std::string& path, const StudyOptions& options) {
   return study;
 }
 
-// Of the machines that the runs use: the prices of the file, or else those of their cluster files.
+// The prices of the machines that the runs use: from the price file, or else from their cluster files.
 Prices prices_of(const StudyFile& study, const std::vector<StudyRun>& runs) {
   Prices prices;
   for (const auto& run : runs) {

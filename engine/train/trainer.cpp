@@ -211,7 +211,7 @@ StepRecords RankTrainer::last_step() {
           .peak_activation_bytes = last_run_.peak_activation_bytes};
 }
 
-// Of the accelerator; without one, of this process, whose counted memory is 0 where another allocator is in use.
+// The accelerator's memory; without one, this process's, whose counted part is 0 if another allocator is in use.
 RankMemory RankTrainer::memory_of_rank() const {
   const at::Device device = stage_.activations.device();
   if (!is_accelerator(device)) return {memory_totals().peak_live, process_memory().peak_resident};

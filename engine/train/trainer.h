@@ -50,9 +50,9 @@ class RankTrainer {
   void set_loss_scaler_state(const std::optional<LossScaler::State>& state);
   // The begin and end of the last train_step, the instructions of this rank in it, and the peak of its activations.
   StepRecords last_step();
-  // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. Throws DataError if
-  // they have no label. `use`, if set, gets on every rank what the model predicts for each global batch: the logits of
-  // its samples or rows in their order, in host memory (see Layer); batches may then be without labels.
+  // The loss over `steps` global batches of `data`; its weight is above 0. Collective over the world. Throws DataError
+  // if no row has a label. `use`, if set, gets on every rank what the model predicts for each global batch: the logits
+  // of its samples or rows in their order, in host memory (see Layer); batches may then be without labels.
   using UseLogits = std::function<void(const at::Tensor& logits)>;
   LossTerm evaluate(BatchSource& data, int64_t steps, const UseLogits& use = {});
   // Logits of the last position of ids [batch, length] in host memory, whose first column is at `first_position`:

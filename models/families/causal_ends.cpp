@@ -134,7 +134,7 @@ void read_causal_heads(HfConfigReader& read, CausalConfig& c) {
     read.any(key, or_null(json_number(0, 0.999)), dropout);
     if (!dropout.is_null()) c.classifier_dropout = dropout.get<double>();
   }
-  // Of a head for multiple choice.
+  // These keys belong to heads for multiple choice.
   read.accept(
       {"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"});
 }

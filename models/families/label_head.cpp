@@ -60,7 +60,7 @@ class LabelHeadLayer : public Layer {
     }
   }
 
-  // Of this rank's border rows, with the whole weight.
+  // Multiplies this rank's border rows by the whole weight.
   static at::Tensor linear(const at::Tensor& x, MicrobatchContext& context, Parameter& weight, Parameter* bias) {
     return column_linear({}, x, x.size(0), weight, bias, context.weight_grads);
   }

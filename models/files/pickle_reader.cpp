@@ -256,7 +256,7 @@ class Machine {
     return line;
   }
 
-  // The values that opcodes may take are those above the last mark.
+  // The number of values that opcodes may take: only those above the last mark.
   size_t count_above_mark() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
 
   size_t count_to_mark() {

@@ -15,7 +15,7 @@ namespace shardline {
 
 class FlatGradients {
  public:
-  // shards: as for FlatValues. replicas: the ranks that hold the same elements and add the gradients of other samples;
+  // shards: see FlatValues. replicas: the ranks that hold the same elements and add the gradients of other samples;
   // null if there are none. host: null if updates run on the device.
   FlatGradients(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, CommunicatorPtr replicas,
                 at::TensorOptions options, HostLinkPtr host = nullptr);

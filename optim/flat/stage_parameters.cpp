@@ -156,7 +156,7 @@ bool StageParameters::writes(const Parameter& parameter) const {
   return true;
 }
 
-// ---- all that is stored
+// ---- all buffers
 
 void StageParameters::visit_buffers(
     const std::function<void(Buffer&, std::vector<Parameter*>, std::vector<FlatGradients>&)>& see) {

@@ -25,7 +25,7 @@ struct ElementRule {
 // Call it before a config is read. Throws ConfigError if the name has been added before.
 void add_optimizer(const std::string& name, ElementRule rule);
 const std::map<std::string, ElementRule>& added_optimizers();
-// Of OptimizerOptions::Kind::added.
+// The rule of an optimizer whose kind is OptimizerOptions::Kind::added.
 const ElementRule& rule_of(const OptimizerOptions& options);
 
 class AddedOptimizer : public Optimizer {

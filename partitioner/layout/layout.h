@@ -55,7 +55,7 @@ struct Workload {
   Precision precision() const;  // of products; float64, which is for tests, is priced as fp32
 };
 
-// What the step runs on.
+// The machines on which the step runs.
 struct Machines {
   Cluster cluster;
   // Measurements that replace what follows from the cluster's numbers: for the layers of layouts for which is_measured

@@ -23,8 +23,8 @@ double least_kept(const Layout& layout, int stage) {
     case ScheduleKind::simple:
       return m;
     case ScheduleKind::interleaved_1f1b:
-      // Of a stage's chunks the last one keeps the fewest, and may have all blocks: the microbatches that pass it
-      // before the first backward.
+      // All blocks may be in the chunk that keeps the fewest microbatches, which is the stage's last one: those that
+      // pass it before the first backward.
       if (v > 1) return std::min({m, p, 2 * (p - stage) - 1});
       [[fallthrough]];
     case ScheduleKind::interleaved:

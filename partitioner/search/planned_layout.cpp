@@ -55,8 +55,8 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   return problem;
 }
 
-// Cuts within the memory that states and kept activations may take, or without a limit if that is impossible. free: the
-// cut without a limit.
+// The best cut whose states and kept activations fit the memory, or `free`, the best cut without a limit, if there is
+// none.
 std::vector<int> cut_layers(PartitionProblem problem, const std::vector<int>& free, double room) {
   const size_t stages = 1 + *std::max_element(problem.stage_of_chunk.begin(), problem.stage_of_chunk.end());
   std::vector<double> bytes(stages);

@@ -13,8 +13,8 @@ struct InstructionRecord {
   double start = 0, end = 0;
   double waited = 0;             // part of it: for a message, or for offloaded activations
   int64_t activation_bytes = 0;  // kept after it, as pipeline/activations/activation_bytes.h counts
-  // Of tensors on the accelerator then; without one, of CPU tensors in the process, 0 where another allocator is in
-  // use.
+  // Bytes of the tensors on the accelerator at that time; without one, of the CPU tensors of the process (0 if another
+  // allocator is in use).
   int64_t process_bytes = 0;
 };
 

@@ -44,7 +44,7 @@ class Builder {
     return place_in_channel_[size_t(kind + chunk) * schedule_.microbatches + microbatch];
   }
 
-  // What is kept for each pair must be in proportion to the cells.
+  // Tables have an entry for each pair of microbatch and chunk, so a file must have at least as many cells.
   void check_count() const {
     int64_t count = 0;
     for (const auto& list : cells_) count += std::ssize(list);

@@ -191,7 +191,7 @@ void add_noise_by_loops(const MicrobatchContext& context, const RandomStream& st
   });
 }
 
-// A few rows at a time, because the integers of which a number is made take several times its memory.
+// Fills a few rows at a time, because the integers from which numbers are made take several times their memory.
 void add_noise_by_operators(const MicrobatchContext& context, const RandomStream& stream, Range mine, at::Tensor rows) {
   const Microbatch& batch = *context.batch;
   const int64_t hidden = rows.size(1), at_a_time = std::max<int64_t>(1, kNoiseBlockElements / hidden);

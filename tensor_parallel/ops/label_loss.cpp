@@ -33,7 +33,7 @@ void note_logits(const at::Tensor& logits) {
   note_sweep(logits.numel(), 4, 0, 4);
 }
 
-// This rank's part of what belongs to all rows; in a dry run, something of its size.
+// This rank's part of a tensor with a value for every row; in a dry run, an empty tensor of the same size.
 at::Tensor own_part(const at::Tensor& all, const at::Tensor& logits, const Range& mine, at::ScalarType type) {
   if (logits.is_meta()) return at::empty({mine.length}, logits.options().dtype(type));
   return all.narrow(0, mine.length == 0 ? 0 : mine.begin, mine.length).to(type);

@@ -36,7 +36,7 @@ class Install(unittest.TestCase):
             self.assertTrue((prefix / name).is_file(), name)
         for header in (prefix / "include").rglob("*.h"):
             self.assertNotIn('#include "core/', header.read_text(), header)
-        self.run_in(prefix, "bin/shardline", "plan", "share/shardline/configs/quickstart.json")
+        self.run_in(prefix / "share/shardline", "../../bin/shardline", "plan", "configs/quickstart.json")
 
     def test_custom_transformer(self):
         folder = self.package.built("examples/custom_transformer")

@@ -66,7 +66,7 @@ struct Difference {
   double copies = 0;    // copies_differ; must be 0
   std::string worst_gradient, worst_change;  // their tensors
 
-  // What is over its limit: "gradient, norm"; empty when all is within.
+  // The quantities that exceed their limits, as in "gradient, norm"; empty if none does.
   std::string exceeds(const Limits& limits) const;
 };
 Difference compare(const Outcome& outcome, const Outcome& reference, const Limits& limits);

@@ -135,7 +135,7 @@ class HostsTest(ProgramTest):
         addresses = [f"{NETWORK}.{i + 1}" for i in range(self.count)]
         names = "".join(f"{address} {name}\n" for address, name in zip(addresses, NAMES))
         (self.dir / "names").write_text("127.0.0.1 localhost\n" + names)
-        # A host of its own is the switch, so that nothing of this machine's network changes.
+        # The switch has a namespace of its own, so that this machine's network does not change.
         self.switch = keep_namespaces("-n")
         self.addCleanup(end, self.switch)
         wait_until(lambda: os.readlink(f"/proc/{self.switch.pid}/ns/net") != os.readlink("/proc/self/ns/net"), "a switch")

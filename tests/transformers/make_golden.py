@@ -59,8 +59,8 @@ RUNS = {"tied": ("tied", {}), "options": ("options", {}), "old": ("old", {}),
         "tanh": ("options", {"activation_function": "tanh"}), "gptj": ("gptj", {}), "gptj_options": ("gptj_options", {}),
         "gptj_old": ("gptj_old", {}), "gpt_neo": ("gpt_neo", {}), "gpt_neo_options": ("gpt_neo_options", {}),
         "tied_frozen": ("tied", {}), "gptj_frozen": ("gptj_options", {}), "tied_smoothed": ("tied", {})}
-# Of the runs that differ in their training: shell patterns of the parameters that are trained, if not all are, and the
-# label smoothing.
+# For runs that do not train all parameters: shell patterns of those that are trained. For runs with label smoothing: the
+# factor.
 TRAINABLE = {"tied_frozen": ["transformer.h.3.*", "transformer.ln_f.*"], "gptj_frozen": ["*.attn.*", "lm_head.bias"]}
 LABEL_SMOOTHING = {"tied_smoothed": 0.1}
 

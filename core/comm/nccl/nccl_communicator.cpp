@@ -49,8 +49,8 @@ class NcclCommunicator : public CommunicatorBase {
     world_->fail(message);
   }
 
-  // NCCL connects the ranks of a group at its first collective, and meanwhile the CUDA runtime may wait for everything
-  // that runs on the device. So it is done now, when nothing runs there that waits for another rank.
+  // NCCL connects the ranks of a group in the group's first collective, during which the CUDA runtime may wait for all
+  // work on the device. Connecting now is safe, because no work on the device waits for another rank yet.
   void connect() {
     if (size() > 1) barrier({.what = "connecting a new group", .timeout = timeouts().start_up});
   }

@@ -227,7 +227,7 @@ void RunCheckpoints::make_saver(bool with_states) {
   std::vector<double> bytes;  // by rank
   for (const auto& text : gather_strings(world, cat(saver->memory_bytes()))) bytes.push_back(std::stod(text));
   check_snapshot_room(gather_host_rooms(world, parts_.context.host_of), bytes);
-  // That of the first rank was checked before the ranks started.
+  // The first rank's disk was checked before the ranks started.
   if (saver->leads() && !parts_.context.first()) check_checkpoint_room(parts_.config, saver->store_bytes());
   saver_ = std::move(saver);
   saves_states_ = with_states;

@@ -121,14 +121,19 @@ bool is_own_task(const std::string& task) {
   return task == task_name(traits_of(task).head);
 }
 
+std::string quoted_list(const std::vector<std::string>& words) {
+  std::string list;
+  for (const auto& word : words) list += cat(list.empty() ? "" : " or ", '"', word, '"');
+  return list;
+}
+
 void check_keys_of_tasks(const Config& config, const std::function<bool(const std::string& key)>& gives,
                          const Complaint& complain) {
   if (!is_own_task(config.task)) return;
   for (const auto& [key, tasks] : keys_of_tasks()) {
     if (std::ranges::find(tasks, config.task) != tasks.end() || !gives(key)) continue;
-    std::string names;
-    for (const auto& task : tasks) names += cat(names.empty() ? "" : " or ", '"', task, '"');
-    complain(key, cat("has no effect with task \"", config.task, '"'), cat("leave it out, or set task to ", names));
+    complain(key, cat("has no effect with task \"", config.task, '"'),
+             cat("leave it out, or set task to ", quoted_list(tasks)));
   }
 }
 
@@ -387,6 +392,19 @@ std::vector<std::string> keys_without_effect(const Config& config, bool on_gpus)
       lines.push_back(cat(need.key, " has no effect ", why));
   }
   return lines;
+}
+
+std::vector<std::string> reasons_without_effect(const std::string& key, const Config& config) {
+  std::vector<std::string> reasons;
+  for (const auto& [name, tasks] : keys_of_tasks())
+    if (name == key && std::ranges::find(tasks, config.task) == tasks.end())
+      reasons.push_back(cat("no effect with task \"", config.task, "\"; set task to ", quoted_list(tasks)));
+  for (const auto& need : needs()) {
+    if (need.key != key) continue;
+    if (const auto why = need.why({config}); !why.empty())
+      reasons.push_back(cat("no effect ", why, need.advice[0] == '\0' ? "" : "; ", need.advice));
+  }
+  return reasons;
 }
 
 }  // namespace shardline

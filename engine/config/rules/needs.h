@@ -23,4 +23,8 @@ std::vector<std::string> shorthands_refused_after(const Config& from, const Conf
 // that has no effect in a run of this config. on_gpus: whether the ranks use GPUs. Every "auto" must have been chosen.
 std::vector<std::string> keys_without_effect(const Config& config, bool on_gpus);
 
+// Why this key ("section.key") has no effect in the config, and what to change: "no effect without fp16; set fp16 to
+// true, or leave it out". Empty if it has one.
+std::vector<std::string> reasons_without_effect(const std::string& key, const Config& config);
+
 }  // namespace shardline

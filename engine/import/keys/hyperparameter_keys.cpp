@@ -305,7 +305,7 @@ Keys gpt_example_arguments() {
   return keys;
 }
 
-// What SageMaker's library adds for its containers.
+// Keys that SageMaker's library adds for its containers.
 Keys platform_keys() {
   return {
       holds("mp_parameters", model_parallel_keys, "as SageMaker's library passes `parameters` on"),

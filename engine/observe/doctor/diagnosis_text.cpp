@@ -67,7 +67,7 @@ std::string seen_text(const RankSituation& rank) {
              ": it was stopped or has ended");
 }
 
-// With the further lines of a message indented.
+// The message with all lines but the first indented.
 std::string in_lines(const std::string& message, const char* indentation) {
   std::string text;
   for (const char c : message) text += c == '\n' ? cat(c, indentation) : std::string(1, c);

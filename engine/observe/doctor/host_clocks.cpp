@@ -18,7 +18,7 @@ struct Part {
 };
 using Parts = std::map<std::string, Part>;  // by host
 
-// Between which numbers of ns a clock is ahead of the reference.
+// The least and the most nanoseconds by which a clock is ahead of the reference.
 struct Bounds {
   int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
 };

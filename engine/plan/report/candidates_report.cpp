@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr size_t kShownLosers = 20;
 
-// What is said of a layout that fits, but has no place.
+// The word for a layout that fits but is not among the best.
 const char* worse(Ranking ranking) {
   return ranking == Ranking::time ? "slower" : ranking == Ranking::cost ? "more expensive" : "larger";
 }

@@ -258,7 +258,7 @@ struct HttpServer::Parts {
   tcp::acceptor acceptor;
   asio::steady_timer retry;
   int port = 0;
-  // Of the server's thread; others read the atomic ones.
+  // Only the server's thread writes these; other threads read the atomic ones.
   std::atomic<bool> stopping = false;
   std::atomic<int> connections = 0;
   size_t held = 0;

@@ -19,7 +19,7 @@ void start(void (*kernel)(BlockOf<kMostThreads>, Parameters...), Parameters... p
          kernel, parameters...);
 }
 
-// What the neighbour wrote, or what this thread wrote before the neighbour may have read it.
+// Faults in how a kernel's threads share memory; each must be found.
 enum class Fault { none, no_barrier_before_read, no_barrier_before_write, warp_barrier_only, outside, unwritten };
 
 SHARDLINE_KERNEL(kThreads, rotate, float* out, Fault fault) {

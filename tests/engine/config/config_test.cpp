@@ -544,7 +544,6 @@ TEST_CASE("Every key is in the list once, with what its status needs", "[config]
     std::sort(names.begin(), names.end());
     CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
   }
-  CHECK_THAT(config_help(), Contains("smp_options.microbatches  (an integer >= 1"));
 }
 
 TEST_CASE("tf32 is set, unset or without effect where no product is one of fp32 values", "[config]") {

@@ -115,7 +115,7 @@ class Draw {
     return file;
   }
 
-  // And what only numbers can be given beside.
+  // A file that also has keys that are accepted only if no degree is "auto".
   json file_of_numbers() {
     json file = this->file();
     json& smp = file["smp_options"];

@@ -61,7 +61,7 @@ Config config_of(const Setting& setting) {
   return parse_config(file.dump(), "module model");
 }
 
-// Complete gradients of step 1, parameters behind the last step, and losses.
+// Complete gradients of step 1, parameters after the last step, and losses.
 struct Outcome {
   Tensors gradients, after;
   std::vector<double> losses;

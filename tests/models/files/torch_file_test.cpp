@@ -38,7 +38,7 @@ std::string open_and_read(const std::string& path, const std::string& bytes) {
 
 const std::string kFour(16, '\1');  // four fp32 numbers
 
-// What is said about an archive of this pickle with two storages of four fp32 numbers.
+// The error message for an archive with this pickle and two storages of four fp32 numbers.
 std::string said_of(const std::string& pickle) {
   const ScratchDirectory scratch;
   return open_and_read(scratch / "pytorch_model.bin", archive(pickle, {kFour, kFour}));

@@ -323,7 +323,7 @@ class ToldLink : public HostLink {
   std::vector<std::string>& events_;
 };
 
-// A layer each of 64, 128, ... elements.
+// Three layers with 64, 128 and 192 elements.
 ModelSpec three_sizes() {
   ModelSpec spec{.family = "toy"};
   for (const int64_t size : {64, 128, 192})

@@ -97,7 +97,7 @@ TEST_CASE("ATen's way, too, adds half-precision weight gradients in fp32") {
 }
 
 TEST_CASE("sums of many half-precision products do not lose the small ones") {
-  // In bf16, 256 + 1 is 256: sums that were kept in the type would stand still.
+  // In bf16, 256 + 1 is 256, so sums in bf16 would never exceed 256.
   for (const auto type : kHalfTypes) {
     const at::Tensor x = at::full({1, 4000}, 1.0, type), w = at::full({1, 4000}, 1.0, type);
     CHECK(linear_forward(x, w, {}).item<double>() == Approx(4000).epsilon(roundoff(type)));

@@ -1,0 +1,153 @@
+"""Runs the commands of README.md, HACKING.md, configs/ and docs/, each page in a folder of its own, in their order.
+
+A code block is run if it is a ```sh block, or looks like commands. Comments before a block say what else to do:
+
+  <!-- needs: gpu -->        not run: the machine of the tests lacks this (NEEDS lists what there is)
+  <!-- slow -->              run only with SHARDLINE_ALL_COMMANDS=1 (ctest -R all_commands)
+  <!-- shortened: training.max_steps=2 -->   `shardline train` gets these settings in addition, separated by spaces
+  <!-- fails: 2 -->          the last command ends with this exit code
+  <!-- file: my-run.json -->  not a command: the block is written to this file
+
+The folder has the repository's configs, tools, tests, docs and examples, the build as build-test, small stand-ins for
+models/gpt2, models/gpt2-medium and the classifier runs/sentiment, and train.txt, validation.txt and test.csv. The program
+under test is first in PATH. A block that begins with `shardline serve` starts a server and then runs its other lines.
+"""
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+import markdown
+import models
+from markdown import ROOT
+
+NEEDS = {"gpu", "slurm", "hosts", "weights", "data", "aws", "python packages", "a fresh build", "hours", "spot instance"}
+PROGRAM = pathlib.Path(os.environ["SHARDLINE"]).resolve()
+BUILD = PROGRAM.parent.parent
+ALL = os.environ.get("SHARDLINE_ALL_COMMANDS") == "1"
+LIMIT = 1200 if ALL else 300
+PORT = 8080  # of `shardline serve`
+
+
+def command_blocks(text):
+    return [block for block in markdown.blocks(text)
+            if "file" in block.markers or block.language in ("sh", "bash") or
+            (block.language == "" and block.looks_like_commands())]
+
+
+def port_is_open():
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", PORT)) == 0
+
+
+class Page:
+    """A folder in which the commands of one page run."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.servers = []
+        for name in ("configs", "tools", "tests", "docs", "examples"):
+            (folder / name).symlink_to(ROOT / name)
+        (folder / "build-test").symlink_to(BUILD)
+        text = (ROOT / "configs/data/quickstart.txt").read_bytes()
+        (folder / "train.txt").write_bytes(text[:20000])
+        (folder / "validation.txt").write_bytes(text[20000:24000])
+        (folder / "test.csv").write_text("sentence,label\na fine film,positive\n")
+        self.settings = folder / ".settings"
+        wrapper = folder / ".bin/shardline"
+        wrapper.parent.mkdir()
+        wrapper.write_text(f'#!/bin/sh\n[ "$1" = train ] && set -- "$@" $(cat {self.settings})\nexec {PROGRAM} "$@"\n')
+        wrapper.chmod(0o755)
+        self.env = dict(os.environ, PATH=f"{wrapper.parent}:{os.environ['PATH']}", XDG_CACHE_HOME=str(folder / "cache"))
+
+    def run(self, block):
+        settings = block.markers.get("shortened", "").split()
+        self.settings.write_text(" ".join(f"--set {setting}" for setting in settings))
+        script = block.text
+        served = re.match(r"shardline serve .*", script)
+        if served:
+            script = script[served.end():]
+            self.serve(served[0])
+        return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], cwd=self.folder, env=self.env,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=LIMIT)
+
+    def serve(self, command):
+        server = subprocess.Popen(["bash", "-c", "exec " + command], cwd=self.folder, env=self.env,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.servers.append(server)
+        end = time.monotonic() + LIMIT
+        while not port_is_open() and server.poll() is None and time.monotonic() < end:
+            time.sleep(0.1)
+        if server.poll() is not None:
+            raise AssertionError(f"{command} ended with {server.returncode}")
+
+    def close(self):
+        for server in self.servers:
+            server.terminate()
+            server.wait()
+        self.servers = []
+
+
+class Commands(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.made = pathlib.Path(tempfile.mkdtemp(prefix="shardline-docs-"))
+        cls.addClassCleanup(shutil.rmtree, cls.made, True)
+        for name in ("gpt2", "gpt2-medium"):
+            models.make_gpt2(PROGRAM, cls.made / "models" / name, cls.made)
+        models.make_classifier(PROGRAM, cls.made / "runs/sentiment", cls.made)
+
+    def check_page(self, path):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=f"shardline-{path.stem}-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        page = Page(folder)
+        self.addCleanup(page.close)
+        for name in ("models", "runs"):
+            shutil.copytree(self.made / name, folder / name)
+        for block in command_blocks(path.read_text(encoding="utf-8")):
+            place = f"{path.relative_to(ROOT)}:{block.line}"
+            if block.text.startswith("shardline serve"):
+                page.close()
+            with self.subTest(place):
+                if "needs" in block.markers:
+                    self.assertIn(block.markers["needs"], NEEDS)
+                elif "file" in block.markers:
+                    (folder / block.markers["file"]).write_text(block.text + "\n")
+                elif ("slow" not in block.markers or ALL) and not (
+                        block.text.startswith("shardline serve") and port_is_open()):
+                    begin = time.monotonic()
+                    result = page.run(block)
+                    print(f"{time.monotonic() - begin:6.1f} s  {place}", flush=True)
+                    self.assertEqual(result.returncode, int(block.markers.get("fails", 0)),
+                                     f"{place}\n{block.text}\n--- printed\n{result.stdout}")
+
+
+def add_page(path):
+    name = "test_" + re.sub(r"\W", "_", str(path.relative_to(ROOT).with_suffix("")))
+    setattr(Commands, name, lambda self: self.check_page(path))
+
+
+for page_path in markdown.pages():
+    add_page(page_path)
+
+
+class Markers(unittest.TestCase):
+    def test_blocks_with_placeholders_are_not_commands(self):
+        """A synopsis is a ```text block; a ```text block without placeholders would hide commands."""
+        for path in markdown.pages():
+            for block in markdown.blocks(path.read_text(encoding="utf-8")):
+                if block.language == "text" and block.looks_like_commands():
+                    with self.subTest(f"{path.relative_to(ROOT)}:{block.line}"):
+                        for row in block.text.splitlines():
+                            if row.startswith("shardline "):
+                                self.assertRegex(row, r"[A-Z]{4,}|\[", "is a command: make it a ```sh block")
+
+
+if __name__ == "__main__":
+    unittest.main()
