@@ -41,7 +41,7 @@ ROOMS = {
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "program families", "program/layers program/trace program/masks",
-               "program/split"],
+               "program/split traced"],
     "engine": ["data/text observe metrics page", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
                "config/rules data/tokenizer/files data/source", "config data/cache import/keys",
                "checkpoint data/examples import",

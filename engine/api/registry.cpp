@@ -9,6 +9,7 @@
 #include "models/families/families.h"
 #include "models/families/module_family.h"
 #include "models/graph/row_losses.h"
+#include "models/traced/traced_family.h"
 #include "optim/update/added_optimizer.h"
 
 namespace shardline {
@@ -48,6 +49,17 @@ Registry& Registry::model(const std::string& name, std::function<ModuleModel(con
                           const std::string& task) {
   additions_->waiting.push_back(
       [=] { add_new_family(name, family_of_modules(name, head_of_modules(name, task), make)); });
+  return *this;
+}
+
+Registry& Registry::traced_model(const std::string& name, std::function<TracedModel(const nlohmann::json& config)> make,
+                                 const std::string& task) {
+  additions_->waiting.push_back([=] {
+    const auto kind = kind_of_task(task);
+    if (!kind)
+      throw ConfigError(cat("the model \"", name, "\" is for the task \"", task, "\", which is none of shardline's"));
+    add_new_family(name, family_of_traced(name, *kind, make));
+  });
   return *this;
 }
 

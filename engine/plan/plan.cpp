@@ -90,7 +90,8 @@ std::string tensor_text(const Plan& plan) {
   if (plan.layout.tensor == 1) return "off";
   const std::string text = plan.layout.sequence_parallel ? "memory (sequence parallel)" : "speed";
   const ModelSpec& spec = plan.workload.spec;
-  return spec.family == kExportedFamily ? cat(text, ", ", spec.variant) : text;  // which says how much is split
+  const bool is_program = spec.family == kExportedFamily || spec.family == kTracedFamily;
+  return is_program ? cat(text, ", ", spec.variant) : text;  // which says how much is split
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ ModelSaver::ModelSaver(const std::string& directory, const ModelSource& source, 
     : directory_(directory),
       writer_(directory, source.spec, dtype),
       config_(source.hf_config),
-      exported_(source.exported),
+      exported_(source.exported && !source.exported->program->archive.is_traced ? source.exported : nullptr),
       removes_files_(groups.rank == 0) {
   if (groups.rank == 0) {
     companions_ = companions_of(source, tokenizer);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <mutex>
+#include <utility>
 
 #include "core/error.h"
 #include "core/model/parameter_init.h"
@@ -15,6 +17,7 @@
 #include "models/files/new_rows.h"
 #include "models/files/tensor_files.h"
 #include "models/program/masks/unmasked.h"
+#include "models/traced/sample_check.h"
 
 namespace shardline {
 namespace {
@@ -71,18 +74,17 @@ NameReport check_weights(const Config& config, const HfDirectory& directory, con
   throw ConfigError(text);
 }
 
-void check_use_of_program(const Config& config) {
+// place: the key that names the program.
+void check_use_of_program(const Config& config, const char* place) {
   if (config.training.attention_in_fp32 || config.training.query_key_layer_scaling)
-    throw ConfigError(
-        "/model/path: an exported program has attention of its own; leave attention_in_fp32 and "
-        "query_key_layer_scaling out");
+    throw ConfigError(cat(place, ": a program has attention of its own; leave attention_in_fp32 and ",
+                          "query_key_layer_scaling out"));
   if (config.smp.sequence_parallel())
     throw ConfigError(
-        "/smp_options/optimize: \"memory\" splits rows between the layers, which an exported program needs whole; set "
-        "it to \"speed\"");
+        "/smp_options/optimize: \"memory\" splits rows between the layers, which a program needs whole; set it to "
+        "\"speed\"");
   if (config.training.neftune_noise_alpha)
-    throw ConfigError(
-        "/training/neftune_noise_alpha: an exported program takes no noise on its embeddings; leave it out");
+    throw ConfigError("/training/neftune_noise_alpha: a program takes no noise on its embeddings; leave it out");
 }
 
 // The head that the program has.
@@ -92,8 +94,8 @@ HeadChoice head_of_program(const Config& config, const Program& program) {
   HeadChoice head = head_choice(config);
   if (head.kind == Kind::sequence_classification || head.kind == Kind::token_classification) {
     if (program.labels == 0)
-      throw ConfigError(cat("/model/path: ", config.model.path,
-                            ": returns no logits whose last size is the number of labels; export it with them"));
+      throw ConfigError(cat(program.archive.place(), ": returns no logits whose last size is the number of labels; ",
+                            program.archive.verb(), " it with them"));
     head.labels = program.labels;
   }
   if (head.kind == Kind::sequence_classification) {
@@ -105,25 +107,80 @@ HeadChoice head_of_program(const Config& config, const Program& program) {
   return head;
 }
 
+int traced_length(const Config& config) {
+  return std::min(config.data.sequence_length, kTracedLength);
+}
+
+void set_program(const Config& config, std::shared_ptr<const ExportedModel> model, ModelSource& source) {
+  source.exported = std::move(model);
+  if (const int64_t most = source.exported->specs.whole().max_positions; config.data.sequence_length > most)
+    throw ConfigError(cat("/data/sequence_length: must be at most the ", most, " positions of ",
+                          source.exported->program->archive.path, "; got ", config.data.sequence_length,
+                          "; use shorter samples"));
+  source.spec = make_spec(config, source);
+}
+
 ModelSource open_program(const Config& config) {
-  check_use_of_program(config);
+  check_use_of_program(config, "/model/path");
   const std::string& path = config.model.path;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
     throw ConfigError(cat("/model/path: \"", path, "\" is not a file; name an archive of torch.export.save"));
-  const auto program = with_unmasked(cut_program(read_pt2(path), program_use(config)), config.data.sequence_length);
+  const auto program =
+      with_unmasked(cut_program(read_pt2(path), program_use(config, config.model.config)), config.data.sequence_length);
   ModelSource source{.hf_config = {{kProgramName, std::filesystem::path(path).filename().string()}},
                      .head = head_of_program(config, *program)};
   put_head(source.hf_config, source.head, "");
   source.directory = std::make_shared<HfDirectory>(path, TensorFiles{{kProgramFile, *program->archive.weights}});
-  source.exported = std::make_shared<ExportedModel>(
-      program, ProgramSpecs(program, std::min(config.data.sequence_length, kTracedLength)));
-  if (const int64_t most = source.exported->specs.whole().max_positions; config.data.sequence_length > most)
-    throw ConfigError(cat("/data/sequence_length: must be at most the ", most, " positions of ", path, "; got ",
-                          config.data.sequence_length, "; use shorter samples"));
-  source.spec = make_spec(config, source);
+  set_program(config, std::make_shared<ExportedModel>(program, ProgramSpecs(program, traced_length(config))), source);
   source.names = source.directory->check_names(source.spec);
   return source;
+}
+
+// The loss of a model that computes none.
+std::string usual_loss(const HeadChoice& head) {
+  if (head.kind == HeadChoice::Kind::question_answering) return "";
+  if (head.problem == HeadChoice::Problem::regression) return "mse";
+  return head.problem == HeadChoice::Problem::multi_label ? "bce_with_logits" : "cross_entropy";
+}
+
+std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel& model) {
+  Pt2Archive archive = model.trace(config.training.seed, traced_length(config));
+  ProgramUse use = program_use(config, model.config);
+  const bool has_loss = std::ranges::any_of(archive.graph.outputs, [&](const GraphOutput& output) {
+    return archive.graph.values[output.value].sizes.empty();
+  });
+  if (!has_loss && use.loss_output.empty() && use.loss_function.empty()) use.loss_function = usual_loss(model.head);
+  const auto program = with_unmasked(cut_program(std::move(archive), use), config.data.sequence_length);
+  const bool has_labels = use.predicts == ProgramUse::Predicts::segment || use.predicts == ProgramUse::Predicts::row;
+  if (has_labels && program->labels != model.head.labels)
+    throw ConfigError(cat(program->archive.place(), " returns logits of ", program->labels, " labels, but there are ",
+                          model.head.labels, "; use num_labels of the config that makes it"));
+  const auto made = std::make_shared<ExportedModel>(program, ProgramSpecs(program, traced_length(config)));
+  check_samples(program, made->specs.whole());
+  return made;
+}
+
+// Modules are run to open a model, so a model is kept as long as one of the process's ranks has it.
+std::shared_ptr<const ExportedModel> shared_traced(const Config& config, const HfModel& model) {
+  static std::mutex opening;
+  static std::map<std::string, std::weak_ptr<const ExportedModel>> open;
+  const std::string key =
+      nlohmann::json{model.config, config.task, config.model.loss, config.training.seed, traced_length(config)}.dump();
+  const std::scoped_lock lock(opening);
+  auto& entry = open[key];
+  auto made = entry.lock();
+  if (!made) entry = made = traced(config, model);
+  return made;
+}
+
+// The modules are those of the description that has been read.
+void open_traced(const Config& config, const HfModel& model, ModelSource& source) {
+  check_use_of_program(config, "/model/config/model_type");
+  set_program(config, shared_traced(config, model), source);
+  const Pt2Archive& archive = source.exported->program->archive;
+  source.own_values = std::make_shared<HfDirectory>(archive.path, TensorFiles{{kProgramFile, *archive.weights}});
+  if (config.model.pretrained()) source.names = source.directory->check_names(source.spec);
 }
 
 // Calls fill(parameter, filled) for each parameter that this rank stores; `filled` is called with bytes. Collective.
@@ -162,6 +219,10 @@ ModelSource open_model(const Config& config) {
   source.head = model.head;
   source.features = model.features;
   source.initial_values = model.initial_values;
+  if (model.trace) {
+    open_traced(config, model, source);
+    return source;
+  }
   source.spec = make_spec(config, source);
   if (source.directory && options.pretrained()) source.names = check_weights(config, *source.directory, source.spec);
   return source;
@@ -187,7 +248,7 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
   std::map<std::string, int> numbers;
   for (const auto& layer : source.spec.layers)
     for (const auto& param : layer.params) numbers.emplace(layer.full_name(param), numbers.size());
-  const HfDirectory* files = options.pretrained() ? source.directory.get() : nullptr;
+  const HfDirectory* files = options.pretrained() ? source.directory.get() : source.own_values.get();
   const RankGroups& groups = parameters.groups();
   const int t = groups.coordinates.t, t_degree = groups.mesh.t();
   const auto fill_own = source.initial_values ? source.initial_values(seed) : nullptr;

@@ -1,4 +1,5 @@
-// Where a run's model comes from: a Hugging Face directory, an exported program, or a config and random numbers.
+// Where a run's model comes from: a Hugging Face directory, an exported program, a program's own modules, or a config
+// and random numbers.
 #pragma once
 #include <functional>
 #include <memory>
@@ -28,7 +29,9 @@ struct ModelSource {
   ModelSpec spec;
   std::shared_ptr<const HfDirectory> directory;   // null: the model is made from a config alone
   NameReport names;                               // of its files, if weights are read from them
-  std::shared_ptr<const ExportedModel> exported;  // null: the model is of a family
+  std::shared_ptr<const ExportedModel> exported;  // also of traced modules; null: the model is of a family
+  // What traced modules start with, unless weights are read from `directory`.
+  std::shared_ptr<const HfDirectory> own_values;
   // See HfModel. Both are set for modules of a program's own.
   int64_t features = 0;
   std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values = nullptr;

@@ -1,5 +1,5 @@
 // A transformer of one's own, written with torch::nn, as a program that has every command of shardline.
-#include <shardline/models/graph/module_layers.h>
+#include <shardline/models/program/trace/traced_model.h>
 #include <shardline/shardline.h>
 #include <torch/torch.h>
 
@@ -11,21 +11,9 @@ struct Sizes {
   int64_t words, positions, width, heads, blocks;
 };
 
-struct EmbeddingImpl : torch::nn::Module {
-  explicit EmbeddingImpl(const Sizes& s) : words(s.words, s.width), positions(s.positions, s.width) {
-    register_module("words", words);
-    register_module("positions", positions);
-  }
-  torch::Tensor forward(const torch::Tensor& ids) {  // [batch, length] -> [batch, length, width]
-    return words(ids) + positions(torch::arange(ids.size(1), ids.options()));
-  }
-  torch::nn::Embedding words, positions;
-};
-TORCH_MODULE(Embedding);
-
 // A pre-norm block with a gated MLP.
-struct BlockImpl : torch::nn::Module {
-  explicit BlockImpl(const Sizes& s)
+struct Block : torch::nn::Module {
+  explicit Block(const Sizes& s)
       : heads(s.heads),
         norm1(torch::nn::LayerNormOptions({s.width})),
         norm2(torch::nn::LayerNormOptions({s.width})),
@@ -53,37 +41,41 @@ struct BlockImpl : torch::nn::Module {
   torch::nn::LayerNorm norm1, norm2;
   torch::nn::Linear qkv, out, gate, up, down;
 };
-TORCH_MODULE(Block);
 
-struct HeadImpl : torch::nn::Module {
-  explicit HeadImpl(const Sizes& s) : norm(torch::nn::LayerNormOptions({s.width})), logits(s.width, s.words) {
+// Logits are products with the table of words.
+struct Transformer : torch::nn::Module {
+  explicit Transformer(const Sizes& s)
+      : words(s.words, s.width), positions(s.positions, s.width), norm(torch::nn::LayerNormOptions({s.width})) {
+    register_module("words", words);
+    register_module("positions", positions);
+    register_module("blocks", blocks);
+    for (int64_t i = 0; i < s.blocks; ++i) blocks->push_back(std::make_shared<Block>(s));
     register_module("norm", norm);
-    register_module("logits", logits);
+    torch::nn::init::normal_(words->weight, 0, 0.02);
   }
-  torch::Tensor forward(const torch::Tensor& x) { return logits(norm(x)); }
+  torch::Tensor forward(const torch::Tensor& ids) {  // [batch, length] -> [batch, length, words]
+    auto x = words(ids) + positions(torch::arange(ids.size(1), ids.options()));
+    for (const auto& block : *blocks) x = block->as<Block>()->forward(x);
+    return torch::linear(norm(x), words->weight);
+  }
+  torch::nn::Embedding words, positions;
+  torch::nn::ModuleList blocks;
   torch::nn::LayerNorm norm;
-  torch::nn::Linear logits;
 };
-TORCH_MODULE(Head);
 
-// Called with model.config. Each module becomes a layer, and layers are placed on the stages.
-shardline::ModuleModel my_transformer(const nlohmann::json& config) {
+// Called with model.config.
+shardline::TracedModel my_transformer(const nlohmann::json& config) {
   const Sizes sizes{config.at("words"), config.at("positions"), config.at("width"), config.at("heads"),
                     config.at("blocks")};
-  const auto make = [sizes] {
-    torch::nn::Sequential all;
-    all->push_back("embedding", Embedding(sizes));
-    for (int64_t i = 0; i < sizes.blocks; ++i) all->push_back("block" + std::to_string(i), Block(sizes));
-    all->push_back("head", Head(sizes));
-    return all.ptr();
-  };
-  return {.vocab_size = sizes.words, .max_positions = sizes.positions, .modules = shardline::modules_of("model", make)};
+  return {.vocab_size = sizes.words, .make = [sizes] {
+            return shardline::traced_module(std::make_shared<Transformer>(sizes), &Transformer::forward);
+          }};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   shardline::Registry registry;
-  registry.model("my-transformer", my_transformer);
+  registry.traced_model("my-transformer", my_transformer);
   return shardline::run(argc, argv, registry);
 }

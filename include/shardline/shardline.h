@@ -29,6 +29,7 @@ struct Predicted;
 struct TaskTraits;
 struct ModuleModel;  // shardline/models/graph/module_layers.h
 class Tokenizer;     // shardline/engine/data/tokenizer/tokenizer.h
+struct TracedModel;  // shardline/models/program/trace/traced_model.h
 
 // The numbers of an optimizer step, equal on all ranks.
 struct StepReport {
@@ -47,11 +48,16 @@ class Registry {
  public:
   Registry();
 
-  // A model of torch::nn modules, named by model.config.model_type. `make` gets model.config; it is called often, on
-  // every rank, and must make the same model each time. task: "causal-lm", or "sequence-classification" for models that
-  // predict classes or numbers for each sample.
+  // A model of torch::nn modules that run one after the other, named by model.config.model_type. `make` gets
+  // model.config; it is called often, on every rank, and must make the same model each time. task: "causal-lm", or
+  // "sequence-classification" for models that predict classes or numbers for each sample.
   Registry& model(const std::string& name, std::function<ModuleModel(const nlohmann::json& config)> make,
                   const std::string& task = "causal-lm");
+  // A torch::nn::Module of any structure, named by model.config.model_type. It is traced, cut into layers and split
+  // like an exported program. `make` gets model.config and is called often; the module is made when the model is
+  // opened, on every rank. task: one of shardline's.
+  Registry& traced_model(const std::string& name, std::function<TracedModel(const nlohmann::json& config)> make,
+                         const std::string& task = "causal-lm");
   // A model made of shardline's own operations, which tensor parallelism can split.
   Registry& family(const std::string& name, const Family& family);
   // A task, named by `task`.

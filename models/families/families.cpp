@@ -45,6 +45,11 @@ bool has_family(const std::string& model_type) {
   return families().contains(model_type);
 }
 
+bool is_traced_family(const std::string& model_type) {
+  const auto found = families().find(model_type);
+  return found != families().end() && found->second.is_traced;
+}
+
 HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides, const HeadChoice& head) {
   std::string rule = "must name the model family; known:";
   for (const auto& [name, family] : families()) rule += (rule.ends_with(":") ? " " : ", ") + name;

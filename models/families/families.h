@@ -12,6 +12,7 @@
 namespace shardline {
 
 struct Parameter;
+struct Pt2Archive;
 
 // The model that a config describes. If there are mistakes, only these are set.
 struct HfModel {
@@ -22,6 +23,9 @@ struct HfModel {
   int64_t features = 0;  // numbers that the model takes for each row in place of ids; 0: it takes ids
   HeadChoice head;       // with nothing left open
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave the layers' costs unset
+  // Instead of make_spec, for modules that are traced: the program that they are, with the values that they have under
+  // a seed. longest: tokens of a sample at most.
+  std::function<Pt2Archive(uint64_t seed, int64_t longest)> trace;
   // Fills parameters with a model's own initial values; null: they are drawn as the spec says (ParamSpec::init).
   std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values;
 };
@@ -31,6 +35,7 @@ struct HfModel {
 struct Family {
   HeadClasses heads;
   std::function<void(HfConfigReader&, HfModel&)> read;
+  bool is_traced = false;  // sets HfModel::trace
 };
 
 // A family whose config `read_config` reads and whose layers `make` describes; the layers need not state their costs.
@@ -52,6 +57,7 @@ Family family_of(HeadClasses heads, FamilyConfig (*read_config)(HfConfigReader&)
 // Lets a program add a family of its own; call it before a config is read.
 void add_family(const std::string& model_type, Family family);
 bool has_family(const std::string& model_type);
+bool is_traced_family(const std::string& model_type);
 
 // `file`: the config.json of a directory, or an empty object; `overrides`: a user's keys, which override those of the
 // file; only keys of the family are accepted. An unknown model_type and features that the family does not support are

@@ -1,6 +1,7 @@
 #include "models/families/head_choice.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +19,9 @@ using Problem = HeadChoice::Problem;
 
 constexpr EnumArray<Kind, const char*, 6> kTasks = {
     kCausalLm, kMaskedLm, kSequenceClassification, kTokenClassification, kQuestionAnswering, kSeq2SeqLm};
+constexpr std::array kKinds = {
+    Kind::causal_lm,          Kind::masked_lm, Kind::sequence_classification, Kind::token_classification,
+    Kind::question_answering, Kind::seq2seq_lm};
 constexpr EnumArray<Problem, const char*, 3> kProblems = {"single_label_classification", "multi_label_classification",
                                                           "regression"};
 
@@ -82,6 +86,12 @@ const char* task_name(Kind kind) {
   return kTasks[kind];
 }
 
+std::optional<Kind> kind_of_task(const std::string& name) {
+  for (const Kind kind : kKinds)
+    if (name == task_name(kind)) return kind;
+  return {};
+}
+
 std::optional<Kind> kind_of_class(const std::string& name) {
   static constexpr EnumArray<Kind, const char*, 6> endings = {"ForCausalLM",
                                                               "ForMaskedLM",
@@ -89,8 +99,7 @@ std::optional<Kind> kind_of_class(const std::string& name) {
                                                               "ForTokenClassification",
                                                               "ForQuestionAnswering",
                                                               "ForConditionalGeneration"};
-  for (const Kind kind : {Kind::causal_lm, Kind::masked_lm, Kind::sequence_classification, Kind::token_classification,
-                          Kind::question_answering, Kind::seq2seq_lm})
+  for (const Kind kind : kKinds)
     if (name.ends_with(endings[kind])) return kind;
   return {};
 }

@@ -46,6 +46,7 @@ inline constexpr const char* kTokenClassification = "token-classification";
 inline constexpr const char* kQuestionAnswering = "question-answering";
 inline constexpr const char* kSeq2SeqLm = "seq2seq-lm";
 const char* task_name(HeadChoice::Kind kind);
+std::optional<HeadChoice::Kind> kind_of_task(const std::string& name);  // unset for others
 
 // The kind of a class of transformers, "BertForSequenceClassification"; unset for others.
 std::optional<HeadChoice::Kind> kind_of_class(const std::string& name);

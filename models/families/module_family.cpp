@@ -30,15 +30,6 @@ class Descriptions {
   std::unique_ptr<ModelSpec> spec_;
 };
 
-// All keys. Those about labels are num_labels alone, however the config states them.
-nlohmann::json own_keys(HfConfigReader& read, const HeadChoice& head) {
-  nlohmann::json keys = nlohmann::json::object();
-  for (const auto& [key, value] : read.merged().items()) read.any(key.c_str(), json_any(), keys[key]);
-  for (const char* key : {"architectures", "id2label", "label2id", "problem_type"}) keys.erase(key);
-  if (head.kind == HeadChoice::Kind::sequence_classification) keys["num_labels"] = head.labels;
-  return keys;
-}
-
 ModuleModel model_of(const MakeModules& make, const nlohmann::json& keys, const HeadChoice& head) {
   ModuleModel model = make(keys);
   if (model.name.empty()) model.name = keys.value("model_type", "");
@@ -55,6 +46,15 @@ ModuleModel model_of(const MakeModules& make, const nlohmann::json& keys, const 
 }
 
 }  // namespace
+
+nlohmann::json own_keys(HfConfigReader& read, const HeadChoice& head) {
+  nlohmann::json keys = nlohmann::json::object();
+  for (const auto& [key, value] : read.merged().items()) read.any(key.c_str(), json_any(), keys[key]);
+  for (const char* key : {"architectures", "id2label", "label2id", "problem_type"}) keys.erase(key);
+  if (head.kind == HeadChoice::Kind::sequence_classification || head.kind == HeadChoice::Kind::token_classification)
+    keys["num_labels"] = head.labels;
+  return keys;
+}
 
 Family family_of_modules(const std::string& head_class, HeadChoice::Kind head, MakeModules make) {
   const auto read = [make = std::move(make), descriptions = std::make_shared<Descriptions>()](HfConfigReader& reader,

@@ -9,6 +9,10 @@
 
 namespace shardline {
 
+// All keys of a config whose family is a program's own. Those about labels are num_labels alone, however the config
+// states them.
+nlohmann::json own_keys(HfConfigReader& read, const HeadChoice& head);
+
 // Makes the model of a config: model.config, over the config.json of model.path if there is one, with num_labels for
 // models that predict something about each sample. Called often, on every
 // rank; must make the same model each time. What it throws is reported as a mistake in the config.

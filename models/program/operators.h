@@ -14,6 +14,9 @@ namespace shardline {
 // their first argument are accepted.
 std::string refusal_of(const std::string& name, const std::string& overload);
 
+// The same of an operator of any library, by what it does alone: for code of the user's own.
+std::string effect_of(const c10::OperatorHandle& op);
+
 // The operator, or nothing if libtorch has none of this name.
 std::optional<c10::OperatorHandle> find_operator(const std::string& name, const std::string& overload);
 

@@ -83,8 +83,10 @@ class Cutter {
   const GraphFlow& flow() const { return program_->flow; }
   const GraphValue& value(int number) const { return graph().values[number]; }
 
-  [[noreturn]] void refuse(const std::string& what, const std::string& advice) const {
-    throw ConfigError(cat("/model/path: ", program_->archive.path, ": ", what, "; ", advice));
+  // wanted: what to export instead.
+  [[noreturn]] void refuse(const std::string& what, const std::string& wanted) const {
+    const Pt2Archive& archive = program_->archive;
+    throw ConfigError(cat(archive.place(), ": ", what, "; ", archive.verb(), " ", wanted));
   }
 
   // Values that follow from parameters by arithmetic and lookups of other things than tokens.
@@ -102,7 +104,7 @@ class Cutter {
   void check_numbers() const {
     for (const auto& [name, entry] : program_->archive.weights->tensors())
       if (entry.dtype != at::kFloat)
-        refuse(cat("parameter ", name, " has the dtype ", entry.dtype), "export the model with parameters in float32");
+        refuse(cat("parameter ", name, " has the dtype ", entry.dtype), "the model with parameters in float32");
   }
 
   // What is given to the program may be used again.
@@ -110,7 +112,7 @@ class Cutter {
     for (const auto& input : graph().inputs)
       if (const auto found = flow().changes.find(flow().storage[input.value]); found != flow().changes.end())
         refuse(cat("the call of ", graph().nodes[found->second.front()].text(), " changes ", input.name, " in place"),
-               "export a model that changes only tensors that it has made");
+               "a model that changes only tensors that it has made");
   }
 
   void find_arguments() {
@@ -125,7 +127,7 @@ class Cutter {
     const auto* ids = program_->argument(kIdsArgument);
     if (!ids)
       refuse(cat("the program has no argument ", kIdsArgument),
-             "export a model that takes token ids, or say in model.inputs which argument does");
+             "a model that takes token ids, or say in model.inputs which argument does");
     program_->source_length = length_of(*ids);
     for (const auto& input : graph().inputs)
       if (input.kind == GraphInput::Kind::user && !value(input.value).sizes.empty())
@@ -137,11 +139,11 @@ class Cutter {
     const auto* target = labels ? labels : program_->argument("decoder_input_ids");
     if (!target)
       refuse("the program has neither an argument labels nor decoder_input_ids",
-             "export the model with the labels of its target");
+             "the model with the labels of its target");
     program_->target_length = length_of(*target);
     if (program_->target_length == program_->source_length)
       refuse("source and target have the same length in it",
-             "export it with an example whose target has another length than its source");
+             "it with an example whose target has another length than its source");
   }
 
   // Of an argument [batch, length].
@@ -149,7 +151,7 @@ class Cutter {
     const auto& sizes = value(input.value).sizes;
     if (sizes.size() != 2 || sizes[0].expression.empty() || sizes[1].expression.empty() || sizes[0] == sizes[1])
       refuse(cat("its ", input.name, " must be [batch, length] of any size"),
-             "export the program with dynamic_shapes for both dimensions");
+             "the program with dynamic_shapes for both dimensions");
     return sizes[1];
   }
 
@@ -160,7 +162,7 @@ class Cutter {
     if (use_.predicts != Predicts::span && by_row != wants_rows)
       refuse(cat("its labels are ", by_row ? "one for each token" : "not one for each token",
                  ", but those of the task are ", wants_rows ? "one for each token" : "one for each sample"),
-             "set task to the one that the model is for");
+             "one for the task, or set task to the one that it is for");
   }
 
   std::optional<int> output(const std::string& name) const {
@@ -225,10 +227,10 @@ class Cutter {
       scalar = scalars[0];
     else
       refuse(cat("the program must return one loss, a scalar; it returns ", scalars.size()),
-             "export the model in training mode with labels among its arguments, or name it in model.loss");
+             "the model in training mode with labels among its arguments, or name it in model.loss");
     if (!value(scalar).sizes.empty())
       refuse(cat("its output \"", use_.loss_output.empty() ? "loss" : use_.loss_output, "\" is not a scalar"),
-             "name the loss in model.loss");
+             "one whose loss is a scalar, or name another output in model.loss");
     program_->loss = loss_terms(graph(), flow(), scalar);
   }
 
@@ -271,13 +273,13 @@ class Cutter {
         program_->lookups.push_back({part_from(0, {indices}, i), rows});
     }
     if (!padding && !use_.pad_id && compared.size() > 1)
-      refuse(cat("it compares ", kIdsArgument, " with several ids (", joined(compared),
-                 "), and its table of words has no ", "padding"),
-             "say in model.config.pad_token_id which id is that of padding");
+      throw ConfigError(cat(program_->archive.place(), ": it compares ", kIdsArgument, " with several ids (",
+                            joined(compared), "), and its table of words has no padding; say in ",
+                            "model.config.pad_token_id which id is that of padding"));
     program_->pad_id = use_.pad_id ? *use_.pad_id : padding ? *padding : !compared.empty() ? *compared.begin() : 0;
     if (program_->vocab_size <= 0)
       refuse(cat("its ", kIdsArgument, " are looked up in no table"),
-             "export a model that takes token ids, with example labels that are another tensor than the ids");
+             "a model that takes token ids, with example labels that are another tensor than the ids");
   }
 
   // The nodes from `begin` on, and those before that are computed again, which the values need as they are before node
@@ -308,7 +310,7 @@ class Cutter {
       if (!is_hidden(number))
         refuse(cat("layer ", layer.name, " needs the value ", value(number).name, " (made by ",
                    graph().nodes[flow().producer[number]].text(), ") of an earlier one"),
-               "only hidden states [batch, length, features] can pass from one layer to the next");
+               "a model in which only hidden states [batch, length, features] pass from one layer to the next");
     std::map<int, int> of_storage;
     for (const int number : layer.border) {
       const auto [other, is_new] = of_storage.emplace(flow().storage[number], number);
@@ -317,7 +319,7 @@ class Cutter {
         refuse(cat("layer ", layer.name, " needs ", value(other->second).name, " and ", value(number).name,
                    " of an earlier one, which are one memory that the call of ",
                    graph().nodes[changes->second.front()].text(), " changes in place"),
-               "pass one of them, or a copy, from one module to the next");
+               "a model that passes one of them, or a copy, from one module to the next");
     }
   }
 
@@ -360,7 +362,7 @@ class Cutter {
     std::vector<Blocks> runs = find_runs();
     if (runs.empty())
       refuse("the program has no modules NAME.0, NAME.1, ... of one class that run one after the other",
-             "export a model whose blocks are in a ModuleList");
+             "a model whose blocks are in a ModuleList");
     std::ranges::stable_sort(runs, [](const Blocks& a, const Blocks& b) {
       return std::pair(-std::ssize(a.begins), a.path.size()) < std::pair(-std::ssize(b.begins), b.path.size());
     });

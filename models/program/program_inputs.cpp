@@ -172,9 +172,12 @@ Microbatch sample_batch(const Program& program, const at::Tensor& ids, int64_t t
     case Predicts::next_row:
       break;
     case Predicts::segment: {
-      const bool is_number = program.label_dtype && c10::isFloatingType(*program.label_dtype);
+      using Kind = ProgramLossTerm::Kind;
       const auto* labels = program.argument("labels");
-      const bool is_list = labels && program.graph().values[labels->value].sizes.size() == 2;
+      const bool is_number = labels ? program.label_dtype && c10::isFloatingType(*program.label_dtype)
+                                    : program.loss.has(Kind::squared_error) || program.loss.has(Kind::binary);
+      const bool is_list =
+          labels ? program.graph().values[labels->value].sizes.size() == 2 : is_number && program.labels > 1;
       batch.labels = at::Tensor();
       batch.targets = at::zeros({samples}, is_number ? at::kFloat : at::kLong);
       if (is_list) batch.targets = batch.targets.unsqueeze(1).repeat({1, program.labels});

@@ -41,7 +41,9 @@ class Install(unittest.TestCase):
     def test_custom_transformer(self):
         folder = self.package.built("examples/custom_transformer")
         program = "build/custom_transformer"
-        self.assertIn("model.block2 ... model.head", self.run_in(folder, program, "plan", "config.json"))
+        plan = self.run_in(folder, program, "plan", "config.json")
+        self.assertIn("blocks.2 ... head", plan)
+        self.assertIn("4 heads over 2 ranks", plan)
         self.run_in(folder, program, "train", "config.json")
         found = losses(folder)
         self.assertEqual(len(found), 60)
@@ -49,7 +51,7 @@ class Install(unittest.TestCase):
         self.run_in(folder, program, "generate", "out", "--prompt", "In the beginning", "--max-new-tokens", "4")
         self.run_in(folder, program, "train", "config.json", "--set", "output_dir=one", "--set",
                     "smp_options.pipeline_parallel_degree=1", "--set", "mpi_options.processes_per_host=1", "--set",
-                    "smp_options.microbatches=1")
+                    "smp_options.tensor_parallel_degree=1", "--set", "smp_options.microbatches=1")
         self.assert_close(losses(folder, "one")[:10], found[:10])
 
     def test_surrogate(self):

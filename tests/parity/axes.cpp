@@ -1,6 +1,7 @@
 #include "tests/parity/axes.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -8,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/numbers/philox.h"
+#include "tests/parity/traced_models.h"
 
 namespace shardline::parity {
 namespace {
@@ -163,6 +165,28 @@ std::vector<Axis> task_axes() {
   auto tasks = axes[index_of(axes, "task")].values;
   std::erase(tasks, "causal-lm");
   return restricted(axes, "task", tasks);
+}
+
+std::vector<Axis> traced_axes() {
+  std::vector<Axis> axes = matrix_axes();
+  for (const auto& [name, values] :
+       std::map<std::string, std::vector<std::string>>{{"optimize", {"speed"}},
+                                                       {"microbatches", {"1", "2", "4", "5"}},
+                                                       {"packing", {"off"}},
+                                                       {"units", {"split"}},
+                                                       {"trained", {"all"}}})
+    axes = restricted(axes, name, values);
+  const auto& models = traced_models();
+  axes[index_of(axes, "model")] = {
+      .name = "model",
+      .values = models,
+      .set =
+          [&models](Point& point, size_t value) {
+            point.model = models[value];
+            point.task = task_of_traced(point.model);
+          },
+      .get = [&models](const Point& point) { return size_t(std::ranges::find(models, point.model) - models.begin()); }};
+  return axes;
 }
 
 std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values) {

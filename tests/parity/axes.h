@@ -19,6 +19,8 @@ struct Axis {
 std::vector<Axis> matrix_axes();
 // Those of a point whose task has labels, with the families and the tasks.
 std::vector<Axis> task_axes();
+// Those of traced modules.
+std::vector<Axis> traced_axes();
 // Those of all points together, with all values.
 std::vector<Axis> all_axes();
 // `axes` with axis `name` cut down to some of its values.

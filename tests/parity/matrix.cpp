@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "tests/parity/axes.h"
+#include "tests/parity/traced_models.h"
 
 namespace shardline::parity {
 namespace {
@@ -108,6 +109,38 @@ std::vector<Point> matrix_points() {
   for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points(), optimizer_points(),
                            task_points(), head_points()})
     points.insert(points.end(), more.begin(), more.end());
+  return points;
+}
+
+const std::vector<Point>& traced_points() {
+  static const auto points = [] {
+    auto made = covering_array(traced_axes(), kSeed);
+    for (auto& point : made) point.steps = kFewSteps;
+    return made;
+  }();
+  return points;
+}
+
+std::vector<Point> traced_task_points() {
+  std::vector<Point> points;
+  for (const auto& model : traced_encoders())
+    for (const Point& layout :
+         {Point{.t = 2, .microbatches = 3}, Point{.p = 3, .pipeline = "zb_h1", .microbatches = 2},
+          Point{
+              .d = 2, .p = 2, .t = 3, .microbatches = 2, .dropout = true, .short_batch = true, .sharding = "ZeRO-2"}}) {
+      points.push_back(layout);
+      points.back().model = model;
+      points.back().task = task_of_traced(model);
+      points.back().steps = kFewSteps;
+      points.back() = with_batch(points.back());
+    }
+  return points;
+}
+
+std::vector<Point> traced_choice_points() {
+  const auto axes = restricted(traced_axes(), "P", {"2", "3", "4"});
+  auto points = combinations(axes, {"pipeline", "checkpointing", "model"}, kSeed);
+  for (auto& point : points) point.steps = kFewSteps;
   return points;
 }
 

@@ -119,6 +119,7 @@ std::vector<Checked> check_faults() {
 TEST_CASE("the points cover every pair of axis values", "[parity]") {
   CHECK(missing_pairs(matrix_axes(), pair_points()).empty());
   CHECK(missing_pairs(task_axes(), task_points()).empty());
+  CHECK(missing_pairs(traced_axes(), traced_points()).empty());
   CHECK(task_points().size() + head_points().size() >= 250);
   CHECK(matrix_points().size() + fp32_points().size() >= 300);
   CHECK(choice_points().size() >= 80);
@@ -151,6 +152,12 @@ TEST_CASE("every pair of axis values gives the run of one process, float64", "[p
 }
 TEST_CASE("tasks with labels give the run of one process on every pair of axis values, float64", "[parity][tasks]") {
   check_points(task_points());
+}
+TEST_CASE("traced modules give the run of one process on every pair of axis values, float64", "[parity][traced]") {
+  check_points(traced_points());
+}
+TEST_CASE("traced encoders of every task give the run of one process, float64", "[parity][traced][tasks]") {
+  check_points(traced_task_points());
 }
 TEST_CASE("SGD, Adam and Adafactor give the run of one process, float64", "[parity][optim]") {
   check_points(optimizer_points());
@@ -225,6 +232,10 @@ TEST_CASE("every head gives the run of one process, float64", "[.][matrix][tasks
 }
 TEST_CASE("every grid of ranks gives the run of one process, float64", "[.][matrix][grid]") {
   check_points(grid_points());
+}
+TEST_CASE("traced modules give the run of one process with every schedule and every choice of memory, float64",
+          "[.][matrix][traced]") {
+  check_points(traced_choice_points());
 }
 TEST_CASE("every schedule with every choice of memory gives the run of one process, float64", "[.][matrix][choices]") {
   check_points(choice_points());

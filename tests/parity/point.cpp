@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "tests/parity/traced_models.h"
 
 namespace shardline::parity {
 namespace {
@@ -88,7 +89,7 @@ Shape shape_of(const Point& point) {
 }
 
 nlohmann::json split_rules(const Point& point) {
-  if (point.units == "by rule") return nullptr;
+  if (point.units == "by rule" || is_traced(point)) return nullptr;
   nlohmann::json rules = nlohmann::json::array();
   // Also where some ranks get nothing; the words are left to what is asked of one of the two tables.
   rules.push_back({{"pattern", point.units == "split" ? "*" : "h.*"}, {"split", true}});
@@ -100,6 +101,8 @@ nlohmann::json split_rules(const Point& point) {
 }
 
 bool has_head(const Point& point) {
+  if (is_traced(point)) return point.task == task_of_traced(point.model);
+  if (point.task == "seq2seq-lm") return false;
   const bool is_decoder = point.model.starts_with("gpt");
   if (point.task == "causal-lm" || point.task == "completions") return is_decoder;
   if (point.task == "masked-lm") return !is_decoder;
@@ -116,6 +119,7 @@ bool feasible(const Point& point) {
   if (point.chunks_per_stage() > 1 && (point.p == 1 || point.p * point.chunks_per_stage() > kLayers)) return false;
   if (point.sharding != "none" && point.d == 1) return false;
   if (point.sharding == "MiCS 2" && point.d % 2 != 0) return false;
+  if (is_traced(point) && point.smoothing && point.task != "causal-lm") return false;
   if (point.packing != "off" && point.task != "causal-lm" && point.task != "completions") return false;
   return has_head(point) && point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
 }

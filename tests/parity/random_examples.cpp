@@ -13,6 +13,7 @@ struct RandomExample {
   std::vector<int64_t> ids, types, labels;
   std::vector<double> targets;
   int64_t weight = 0;
+  int64_t source = 0;  // rows before the target, of sources with targets
 };
 
 bool predicts_words(const RandomTask& task) {
@@ -20,7 +21,7 @@ bool predicts_words(const RandomTask& task) {
 }
 
 bool predicts_rows(const RandomTask& task) {
-  return task.task == "token-classification" || predicts_words(task);
+  return task.task == "token-classification" || task.task == "seq2seq-lm" || predicts_words(task);
 }
 
 RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
@@ -31,6 +32,17 @@ RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
         uint32_t(values)};
   };
   RandomExample example;
+  if (task.task == "seq2seq-lm") {
+    example.source = 1 + draw(task.length / 2);
+    const int64_t rows = example.source + 1 + draw(task.length / 2);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t id = example.ids.emplace_back(draw(task.vocab));
+      const bool counts = row >= example.source && (!task.ignored || draw(3) != 0);
+      example.labels.push_back(counts ? id : kNoLabel);
+      example.weight += counts;
+    }
+    return example;
+  }
   const int64_t length = 1 + draw(task.length);
   const bool of_words = predicts_words(task), of_rows = predicts_rows(task);
   for (int64_t row = 0; row < length; ++row) {
@@ -63,7 +75,7 @@ RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
 
 Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
   Batch batch{.first_sample = slice.first, .global_samples = samples_in_step(step)};
-  std::vector<int64_t> ids, types, labels, ends;
+  std::vector<int64_t> ids, types, labels, ends, target_begins;
   std::vector<double> targets;
   for (int64_t sample = 0; sample < batch.global_samples; ++sample) {
     const RandomExample example = example_of(task_, step, sample);
@@ -76,6 +88,7 @@ Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
     labels.insert(labels.end(), example.labels.begin(), example.labels.end());
     targets.insert(targets.end(), example.targets.begin(), example.targets.end());
     const int64_t before = std::ssize(ids) - length;
+    if (example.source > 0) target_begins.push_back(before + example.source);
     for (const int64_t end :
          task_.packed ? random_document_ends(task_.seed, step, sample, length) : std::vector<int64_t>{length})
       ends.push_back(before + end);
@@ -85,6 +98,7 @@ Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
   Microbatch& rows = batch.rows;
   rows = rows_of_segments(ends, slice.first, batch.sample_ends);
   rows.ids = integers(ids);
+  rows.target_begins = target_begins;
   if (task_.types > 1) rows.types = integers(types);
   if (predicts_rows(task_)) {
     rows.labels = integers(labels);

@@ -25,6 +25,7 @@
 #include "tests/parity/random_documents.h"
 #include "tests/parity/random_examples.h"
 #include "tests/parity/random_source.h"
+#include "tests/parity/traced_models.h"
 
 namespace shardline::parity {
 namespace {
@@ -107,6 +108,7 @@ json encoder_config(const Point& point) {
 }
 
 json model_config(const Point& point) {
+  if (is_traced(point)) return traced_config(point);
   if (!point.model.starts_with("gpt")) return encoder_config(point);
   const double p = point.dropout ? 0.1 : 0.0;
   const Shape shape = shape_of(point);
@@ -151,43 +153,45 @@ json hf_config(const Point& point) {
 
 Config run_config(const Point& point) {
   const bool is_sequence = point.task == "regression" || point.task == "several labels";
-  json file = {{"model", {{"config", hf_config(point)}}},
-               {"task", is_sequence                   ? "sequence-classification"
-                        : point.task == "completions" ? "causal-lm"
-                                                      : point.task},
-               {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", shape_of(point).sequence}}},
-               {"training",
-                {{"global_batch_size", point.global_batch},
-                 {"gradient_accumulation_steps", point.accumulation},
-                 {"learning_rate", 1e-3},
-                 {"lr_scheduler_type", "constant"},
-                 {"weight_decay", 0.1},
-                 {"max_grad_norm", 1.0},
-                 {"optim", point.optim},
-                 {"trainable", trained_patterns(point)},
-                 {"label_smoothing_factor", point.smoothing ? 0.1 : 0.0},
-                 {"neftune_noise_alpha", point.dropout && point.dtype == "float64" ? json(5) : json()},
-                 {"optim_args", point.optim == "sgd" ? json("momentum=0.9") : json()},
-                 {"seed", 1234}}},
-               {"smp_options",
-                {{"pipeline_parallel_degree", point.p},
-                 {"tensor_parallel_degree", point.t},
-                 {"tensor_parallel_layers", split_rules(point)},
-                 {"microbatches", point.microbatches},
-                 {"pipeline", point.schedule()},
-                 {"optimize", point.optimize},
-                 {"activation_checkpointing", point.checkpointing},
-                 {"offload_activations", point.offload != "off"},
-                 {"offload_scope", point.offload == "off" ? "checkpointed" : point.offload},
-                 {"activation_loading_horizon", 1},
-                 {"offload_path", std::filesystem::temp_directory_path().string()},
-                 {"offload_optimizer_states", point.states_on_host},
-                 {"placement_strategy", point.placement}}},
-               {"mpi_options", {{"processes_per_host", point.world()}}},
-               {"runtime",
-                {{"dtype", point.dtype == "float64" ? "float64" : "float32"},
-                 {"communicator", point.world() == 1 ? "local" : "threads"}}},
-               {"output_dir", "unused"}};
+  json file = {
+      {"model", {{"config", hf_config(point)}}},
+      {"task", is_sequence                   ? "sequence-classification"
+               : point.task == "completions" ? "causal-lm"
+                                             : point.task},
+      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", shape_of(point).sequence}}},
+      {"training",
+       {{"global_batch_size", point.global_batch},
+        {"gradient_accumulation_steps", point.accumulation},
+        {"learning_rate", 1e-3},
+        {"lr_scheduler_type", "constant"},
+        {"weight_decay", 0.1},
+        {"max_grad_norm", 1.0},
+        {"optim", point.optim},
+        {"trainable", trained_patterns(point)},
+        {"label_smoothing_factor", point.smoothing ? 0.1 : 0.0},
+        {"neftune_noise_alpha", point.dropout && point.dtype == "float64" && !is_traced(point) ? json(5) : json()},
+        {"optim_args", point.optim == "sgd" ? json("momentum=0.9") : json()},
+        {"seed", 1234}}},
+      {"smp_options",
+       {{"pipeline_parallel_degree", point.p},
+        {"tensor_parallel_degree", point.t},
+        {"tensor_parallel_layers", split_rules(point)},
+        {"microbatches", point.microbatches},
+        {"pipeline", point.schedule()},
+        {"optimize", point.optimize},
+        {"activation_checkpointing", point.checkpointing},
+        {"offload_activations", point.offload != "off"},
+        {"offload_scope", point.offload == "off" ? "checkpointed" : point.offload},
+        {"activation_loading_horizon", 1},
+        {"offload_path", std::filesystem::temp_directory_path().string()},
+        {"offload_optimizer_states", point.states_on_host},
+        {"placement_strategy", point.placement}}},
+      {"mpi_options", {{"processes_per_host", point.world()}}},
+      {"runtime",
+       {{"dtype", point.dtype == "float64" ? "float64" : "float32"},
+        {"communicator", point.world() == 1 ? "local" : "threads"}}},
+      {"output_dir", "unused"}};
+  if (point.task == "seq2seq-lm") file["data"]["max_target_length"] = shape_of(point).sequence / 2;
   if (point.schedule() == "interleaved_1f1b") file["smp_options"]["virtual_pipeline_degree"] = point.chunks_per_stage();
   auto& smp = file["smp_options"];
   smp["shard_optimizer_state"] = point.sharding == "ZeRO-1" || point.sharding == "ZeRO-2";

@@ -64,7 +64,7 @@ void check_program(const Config& config, const Complaint& complain) {
     if (!is_program_key(key))
       complain("model.config." + key, "overrides a key of a config.json, but model.path is an exported program",
                "leave it out, and export the program with this key");
-  check_value("model.inputs", complain, [&] { program_use(config); });
+  check_value("model.inputs", complain, [&] { program_use(config, config.model.config); });
   if (!config.model.pretrained())
     complain("model.init", "an exported program starts with the weights in its file",
              "leave it out, and export the program with other weights");
@@ -72,6 +72,14 @@ void check_program(const Config& config, const Complaint& complain) {
       config.data.format != DataFormat::memory)
     complain("data.tokenizer", "is required with an exported program, which has none",
              "give a directory, a tokenizer.json or \"bytes\"");
+}
+
+// What a traced model cannot do.
+void check_traced(const Config& config, const Complaint& complain) {
+  if (!config.model.inputs.empty())
+    complain("model.inputs", "is for exported programs; a traced model names its arguments itself",
+             "leave it out, and see TracedModel::arguments");
+  check_value("model.loss", complain, [&] { program_use(config, config.model.config); });
 }
 
 void check_model_and_data(const Config& config, const Complaint& complain) {
@@ -97,6 +105,8 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
              "give a directory, a tokenizer.json or \"bytes\"");
   if (config.model.is_program()) {
     check_program(config, complain);
+  } else if (is_traced(config.model)) {
+    check_traced(config, complain);
   } else {
     if (config.task == kSeq2SeqLm)
       complain("task", "\"seq2seq-lm\" needs an exported program of an encoder with a decoder",

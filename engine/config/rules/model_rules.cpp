@@ -53,6 +53,15 @@ std::optional<HfModel> described_model(const ModelOptions& options, const HeadCh
   return read_hf_model(file, options.config, head);
 }
 
+bool is_traced(const ModelOptions& options) {
+  const auto is_so = [](const nlohmann::json& keys) {
+    const auto type = keys.is_object() ? keys.value("model_type", nlohmann::json()) : nlohmann::json();
+    return type.is_string() && is_traced_family(type.get<std::string>());
+  };
+  if (options.config.contains("model_type")) return is_so(options.config);
+  return !options.path.empty() && !options.is_program() && is_so(config_in(options.path));
+}
+
 std::optional<StatedLabels> labels_of_directory(const Config& config) {
   const nlohmann::json file = config.model.path.empty() ? nlohmann::json() : config_in(config.model.path);
   if (file.is_null()) return {};

@@ -18,6 +18,9 @@ std::string task_of_directory(const std::string& directory);
 // which is reported when the model is opened.
 std::optional<HfModel> described_model(const ModelOptions& options, const HeadChoice& head);
 
+// Whether the model's family is a traced one (models/traced/traced_family.h).
+bool is_traced(const ModelOptions& options);
+
 // What the config.json of model.path says about the labels of its head.
 struct StatedLabels {
   int64_t number = 0;

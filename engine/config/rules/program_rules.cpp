@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "models/program/program_inputs.h"
+#include "models/traced/program_head.h"
 
 namespace shardline {
 namespace {
@@ -12,25 +13,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char *kStartId = "decoder_start_token_id", *kPadId = "pad_token_id";
-
-ProgramUse::Predicts predicts(HeadChoice::Kind kind) {
-  using Predicts = ProgramUse::Predicts;
-  switch (kind) {
-    case HeadChoice::Kind::causal_lm:
-      return Predicts::next_row;
-    case HeadChoice::Kind::masked_lm:
-      return Predicts::masked_row;
-    case HeadChoice::Kind::token_classification:
-      return Predicts::row;
-    case HeadChoice::Kind::question_answering:
-      return Predicts::span;
-    case HeadChoice::Kind::seq2seq_lm:
-      return Predicts::target_row;
-    case HeadChoice::Kind::sequence_classification:
-      break;
-  }
-  return Predicts::segment;
-}
 
 void read_inputs(const json& inputs, ProgramUse& use) {
   for (const auto& [argument, given] : inputs.items()) {
@@ -73,12 +55,12 @@ bool is_program_key(const std::string& key) {
   return std::ranges::find(known, key) != known.end();
 }
 
-ProgramUse program_use(const Config& config) {
-  ProgramUse use{.predicts = predicts(traits_of(config.task).head)};
+ProgramUse program_use(const Config& config, const json& keys) {
+  ProgramUse use{.predicts = predicts_of(traits_of(config.task).head)};
   read_inputs(config.model.inputs, use);
   read_loss(config.model.loss, use);
-  use.start_id = token_id(config.model.config, kStartId);
-  use.pad_id = token_id(config.model.config, kPadId);
+  use.start_id = token_id(keys, kStartId);
+  use.pad_id = token_id(keys, kPadId);
   return use;
 }
 

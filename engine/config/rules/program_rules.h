@@ -1,4 +1,4 @@
-// How a config uses an exported program.
+// How a config uses an exported program or a traced model.
 #pragma once
 #include <string>
 
@@ -10,7 +10,8 @@ namespace shardline {
 // Whether model.config of a program may have this key: those that name labels, and decoder_start_token_id.
 bool is_program_key(const std::string& key);
 
-// The task, model.inputs and model.loss. Throws a ConfigError for values of another form.
-ProgramUse program_use(const Config& config);
+// The task, model.inputs and model.loss. keys: of the model's config, for decoder_start_token_id. Throws a ConfigError
+// for values of another form.
+ProgramUse program_use(const Config& config, const nlohmann::json& keys);
 
 }  // namespace shardline

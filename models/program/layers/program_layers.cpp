@@ -83,14 +83,14 @@ class ProgramLayerRun : public Layer {
     const Microbatch& rows = *context.batch;
     if (rows.tokens() == 0) return empty(input, context);
     if (is_first_ && context.embedding_noise > 0)
-      throw RunError("an exported program takes no noise on its embeddings; leave neftune_noise_alpha out");
+      throw RunError("a program takes no noise on its embeddings; leave neftune_noise_alpha out");
     const ProgramBatch batch(*program_, rows);
     if (context.mode == Mode::generate && !program_->has_target() && rows.position_count > batch.source.length())
-      throw RunError("an exported program keeps nothing for earlier positions; generate without a cache");
+      throw RunError("a program keeps nothing for earlier positions; generate without a cache");
     if (batch.source.is_padded() && !program_->argument("attention_mask"))
       throw RunError(cat(program_->archive.path,
-                         ": has no argument attention_mask, so all samples of a microbatch must ",
-                         "have one length; export it with one"));
+                         ": has no argument attention_mask, so all samples of a microbatch must ", "have one length; ",
+                         program_->archive.verb(), " it with one"));
     prepare(input);
     if (half_) make_leaves();  // the values have changed
     connect_gradients(leaves_, params_);
@@ -109,7 +109,8 @@ class ProgramLayerRun : public Layer {
     if (!is_last_) return border_of(run(part), batch);
     const auto logits = [&] {
       std::vector<at::Tensor> made;
-      if (!logits_) throw RunError(cat(program_->archive.path, ": returns no logits; export it with them"));
+      if (!logits_)
+        throw RunError(cat(program_->archive.path, ": returns no logits; ", program_->archive.verb(), " it with them"));
       for (const auto& value : run(*logits_)) made.push_back(exact(value.toTensor()));
       return made;
     };
@@ -263,13 +264,14 @@ class ProgramLayerRun : public Layer {
       if (known[i].item<double>() != known[0].item<double>())
         throw RunError(cat(program_->archive.path, ": a part of its loss, ", loss.text, ", counts ",
                            known[i].item<int64_t>(), " labels of the ", known[0].item<int64_t>(),
-                           " that the data has, so microbatches do not add up; export it with one loss"));
+                           " that the data has, so microbatches do not add up; ", program_->archive.verb(),
+                           " it with one loss"));
     if (const int64_t labels = known[0].item<int64_t>(); tokens_count && labels != most_labels(batch))
       throw RunError(cat(program_->archive.path, ": its loss, ", loss.text,
-                         ", is a mean over all tokens in one part and ", "over labels in another, and only ", labels,
+                         ", is a mean over all tokens in one part and over labels in another, and only ", labels,
                          " of the ", most_labels(batch),
-                         " tokens have a label, so microbatches do not add up; give every token a label, or export it ",
-                         "with one loss"));
+                         " tokens have a label, so microbatches do not add up; give every token a label, or ",
+                         program_->archive.verb(), " it with one loss"));
     return summed_loss(sum, weight, context);
   }
 
@@ -371,7 +373,7 @@ class ProgramSpecMaker {
       : program_(program), traced_length_(traced_length), split_(std::move(split)) {}
 
   ModelSpec make() {
-    ModelSpec spec{.family = kExportedFamily,
+    ModelSpec spec{.family = program_->archive.is_traced ? kTracedFamily : kExportedFamily,
                    .vocab_size = program_->vocab_size,
                    .row_labels = program_->use.predicts == Predicts::row ? program_->labels : 0,
                    .predicts_next = program_->use.predicts == Predicts::next_row,
@@ -389,8 +391,10 @@ class ProgramSpecMaker {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what, const std::string& advice) const {
-    throw ConfigError(cat("/model/path: ", program_->archive.path, ": ", what, "; ", advice));
+  // wanted: what to export instead.
+  [[noreturn]] void refuse(const std::string& what, const std::string& wanted) const {
+    const Pt2Archive& archive = program_->archive;
+    throw ConfigError(cat(archive.place(), ": ", what, "; ", archive.verb(), " ", wanted));
   }
 
   void check(const ProgramLayer& layer) const {
@@ -399,7 +403,7 @@ class ProgramSpecMaker {
       if (!input || input->kind != GraphInput::Kind::user) continue;
       if (const std::string& given = program_->given_to(*input); !is_given(given, program_->use))
         refuse(cat("nothing gives its argument ", input->name),
-               cat("export it with ", given_names(program_->use), " only, or say in model.inputs which of them it is"));
+               cat("it with ", given_names(program_->use), " only, or say in model.inputs which of them it is"));
     }
     int sites = 0;
     for (const int index : layer.part.nodes) {
@@ -407,11 +411,11 @@ class ProgramSpecMaker {
       if (node.name != kDropout && node.name != kAttention) continue;
       if (++sites > kMostSites)
         refuse(cat("layer ", layer.name, " has more than ", kMostSites, " dropouts and attentions"),
-               "export a model whose blocks have fewer");
+               "a model whose blocks have fewer");
       if (drops(node) && site_of(*program_, node).kind == DropoutSite::Kind::unknown)
         refuse(cat("layer ", layer.name, " has dropout on something else than [batch, length, features], [batch, ",
                    "features] and [batch, heads, length, length]"),
-               "set this dropout to 0 and export the model again");
+               "a model in which this dropout is 0");
     }
   }
 

@@ -16,8 +16,9 @@
 
 namespace shardline {
 
-// ModelSpec::family of programs.
+// ModelSpec::family of programs that come from a file, and of those that are modules of the running program.
 inline constexpr const char* kExportedFamily = "exported program";
+inline constexpr const char* kTracedFamily = "traced module";
 
 // Runs each distinct layer once with the archive's weights, on sequences of this length, from which costs of other
 // sizes are scaled. Parameters have the names of the program in files; full names are "embedding." and "head." followed

@@ -17,7 +17,7 @@ std::shared_ptr<const ProgramDimensions> ProgramSplitter::dimensions() const {
   } catch (const RunError& error) {
     throw ConfigError(cat("/smp_options/tensor_parallel_degree: the program ", program_->archive.path,
                           " does not run on a few tokens, by which its dimensions are found (", error.what(),
-                          "); set it to 1, or export the program with other sizes"));
+                          "); set it to 1, or ", program_->archive.verb(), " it with other sizes"));
   }
   return dimensions_;
 }

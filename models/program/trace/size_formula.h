@@ -5,28 +5,32 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace shardline {
 
+// target: the length of targets, of programs that have some.
 struct BatchSize {
-  int64_t batch, length;
+  int64_t batch, length, target;
 };
 
-// The sizes at which a program is traced. The first four determine a formula, and the last one checks it.
-inline constexpr std::array<BatchSize, 5> kTracedSizes = {{{3, 5}, {4, 5}, {3, 8}, {4, 8}, {6, 7}}};
-using TracedNumbers = std::array<int64_t, kTracedSizes.size()>;
+// The sizes at which every program is traced. The first six determine a formula; the last one and further sizes check
+// it.
+inline constexpr std::array<BatchSize, 7> kTracedSizes = {
+    {{3, 5, 4}, {4, 5, 4}, {3, 8, 4}, {4, 8, 4}, {3, 5, 6}, {4, 5, 6}, {6, 7, 3}}};
 
-// fixed + by_batch * batch + by_length * length + by_both * batch * length
+// fixed + by_batch * batch + by_length * length + by_target * target + by_rows * batch * length
+//   + by_target_rows * batch * target
 struct SizeFormula {
-  int64_t fixed = 0, by_batch = 0, by_length = 0, by_both = 0;
+  int64_t fixed = 0, by_batch = 0, by_length = 0, by_target = 0, by_rows = 0, by_target_rows = 0;
   auto operator<=>(const SizeFormula&) const = default;
 
-  bool is_fixed() const { return by_batch == 0 && by_length == 0 && by_both == 0; }
+  bool is_fixed() const { return *this == SizeFormula{.fixed = fixed}; }
   int64_t at(const BatchSize& size) const;
   std::string text() const;  // "2 * batch + length"
 };
 
-// Nothing if no formula gives these numbers.
-std::optional<SizeFormula> formula_of(const TracedNumbers& numbers);
+// From a number at each of the sizes, which begin with kTracedSizes. Nothing if no formula gives these numbers.
+std::optional<SizeFormula> formula_of(const std::vector<BatchSize>& sizes, const std::vector<int64_t>& numbers);
 
 }  // namespace shardline

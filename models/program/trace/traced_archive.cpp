@@ -1,19 +1,25 @@
 #include "models/program/trace/traced_archive.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/ones_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
-#include <set>
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
 #include "core/numbers/philox.h"
 #include "models/graph/torch_seed.h"
+#include "models/program/program_inputs.h"
 #include "models/program/trace/traced_graph.h"
 
 namespace shardline {
 namespace {
+
+using Predicts = ProgramUse::Predicts;
 
 constexpr uint64_t kArgumentSeed = 1234;
 
@@ -23,11 +29,11 @@ class MemoryTensors : public TensorFile {
   MemoryTensors(const std::string& name, const std::vector<OwnedTensor>& tensors)
       : MemoryTensors(name, std::make_shared<const std::string>(bytes_of_all(tensors))) {
     uint64_t begin = 0;
-    for (const auto& [tensor_name, kind, tensor] : tensors) {
-      const auto shape = tensor.sizes().vec();
-      tensors_.emplace(tensor_name, entry_in(data_.substr(begin, tensor.nbytes()), tensor_name, tensor.scalar_type(),
-                                             shape, row_major_strides(shape), 0));
-      begin += tensor.nbytes();
+    for (const auto& owned : tensors) {
+      const auto shape = owned.tensor.sizes().vec();
+      tensors_.emplace(owned.name, entry_in(data_.substr(begin, owned.tensor.nbytes()), owned.name,
+                                            owned.tensor.scalar_type(), shape, row_major_strides(shape), 0));
+      begin += owned.tensor.nbytes();
     }
   }
 
@@ -46,64 +52,146 @@ class MemoryTensors : public TensorFile {
   }
 };
 
-// Adds tensors under their first names; further names of the same tensor go to `others` by its first name.
+// Adds tensors under their first names.
 void add_owned(const torch::OrderedDict<std::string, at::Tensor>& tensors, GraphInput::Kind kind,
-               std::vector<OwnedTensor>& owned, std::map<std::string, std::vector<std::string>>& others) {
-  std::map<const at::TensorImpl*, std::string> first_names;
+               std::vector<OwnedTensor>& owned) {
+  std::map<const at::TensorImpl*, size_t> places;
   for (const auto& item : tensors) {
-    const auto [first, is_new] = first_names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    const auto [place, is_new] = places.emplace(item.value().unsafeGetTensorImpl(), owned.size());
     if (is_new)
       owned.push_back({item.key(), kind, item.value()});
     else
-      others[first->second].push_back(item.key());
+      owned[place->second].other_names.push_back(item.key());
   }
 }
 
-at::Tensor random_ids(const BatchSize& size, int64_t words, uint64_t variant) {
-  auto ids = at::empty({size.batch, size.length}, at::kLong);
+// [first, second] below `words`; of a second size of 0: [first]
+at::Tensor random_words(int64_t first, int64_t second, int64_t words, uint64_t variant) {
+  auto ids = second > 0 ? at::empty({first, second}, at::kLong) : at::empty({first}, at::kLong);
   const RandomStream stream{.seed = kArgumentSeed + variant};
-  for (int64_t i = 0; i < ids.numel(); ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % words;
+  for (int64_t i = 0; i < ids.numel(); ++i)
+    ids.data_ptr<int64_t>()[i] = random_word(stream, i) % std::max<int64_t>(words, 1);
   return ids;
 }
 
+class Tracing {
+ public:
+  Tracing(const TracedModel& model, const TracedLabels& labels, uint64_t seed, int64_t longest)
+      : model_(model), labels_(labels), seeded_(seed), made_(model.make()) {
+    archive_.path = cat("model ", model.name);
+    archive_.is_traced = true;
+    function_.name = archive_.place();
+    check_model();
+    made_.module->train();
+    function_.argument_names = model.arguments;
+    const int count = model.arguments.size();
+    function_.rows = place_of_argument([](const std::string& name) { return name == kIdsArgument; });
+    if (has_target())
+      function_.target_rows = place_of_argument([](const auto& name) { return name == "labels" || is_decoders(name); });
+    if (function_.rows == count) refuse(cat("takes no ", kIdsArgument), "name it among the arguments");
+    if (function_.target_rows == count) refuse("takes neither labels nor decoder_input_ids", "name one of them");
+    if (longest > kLongestOfAll) function_.further_sizes.push_back({1, longest, longest / 2});
+    function_.further_sizes.push_back({1, kLongestOfAll, kLongestOfAll / 2});
+  }
+
+  Pt2Archive make() {
+    add_owned(made_.module->named_parameters(), GraphInput::Kind::parameter, function_.owned);
+    archive_.weights = std::make_shared<MemoryTensors>(archive_.path, function_.owned);
+    for (const auto& parameter : function_.owned) {
+      archive_.trainable[parameter.name] = parameter.tensor.requires_grad();
+      if (!parameter.other_names.empty()) archive_.names[parameter.name] = parameter.other_names;
+    }
+    add_owned(made_.module->named_buffers(), GraphInput::Kind::buffer, function_.owned);
+    for (const auto& item : made_.module->named_modules()) function_.module_types[item.key()] = item.value()->name();
+    function_.arguments = [this](const BatchSize& size, int variant) {
+      std::vector<at::Tensor> arguments;
+      for (const auto& name : model_.arguments)
+        arguments.push_back(example(name, size, variant * model_.arguments.size() + arguments.size()));
+      return arguments;
+    };
+    function_.run = [this](const std::vector<at::Tensor>& arguments) { return results(arguments); };
+    TracedGraph traced = trace_graph(function_);
+    archive_.graph = std::move(traced.graph);
+    for (size_t i = 0; i < model_.results.size(); ++i) archive_.graph.outputs[i].name = model_.results[i];
+    archive_.constants = std::move(traced.constants);
+    for (const auto& owned : function_.owned)
+      if (owned.kind == GraphInput::Kind::buffer) archive_.constants.emplace(owned.name, owned.tensor.detach());
+    return std::move(archive_);
+  }
+
+ private:
+  static constexpr int64_t kLongestOfAll = 8;  // of kTracedSizes
+
+  [[noreturn]] void refuse(const std::string& what, const std::string& advice) const {
+    throw ConfigError(cat(archive_.place(), " ", what, "; ", advice));
+  }
+
+  bool has_target() const { return labels_.predicts == Predicts::target_row; }
+  static bool is_decoders(const std::string& name) { return name.starts_with("decoder_"); }
+
+  template <class Is>
+  int place_of_argument(const Is& is) const {
+    return std::ranges::find_if(model_.arguments, is) - model_.arguments.begin();
+  }
+
+  void check_model() const {
+    if (!made_.module || !made_.run) refuse("has no module or nothing to run", "return both from TracedModel::make");
+    const ProgramUse use{.predicts = labels_.predicts};
+    for (const auto& name : model_.arguments)
+      if (!is_given(name, use))
+        refuse(cat("takes ", name, ", which the data of its task does not have"), cat("use ", given_names(use)));
+  }
+
+  std::vector<at::Tensor> results(const std::vector<at::Tensor>& arguments) const {
+    std::vector<at::Tensor> made;
+    try {
+      made = made_.run(arguments);
+    } catch (const std::invalid_argument& error) {
+      refuse(cat("cannot run: ", error.what()), "see TracedModel::arguments");
+    }
+    if (made.size() != model_.results.size())
+      refuse(cat("returns ", made.size(), " tensors, but has the names of ", model_.results.size()),
+             "see TracedModel::results");
+    return made;
+  }
+
+  // The value of an argument.
+  at::Tensor example(const std::string& name, const BatchSize& size, uint64_t variant) const {
+    const int64_t length = is_decoders(name) ? size.target : size.length;
+    if (name == "labels") return example_labels(size, variant);
+    if (name.ends_with("attention_mask")) return at::ones({size.batch, length}, at::kLong);
+    if (name == "token_type_ids") return at::zeros({size.batch, length}, at::kLong);
+    if (name == "position_ids") return at::arange(length).repeat({size.batch, 1});
+    if (name.ends_with("positions")) return random_words(size.batch, 0, length, variant);
+    return random_words(size.batch, length, model_.vocab_size, variant);
+  }
+
+  at::Tensor example_labels(const BatchSize& size, uint64_t variant) const {
+    switch (labels_.predicts) {
+      case Predicts::segment:
+        if (!labels_.are_numbers) return random_words(size.batch, 0, labels_.count, variant);
+        return random_words(size.batch, labels_.count > 1 ? labels_.count : 0, 2, variant).to(at::kFloat);
+      case Predicts::row:
+        return random_words(size.batch, size.length, labels_.count, variant);
+      case Predicts::target_row:
+        return random_words(size.batch, size.target, model_.vocab_size, variant);
+      default:
+        return random_words(size.batch, size.length, model_.vocab_size, variant);
+    }
+  }
+
+  const TracedModel& model_;
+  const TracedLabels labels_;
+  const TorchSeed seeded_;
+  const TracedModule made_;
+  Pt2Archive archive_;
+  TracedFunction function_;
+};
+
 }  // namespace
 
-Pt2Archive traced_archive(const TracedModel& model, uint64_t seed) {
-  const TorchSeed seeded(seed);
-  const TracedInstance instance = model.make();
-  if (!instance.module) throw ConfigError(cat("model ", model.name, " makes no module; return one"));
-  instance.module->train();
-
-  Pt2Archive archive{.path = cat("model ", model.name)};
-  TracedFunction function{.name = archive.path, .argument_names = model.arguments};
-  add_owned(instance.module->named_parameters(), GraphInput::Kind::parameter, function.owned, archive.names);
-  archive.weights = std::make_shared<MemoryTensors>(archive.path, function.owned);
-  for (const auto& parameter : function.owned) archive.trainable[parameter.name] = parameter.tensor.requires_grad();
-  std::map<std::string, std::vector<std::string>> ignored;
-  add_owned(instance.module->named_buffers(), GraphInput::Kind::buffer, function.owned, ignored);
-
-  for (const auto& item : instance.module->named_modules()) function.module_types[item.key()] = item.value()->name();
-  function.arguments = [&](const BatchSize& size, int variant) {
-    std::vector<at::Tensor> arguments;
-    for (size_t i = 0; i < model.arguments.size(); ++i) {
-      const auto ids = random_ids(size, model.vocab_size, variant * model.arguments.size() + i);
-      arguments.push_back(model.arguments[i] == "attention_mask" ? at::ones_like(ids) : ids);
-    }
-    return arguments;
-  };
-  function.run = [&](const std::vector<at::Tensor>& arguments) {
-    std::map<std::string, at::Tensor> by_name;
-    for (size_t i = 0; i < arguments.size(); ++i) by_name.emplace(model.arguments[i], arguments[i]);
-    return instance.run(by_name);
-  };
-  TracedGraph traced = trace_graph(function);
-  archive.graph = std::move(traced.graph);
-  for (size_t i = 0; const char* name : {"loss", "logits"})
-    if (i < archive.graph.outputs.size()) archive.graph.outputs[i++].name = name;
-  archive.constants = std::move(traced.constants);
-  for (const auto& owned : function.owned)
-    if (owned.kind == GraphInput::Kind::buffer) archive.constants.emplace(owned.name, owned.tensor.detach());
-  return archive;
+Pt2Archive traced_archive(const TracedModel& model, const TracedLabels& labels, uint64_t seed, int64_t longest) {
+  return Tracing(model, labels, seed, longest).make();
 }
 
 }  // namespace shardline

@@ -3,10 +3,11 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
+#include <utility>
 
 #include "core/error.h"
+#include "models/program/operators.h"
 
 namespace shardline {
 namespace {
@@ -16,8 +17,10 @@ using As = GraphArgument::As;
 
 class GraphMaker {
  public:
-  explicit GraphMaker(const TracedFunction& function) : function_(function) {
-    for (size_t i = 0; i < runs_.size(); ++i) runs_[i] = run(kTracedSizes[i], 0);
+  explicit GraphMaker(const TracedFunction& function)
+      : function_(function), of_runs_(kTracedSizes.begin(), kTracedSizes.end()) {
+    of_runs_.insert(of_runs_.end(), function.further_sizes.begin(), function.further_sizes.end());
+    for (const auto& size : of_runs_) runs_.push_back(run(size, 0));
   }
 
   TracedGraph make() {
@@ -40,7 +43,7 @@ class GraphMaker {
 
   TracedRun run(const BatchSize& size, int variant) const {
     try {
-      return run_traced(function_.name, function_.arguments(size, variant), function_.owned, function_.run);
+      return run_traced(function_, function_.arguments(size, variant));
     } catch (const c10::Error& error) {
       refuse(cat("fails with a batch of ", size.batch, " samples of ", size.length,
                  " tokens: ", error.what_without_backtrace()),
@@ -57,27 +60,34 @@ class GraphMaker {
     const auto& calls = first().calls;
     const auto [here, there] = std::ranges::mismatch(calls, other.calls, same);
     if (here == calls.end() && there == other.calls.end() && first().constants == other.constants) return;
-    refuse(
-        cat("calls ", here == calls.end() ? "nothing" : here->text(), " for one batch where it calls ",
-            there == other.calls.end() ? "nothing" : there->text(), " for another, as call ", here - calls.begin() + 1),
-        "branches must depend neither on sizes nor on values of its arguments");
+    const size_t call = here - calls.begin();
+    refuse(cat("calls ", here == calls.end() ? "nothing" : here->text(), " for one batch where it calls ",
+               there == other.calls.end() ? "nothing" : there->text(), " for another, as call ", call + 1,
+               call > 0 ? place_of(calls[call - 1]) : ""),
+           "branches must depend neither on sizes nor on values of its arguments");
   }
 
   // ---- sizes
 
-  TracedNumbers numbers(const std::function<int64_t(const TracedRun&)>& number) const {
-    TracedNumbers of_runs;
-    for (size_t i = 0; i < runs_.size(); ++i) of_runs[i] = number(runs_[i]);
+  std::vector<int64_t> numbers(const std::function<int64_t(const TracedRun&)>& number) const {
+    std::vector<int64_t> of_runs;
+    for (const auto& run : runs_) of_runs.push_back(number(run));
     return of_runs;
   }
 
-  SizeFormula formula(const TracedNumbers& numbers, const std::string& where) const {
-    const auto found = formula_of(numbers);
-    if (!found)
-      refuse(cat("has a size or a number in ", where, " that does not follow from batch and length: ",
-                 at::IntArrayRef(numbers.data(), numbers.size()), " for the batches that were tried"),
-             "sizes must be sums of multiples of batch, length and batch * length");
-    return *found;
+  SizeFormula formula(const std::vector<int64_t>& numbers, const std::function<std::string()>& where) const {
+    const auto found = formula_of(of_runs_, numbers);
+    if (found) return *found;
+    std::string tried;
+    for (size_t i = 0; i < numbers.size(); ++i)
+      tried += cat(i > 0 ? ", " : "", numbers[i], " for ", text_of(of_runs_[i]));
+    refuse(cat("has a size or a number in ", where(), " that does not follow from batch and length: ", tried),
+           "sizes must be sums of multiples of batch, length and batch * length");
+  }
+
+  std::string text_of(const BatchSize& size) const {
+    const bool has_target = function_.target_rows >= 0;
+    return cat(size.batch, " x ", size.length, has_target ? cat(" and ", size.target) : "");
   }
 
   // The value of a number that depends on sizes: computed at the begin of the graph.
@@ -85,12 +95,23 @@ class GraphMaker {
     const auto found = number_values_.find(formula);
     if (found != number_values_.end()) return found->second;
     int value = -1;
-    if (formula == SizeFormula{.by_batch = 1} || formula == SizeFormula{.by_length = 1}) {
-      value = add_number({.name = "aten::sym_size", .overload = "int"},
-                         {{.value = 0}, {.constant = int64_t(formula.by_length)}});
-    } else if (formula == SizeFormula{.by_both = 1}) {
-      value = add_number({.name = "_operator.mul", .is_operator = false},
-                         {{.value = value_of({.by_batch = 1})}, {.value = value_of({.by_length = 1})}});
+    const auto size_of = [&](int argument, int64_t dimension) {
+      return add_number({.name = kSizeOf, .overload = "int"}, {{.value = argument}, {.constant = dimension}});
+    };
+    const auto product_with_batch = [&](const SizeFormula& other) {
+      return add_number({.name = "_operator.mul", .is_operator = false},
+                        {{.value = value_of({.by_batch = 1})}, {.value = value_of(other)}});
+    };
+    if (formula == SizeFormula{.by_batch = 1}) {
+      value = size_of(function_.rows, 0);
+    } else if (formula == SizeFormula{.by_length = 1}) {
+      value = size_of(function_.rows, 1);
+    } else if (formula == SizeFormula{.by_target = 1}) {
+      value = size_of(function_.target_rows, 1);
+    } else if (formula == SizeFormula{.by_rows = 1}) {
+      value = product_with_batch({.by_length = 1});
+    } else if (formula == SizeFormula{.by_target_rows = 1}) {
+      value = product_with_batch({.by_target = 1});
     } else {
       value = sum_of(formula);
     }
@@ -111,9 +132,11 @@ class GraphMaker {
                       : GraphArgument{.value = add_number({.name = "_operator.mul", .is_operator = false},
                                                           {once, {.constant = factor}})});
     };
-    add_multiple(formula.by_both, {.by_both = 1});
+    add_multiple(formula.by_rows, {.by_rows = 1});
+    add_multiple(formula.by_target_rows, {.by_target_rows = 1});
     add_multiple(formula.by_batch, {.by_batch = 1});
     add_multiple(formula.by_length, {.by_length = 1});
+    add_multiple(formula.by_target, {.by_target = 1});
     if (formula.fixed != 0) add({.constant = formula.fixed});
     return sum->value;
   }
@@ -134,12 +157,22 @@ class GraphMaker {
     GraphValue made{.name = cat("value_", value), .dtype = tensor.scalar_type()};
     for (const auto& run : runs_)
       if (run.values[value].dim() != tensor.dim() || run.values[value].scalar_type() != tensor.scalar_type())
-        refuse("computes tensors whose dimensions or types differ with sizes", "compute the same for all sizes");
+        refuse(cat("computes ", what_makes(value), " with other dimensions or of another type for other sizes"),
+               "compute the same for all sizes");
     for (int64_t d = 0; d < tensor.dim(); ++d) {
-      const auto size = formula(numbers([&](const TracedRun& run) { return run.values[value].size(d); }), "a tensor");
+      const auto size = formula(numbers([&](const TracedRun& run) { return run.values[value].size(d); }),
+                                [&] { return what_makes(value); });
       made.sizes.push_back(size.is_fixed() ? GraphSize{size.fixed, ""} : GraphSize{-1, size.text()});
     }
     made_.graph.values.push_back(std::move(made));
+  }
+
+  // "the result of aten::squeeze in blocks.0", for messages.
+  std::string what_makes(size_t value) const {
+    for (const auto& call : first().calls)
+      for (const auto& result : call.results)
+        if (std::cmp_equal(result.value, value)) return cat("the result of ", call.text(), place_of(call));
+    return "a tensor";
   }
 
   void add_inputs() {
@@ -167,7 +200,6 @@ class GraphMaker {
       for (const auto& run : runs_) same.push_back(&run.calls[call].arguments[i]);
       node.arguments[i] = merged(same, node);
     }
-    node.modules = modules_of(node);
     return node;
   }
 
@@ -196,9 +228,9 @@ class GraphMaker {
   }
 
   GraphArgument number(const std::function<int64_t(size_t)>& of_run, const GraphNode& node) {
-    TracedNumbers numbers;
-    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = of_run(i);
-    const SizeFormula found = formula(numbers, node.text());
+    std::vector<int64_t> numbers;
+    for (size_t i = 0; i < runs_.size(); ++i) numbers.push_back(of_run(i));
+    const SizeFormula found = formula(numbers, [&] { return node.text() + place_of(node); });
     if (found.is_fixed()) return {.constant = found.fixed};
     return {.value = value_of(found)};
   }
@@ -209,31 +241,16 @@ class GraphMaker {
   }
 
   [[noreturn]] void refuse_argument(const GraphNode& node) const {
-    refuse(cat("calls ", node.text(), " with other arguments for other batches"),
+    refuse(cat("calls ", node.text(), " with other arguments for other batches", place_of(node)),
            "only whole numbers may depend on the sizes, and nothing on the values of its arguments");
   }
 
-  std::vector<GraphModule> modules_of(const GraphNode& node) {
-    for (const auto& argument : node.arguments) {
-      const int owned = argument.value - std::ssize(function_.argument_names);
-      if (owned < 0 || owned >= std::ssize(function_.owned) || argument.is_list) continue;
-      const std::string& name = function_.owned[owned].name;
-      modules_.clear();
-      for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
-        const auto type = function_.module_types.find(name.substr(0, dot));
-        if (type != function_.module_types.end()) modules_.push_back({type->first, type->second});
-      }
-      break;
-    }
-    return modules_;
-  }
-
   const TracedFunction& function_;
-  std::array<TracedRun, kTracedSizes.size()> runs_;
+  std::vector<BatchSize> of_runs_;
+  std::vector<TracedRun> runs_;  // at these sizes
   TracedGraph made_;
   std::vector<GraphNode> sizes_, calls_;
   std::map<SizeFormula, int> number_values_;
-  std::vector<GraphModule> modules_;  // of the call before
 };
 
 }  // namespace

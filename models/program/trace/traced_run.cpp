@@ -3,7 +3,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/function.h>
 
-#include <set>
+#include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "models/program/operators.h"
@@ -17,10 +18,18 @@ using As = GraphArgument::As;
 
 class RunMaker {
  public:
-  RunMaker(const std::string& name, size_t arguments, const std::vector<OwnedTensor>& owned)
-      : name_(name), given_(arguments + owned.size()) {}
+  explicit RunMaker(const TracedFunction& function)
+      : function_(function),
+        arguments_(function.argument_names.size()),
+        given_(function.argument_names.size() + function.owned.size()) {}
 
   void give(const at::Tensor& tensor) { new_value(tensor); }
+
+  // Call it with all calls before they are added.
+  void count_uses(const std::vector<RecordedCall>& calls) {
+    for (const auto& call : calls)
+      if (const OwnedTensor* owned = first_owned(call.arguments)) ++uses_[owned].first;
+  }
 
   void add(const RecordedCall& call) {
     GraphNode node{.name = call.op.name, .overload = call.op.overload_name};
@@ -28,10 +37,12 @@ class RunMaker {
     const auto op = find_operator(node.name, node.overload);
     if (!op) refuse(cat("calls ", node.text(), ", which is not an operator of this LibTorch"), "replace it");
     const c10::FunctionSchema& schema = op->schema();
+    find_modules(node, call.arguments);
     check_arguments(node, call.arguments);
     for (size_t i = 0; i < call.arguments.size(); ++i) node.arguments.push_back(argument(call.arguments[i], node));
     if (schema.is_mutable()) make_functional(node, schema, call.arguments);
-    if (const auto why = refusal_of(node.name, node.overload); !why.empty())
+    const bool is_of_user = !node.name.starts_with("aten::");
+    if (const auto why = is_of_user ? effect_of(*op) : refusal_of(node.name, node.overload); !why.empty())
       refuse(cat("calls ", node.text(), "; ", why), "leave it out or replace it");
     for (size_t i = 0; i < call.results.size(); ++i) add_results(node, i, call.results[i]);
     run_.calls.push_back(std::move(node));
@@ -44,13 +55,17 @@ class RunMaker {
         refuse("returns a tensor that no operator makes", "return what it computes from its arguments");
       run_.results.push_back(found->second);
     }
-    check_gradients();
+    for (const auto& call : run_.calls)
+      for (const auto& result : call.results) check_gradient(call, run_.values[result.value]);
     return std::move(run_);
   }
 
  private:
   [[noreturn]] void refuse(const std::string& what, const std::string& advice) const {
-    throw ConfigError(cat(name_, " ", what, "; ", advice));
+    refuse_at({.modules = modules_}, what, advice);
+  }
+  [[noreturn]] void refuse_at(const GraphNode& call, const std::string& what, const std::string& advice) const {
+    throw ConfigError(cat(function_.name, place_of(call), " ", what, "; ", advice));
   }
 
   bool is_constant(int value) const { return std::ranges::find(run_.constants, value) != run_.constants.end(); }
@@ -62,7 +77,57 @@ class RunMaker {
     return value;
   }
 
+  // Null if there is none among the arguments.
+  const OwnedTensor* first_owned(const std::vector<IValue>& arguments) const {
+    const auto owned = [&](const at::Tensor& tensor) -> const OwnedTensor* {
+      const auto found = value_of_.find(tensor.unsafeGetTensorImpl());
+      if (found == value_of_.end() || found->second < arguments_ || found->second >= given_) return nullptr;
+      return &function_.owned[found->second - arguments_];
+    };
+    for (const auto& argument : arguments) {
+      if (argument.isTensor())
+        if (const auto* found = owned(argument.toTensor())) return found;
+      if (!argument.isTensorList()) continue;
+      for (const at::Tensor& tensor : argument.toTensorVector())
+        if (const auto* found = owned(tensor)) return found;
+    }
+    return nullptr;
+  }
+
+  void find_modules(GraphNode& node, const std::vector<IValue>& arguments) {
+    if (const OwnedTensor* owned = first_owned(arguments)) modules_ = modules_of(used_name(*owned));
+    node.modules = modules_;
+  }
+
+  std::vector<GraphModule> modules_of(const std::string& name) const {
+    std::vector<GraphModule> modules;
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      const auto type = function_.module_types.find(name.substr(0, dot));
+      if (type != function_.module_types.end()) modules.push_back({type->first, type->second});
+    }
+    return modules;
+  }
+
+  const std::string& used_name(const OwnedTensor& owned) {
+    auto& [all, before] = uses_.at(&owned);
+    const size_t use = before++;
+    if (owned.other_names.empty()) return owned.name;
+    if (all == owned.other_names.size() + 1) return use == 0 ? owned.name : owned.other_names[use - 1];
+    const auto in_common = [&](const std::string& name) {
+      const auto modules = modules_of(name);
+      const auto same = [](const GraphModule& a, const GraphModule& b) { return a.path == b.path; };
+      return std::ranges::mismatch(modules, modules_, same).in1 - modules.begin();
+    };
+    const std::string* best = &owned.name;
+    for (const auto& name : owned.other_names)
+      if (in_common(name) > in_common(*best)) best = &name;
+    return *best;
+  }
+
   void check_arguments(const GraphNode& node, const std::vector<IValue>& arguments) const {
+    if (node.name == kBatchNorm && arguments[place_of_argument(node, "training")] != IValue(false))
+      refuse("calls aten::batch_norm, whose result for a sample depends on the other samples of its batch",
+             "use another norm, or this one in evaluation mode");
     if (node.name != "aten::index") return;
     for (const auto& index : arguments[1].toList())
       if (const IValue item = index.get(); item.isTensor() && item.toTensor().scalar_type() == at::kBool)
@@ -124,35 +189,43 @@ class RunMaker {
     for (size_t i = 0; i < list.size(); ++i) add(list[i], i);
   }
 
-  // A torch::autograd::Function runs its forward without gradients and then gives its results a gradient function of
-  // its own, which a graph of operators does not have.
-  void check_gradients() const {
-    for (const auto& call : run_.calls)
-      for (const auto& result : call.results) {
-        const auto& gradient = run_.values[result.value].grad_fn();
-        if (!call.has_grad && gradient)
-          refuse(cat("has a gradient of its own, ", gradient->name(), ", which tracing loses"),
-                 "write the function with differentiable operators");
-      }
+  void check_gradient(const GraphNode& call, const at::Tensor& result) const {
+    const auto& gradient = result.grad_fn();
+    if (!gradient) return;
+    // A torch::autograd::Function runs its forward without gradients and then gives its results a gradient function of
+    // its own, which a graph of operators does not have.
+    if (!call.has_grad)
+      refuse_at(call, cat("has a gradient of its own, ", gradient->name(), ", of which a trace sees the forward alone"),
+                "make the function an operator (TORCH_LIBRARY) whose Autograd kernel applies it");
+    if (gradient->name() == "WarnNotImplemented")
+      refuse_at(call, cat("calls ", call.text(), ", which has no gradient"),
+                "register a kernel for Autograd (TORCH_LIBRARY_IMPL)");
   }
 
-  const std::string& name_;
-  const int given_;  // values that no call makes
+  const TracedFunction& function_;
+  const int arguments_;
+  const int given_;                   // values that no call makes: arguments, and then owned tensors
+  std::vector<GraphModule> modules_;  // of the last call
+  std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // of each: all calls, and those so far
   TracedRun run_;
   std::map<const at::TensorImpl*, int> value_of_;
 };
 
 }  // namespace
 
-TracedRun run_traced(const std::string& name, const std::vector<at::Tensor>& arguments,
-                     const std::vector<OwnedTensor>& owned,
-                     const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& run) {
-  RunMaker maker(name, arguments.size(), owned);
+TracedRun run_traced(const TracedFunction& function, const std::vector<at::Tensor>& arguments) {
+  RunMaker maker(function);
   for (const auto& tensor : arguments) maker.give(tensor);
-  for (const auto& tensor : owned) maker.give(tensor.tensor);
+  for (const auto& owned : function.owned) maker.give(owned.tensor);
   std::vector<at::Tensor> results;
-  for (const auto& call : record_calls([&] { results = run(arguments); })) maker.add(call);
+  const auto calls = record_calls([&] { results = function.run(arguments); });
+  maker.count_uses(calls);
+  for (const auto& call : calls) maker.add(call);
   return maker.end(results);
+}
+
+std::string place_of(const GraphNode& call) {
+  return call.modules.empty() ? "" : cat(" in ", call.modules.back().path);
 }
 
 }  // namespace shardline

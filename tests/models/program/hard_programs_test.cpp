@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "models/program/program_inputs.h"
-#include "tests/models/golden.h"
 #include "tests/models/files/files.h"
+#include "tests/models/golden.h"
 #include "tests/models/program/program_run.h"
 
 #include "tests/catch.h"
@@ -17,7 +17,8 @@ namespace {
 using Catch::Matchers::Contains;
 using Predicts = ProgramUse::Predicts;
 
-std::shared_ptr<const Program> program_of(const std::string& name, const ProgramUse& use = {.predicts = Predicts::row}) {
+std::shared_ptr<const Program> program_of(const std::string& name,
+                                          const ProgramUse& use = {.predicts = Predicts::row}) {
   return cut_program(read_pt2(golden("program/" + name + ".pt2")), use);
 }
 
@@ -35,8 +36,7 @@ TEST_CASE("padding is that of the table of words, or else the only id that ids a
 }
 
 TEST_CASE("a hidden state and a view of it, which later calls change, do not pass to the next layer", "[program]") {
-  CHECK_THAT(message_of<ConfigError>([] { program_of("two_views"); }),
-             Contains("one memory") && Contains("in place"));
+  CHECK_THAT(message_of<ConfigError>([] { program_of("two_views"); }), Contains("one memory") && Contains("in place"));
 }
 
 TEST_CASE("means over tokens and over labels are one loss only where every token has a label", "[program]") {

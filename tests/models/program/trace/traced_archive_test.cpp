@@ -1,7 +1,9 @@
 #include "models/program/trace/traced_archive.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
@@ -12,6 +14,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 #include <torch/nn/functional/dropout.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -29,7 +32,7 @@ namespace shardline::traced_archive_test {
 namespace {
 
 using Catch::Matchers::Contains;
-using Arguments = std::map<std::string, at::Tensor>;
+using Arguments = std::vector<at::Tensor>;
 
 constexpr int64_t kWords = 31, kHidden = 12, kPositions = 9;
 
@@ -78,15 +81,20 @@ at::Tensor shifted_loss(const at::Tensor& logits, const at::Tensor& labels) {
 using Forward = std::function<at::Tensor(Net& net, const at::Tensor& ids)>;
 
 TracedModel model_of(const Forward& forward) {
-  TracedModel model{.name = "words", .vocab_size = kWords};
+  TracedModel model{
+      .vocab_size = kWords, .arguments = {"input_ids", "labels"}, .results = {"loss", "logits"}, .name = "words"};
   model.make = [forward] {
     const auto net = std::make_shared<Net>();
-    return TracedInstance{net, [net, forward](const Arguments& arguments) {
-                            const auto logits = forward(*net, arguments.at("input_ids"));
-                            return std::vector<at::Tensor>{shifted_loss(logits, arguments.at("labels")), logits};
-                          }};
+    return TracedModule{net, [net, forward](const Arguments& arguments) {
+                          const auto logits = forward(*net, arguments.at(0));
+                          return std::vector<at::Tensor>{shifted_loss(logits, arguments.at(1)), logits};
+                        }};
   };
   return model;
+}
+
+Pt2Archive archive_of(const TracedModel& model, uint64_t seed = 3) {
+  return traced_archive(model, {}, seed, kPositions);
 }
 
 TracedModel whole_model() {
@@ -99,7 +107,7 @@ at::Tensor ids_of(int64_t samples, int64_t length) {
 }
 
 void check_refused(const Forward& forward, const std::string& message) {
-  CHECK_THROWS_WITH(traced_archive(model_of(forward), 1), Contains("model words " + message));
+  CHECK_THROWS_WITH(archive_of(model_of(forward)), Contains("model words") && Contains(message));
 }
 
 struct Doubled : torch::autograd::Function<Doubled> {
@@ -109,12 +117,87 @@ struct Doubled : torch::autograd::Function<Doubled> {
   }
 };
 
+at::Tensor doubled(const at::Tensor& x) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("traced_archive_test::doubled", "")
+                             .typed<at::Tensor(const at::Tensor&)>();
+  return op.call(x);
+}
+
+at::Tensor without_gradient(const at::Tensor& x) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("traced_archive_test::without_gradient", "")
+                             .typed<at::Tensor(const at::Tensor&)>();
+  return op.call(x);
+}
+
+TORCH_LIBRARY(traced_archive_test, library) {
+  library.def("doubled(Tensor x) -> Tensor");
+  library.def("without_gradient(Tensor x) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(traced_archive_test, CPU, library) {
+  library.impl("doubled", [](const at::Tensor& x) { return x * 2; });
+  library.impl("without_gradient", [](const at::Tensor& x) { return x * 2; });
+}
+TORCH_LIBRARY_IMPL(traced_archive_test, Autograd, library) {
+  library.impl("doubled", [](const at::Tensor& x) { return Doubled::apply(x); });
+}
+
 }  // namespace
+
+TEST_CASE("an operator of the user's own is one call and keeps its gradient", "[trace]") {
+  const auto of = [](const at::Tensor& x) { return doubled(x); };
+  Pt2Archive archive = archive_of(model_of([&](Net& net, const at::Tensor& ids) { return of(net.forward(ids)); }));
+  CHECK(std::ranges::count(archive.graph.nodes, "traced_archive_test::doubled", &GraphNode::name) == 1);
+  ProgramRun program(std::move(archive), kPositions, at::kDouble);
+  const auto net = [] {
+    const TorchSeed seed(3);
+    return std::make_shared<Net>();
+  }();
+  net->to(at::kDouble);
+  const auto ids = ids_of(2, 7);
+  const auto loss = shifted_loss(of(net->forward(ids)), ids);
+  loss.backward();
+  const LossTerm traced = program.train(causal_microbatch(ids, ids, at::arange(2)), 1.0 / 12);
+  CHECK(traced.sum / traced.weight == Approx(loss.item<double>()).epsilon(1e-13));
+  const auto gradients = program.gradients();
+  for (const auto& item : net->named_parameters()) {
+    CAPTURE(item.key());
+    CHECK((gradients.at(item.key()) - item.value().grad()).abs().max().item<double>() < 1e-13);
+  }
+}
+
+TEST_CASE("calls belong to each of the modules that share a parameter", "[trace]") {
+  struct Twice : torch::nn::Module {
+    Twice() : words(kWords, kHidden), out(kHidden, kWords) {
+      register_module("words", words);
+      register_module("blocks", blocks);
+      for (int i = 0; i < 2; ++i) blocks->push_back(torch::nn::Linear(kHidden, kHidden));
+      blocks->push_back(blocks[0]);
+      register_module("out", out);
+    }
+    at::Tensor forward(const at::Tensor& ids) {
+      at::Tensor x = words(ids);
+      for (const auto& block : *blocks) x = block->as<torch::nn::Linear>()->forward(x);
+      return out(x);
+    }
+    torch::nn::Embedding words;
+    torch::nn::ModuleList blocks;
+    torch::nn::Linear out;
+  };
+  TracedModel model{.vocab_size = kWords,
+                    .make = [] { return traced_module(std::make_shared<Twice>(), &Twice::forward); },
+                    .name = "twice"};
+  const auto program = cut_program(archive_of(model), {.loss_function = "cross_entropy"});
+  const auto spec = spec_of_program(program, kPositions);
+  CHECK(spec.block_count() == 3);
+  CHECK(spec.param("blocks.2.weight").tied_to == "blocks.0.weight");
+}
 
 TEST_CASE("a traced module has the loss and the gradients of the module", "[trace]") {
   const int64_t samples = GENERATE(1, 4), length = GENERATE(2, 9);
   CAPTURE(samples, length);
-  ProgramRun program(traced_archive(whole_model(), 3), kPositions, at::kDouble);
+  ProgramRun program(archive_of(whole_model()), kPositions, at::kDouble);
   CHECK(program.spec.block_count() == 3);
   CHECK(program.spec.vocab_size == kWords);
   CHECK(program.spec.max_positions == kPositions);
@@ -149,8 +232,8 @@ TEST_CASE("dropout of a traced module follows from seed and sample, and evaluati
       if (auto* block = module->as<Block>()) block->drops = 0.4;
     return instance;
   };
-  ProgramRun dropping(traced_archive(model, 3), kPositions, at::kDouble);
-  ProgramRun whole(traced_archive(whole_model(), 3), kPositions, at::kDouble);
+  ProgramRun dropping(archive_of(model), kPositions, at::kDouble);
+  ProgramRun whole(archive_of(whole_model()), kPositions, at::kDouble);
   const auto ids = ids_of(4, 9);
   const auto batch = causal_microbatch(ids, ids, at::arange(4));
   const double loss = dropping.train(batch).sum;
@@ -166,14 +249,16 @@ TEST_CASE("a change in place becomes a result where nothing else sees it", "[tra
   const auto in_place = [](Net& net, const at::Tensor& ids) { return net.forward(ids).mul_(2); };
   const auto ids = ids_of(2, 5);
   const auto batch = causal_microbatch(ids, ids, at::arange(2));
-  ProgramRun one(traced_archive(model_of(scaled), 3), kPositions, at::kDouble);
-  ProgramRun other(traced_archive(model_of(in_place), 3), kPositions, at::kDouble);
+  ProgramRun one(archive_of(model_of(scaled)), kPositions, at::kDouble);
+  ProgramRun other(archive_of(model_of(in_place)), kPositions, at::kDouble);
   CHECK(one.train(batch).sum == other.train(batch).sum);
 }
 
 TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
+  check_refused([](Net& net, const at::Tensor& ids) { return without_gradient(net.forward(ids)); },
+                "calls traced_archive_test::without_gradient, which has no gradient");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * double(ids.max().item<int64_t>()); },
-                "reads values of a tensor with aten::item");
+                "in words reads values of a tensor with aten::item");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids.size(1) > 6 ? ids.flip(1) : ids); },
                 "calls aten::arange for one batch where it calls aten::flip for another, as call 1");
   check_refused(
@@ -187,7 +272,18 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
       [](Net& net, const at::Tensor& ids) { return net.forward(ids).index({at::ones({ids.size(0)}, at::kBool)}); },
       "indexes by a mask");
   check_refused([](Net& net, const at::Tensor& ids) { return Doubled::apply(net.forward(ids)); },
-                "has a gradient of its own");
+                "in words has a gradient of its own");
+  check_refused(
+      [](Net& net, const at::Tensor& ids) {
+        return net.forward(ids).squeeze().view({-1, ids.size(1), kWords});
+      },
+      "computes the result of aten::squeeze in words with other dimensions or of another type for other sizes");
+  check_refused(
+      [](Net& net, const at::Tensor& ids) {
+        return net.forward(ids) +
+               at::batch_norm(net.words(ids).transpose(1, 2), {}, {}, {}, {}, true, 0.1, 1e-5, false).mean();
+      },
+      "in words calls aten::batch_norm, whose result for a sample depends on the other samples");
   check_refused(
       [](Net& net, const at::Tensor& ids) {
         const at::NoGradGuard no_grad;
@@ -208,7 +304,7 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
       [](Net& net, const at::Tensor& ids) {
         return net.forward(ids) * at::arange(ids.size(1) * ids.size(1), at::kDouble).mean();
       },
-      "has a size or a number in a tensor that does not follow from batch and length");
+      "has a size or a number in the result of aten::arange in words that does not follow from batch and length");
 }
 
 }  // namespace shardline::traced_archive_test

@@ -1,0 +1,280 @@
+#include "models/traced/sample_check.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/comm/local_communicator.h"
+#include "core/error.h"
+#include "core/model/layer.h"
+#include "core/numbers/philox.h"
+#include "models/program/interpreter.h"
+#include "models/program/layers/border_slots.h"
+#include "models/program/operators.h"
+#include "models/program/program_inputs.h"
+
+namespace shardline {
+namespace {
+
+using Predicts = ProgramUse::Predicts;
+
+constexpr uint64_t kSampleSeed = 4321;
+// Of the largest number, in float64: sums in another order differ by far less.
+constexpr double kSame = 1e-9;
+
+bool are_same(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return false;
+  if (!a.is_floating_point()) return at::equal(a, b);
+  if (a.numel() == 0) return true;
+  const double largest = b.nan_to_num(0, 0, 0).abs().max().item<double>();
+  return at::allclose(a, b, 0, kSame * std::max(largest, 1.0), /*equal_nan=*/true);
+}
+
+// Samples one after the other.
+Microbatch joined(const std::vector<Microbatch>& samples) {
+  const auto all = [&](at::Tensor Microbatch::*part) {
+    std::vector<at::Tensor> parts;
+    for (const auto& sample : samples)
+      if ((sample.*part).defined()) parts.push_back(sample.*part);
+    return parts.empty() ? at::Tensor() : at::cat(parts);
+  };
+  Microbatch batch{.ids = all(&Microbatch::ids),
+                   .labels = all(&Microbatch::labels),
+                   .positions = all(&Microbatch::positions),
+                   .samples = all(&Microbatch::samples),
+                   .places = all(&Microbatch::places),
+                   .segment_samples = all(&Microbatch::segment_samples),
+                   .segment_places = all(&Microbatch::segment_places),
+                   .targets = all(&Microbatch::targets)};
+  int64_t begin = 0;
+  for (const auto& sample : samples) {
+    for (const int64_t target : sample.target_begins) batch.target_begins.push_back(begin + target);
+    begin = batch.ends.emplace_back(begin + sample.tokens());
+    batch.position_count = std::max(batch.position_count, sample.position_count);
+  }
+  return batch;
+}
+
+// The part of `together` that sample `number` has, which has as many rows as `alone`.
+struct Slice {
+  int64_t begin = 0, length = 0;
+};
+
+class SampleCheck {
+ public:
+  SampleCheck(const std::shared_ptr<const Program>& program, const ModelSpec& spec, const std::vector<int64_t>& lengths)
+      : program_(*program),
+        spec_(spec),
+        has_one_length_(std::ranges::count(lengths, lengths[0]) == std::ssize(lengths)) {
+    for (const int64_t length : lengths) alone_.push_back(sample(length, alone_.size()));
+    together_ = joined(alone_);
+  }
+
+  void check() {
+    const at::NoGradGuard no_grad;
+    std::vector<Border> alone(alone_.size());
+    Border together;
+    for (size_t layer = 0; layer < spec_.layers.size(); ++layer) {
+      const auto run = made(layer);
+      const Border input = together;
+      const std::vector<Border> inputs = alone;
+      const double all = pass(*run, together_, together);
+      double sum = 0;
+      for (size_t i = 0; i < alone.size(); ++i) sum += pass(*run, alone_[i], alone[i]);
+      if (!is_same(together, alone) || std::abs(all - sum) > kSame * std::max(std::abs(sum), 1.0))
+        refuse(layer, input, inputs);
+    }
+  }
+
+ private:
+  Microbatch sample(int64_t length, size_t number) const {
+    const RandomStream stream{.seed = kSampleSeed + number};
+    const int64_t target = program_.has_target() ? std::max<int64_t>(length / 2, 1) : 0;
+    auto ids = at::empty({1, length + target}, at::kLong);
+    for (int64_t i = 0; i < ids.numel(); ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % program_.vocab_size;
+    Microbatch batch = sample_batch(program_, ids, target);
+    batch.samples.fill_(int64_t(number));
+    batch.segment_samples.fill_(int64_t(number));
+    const int64_t labels = std::max<int64_t>(program_.labels, 1);
+    if (program_.use.predicts == Predicts::row) batch.labels = batch.ids.remainder(labels);
+    if (program_.use.predicts == Predicts::span) batch.targets = at::arange(2).view({1, 2}).remainder(length);
+    if (program_.use.predicts == Predicts::segment)
+      batch.targets.fill_(batch.targets.is_floating_point() ? int64_t(number) % 2 : int64_t(number) % labels);
+    return batch;
+  }
+
+  at::Tensor value_of(const std::string& parameter) const {
+    return program_.archive.weights->tensor(parameter).to(at::kDouble);
+  }
+
+  std::unique_ptr<Layer> made(size_t number) {
+    const LayerSpec& layer = spec_.layers[number];
+    parameters_.clear();
+    LayerBuild build{.spec = &layer, .tp = world_.get(), .index = int64_t(number)};
+    for (size_t i = 0; i < layer.params.size(); ++i)
+      parameters_.push_back({.name = layer.full_name(layer.params[i]),
+                             .spec = &layer.params[i],
+                             .value = value_of(program_.layers[number].parameters[i])});
+    for (auto& parameter : parameters_) build.params.push_back(&parameter);
+    return layer.build(build);
+  }
+
+  // The layer's results take the place of its input; returns the loss.
+  double pass(Layer& layer, const Microbatch& batch, Border& border) const {
+    MicrobatchContext context{.batch = &batch, .mode = Mode::evaluate, .predicts = !program_.logits.outputs.empty()};
+    border = layer.forward(border, context);
+    return context.loss.sum;
+  }
+
+  bool is_same(const Border& together, const std::vector<Border>& alone) const {
+    for (size_t tensor = 0; tensor < together.size(); ++tensor) {
+      int64_t begin = 0;
+      for (const auto& sample : alone) {
+        const int64_t rows = sample[tensor].size(0);
+        if (!are_same(together[tensor].narrow(0, begin, rows), sample[tensor])) return false;
+        begin += rows;
+      }
+    }
+    return true;
+  }
+
+  [[noreturn]] void refuse(size_t layer, const Border& together, const std::vector<Border>& alone) const {
+    const std::string advice = "; sums, norms, softmax, sorting and products must not run over the batch";
+    if (!has_one_length_)
+      throw ConfigError(
+          cat(program_.archive.place(), ": what layer ", program_.layers[layer].name,
+              " computes for a sample depends on padding after it; use attention_mask wherever positions ",
+              "are mixed, or leave it out of the arguments if all samples have one length"));
+    const GraphNode* call = guilty_call(layer, together, alone);
+    if (!call)
+      throw ConfigError(cat(program_.archive.place(), ": what layer ", program_.layers[layer].name,
+                            " computes for a sample depends on the other samples of its batch", advice));
+    throw ConfigError(cat(program_.archive.place(), ": the call of ", call->text(),
+                          call->modules.empty() ? "" : cat(" in ", call->modules.back().path),
+                          " mixes samples: what it computes for one depends on the others of its batch", advice));
+  }
+
+  // ---- the call
+
+  // All tensors that the layer computes.
+  std::vector<c10::IValue> values_of(const GraphPart& part, const Microbatch& rows, const Border& border,
+                                     size_t layer) const {
+    const ProgramBatch batch(program_, rows);
+    const auto slots = border_slots(program_, program_.layers[layer].border);
+    const auto exact = [](const at::Tensor& tensor) {
+      return tensor.scalar_type() == at::kFloat ? tensor.to(at::kDouble) : tensor;
+    };
+    std::vector<c10::IValue> inputs;
+    for (const int value : part.inputs) {
+      const auto* source = program_.input_of(value);
+      if (!source) {
+        const auto slot = std::ranges::find_if(slots, [&](const BorderSlot& of) { return of.holds(value); });
+        inputs.push_back(batch.grid_of(value).spread(border.at(slot - slots.begin())).clone());
+      } else if (source->kind == GraphInput::Kind::parameter) {
+        inputs.push_back(value_of(source->name));
+      } else if (source->kind == GraphInput::Kind::user) {
+        inputs.push_back(exact(program_argument(*source, batch)));
+      } else {
+        inputs.push_back(exact(program_.constant(value)));
+      }
+    }
+    return Interpreter(program_.graph(), part, at::kDouble, at::kCPU).run(std::move(inputs), nullptr);
+  }
+
+  // rearranged: in another order than one sample after the other, as far as one can see.
+  enum class State { clean, rearranged, mixed };
+
+  // Of a value, which each sample alone has as `alone`.
+  State state_of(const at::Tensor& together, const std::vector<at::Tensor>& alone) const {
+    const int64_t samples = std::ssize(alone);
+    int64_t dimension = -1;
+    for (int64_t d = 0; d < together.dim(); ++d) {
+      if (together.size(d) == alone[0].size(d)) continue;
+      if (dimension >= 0 || together.size(d) != samples * alone[0].size(d)) return State::mixed;
+      dimension = d;
+    }
+    for (int64_t i = 0; i < samples; ++i) {
+      const int64_t size = dimension < 0 ? 0 : alone[i].size(dimension);
+      const at::Tensor part = dimension < 0 ? together : together.narrow(dimension, i * size, size);
+      if (!are_same(part, alone[i])) return dimension >= 0 && size > 1 ? State::rearranged : State::mixed;
+    }
+    return State::clean;
+  }
+
+  static bool is_view(const GraphNode& node) {
+    const auto op = node.is_operator ? find_operator(node.name, node.overload) : std::nullopt;
+    return op && !op->schema().returns().empty() && op->schema().returns()[0].alias_info() &&
+           !op->schema().is_mutable();
+  }
+
+  // The first call whose results for a sample are others beside other samples although what it takes is the same.
+  const GraphNode* guilty_call(size_t layer, const Border& border, const std::vector<Border>& borders) const {
+    const bool is_last = layer + 1 == program_.layers.size();
+    GraphPart part = program_.layers[layer].part;
+    if (is_last && !program_.logits.outputs.empty()) {
+      std::vector<int> nodes, inputs;
+      std::ranges::set_union(part.nodes, program_.logits.nodes, std::back_inserter(nodes));
+      std::ranges::set_union(part.inputs, program_.logits.inputs, std::back_inserter(inputs));
+      part = {nodes, inputs, {}};
+    }
+    part.outputs.clear();
+    for (const int node : part.nodes)
+      for (const auto& result : program_.graph().nodes[node].results) part.outputs.push_back(result.value);
+    const auto together = values_of(part, together_, border, layer);
+    std::vector<std::vector<c10::IValue>> alone;
+    for (size_t i = 0; i < borders.size(); ++i) alone.push_back(values_of(part, alone_[i], borders[i], layer));
+    std::vector<State> states(program_.graph().values.size(), State::clean);
+    size_t place = 0;
+    for (const int number : part.nodes) {
+      const GraphNode& node = program_.graph().nodes[number];
+      bool takes_rearranged = false;
+      for (const auto& argument : node.arguments)
+        visit_values(argument, [&](int value) { takes_rearranged |= states[value] == State::rearranged; });
+      for (const auto& result : node.results) {
+        const auto& value = together[place];
+        std::vector<at::Tensor> each;
+        for (const auto& of_sample : alone)
+          if (value.isTensor()) each.push_back(of_sample[place].toTensor());
+        ++place;
+        if (!value.isTensor()) continue;
+        State& state = states[result.value] = state_of(value.toTensor(), each);
+        if (state == State::mixed || (state == State::rearranged && !takes_rearranged && !is_view(node))) return &node;
+      }
+    }
+    return nullptr;
+  }
+
+  const Program& program_;
+  const ModelSpec& spec_;
+  const bool has_one_length_;
+  const CommunicatorPtr world_ = make_local_world();
+  std::vector<Microbatch> alone_;
+  Microbatch together_;
+  std::vector<Parameter> parameters_;  // of the current layer
+};
+
+}  // namespace
+
+void check_samples(const std::shared_ptr<const Program>& program, const ModelSpec& whole) {
+  const auto check = [&](std::vector<int64_t> lengths) {
+    for (int64_t& length : lengths) length = std::min(length, whole.max_positions);
+    SampleCheck(program, whole, lengths).check();
+  };
+  check({6, 6, 6});
+  check({9, 9});
+  if (program->argument("attention_mask")) check({7, 4, 9});
+}
+
+}  // namespace shardline

@@ -1,0 +1,209 @@
+// A program's own traced module, on runs with threads as ranks.
+#include "models/program/trace/traced_model.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tanh.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/api/registry.h"
+#include "models/files/tensor_files.h"
+#include "tests/engine/tiny_run.h"
+
+#include "tests/catch.h"
+
+namespace shardline::traced_model_test {
+namespace {
+
+using at::Tensor;
+using Catch::Contains;
+using nlohmann::json;
+
+struct Block : torch::nn::Module {
+  explicit Block(int64_t width)
+      : norm(torch::nn::LayerNormOptions({width})),
+        qkv(width, 3 * width),
+        out(width, width),
+        up(width, 2 * width),
+        down(2 * width, width) {
+    register_module("norm", norm);
+    register_module("qkv", qkv);
+    register_module("out", out);
+    register_module("up", up);
+    register_module("down", down);
+  }
+  Tensor forward(Tensor x) {
+    const auto parts = qkv(norm(x)).view({x.size(0), x.size(1), 3, 2, -1}).permute({2, 0, 3, 1, 4});
+    const auto mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
+    x = x + out(mixed.transpose(1, 2).reshape(x.sizes()));
+    return x + down(at::tanh(up(x)));
+  }
+  torch::nn::LayerNorm norm;
+  torch::nn::Linear qkv, out, up, down;
+};
+
+struct Net : torch::nn::Module {
+  explicit Net(int64_t width) : words(256, width), positions(32, width) {
+    register_module("words", words);
+    register_module("positions", positions);
+    register_module("blocks", blocks);
+    for (int i = 0; i < 3; ++i) blocks->push_back(std::make_shared<Block>(width));
+  }
+  Tensor forward(const Tensor& ids) {
+    auto x = words(ids) + positions(at::arange(ids.size(1), ids.options()));
+    for (const auto& block : *blocks) x = block->as<Block>()->forward(x);
+    return at::linear(x, words->weight);
+  }
+  Tensor mixing(const Tensor& ids) {
+    const auto logits = forward(ids);
+    return logits - logits.mean(0, true);
+  }
+  torch::nn::Embedding words, positions;
+  torch::nn::ModuleList blocks;
+};
+
+// Before any config is read: the names that a config accepts are listed once.
+const bool kAdded = [] {
+  const auto net = [](Tensor (Net::*forward)(const Tensor&)) {
+    return [forward](const json& config) {
+      return TracedModel{.vocab_size = 256, .make = [forward, width = config.at("width").get<int64_t>()] {
+                           return traced_module(std::make_shared<Net>(width), forward);
+                         }};
+    };
+  };
+  Registry registry;
+  registry.traced_model("traced-net", net(&Net::forward)).traced_model("mixing-net", net(&Net::mixing));
+  use(registry);
+  return true;
+}();
+
+json config_of(const RunFolder& folder, const json& changes) {
+  json file = tiny_run(folder, {{"model", {{"config", nullptr}}},
+                                {"training",
+                                 {{"max_steps", 4},
+                                  {"global_batch_size", 8},
+                                  {"learning_rate", 0.01},
+                                  {"save_strategy", "no"},
+                                  {"overwrite_output_dir", true}}},
+                                {"smp_options", {{"optimize", "speed"}}},
+                                {"runtime", {{"dtype", "float64"}}}});
+  file["model"]["config"] = {{"model_type", "traced-net"}, {"width", 8}};
+  file.merge_patch(changes);
+  return file;
+}
+
+// out: the folder of its output
+std::vector<double> run(const RunFolder& folder, const json& changes, const std::string& out = "out") {
+  json file = config_of(folder, changes);
+  file["output_dir"] = folder / out;
+  const Config config = parse_config(file.dump(), "config");
+  train_in_process(config);
+  std::ifstream lines(folder / (out + "/metrics.jsonl"));
+  std::vector<double> losses;
+  for (std::string line; std::getline(lines, line);) losses.push_back(json::parse(line).at("loss"));
+  return losses;
+}
+
+void check_close(const std::vector<double>& some, const std::vector<double>& others) {
+  REQUIRE(some.size() == others.size());
+  for (size_t i = 0; i < some.size(); ++i) CHECK(some[i] == Approx(others[i]).epsilon(1e-12));
+}
+
+}  // namespace
+
+TEST_CASE("a traced module trains the same on every layout, and its weights are saved by their names") {
+  const RunFolder folder("traced");
+  const auto one = run(folder, json::object());
+  REQUIRE(one.size() == 4);
+  CHECK(one[3] < one[0]);
+  const json layout = {{"smp_options",
+                        {{"pipeline_parallel_degree", 2},
+                         {"tensor_parallel_degree", 2},
+                         {"microbatches", 2},
+                         {"shard_optimizer_state", true},
+                         {"activation_checkpointing", "each"}}},
+                       {"mpi_options", {{"processes_per_host", 8}}}};
+  check_close(run(folder, layout), one);
+  CHECK(!std::filesystem::exists(folder / "out/model.pt2"));
+  const TensorFiles saved = open_safetensors(folder / "out", "model");
+  REQUIRE(saved.size() == 1);
+  const auto& tensors = saved.begin()->second.tensors();
+  CHECK(tensors.size() == 2 + 3 * 10);
+  CHECK(tensors.at("words.weight").shape == std::vector<int64_t>{256, 8});
+  CHECK(tensors.at("blocks.2.qkv.weight").shape == std::vector<int64_t>{24, 8});
+  std::ifstream written(folder / "out/config.json");
+  CHECK(json::parse(written).at("model_type") == "traced-net");
+
+  // A new run starts with the weights of the directory, in place of the module's own.
+  std::filesystem::rename(folder / "out", folder / "first");
+  const auto next = run(folder, {{"model", {{"path", folder / "first"}, {"config", nullptr}}}});
+  CHECK(next[0] < one[0]);
+}
+
+TEST_CASE("a traced module continues after a checkpoint on another layout") {
+  const RunFolder folder("traced-resume");
+  const auto whole = run(folder, json::object());
+  const auto half = run(folder, {{"training", {{"save_strategy", "steps"}, {"save_steps", 2}}},
+                                 {"smp_options", {{"tensor_parallel_degree", 2}}},
+                                 {"mpi_options", {{"processes_per_host", 2}}}});
+  check_close(half, whole);
+  const json other_layout = {{"training", {{"resume_from_checkpoint", folder / "out/checkpoint-2"}}},
+                             {"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}},
+                             {"mpi_options", {{"processes_per_host", 2}}}};
+  const auto rest = run(folder, other_layout, "rest");
+  REQUIRE(rest.size() >= 2);
+  check_close({rest.end() - 2, rest.end()}, {whole.end() - 2, whole.end()});
+}
+
+TEST_CASE("the initial values of a traced module follow from the seed") {
+  const RunFolder folder("traced-seed");
+  const auto first = [&](int64_t seed) {
+    return run(folder, {{"training", {{"max_steps", 1}, {"seed", seed}, {"data_seed", 1}}}})[0];
+  };
+  CHECK(first(3) == first(3));
+  CHECK(first(3) != first(4));
+}
+
+TEST_CASE("a program's own loop trains a traced module") {
+  const json config = {
+      {"model", {{"config", {{"model_type", "traced-net"}, {"width", 8}}}}},
+      {"data", {{"sequence_length", 8}}},
+      {"training", {{"global_batch_size", 4}, {"max_steps", 20}, {"learning_rate", 0.01}, {"warmup_steps", 0}}},
+      {"runtime", {{"device", "cpu"}, {"threads_per_rank", 1}}}};
+  Trainer trainer(config.dump());
+  const Tensor ids = at::arange(32).view({4, 8});
+  const double before = trainer.step(ids).loss;
+  for (int i = 0; i < 15; ++i) trainer.step(ids);
+  CHECK(trainer.step(ids).loss < 0.9 * before);
+}
+
+TEST_CASE("configs that a traced module cannot follow are refused") {
+  const RunFolder folder("traced-mistakes");
+  const auto refused = [&](const json& changes, const std::string& message) {
+    CHECK_THROWS_WITH(run(folder, changes), Contains(message));
+  };
+  refused({{"model", {{"inputs", {{"tokens", "input_ids"}}}}}}, "/model/inputs: ");
+  refused({{"model", {{"loss", {{"function", "focal"}}}}}}, "/model/loss: ");
+  refused({{"model", {{"loss", "loss"}}}}, "returns no floating-point tensor \"loss\"");
+  refused({{"model", {{"config", {{"width", nullptr}}}}}}, "width");
+  refused({{"task", "masked-lm"}}, "causal-lm");
+  refused({{"smp_options", {{"optimize", "memory"}, {"tensor_parallel_degree", 2}}},
+           {"mpi_options", {{"processes_per_host", 2}}}},
+          "/smp_options/optimize: ");
+  refused({{"training", {{"neftune_noise_alpha", 5}}}}, "/training/neftune_noise_alpha: ");
+  refused({{"training", {{"attention_in_fp32", true}}}}, "attention of its own");
+  refused({{"data", {{"sequence_length", 40}}}}, "/data/sequence_length: must be at most the 32 positions");
+  refused({{"model", {{"config", {{"model_type", "mixing-net"}}}}}},
+          "/model/config/model_type: model mixing-net: the call of aten::mean.dim in words mixes samples");
+}
+
+}  // namespace shardline::traced_model_test

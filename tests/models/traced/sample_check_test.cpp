@@ -1,0 +1,135 @@
+#include "models/traced/sample_check.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/lstm.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/roll.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/rnn.h>
+
+#include "core/error.h"
+#include "models/program/layers/program_layers.h"
+#include "models/program/trace/traced_archive.h"
+
+#include "tests/catch.h"
+
+namespace shardline::sample_check_test {
+namespace {
+
+using at::Tensor;
+using Catch::Matchers::Contains;
+
+constexpr int64_t kWords = 13, kWidth = 6;
+
+struct Net : torch::nn::Module {
+  Net() : words(kWords, kWidth), out(kWidth, kWords), lstm(torch::nn::LSTMOptions(kWidth, kWidth)) {
+    register_module("words", words);
+    register_module("blocks", blocks);
+    for (int i = 0; i < 3; ++i) blocks->push_back(torch::nn::Linear(kWidth, kWidth));
+    register_module("out", out);
+    register_module("lstm", lstm);
+  }
+  torch::nn::Embedding words;
+  torch::nn::ModuleList blocks;
+  torch::nn::Linear out;
+  torch::nn::LSTM lstm;
+};
+
+// x: [batch, length, features], what the second block makes
+using Mix = std::function<Tensor(Net& net, const Tensor& x, const Tensor& mask)>;
+
+void check(const Mix& mix, bool has_mask = false) {
+  TracedModel model{.vocab_size = kWords,
+                    .arguments = {"input_ids"},
+                    .make =
+                        [mix] {
+                          const auto net = std::make_shared<Net>();
+                          return TracedModule{net, [net, mix](const std::vector<Tensor>& arguments) {
+                                                Tensor x = net->words(arguments[0]);
+                                                const Tensor mask = arguments.size() > 1 ? arguments[1] : Tensor();
+                                                for (size_t i = 0; i < net->blocks->size(); ++i) {
+                                                  x = net->blocks->ptr<torch::nn::LinearImpl>(i)->forward(x);
+                                                  if (i == 1) x = mix(*net, x, mask);
+                                                }
+                                                return std::vector<Tensor>{net->out(x)};
+                                              }};
+                        },
+                    .name = "net"};
+  if (has_mask) model.arguments.push_back("attention_mask");
+  const auto program = cut_program(traced_archive(model, {}, 1, 8), {.loss_function = "cross_entropy"});
+  check_samples(program, spec_of_program(program, 8));
+}
+
+void check_refused(const Mix& mix, const std::string& call) {
+  CAPTURE(call);
+  CHECK_THROWS_WITH(check(mix), Contains("model net: the call of " + call + " in blocks.1 mixes samples"));
+}
+
+}  // namespace
+
+TEST_CASE("what computes each sample by itself is accepted", "[samples]") {
+  check([](Net&, const Tensor& x, const Tensor&) { return at::tanh(x).cumsum(1).flip(1); });
+  check([](Net&, const Tensor& x, const Tensor&) { return x.flatten(0, 1).softmax(-1).view_as(x); });
+  check([](Net&, const Tensor& x, const Tensor&) { return x.transpose(0, 1).contiguous().transpose(0, 1); });
+  check([](Net&, const Tensor& x, const Tensor&) {
+    return at::matmul(at::softmax(at::matmul(x, x.transpose(1, 2)), -1), x);
+  });
+  // Samples are sorted, and put back.
+  check([](Net&, const Tensor& x, const Tensor&) {
+    const auto order = x.select(1, 0).select(1, 0).argsort();
+    return x.index_select(0, order).tanh().index_select(0, order.argsort());
+  });
+}
+
+TEST_CASE("calls that mix samples are named", "[samples]") {
+  check_refused([](Net&, const Tensor& x, const Tensor&) { return x - x.mean(0, true); }, "aten::mean.dim");
+  check_refused([](Net&, const Tensor& x, const Tensor&) { return at::softmax(x, 0); }, "aten::softmax.int");
+  check_refused([](Net&, const Tensor& x, const Tensor&) { return x + at::cumsum(x, 0); }, "aten::cumsum");
+  check_refused([](Net&, const Tensor& x, const Tensor&) { return at::flip(x, {0}); }, "aten::flip");
+  check_refused([](Net&, const Tensor& x, const Tensor&) { return at::roll(x, 1, 0); }, "aten::roll");
+  check_refused([](Net&, const Tensor& x, const Tensor&) { return at::roll(x.flatten(0, 1), 1, 0).view_as(x); },
+                "aten::roll");
+  check_refused([](Net&, const Tensor& x, const Tensor&) { return std::get<0>(x.sort(0)); }, "aten::sort");
+  check_refused([](Net&, const Tensor& x, const Tensor&) { return x + x.select(0, 0); }, "aten::select.int");
+  check_refused(
+      [](Net&, const Tensor& x, const Tensor&) {
+        const auto rows = x.flatten(0, 1);
+        return (rows.matmul(rows.t().matmul(rows))).view_as(x);
+      },
+      "aten::matmul");
+  check_refused(
+      [](Net&, const Tensor& x, const Tensor&) {
+        const auto first = x.select(1, 0);
+        return x + at::softmax(first.matmul(first.t()), -1).matmul(first).unsqueeze(1);
+      },
+      "aten::matmul");
+  check_refused([](Net&, const Tensor& x, const Tensor&) { return x / x.abs().max(); }, "aten::max");
+}
+
+TEST_CASE("a recurrent module that takes the batch for the sequence is named", "[samples]") {
+  const Mix mix = [](Net& net, const Tensor& x, const Tensor&) { return std::get<0>(net.lstm->forward(x)); };
+  CHECK_THROWS_WITH(check(mix), Contains("the call of aten::lstm.input in lstm mixes samples"));
+}
+
+TEST_CASE("padding that is seen is found, and padding that is hidden is not", "[samples]") {
+  const auto mean = [](const Tensor& x, const Tensor& weights) {
+    return x + (x * weights).sum(1, true) / weights.sum(1, true);
+  };
+  check([&](Net&, const Tensor& x, const Tensor& mask) { return mean(x, mask.unsqueeze(2).to(x.scalar_type())); },
+        true);
+  CHECK_THROWS_WITH(check([&](Net&, const Tensor& x,
+                              const Tensor& mask) { return mean(x, mask.unsqueeze(2).to(x.scalar_type()) * 0 + 1); },
+                          true),
+                    Contains("what layer blocks.") && Contains("depends on padding"));
+}
+
+}  // namespace shardline::sample_check_test
