@@ -26,6 +26,7 @@ class Importer {
 
   void walk(const JobFile& file) {
     values_.push_back(file.value);
+    objects_.emplace_back(&file.keys, &values_.back());
     walk_object({file.keys, values_.back(), file.place, /*is_off=*/false}, {}, values_.back());
   }
 
@@ -37,6 +38,8 @@ class Importer {
     for (int phase = 0; phase <= last; ++phase)
       for (auto& found : found_)
         if ((found.key ? found.key->phase : 0) == phase) found.outcome = outcome_of(found);
+    for (const auto& [vocabulary, root] : objects_)
+      if (vocabulary->add_defaults) vocabulary->add_defaults(*root, draft_);
     std::vector<ImportedKey> keys;
     for (auto& found : found_) keys.push_back({found.name, *found.value, found.outcome});
     return keys;
@@ -83,8 +86,14 @@ class Importer {
     }
   }
 
-  void visit(const Scope& scope, const Steps& steps, const json& value) {
-    const ForeignKey* key = scope.vocabulary.find(steps);
+  void visit(const Scope& above, const Steps& steps, const json& written) {
+    const Vocabulary& vocabulary = above.vocabulary;
+    const bool is_unused = steps.size() == 1 && vocabulary.is_unused && vocabulary.is_unused(above.root, steps[0]);
+    const Scope scope{vocabulary, above.root, above.place, above.is_off || is_unused};
+    const ForeignKey* key = vocabulary.find(steps);
+    const ForeignKey* negated = key ? nullptr : negated_key(vocabulary, steps, written);
+    if (negated) key = negated;
+    const json& value = negated ? values_.emplace_back(false) : written;
     if (key && key->inner) return open(scope, steps, value, *key);
     const bool has_keys = value.is_structured() && scope.vocabulary.has_below(steps);
     if (has_keys && !value.empty()) return walk_object(scope, steps, value);
@@ -97,6 +106,13 @@ class Importer {
       found.decided = true;
     }
     found_.push_back(std::move(found));
+  }
+
+  // The key that an argument such as --no_keep_linebreaks sets to false.
+  static const ForeignKey* negated_key(const Vocabulary& vocabulary, const Steps& steps, const json& written) {
+    const std::string name = plain_name(steps.back());
+    if (!vocabulary.names_vary || steps.size() != 1 || !name.starts_with("no_") || !is_on(written)) return nullptr;
+    return vocabulary.find({name.substr(3)});
   }
 
   // A value that is an object of another vocabulary, its text, or the name of its file.
@@ -121,6 +137,7 @@ class Importer {
     if (!file.empty()) decide(neutral("the keys of this file follow"));
     if (object.empty() && file.empty()) return decide(neutral("is empty"));
     values_.push_back(std::move(object));
+    if (!scope.is_off) objects_.emplace_back(&key.inner(), &values_.back());
     walk_object({key.inner(), values_.back(), name, scope.is_off}, {}, values_.back());
   }
 
@@ -145,6 +162,7 @@ class Importer {
   Draft& draft_;
   const ReadFile& read_file_;
   std::deque<json> values_;  // keep their places
+  std::vector<std::pair<const Vocabulary*, const json*>> objects_;
   std::vector<Found> found_;
   int files_ = 0;
 };

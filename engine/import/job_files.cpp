@@ -31,10 +31,17 @@ const std::vector<KindOfFile>& kinds() {
   return all;
 }
 
+// Counts the keys that it knows: those whose value has the form that it gives them (an object with keys, or not) twice.
 size_t known_keys(const Vocabulary& vocabulary, const json& object) {
-  return std::ranges::count_if(object.items(), [&](const auto& item) {
-    return vocabulary.find({item.key()}) || vocabulary.has_below({item.key()});
-  });
+  size_t count = 0;
+  for (const auto& [name, value] : object.items()) {
+    const ForeignKey* key = vocabulary.find({name});
+    const bool has_below = vocabulary.has_below({name});
+    if (!key && !has_below) continue;
+    const bool has_form = value.is_object() ? has_below || (key && key->inner) : key && !key->inner;
+    count += has_form ? 2 : 1;
+  }
+  return count;
 }
 
 bool is_config_of_ours(const json& object) {
@@ -47,13 +54,19 @@ JobFile recognised(const json& object, const std::string& file) {
   if (!object.is_object() || object.empty())
     throw ConfigError(cat(file, ": must have keys of a job, but is ", json_shown(object), "; name another file"));
   if (is_config_of_ours(object)) throw ConfigError(cat(file, ": is a config of shardline already; use it as it is"));
-  const KindOfFile* best = nullptr;
+  const KindOfFile *best = nullptr, *rival = nullptr;
   size_t most = 0;
-  for (const auto& kind : kinds())
-    if (const size_t count = known_keys(kind.keys, object); count > most) {
-      best = &kind;
-      most = count;
-    }
+  for (const auto& kind : kinds()) {
+    const size_t count = known_keys(kind.keys, object);
+    if (count < most || count == 0) continue;
+    rival = count == most ? best : nullptr;
+    best = &kind;
+    most = count;
+  }
+  if (rival)
+    throw ConfigError(cat(file, ": its keys may be of either kind: ", rival->keys.title, ", ", best->keys.title,
+                          "; put hyperparameters into {\"hyperparameters\": {...}}, or name DeepSpeed's file as an "
+                          "argument: --deepspeed FILE"));
   if (!best)
     throw ConfigError(cat(file,
                           ": has no key of a training job of SageMaker, an estimator, DeepSpeed, accelerate or a "

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <memory>
 #include <vector>
@@ -107,13 +108,27 @@ class Unpacking {
   std::unique_ptr<archive, FreeReader> reader_;
 };
 
-// The files of a model's directory, relative to it.
-std::vector<fs::path> files_of(const fs::path& directory) {
+// Whether an entry of a model's directory is there because the model was trained or packed there.
+bool is_left_by_run(const std::string& name) {
+  constexpr std::array kRecords = {"newest",       "metrics.jsonl", "config.resolved.json", "plan.json",
+                                   "schedule.svg", "profile.json",  "predictions.jsonl",    "trainer_state.json",
+                                   "timeline",     "flight",        "flight.previous",      "report.html"};
+  return name.starts_with("previous-model") || name.starts_with("events.out.tfevents.") ||
+         name.ends_with(".incomplete") || std::ranges::find(kRecords, name) != kRecords.end();
+}
+
+// The files of a model's directory, relative to it. A link to a file stands for this file.
+std::vector<fs::path> files_of(const fs::path& directory, const fs::path& archive_path) {
   std::vector<fs::path> files;
   for (auto entry = fs::recursive_directory_iterator(directory); entry != fs::recursive_directory_iterator(); ++entry) {
-    if (entry->is_directory() && entry->path().filename().string().starts_with("checkpoint-"))
+    std::error_code ignored;
+    const std::string name = entry->path().filename();
+    const bool is_left_out = name.starts_with('.') || name.starts_with("checkpoint-") ||
+                             (entry.depth() == 0 && is_left_by_run(name)) ||
+                             fs::equivalent(entry->path(), archive_path, ignored);
+    if (entry->is_directory() && is_left_out)
       entry.disable_recursion_pending();
-    else if (entry->is_regular_file())
+    else if (entry->is_regular_file() && !is_left_out)
       files.push_back(entry->path().lexically_relative(directory));
   }
   std::ranges::sort(files);
@@ -140,7 +155,7 @@ void pack_model(const fs::path& directory, const fs::path& archive_path) {
   };
   archive_write_add_filter_gzip(writer.get());
   archive_write_set_format_pax_restricted(writer.get());
-  const std::vector<fs::path> files = files_of(directory);
+  const std::vector<fs::path> files = files_of(directory, archive_path);
   check(archive_write_open_filename(writer.get(), partial.c_str()));
   for (const fs::path& name : files) {
     const MappedFile file(directory / name);

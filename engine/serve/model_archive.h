@@ -12,8 +12,9 @@ bool is_model_archive(const std::filesystem::path& path);  // by its name: *.tar
 // altogether.
 void unpack_model(const std::filesystem::path& archive, const std::filesystem::path& folder, int64_t most_bytes);
 
-// Makes an archive of the plain files of a directory and those below it, without checkpoints (checkpoint-*), in order
-// of their names. The archive appears when it is complete. Throws ConfigError if the directory holds no model, RunError
+// Makes an archive of the files of a directory and those below it, in order of their names: without checkpoints
+// (checkpoint-*), hidden files, the records of the run that has made the model, the model of the run before it, and the
+// archive itself. The archive appears when it is complete. Throws ConfigError if the directory holds no model, RunError
 // if the disk fails.
 void pack_model(const std::filesystem::path& directory, const std::filesystem::path& archive);
 

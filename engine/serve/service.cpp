@@ -1,5 +1,9 @@
 #include "engine/serve/service.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 
@@ -10,6 +14,15 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kLargeBody = 1 << 20;
+
+// What a large request has used and freed, glibc would keep in the arena of its thread.
+void give_memory_back() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 // The model for one request.
 class ModelOfRequest final : public ServedModel {
  public:
@@ -19,6 +32,10 @@ class ModelOfRequest final : public ServedModel {
   std::vector<Logits> logits(std::vector<Example> examples) const override { return run<Logits>(std::move(examples)); }
   std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const override {
     return run<std::vector<int32_t>>(std::move(prompts));
+  }
+  void require_time() const override {
+    if (ModelQueue::Clock::now() >= deadline_)
+      throw HttpError(504, "the request took longer than --timeout allows; ask for less at a time");
   }
 
  private:
@@ -63,6 +80,10 @@ void Service::handle(HttpRequest request, HttpServer::Respond respond_to) {
     return respond(accepted, error_response(404, cat("there is no ", path, "; use /invocations, /ping or /metrics")));
   if (accepted.request.method != "POST")
     return respond(accepted, error_response(405, cat("/invocations takes POST, not ", accepted.request.method)));
+  const std::string encoding = media_type(accepted.request.content_encoding);
+  if (!encoding.empty() && encoding != "identity")
+    return respond(accepted, error_response(415, cat("bodies in the encoding \"", encoding,
+                                                     "\" are not read; send them without Content-Encoding")));
   std::unique_lock lock(mutex_);
   if (ends_) {
     lock.unlock();
@@ -88,6 +109,7 @@ void Service::work() {
     ++working_;
     lock.unlock();
     HttpResponse response = answer(accepted);
+    if (accepted.request.body.size() > kLargeBody) give_memory_back();
     lock.lock();
     --working_;
     lock.unlock();

@@ -112,6 +112,21 @@ void count_steps(StudyRun& run) {
   }
 }
 
+// Puts what the run writes below its own directory, where nothing of other runs is.
+void set_places(const StudyFile& study, StudyRun& run) {
+  run.config.output_dir = output_of(study, run.name);
+  if (run.config.training.checkpoint_dir) run.config.training.checkpoint_dir = checkpoints_of(study, run.name);
+}
+
+// A run of a study never continues an earlier one; it may still start from a checkpoint that the config names.
+void start_from_beginning(Config& config) {
+  auto& source = config.training.resume_from_checkpoint;
+  if (source.is_array())  // ["auto", DIRECTORY]
+    source = json(source[1]);
+  else if (source == true || source == "auto")
+    source = nullptr;
+}
+
 void check_metric(const StudyFile& study, const StudyRun& run) {
   if (study.metric.empty() || run.planned()) return;
   const TrainingOptions& training = run.config.training;
@@ -174,6 +189,8 @@ StudyRun made_run(const StudyFile& study, const BaseConfig& base, const StudyPoi
         cat(place, "is planned, but its steps are not known; give \"steps\", or \"samples\" with epochs"));
   if (run.steps > std::numeric_limits<int>::max()) throw ConfigError(cat(place, "has ", run.steps, " steps, too many"));
   if (run.planned()) run.config.training.max_steps = run.steps;
+  set_places(study, run);
+  start_from_beginning(run.config);
   check_metric(study, run);
   return run;
 }
@@ -186,11 +203,26 @@ std::string directory_of(const StudyFile& study, const std::string& run) {
 std::string output_of(const StudyFile& study, const std::string& run) {
   return directory_of(study, run) + "/output";
 }
+std::string checkpoints_of(const StudyFile& study, const std::string& run) {
+  return directory_of(study, run) + "/checkpoints";
+}
 std::string config_of(const StudyFile& study, const std::string& run) {
   return directory_of(study, run) + "/config.json";
 }
 std::string log_of(const StudyFile& study, const std::string& run) {
   return directory_of(study, run) + "/log.txt";
+}
+
+void move_to(StudyRun& run, const StudyFile& study, const std::string& name) {
+  run.name = name;
+  set_places(study, run);
+}
+
+std::string work_of(const StudyRun& run) {
+  Config config = run.config;
+  config.output_dir.clear();
+  if (config.training.checkpoint_dir) config.training.checkpoint_dir = "";
+  return cat(run.planned() ? "planned" : "measured", " on ", run.nodes, ": ", resolved(config).dump());
 }
 
 int devices_here(const Config& config) {
@@ -219,7 +251,7 @@ std::vector<StudyRun> expand(const StudyFile& study) {
         run.config.training.seed += i;
       if (repeats == 1) continue;
       run.name = cat(point.name, ",seed=", run.config.training.seed);
-      run.config.output_dir = output_of(study, run.name);
+      set_places(study, run);
     }
   }
   return runs;

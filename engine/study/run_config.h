@@ -22,16 +22,24 @@ struct StudyRun {
   // samples x epochs / global batch. 0: known only with the data.
   int64_t steps = 0;
   double nominal_steps = 0;
-  Config config;  // with output_dir output_of(study, name)
+  // With output_dir output_of(study, name), and training.resume_from_checkpoint only if it names a checkpoint.
+  Config config;
 
   bool planned() const { return !cluster.empty(); }
 };
 
-// The directory of a run, and within it output_dir, config and what the run prints.
+// The directory of a run, and within it output_dir, training.checkpoint_dir if the config sets one, config, and what
+// the run prints.
 std::string directory_of(const StudyFile& study, const std::string& run);
 std::string output_of(const StudyFile& study, const std::string& run);
+std::string checkpoints_of(const StudyFile& study, const std::string& run);
 std::string config_of(const StudyFile& study, const std::string& run);
 std::string log_of(const StudyFile& study, const std::string& run);
+
+// Gives a run another name and directory.
+void move_to(StudyRun& run, const StudyFile& study, const std::string& name);
+// Equal for runs that do the same, whatever their names.
+std::string work_of(const StudyRun& run);
 
 // How many ranks can compute here at the same time: GPUs if the config's runs use them, else cores.
 int devices_here(const Config& config);

@@ -1,10 +1,10 @@
 #include "engine/study/run_record.h"
 
 #include <array>
-#include <cmath>
 #include <filesystem>
 #include <sstream>
 
+#include "core/error.h"
 #include "core/files/disk_file.h"
 #include "core/files/json_data.h"
 #include "core/files/regular_file.h"
@@ -70,8 +70,7 @@ ordered_json to_json(const RunRecord& record) {
   object["samples_per_second"] = record.samples_per_second;
   set_if(object, "cost", record.cost);
   object["metrics"] = ordered_json::object();
-  for (const auto& [name, value] : record.metrics)
-    if (std::isfinite(value)) object["metrics"][name] = value;
+  for (const auto& [name, value] : record.metrics) object["metrics"][name] = value;
   set_if(object, "parameters", record.parameters);
   if (record.published != PublishedResult()) {
     ordered_json published;
@@ -128,7 +127,11 @@ std::vector<RunRecord> read_records(const std::string& path) {
   int64_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     const std::string where = path + ":" + std::to_string(++number);
-    records.push_back(record_from_json(parse_data_json(line, where), where));
+    try {
+      records.push_back(record_from_json(parse_data_json(line, where), where));
+    } catch (const DataError& error) {
+      throw DataError(cat(error.what(), "; remove this line, and the study makes its run again"));
+    }
   }
   return records;
 }

@@ -1,5 +1,6 @@
 #include "engine/study/run_results.h"
 
+#include <cmath>
 #include <sstream>
 
 #include "core/error.h"
@@ -36,9 +37,14 @@ void read_measured(const StudyFile& study, const StudyRun& run, const ProgramEnd
   record.job_seconds = end.seconds;
   record.samples_per_second = record.global_batch / record.step_seconds;
   if (!metrics.evaluations.empty())
-    for (const auto& [name, value] : metrics.evaluations.back().values) record.metrics[name] = value;
-  if (!study.metric.empty() && !record.metrics.contains(study.metric))
-    throw DataError(cat(output, "/metrics.jsonl has no ", study.metric));
+    for (const auto& [name, value] : metrics.evaluations.back().values) {
+      if (std::isfinite(value))
+        record.metrics[name] = value;
+      else if (name == study.metric)
+        throw DataError(
+            cat("its last ", name, " is ", value, ": the run has diverged; see ", output, "/metrics.jsonl"));
+    }
+  if (lacks_metric(study, record)) throw DataError(cat(output, "/metrics.jsonl has no ", study.metric));
 }
 
 void read_planned(const StudyFile& study, const StudyRun& run, RunRecord& record) {
@@ -83,6 +89,10 @@ std::string reason_of(const StudyFile& study, const StudyRun& run, const Program
 
 std::string plan_of(const StudyFile& study, const std::string& run) {
   return directory_of(study, run) + "/plan.json";
+}
+
+bool lacks_metric(const StudyFile& study, const RunRecord& record) {
+  return record.kind == RunKind::measured && !study.metric.empty() && !record.metrics.contains(study.metric);
 }
 
 RunRecord record_of_run(const StudyFile& study, const StudyRun& run, const Prices& prices, const ProgramEnd& end) {

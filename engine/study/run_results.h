@@ -15,6 +15,9 @@ std::string plan_of(const StudyFile& study, const std::string& run);
 // Reads what the run has written. A run that failed, or whose files cannot be read, has a record that says why.
 RunRecord record_of_run(const StudyFile& study, const StudyRun& run, const Prices& prices, const ProgramEnd& end);
 
+// Whether a measured run has no value of the study's metric.
+bool lacks_metric(const StudyFile& study, const RunRecord& record);
+
 // Sets what follows from the study, not from the run's results: names, factors, sizes, the cost.
 void describe_run(const StudyRun& run, const Prices& prices, RunRecord& record);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <ostream>
 
 #include "core/error.h"
@@ -58,18 +59,57 @@ void check_same_config(const StudyFile& study, const StudyRun& run) {
                         directory_of(study, run.name)));
 }
 
-// The results of an earlier call, by the names of the runs; those of failed runs count as none.
-std::map<std::string, RunRecord> finished_runs(const StudyFile& study, const std::vector<StudyRun>& runs) {
-  std::map<std::string, RunRecord> finished;
-  for (auto& record : read_records(records_file(study.output_dir)))
-    if (record.kind != RunKind::failed && fs::exists(config_of(study, record.name)))
-      finished[record.name] = std::move(record);
-  std::erase_if(finished, [&](const auto& entry) {
-    const auto run = std::ranges::find(runs, entry.first, &StudyRun::name);
-    return run == runs.end() || run->planned() != (entry.second.kind == RunKind::planned);
-  });
-  for (const auto& run : runs)
-    if (finished.contains(run.name)) check_same_config(study, run);
+// The finished runs of earlier calls: those that the study has, by their names, and the others.
+struct FinishedRuns {
+  std::map<std::string, RunRecord> of_study;
+  std::vector<RunRecord> others;
+};
+
+// What an earlier run did, or nothing if its config cannot be read.
+std::optional<std::string> work_of_finished(const StudyFile& study, const RunRecord& record) {
+  StudyRun run{.name = record.name, .cluster = record.kind == RunKind::planned ? "planned" : "", .nodes = record.nodes};
+  try {
+    run.config = read_config(config_of(study, record.name));
+  } catch (const Error&) {
+    return {};
+  }
+  return work_of(run);
+}
+
+// Those of failed runs, and of runs without the study's metric, count as none. A run that has finished under another
+// name, as when an axis is added, is found by its config and gets that name.
+FinishedRuns finished_runs(const StudyFile& study, std::vector<StudyRun>& runs) {
+  std::map<std::string, RunRecord> records;
+  for (const auto& file : {other_records_file(study.output_dir), records_file(study.output_dir)})
+    for (auto& record : read_records(file))
+      if (record.kind != RunKind::failed && !lacks_metric(study, record) && fs::exists(config_of(study, record.name)))
+        records[record.name] = std::move(record);
+  FinishedRuns finished;
+  const auto take = [&](const std::string& name) { finished.of_study.insert(records.extract(name)); };
+  std::vector<StudyRun*> open;
+  for (auto& run : runs) {
+    const auto same_name = records.find(run.name);
+    if (same_name == records.end()) {
+      open.push_back(&run);
+    } else if (run.planned() != (same_name->second.kind == RunKind::planned)) {
+      records.erase(same_name);  // the new run takes its directory
+    } else {
+      check_same_config(study, run);
+      take(run.name);
+    }
+  }
+  std::multimap<std::string, std::string> names;  // by what the runs did
+  if (!open.empty())
+    for (const auto& [name, record] : records)
+      if (const auto work = work_of_finished(study, record)) names.emplace(*work, name);
+  for (StudyRun* run : open) {
+    const auto found = names.find(work_of(*run));
+    if (found == names.end()) continue;
+    move_to(*run, study, found->second);
+    take(found->second);
+    names.erase(found);
+  }
+  for (auto& [name, record] : records) finished.others.push_back(std::move(record));
   return finished;
 }
 
@@ -109,6 +149,12 @@ class Results {
   std::map<std::string, RunRecord> found_;
 };
 
+void remove_directory(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw file_error(path, "cannot be removed", error.value());
+}
+
 std::string line_of(const RunRecord& record) {
   if (record.kind == RunKind::failed) return cat(record.name, ": failed: ", record.error);
   return cat(record.name, ": ", to_string(record.kind), ", ", record.steps, " steps of ",
@@ -143,16 +189,23 @@ void write_outputs(const StudyFile& study, const StudySummary& summary, std::ost
 
 int study_job(const std::string& path, const StudyOptions& options, std::ostream& out) {
   const StudyFile study = study_of(path, options);
-  const std::vector<StudyRun> runs = expand(study);
+  std::vector<StudyRun> runs = expand(study);
   make_directories(study.output_dir);
   const OutputLock lock(study.output_dir, "output_dir", study.output_dir);
-  Results results(study, runs, finished_runs(study, runs));
+  FinishedRuns finished = finished_runs(study, runs);
+  // Before study.jsonl has only the study's own runs.
+  if (const auto others = other_records_file(study.output_dir); fs::exists(others) || !finished.others.empty())
+    write_records(others, finished.others);
+  Results results(study, runs, std::move(finished.of_study));
   if (results.count() > 0) out << results.count() << " of " << runs.size() << " runs have finished before" << std::endl;
   std::vector<Program> programs;
   for (const auto& run : runs) {
     if (results.has(run)) continue;
     Program program = program_of(study, run);
     program.starts = [&] {
+      // Of an attempt that did not finish: its records and checkpoints are not those of this run.
+      remove_directory(output_of(study, run.name));
+      remove_directory(checkpoints_of(study, run.name));
       make_directories(directory_of(study, run.name));
       write_file(config_of(study, run.name), resolved(run.config).dump(2) + "\n");
     };

@@ -14,6 +14,9 @@ namespace shardline {
 std::string records_file(const std::string& directory) {
   return directory + "/study.jsonl";
 }
+std::string other_records_file(const std::string& directory) {
+  return directory + "/others.jsonl";
+}
 std::string summary_file(const std::string& directory) {
   return directory + "/study.json";
 }

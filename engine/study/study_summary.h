@@ -17,8 +17,9 @@ struct StudySummary {
 };
 
 // Files of a study's directory.
-std::string records_file(const std::string& directory);  // study.jsonl
-std::string summary_file(const std::string& directory);  // study.json
+std::string records_file(const std::string& directory);        // study.jsonl
+std::string other_records_file(const std::string& directory);  // others.jsonl: runs that the study no longer has
+std::string summary_file(const std::string& directory);        // study.json
 bool is_study(const std::string& directory);
 
 void write_summary(const std::string& directory, const StudySummary& summary);

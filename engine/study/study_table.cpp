@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <sstream>
+#include <tuple>
 
 #include "core/error.h"
 #include "engine/observe/format.h"
@@ -14,7 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// What may differ between a row and the one that its speed-up is relative to: the machines, and what follows from them.
+// What may differ between a row and the one that its speed-up is relative to: the machines, and what is often chosen
+// for them.
 constexpr std::array kOfMachines = {"devices", "nodes", "cluster", "layout", "learning_rate", "batch"};
 
 template <class Get>
@@ -42,35 +44,64 @@ StudyRow row_of(const std::vector<const RunRecord*>& group, const std::string& m
   return row;
 }
 
-// Equal for rows that speed-ups compare. The batch of a device counts, unless only that keeps the global batch.
-std::string work_of(const StudyRow& row) {
-  json factors = row.first->factors;
-  for (const char* key : kOfMachines) factors.erase(key);
-  return cat(to_string(row.first->kind), factors.dump(),
-             row.first->factors.contains("global_batch") ? 0 : row.first->batch_per_device);
+// What a speed-up compares of a row.
+struct ComparedRow {
+  StudyRow* row;
+  std::string work;  // all that must be equal but for the batch
+  json batch, learning_rate;
+
+  explicit ComparedRow(StudyRow& of) : row(&of) {
+    json factors = of.first->factors;
+    batch = factors.value("batch", json());
+    learning_rate = factors.value("learning_rate", json());
+    for (const char* key : kOfMachines) factors.erase(key);
+    work = cat(to_string(of.first->kind), factors.dump());
+  }
+  int devices() const { return row->first->devices; }
+  // Whether both have the same batch in each replica, or for each device.
+  bool does_work_of(const ComparedRow& other) const {
+    return work == other.work &&
+           (batch == other.batch || row->first->batch_per_device == other.row->first->batch_per_device);
+  }
+};
+
+// The row that the speed-up of `row` is relative to: that with the fewest devices, of several one with the same batch
+// and learning rate. Null if no other row does its work and the table has rows with fewer devices.
+const ComparedRow* base_of(const ComparedRow& row, const std::vector<ComparedRow>& rows, int fewest_devices) {
+  const ComparedRow* base = nullptr;
+  const auto rank = [&](const ComparedRow& one) {
+    return std::tuple(one.devices(), one.batch != row.batch, one.learning_rate != row.learning_rate);
+  };
+  bool is_alone = true;
+  for (const auto& other : rows) {
+    if (!other.does_work_of(row)) continue;
+    is_alone = is_alone && other.row == row.row;
+    if (!base || rank(other) < rank(*base)) base = &other;
+  }
+  return is_alone && row.devices() > fewest_devices ? nullptr : base;
 }
 
-void add_speedups(std::vector<StudyRow>& rows) {
-  std::map<std::string, const StudyRow*> smallest;
-  for (const auto& row : rows) {
-    if (!row.samples_per_second) continue;
-    const StudyRow*& base = smallest[work_of(row)];
-    if (!base || row.first->devices < base->first->devices) base = &row;
-  }
-  for (auto& row : rows) {
-    if (!row.samples_per_second) continue;
-    const StudyRow& base = *smallest[work_of(row)];
-    if (base.samples_per_second->mean <= 0) continue;
-    row.speedup = row.samples_per_second->mean / base.samples_per_second->mean;
-    row.efficiency = *row.speedup * base.first->devices / row.first->devices;
+void add_speedups(std::vector<StudyRow>& all) {
+  std::vector<ComparedRow> rows;
+  for (auto& row : all)
+    if (row.samples_per_second) rows.emplace_back(row);
+  if (rows.empty()) return;
+  const int fewest_devices = std::ranges::min_element(rows, {}, &ComparedRow::devices)->devices();
+  for (const auto& compared : rows) {
+    const ComparedRow* base = base_of(compared, rows, fewest_devices);
+    if (!base || base->row->samples_per_second->mean <= 0) continue;
+    StudyRow& row = *compared.row;
+    row.speedup = row.samples_per_second->mean / base->row->samples_per_second->mean;
+    row.efficiency = *row.speedup * base->devices() / compared.devices();
   }
 }
 
-// "0.912 +- 0.014": the mean and half the interval, or the mean alone.
+// "0.912 +- 0.014": the mean and half the interval, or the mean alone. Says so if only some of the runs have a value.
 template <class Format>
-std::string with_interval(const std::optional<Spread>& spread, const Format& format) {
+std::string with_interval(const std::optional<Spread>& spread, size_t runs, const Format& format) {
   if (!spread) return "";
-  return format(spread->mean) + (spread->half_width ? cat(" +- ", format(*spread->half_width)) : "");
+  return cat(format(spread->mean), spread->half_width ? cat(" +- ", format(*spread->half_width)) : "",
+             spread->count < runs ? cat(" (", spread->count, " of ", runs, " runs)") : "");
 }
 
 std::string rounded(double value, int digits) {
@@ -118,12 +149,13 @@ TableRow cells_of(const StudyTable& table, const StudyRow& row) {
   };
   cells.insert(cells.end(),
                {kind_text(row), record.layout, std::to_string(record.global_batch), rounded(record.learning_rate, 3),
-                steps_text(record), with_interval(row.step_seconds, format_duration),
-                with_interval(row.job_seconds, format_duration), with_interval(row.samples_per_second, digits(4)),
+                steps_text(record), with_interval(row.step_seconds, row.runs, format_duration),
+                with_interval(row.job_seconds, row.runs, format_duration),
+                with_interval(row.samples_per_second, row.runs, digits(4)),
                 optional_text(row.speedup, [](double value) { return format_decimals(value, 2); }),
                 optional_text(row.efficiency, format_percent)});
-  if (has(table.rows, &StudyRow::cost)) cells.push_back(with_interval(row.cost, digits(4)));
-  if (has(table.rows, &StudyRow::metric)) cells.push_back(with_interval(row.metric, digits(4)));
+  if (has(table.rows, &StudyRow::cost)) cells.push_back(with_interval(row.cost, row.runs, digits(4)));
+  if (has(table.rows, &StudyRow::metric)) cells.push_back(with_interval(row.metric, row.runs, digits(4)));
   return cells;
 }
 

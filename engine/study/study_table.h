@@ -14,8 +14,9 @@ struct StudyRow {
   size_t runs = 0;                   // that have results
   size_t failed = 0;
   std::optional<Spread> step_seconds, job_seconds, samples_per_second, cost, metric;  // unset: no run has it
-  // samples_per_second relative to the row that differs only in its machines (devices, nodes, cluster, layout) and what
-  // follows from them, and has the fewest devices; and that by the ratio of devices.
+  // samples_per_second relative to the row with the fewest devices that differs only in its machines (devices, nodes,
+  // cluster, layout), and in a learning rate or batch that was chosen for them; and that by the ratio of devices. Unset
+  // if nothing can be compared with the row, unless no row has fewer devices.
   std::optional<double> speedup, efficiency;
 };
 

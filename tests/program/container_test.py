@@ -88,6 +88,19 @@ class Container(ProgramTest):
                 self.assertLessEqual(len(self.failure()), 1024)
                 (self.ml / "output/failure").unlink()
 
+    def test_a_job_that_only_evaluates_replaces_no_model(self):
+        make_tree(self.ml)
+        self.expect(0, "train")
+        model = (self.ml / "model/model.safetensors").read_bytes()
+        make_tree(self.ml, do_train='"False"', do_eval='"True"', validation_split_percentage="10")
+        self.expect(2, "train", says="use shardline eval or predict")
+        self.assertIn("do_train", self.failure())
+        self.assertEqual((self.ml / "model/model.safetensors").read_bytes(), model)
+        # The next attempt that succeeds leaves no failure.
+        make_tree(self.ml)
+        self.expect(0, "train")
+        self.assertIsNone(self.failure())
+
     def test_failure_of_ranks(self):
         make_tree(self.ml, sagemaker_mpi_num_of_processes_per_host="2", sagemaker_mpi_custom_mpi_options='"--no-such-option"')
         result = self.run_program("train")

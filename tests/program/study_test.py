@@ -175,6 +175,45 @@ class Runs(StudyTest):
         (self.dir / "broken.txt").write_bytes((self.dir / "text.txt").read_bytes())
         self.expect(0, "study", "study.json", says=["1 of 2 runs have finished", "[2/2] broken: measured"])
 
+    def test_a_run_that_diverges_has_failed(self):
+        self.config(training={"max_steps": 3, "do_eval": True}, data={"validation": "text.txt"})
+        study = self.write(matrix={"learning_rate": [1e-3, 1e30]}, metric="eval_loss")
+        for _ in range(2):
+            self.expect(1, "study", study, says="the run has diverged")
+            self.assertEqual([r["kind"] for r in self.records().values()], ["measured", "failed"])
+            self.assertNotIn("nan%", (self.dir / "study/study.html").read_text())
+
+    def test_a_study_that_grows_keeps_its_runs(self):
+        self.config()
+        self.expect(0, "study", self.write(matrix={"learning_rate": [1e-3, 2e-3]}))
+        before = self.records()
+        self.assertEqual(list(before), ["learning_rate=0.001", "learning_rate=0.002"])
+        larger = dict(matrix={"learning_rate": [1e-3], "training.weight_decay": [0.0, 0.5]}, repeats=2)
+        self.expect(0, "study", self.write(**larger), says="1 of 4 runs have finished before")
+        records = self.records()
+        self.assertEqual(records["learning_rate=0.001"]["job_seconds"], before["learning_rate=0.001"]["job_seconds"])
+        self.assertEqual(records["learning_rate=0.001"]["group"], "training.weight_decay=0.0")
+        self.assertEqual(len(records), 4)
+        # Those that it no longer has stay, too.
+        self.expect(0, "study", self.write(matrix={"learning_rate": [1e-3, 2e-3]}),
+                    says="2 of 2 runs have finished before")
+        self.assertEqual(self.records(), before)
+        self.expect(0, "study", self.write(**larger), says="4 of 4 runs have finished before")
+
+    def test_a_run_that_was_interrupted_starts_from_the_beginning(self):
+        self.config(training={"max_steps": 1000000, "save_steps": 5, "resume_from_checkpoint": "auto"})
+        self.write(runs=[{}])
+        process = self.start("study", "study.json")
+        self.wait_for_steps(folder="study/runs/run/output", count=7)
+        process.send_signal(signal.SIGKILL)
+        self.finish(process)
+        self.assert_all_gone()
+        self.config(training={"max_steps": 12, "save_steps": 5, "resume_from_checkpoint": "auto"})
+        self.expect(0, "study", "study.json")
+        self.assertNotIn("continues", (self.dir / "study/runs/run/log.txt").read_text())
+        steps = [json.loads(line) for line in (self.dir / "study/runs/run/output/metrics.jsonl").open()]
+        self.assertEqual([s["step"] for s in steps if "loss" in s][:1], [1])
+
     def test_a_run_that_takes_too_long_ends(self):
         self.config(training={"max_steps": 1000000})
         self.write(runs=[{}], timeout_seconds=2)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <ostream>
 #include <set>
@@ -58,12 +59,25 @@ std::vector<int32_t> ends_of_text(const Config& config, const json& keys, const 
   return ends;
 }
 
+// The tokenizer's own maximum, which transformers truncates to.
+int64_t most_of_tokenizer(const Config& config) {
+  constexpr double kNone = 1e15;  // transformers writes 1e30
+  const std::filesystem::path file = std::filesystem::path(tokenizer_source(config)) / "tokenizer_config.json";
+  if (std::filesystem::exists(file)) {
+    const json keys = read_data_json(file.string());
+    const auto most = keys.find("model_max_length");
+    if (most != keys.end() && most->is_number() && *most >= 1 && *most < kNone) return most->get<int64_t>();
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
 ModelFacts facts_of(const Config& config, const ModelSource& model, const TokenizerPtr& tokenizer) {
   const json keys = written_config(config);
   return {.head = model.head,
           .tokenizer = tokenizer,
           .vocab_size = model.spec.vocab_size,
           .most_tokens = model.spec.max_positions,
+          .tokenizer_tokens = most_of_tokenizer(config),
           .is_regression = keys.value("problem_type", json()) == "regression",
           .ends = ends_of_text(config, keys, *tokenizer)};
 }

@@ -65,17 +65,20 @@ class DelimitedRows final : public RowFile {
 
   std::string place() const { return cat(name_, ":", line_); }
 
-  // The fields of the next row that is not blank; false at the end.
+  // The fields of the next row that is not blank (a row "" has an empty field); false at the end.
   bool take_row(std::vector<std::string>& fields) {
+    bool is_blank = true;
     do {
       if (rest_.empty()) return false;
+      const bool begins_quoted = is_csv_ && rest_.starts_with('"');
       fields.clear();
       line_ += lines_of_row_;
       lines_of_row_ = 1;
       while (take_field(fields)) {
         if (fields.size() >= kMostColumns) throw DataError(cat(place(), ": has more than ", kMostColumns, " fields"));
       }
-    } while (fields.size() == 1 && fields[0].empty());
+      is_blank = fields.size() == 1 && fields[0].empty() && !begins_quoted;
+    } while (is_blank);
     return true;
   }
 

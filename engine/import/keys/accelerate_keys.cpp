@@ -1,4 +1,5 @@
 // The config that `accelerate config` writes, and the options of launchers before a script.
+#include <map>
 #include <string>
 
 #include "core/error.h"
@@ -157,6 +158,15 @@ Keys keys_of_machines() {
   };
 }
 
+// The sections that distributed_type, if it is there, chooses from.
+bool is_of_other_type(const json& root, const std::string& key) {
+  static const std::map<std::string, std::string> types = {
+      {"fsdp_config", "FSDP"}, {"deepspeed_config", "DEEPSPEED"}, {"megatron_lm_config", "MEGATRON_LM"}};
+  const auto type = types.find(key);
+  return type != types.end() && root.contains("distributed_type") &&
+         plain_text(root["distributed_type"]) != type->second;
+}
+
 }  // namespace
 
 const Vocabulary& accelerate_keys() {
@@ -168,7 +178,9 @@ const Vocabulary& accelerate_keys() {
     const auto add = [&](const std::string& reason, const std::vector<const char*>& names) {
       for (const char* name : names) all.keys.push_back(ignores(name, reason));
     };
-    add("the keys below it say what is on", {"distributed_type", "compute_environment"});
+    all.is_unused = is_of_other_type;
+    add("says which of the sections below is used", {"distributed_type"});
+    add("the keys below it say what is on", {"compute_environment"});
     add("there is no Python code to run or to compile", {"main_training_function", "dynamo_backend", "dynamo_config",
                                                          "debug", "ipex_config", "commands", "command_file"});
     add("ranks and threads are bound by mpirun (mpi_options.custom_mpi_options)", {"enable_cpu_affinity"});

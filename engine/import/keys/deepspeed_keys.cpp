@@ -91,12 +91,81 @@ Outcome read_momentum(const Given& given, Draft& draft) {
   return draft.give("training.optim_args", cat("momentum=", momentum.dump()), given.name);
 }
 
-Outcome read_schedule(const Given& given, Draft& draft) {
-  const std::string type = plain_text(given.value);
+bool is_true(const Draft& draft, const std::string& target) {
+  return draft.has(target) && draft.value(target) == true;
+}
+
+// What DeepSpeed does without the keys that its files often leave out.
+constexpr double kRateOfWarmup = 0.001;    // warmup_max_lr, and lr of optimizers
+constexpr int kStepsOfWarmup = 1000;       // warmup_num_steps
+constexpr double kEndOfCosine = 0.0001;    // cos_min_ratio
+constexpr double kClipping = 0;            // gradient_clipping: none
+constexpr double kFirstLossScale = 65536;  // 2 ^ initial_scale_power
+constexpr int kHysteresis = 2;
+
+// Gives a key the value that DeepSpeed has without `missing`.
+Outcome give_default(const std::string& missing, const std::string& target, const json& value, const Given& given,
+                     Draft& draft) {
+  Outcome outcome = draft.give(target, value, cat(given.name, " without ", missing));
+  if (outcome.fate == Fate::refused)
+    outcome.note = cat(missing, " is missing, which means ", value.dump(), " in DeepSpeed: ", outcome.note);
+  return outcome;
+}
+
+// Where a cosine ends, as a share of the learning rate.
+json end_of_cosine(const Given& given) {
+  const json ratio = given.at({"scheduler", "params", "cos_min_ratio"});
+  return ratio.is_null() ? json(kEndOfCosine) : value_for(json_number(0, 1), ratio);
+}
+
+Outcome read_schedule_type(const std::string& type, const Given& given, Draft& draft) {
   if (type == "WarmupDecayLR") return draft.give("training.lr_scheduler_type", "linear", given.name);
   if (type == "WarmupLR") return draft.give("training.lr_scheduler_type", "constant_with_warmup", given.name);
-  if (type == "WarmupCosineLR") return draft.give("training.lr_scheduler_type", "cosine", given.name);
-  return refused(cat("there is no schedule \"", type, "\" here; use WarmupDecayLR, WarmupLR or WarmupCosineLR"));
+  if (type != "WarmupCosineLR")
+    return refused(cat("there is no schedule \"", type, "\" here; use WarmupDecayLR, WarmupLR or WarmupCosineLR"));
+  const json end = end_of_cosine(given);
+  if (!json_number(0, 1).accepts(end)) return refused("cos_min_ratio must be a number from 0 to 1");
+  if (end == 0) return draft.give("training.lr_scheduler_type", "cosine", given.name);
+  const Outcome outcome = draft.give("training.lr_scheduler_type", "cosine_with_min_lr", given.name);
+  if (outcome.fate == Fate::refused) return outcome;
+  const Outcome kept = draft.give("training.lr_scheduler_kwargs.min_lr_rate", end, given.name);
+  return kept.fate == Fate::refused
+             ? kept
+             : mapped_to("training.lr_scheduler_type, training.lr_scheduler_kwargs", cat("ends at ", end.dump(), " x"));
+}
+
+// Read after the training arguments, which say what is "auto".
+Outcome read_schedule(const Given& given, Draft& draft) {
+  const std::string type = plain_text(given.value);
+  Outcome outcome = read_schedule_type(type, given, draft);
+  if (outcome.fate == Fate::refused) return outcome;
+  const auto is_missing = [&](const char* key) { return given.at({"scheduler", "params", key}).is_null(); };
+  if (type != "WarmupCosineLR" && is_missing("warmup_max_lr")) {
+    const Outcome rate = give_default("warmup_max_lr", "training.learning_rate", kRateOfWarmup, given, draft);
+    if (rate.fate == Fate::refused) return rate;
+    outcome.target += ", training.learning_rate";
+  }
+  if (is_missing("warmup_num_steps")) {
+    const Outcome steps = give_default("warmup_num_steps", "training.warmup_steps", kStepsOfWarmup, given, draft);
+    if (steps.fate == Fate::refused) return steps;
+    outcome.target += ", training.warmup_steps";
+  }
+  const bool warms_up = draft.has("training.warmup_steps") && draft.value("training.warmup_steps") != 0;
+  if (warms_up && is_missing("warmup_type"))
+    return refused(
+        "without scheduler.params.warmup_type, DeepSpeed warms up along a logarithm, but warm-up is linear here; set "
+        "it "
+        "to linear");
+  return outcome;
+}
+
+Outcome read_end_of_cosine(const Given& given, Draft& draft) {
+  if (plain_text(given.at({"scheduler", "type"})) != "WarmupCosineLR")
+    return neutral("is only used with WarmupCosineLR");
+  const json end = end_of_cosine(given);
+  if (!json_number(0, 1).accepts(end)) return refused("must be a number from 0 to 1");
+  if (end == 0) return neutral("a cosine ends at 0");
+  return draft.give("training.lr_scheduler_kwargs.min_lr_rate", end, given.name);
 }
 
 Outcome read_warmup_type(const Given& given, Draft&) {
@@ -113,6 +182,7 @@ ForeignKey zero_or_auto(const std::string& name, const std::string& advice) {
 
 Outcome read_loss_scale(const Given& given, Draft& draft) {
   const json scale = value_for(json_number(0), given.value);
+  if (!is_true(draft, "training.fp16")) return neutral("fp16 is not on");
   if (is_left_open(given) || scale == 0) return neutral("0: the scale is dynamic");
   return draft.give("training.static_loss_scale", scale, given.name);
 }
@@ -122,7 +192,7 @@ ForeignKey loss_scale_key(const std::string& name, const std::string& argument, 
   return reads("fp16." + name, "training.dynamic_loss_args." + argument, note,
                [=](const Given& given, Draft& draft) {
                  if (draft.has("training.static_loss_scale")) return neutral("the scale is static");
-                 if (!draft.has("training.fp16")) return neutral("fp16 is not on");
+                 if (!is_true(draft, "training.fp16")) return neutral("fp16 is not on");
                  if (is_left_open(given)) return neutral("has a default here, too");
                  json value = value_for(json_any(), given.value);
                  if (argument == "init_scale" && !json_integer(0, 100).accepts(value))
@@ -130,7 +200,7 @@ ForeignKey loss_scale_key(const std::string& name, const std::string& argument, 
                  if (argument == "init_scale") value = std::ldexp(1.0, value.get<int>());
                  return draft.give("training.dynamic_loss_args." + argument, value, given.name, note);
                })
-      .in_phase(1);
+      .in_phase(2);
 }
 
 ForeignKey switch_key(const std::string& name, const std::string& target) {
@@ -156,15 +226,23 @@ Keys keys_of_the_step() {
       ignores("optimizer.params.torch_adam", "there is one implementation of Adam here"),
       ignores("optimizer.params.adam_w_mode", "optimizer.type says it"),
       ignores("optimizer.params.fused", "changes no numbers"),
-      reads("scheduler.type", "training.lr_scheduler_type", "WarmupDecayLR, WarmupLR, WarmupCosineLR", read_schedule),
+      reads("scheduler.type", "training.lr_scheduler_type, .lr_scheduler_kwargs, .learning_rate, .warmup_steps",
+            "WarmupDecayLR, WarmupLR (without warmup_max_lr: 0.001), WarmupCosineLR; without warmup_num_steps: 1000",
+            read_schedule)
+          .in_phase(3),
+      zero_or_auto("scheduler.params.warmup_min_ratio", "warm-up starts at 0 here; set it to 0"),
+      reads("scheduler.params.cos_min_ratio", "training.lr_scheduler_kwargs.min_lr_rate", "0.0001 if it is missing",
+            read_end_of_cosine)
+          .in_phase(4),
       zero_or_auto("scheduler.params.warmup_min_lr", "warm-up starts at 0 here; set it to 0"),
       open_key("scheduler.params.warmup_max_lr", "training.learning_rate"),
       open_key("scheduler.params.warmup_num_steps", "training.warmup_steps"),
       open_key("scheduler.params.total_num_steps", "training.max_steps"),
-      reads("scheduler.params.warmup_type", "", "linear", read_warmup_type),
+      reads("scheduler.params.warmup_type", "", "linear; refused if it is missing, unless nothing warms up",
+            read_warmup_type),
       ignores("scheduler.params.last_batch_iteration", "a checkpoint says it"),
       switch_key("fp16", "training.fp16"),
-      reads("fp16.loss_scale", "training.static_loss_scale", "0: dynamic", read_loss_scale),
+      reads("fp16.loss_scale", "training.static_loss_scale", "0: dynamic", read_loss_scale).in_phase(1),
       loss_scale_key("initial_scale_power", "init_scale", "2 to this power"),
       loss_scale_key("loss_scale_window", "scale_window"),
       loss_scale_key("hysteresis", "delayed_shift"),
@@ -275,12 +353,31 @@ Keys other_keys() {
   return keys;
 }
 
+// What DeepSpeed does, but shardline would not, where its file leaves keys out.
+void add_deepspeed_defaults(const json& root, Draft& draft) {
+  const std::string reason = "what DeepSpeed does without ";
+  if (!root.contains("gradient_clipping")) draft.add("training.max_grad_norm", kClipping, reason + "gradient_clipping");
+  if (root.contains("optimizer")) draft.add("training.learning_rate", kRateOfWarmup, reason + "optimizer.params.lr");
+  const bool scales = is_true(draft, "training.fp16") && !draft.has("training.static_loss_scale") &&
+                      !draft.has("training.dynamic_loss_args");
+  if (!scales) return;
+  draft.add("training.dynamic_loss_args.init_scale", kFirstLossScale, reason + "fp16.initial_scale_power");
+  draft.add("training.dynamic_loss_args.delayed_shift", kHysteresis, reason + "fp16.hysteresis");
+}
+
 }  // namespace
 
 const Vocabulary& deepspeed_keys() {
   static const Vocabulary keys = [] {
     Vocabulary all{
-        .title = "DeepSpeed", .introduction = "`\"auto\"` leaves a key to the training arguments.", .keys = {}};
+        .title = "DeepSpeed",
+        .introduction =
+            "`\"auto\"` leaves a key to the training arguments. Keys that are missing have DeepSpeed's defaults: no "
+            "clipping without `gradient_clipping`, a learning rate of 0.001 with an `optimizer` that states none, and "
+            "with "
+            "fp16 a first loss scale of 2^16 and a hysteresis of 2.",
+        .keys = {}};
+    all.add_defaults = add_deepspeed_defaults;
     for (const auto& group : {keys_of_the_step(), keys_of_sharding(), other_keys()})
       all.keys.insert(all.keys.end(), group.begin(), group.end());
     return all;

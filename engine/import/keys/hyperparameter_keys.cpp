@@ -1,6 +1,7 @@
 // Hyperparameters of scripts, which are also the arguments of Hugging Face's example scripts, and what SageMaker's
 // library adds to them.
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "core/error.h"
@@ -111,6 +112,46 @@ Outcome read_output(const Given& given, Draft& draft) {
   return draft.give("output_dir", path, given.name);
 }
 
+// Another value in the same object, whatever dashes its name has.
+json value_beside(const Given& given, const std::string& name) {
+  for (const auto& [key, value] : given.root.items())
+    if (plain_name(key) == name) return value;
+  return nullptr;
+}
+
+Outcome read_training(const Given& given, Draft&) {
+  if (is_on(given.value)) return neutral("the command decides: shardline train");
+  if (given.value.is_null()) return neutral("unset");
+  return refused(
+      "the job trains nothing, but its config is one of a training run; leave it out to train, or use shardline eval "
+      "or "
+      "predict");
+}
+
+// A key that asks for more than training, which scripts do only if do_train is given.
+ForeignKey beside_training(ForeignKey key) {
+  key.read = [target = key.target](const Given& given, Draft& draft) {
+    if (is_on(given.value) && value_beside(given, "do_train").is_null() && trains_only_if_told(draft))
+      return refused(
+          "without do_train the script trains nothing, but the config is one of a training run; add do_train, or use "
+          "shardline eval or predict");
+    return draft.give(target, given.value, given.name);
+  };
+  return key;
+}
+
+// run_glue takes "MRPC" for "mrpc".
+ForeignKey with_task_in_lower_case(ForeignKey key) {
+  key.read = [target = key.target](const Given& given, Draft& draft) {
+    static const std::set<std::string> tasks = {"cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"};
+    std::string name = plain_text(given.value);
+    for (char& c : name)
+      if (c >= 'A' && c <= 'Z') c += 'a' - 'A';
+    return draft.give(target, tasks.contains(name) ? json(name) : given.value, given.name);
+  };
+  return key;
+}
+
 // The arguments of run_glue, run_classification, run_qa, run_clm, run_mlm and run_ner besides TrainingArguments.
 Keys script_arguments() {
   const std::string hub = "nothing is downloaded";
@@ -126,6 +167,7 @@ Keys script_arguments() {
       path_key("validation_file", "data.validation"),
       path_key("test_file", "data.test"),
       path_key("output_dir", "output_dir"),
+      reads("do_train", "", "true; false is refused", read_training),
       maps("max_seq_length", "data.sequence_length"),
       maps("block_size", "data.sequence_length"),
       reads("text_column_name", "data.text_column", "with run_ner: data.tokens_column", read_text_column).in_phase(3),
@@ -355,7 +397,9 @@ const Vocabulary& hyperparameter_keys() {
     for (const char* section : {"training", "data", "model", "smp_options"})
       for (const auto& key : keys_of_section(section))
         if (!all.find({key.name}) && key.name != "config" && key.name != "path" && key.name != "init")
-          all.own_keys.push_back(key);
+          all.own_keys.push_back(key.name == "do_eval" || key.name == "do_predict" ? beside_training(key)
+                                 : key.name == "task_name"                         ? with_task_in_lower_case(key)
+                                                                                   : key);
     return all;
   }();
   return keys;

@@ -118,9 +118,12 @@ std::string task_told_by_keys(const Draft& draft) {
   return "";
 }
 
+std::string name_of_script(const Given& given) {
+  return fs::path(plain_text(given.value)).filename().string();
+}
+
 Outcome read_script(const Given& given, Draft& draft) {
-  const std::string script = fs::path(plain_text(given.value)).filename().string();
-  draft.script = script;
+  const std::string script = name_of_script(given);
   if (const auto known = scripts().find(stem_of(script)); known != scripts().end())
     return draft.give("task", known->second.task, given.name, "the task of this script");
   if (draft.has("task")) return neutral("no Python is run");
@@ -210,9 +213,18 @@ ForeignKey reads_processes(const std::string& name) {
 }
 
 ForeignKey reads_script(const std::string& name) {
-  return reads(name, "task", "of run_clm, run_mlm, run_glue, run_classification, run_qa, run_ner and train_gpt_simple",
-               read_script)
-      .in_phase(2);
+  ForeignKey key =
+      reads(name, "task", "of run_clm, run_mlm, run_glue, run_classification, run_qa, run_ner and train_gpt_simple",
+            read_script)
+          .in_phase(2);
+  key.facts = [](const Given& given, Draft& draft) { draft.script = name_of_script(given); };
+  return key;
+}
+
+bool trains_only_if_told(const Draft& draft) {
+  // Not SageMaker's script, nor those that are called run_..._no_trainer.
+  const std::string stem = fs::path(draft.script.value_or("")).stem().string();
+  return stem.starts_with("run_") && scripts().contains(stem);
 }
 
 void add_defaults_of_script(Draft& draft) {

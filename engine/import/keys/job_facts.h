@@ -15,6 +15,8 @@ ForeignKey reads_processes(const std::string& name);
 
 // The script, from which the task follows.
 ForeignKey reads_script(const std::string& name);
+// Whether the job runs one of the scripts that train only with --do_train.
+bool trains_only_if_told(const Draft& draft);
 // Defaults of the script that the job leaves open, and the task where a key tells it.
 void add_defaults_of_script(Draft& draft);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 
 #include "core/error.h"
@@ -30,16 +31,29 @@ json truth(const json& given) {
   if (given == 1 || given == 0) return given == 1;
   if (!given.is_string()) return given;
   const std::string word = lower_case(given.get<std::string>());
-  if (word == "true" || word == "yes" || word == "on" || word == "1") return true;
-  if (word == "false" || word == "no" || word == "off" || word == "0") return false;
+  for (const char* one : {"true", "t", "yes", "y", "on", "1"})
+    if (word == one) return true;
+  for (const char* one : {"false", "f", "no", "n", "off", "0"})
+    if (word == one) return false;
   return given;
+}
+
+// ".9", "3.", "+1": numbers for Python, but not in JSON. Null: no number.
+json number_of_python(const std::string& text) {
+  const size_t sign = text.starts_with('+') && !text.starts_with("+-") ? 1 : 0;
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + sign, end, value);
+  const bool is_number = error == std::errc() && rest == end && std::isfinite(value);
+  return is_number ? json(value) : json();
 }
 
 // "3", 3.0 -> 3 where an integer is wanted.
 json number(const json& given, bool whole) {
   json value = given;
   if (given.is_string())
-    if (const json inside = json_in_text(given.get<std::string>()); inside.is_number()) value = inside;
+    for (const json& inside : {json_in_text(given.get<std::string>()), number_of_python(given.get<std::string>())})
+      if (value.is_string() && inside.is_number()) value = inside;
   if (!whole || !value.is_number_float()) return value;
   const double real = value.get<double>();
   if (real != std::floor(real) || std::abs(real) > kExact) return value;

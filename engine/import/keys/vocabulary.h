@@ -48,6 +48,11 @@ struct Vocabulary {
   bool names_vary = false;  // dashes may stand for underscores, and leading dashes do not count
   // Keys that are in a table of ours, too: not in the table of the documentation.
   std::vector<ForeignKey> own_keys = {};
+  // Called with each such object after all keys of the job have been read: adds what its program does where the object
+  // leaves keys out.
+  std::function<void(const nlohmann::json& root, Draft& draft)> add_defaults = nullptr;
+  // Whether another key of the object says that this one and all below it are not used.
+  std::function<bool(const nlohmann::json& root, const std::string& key)> is_unused = nullptr;
 
   const ForeignKey* find(const std::vector<std::string>& steps) const;
   bool has_below(const std::vector<std::string>& steps) const;

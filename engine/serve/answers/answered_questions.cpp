@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "engine/data/text/characters.h"
@@ -12,6 +13,8 @@ namespace shardline {
 namespace {
 
 using nlohmann::json;
+
+constexpr int64_t kMostAnswers = 100;
 
 // The defaults are those of the pipeline in transformers 4; version 5 has none.
 struct QuestionOptions {
@@ -26,7 +29,7 @@ struct QuestionOptions {
 
 QuestionOptions question_options(const JsonValue& parameters, const ModelFacts& facts) {
   QuestionOptions options;
-  options.window_tokens = std::min(options.window_tokens, facts.most_tokens);
+  options.window_tokens = std::min(options.window_tokens, facts.cut_tokens());
   if (const auto most = integer_in(parameters, "max_seq_len", 1)) {
     options.window_tokens = *most;
     if (*most > facts.most_tokens)
@@ -37,20 +40,23 @@ QuestionOptions question_options(const JsonValue& parameters, const ModelFacts& 
   if (options.shared_tokens > options.window_tokens)
     parameters.at("doc_stride").fail(cat("must be at most max_seq_len, which is ", options.window_tokens));
   options.answers = integer_in(parameters, "top_k", 1).value_or(options.answers);
+  if (options.answers > kMostAnswers) parameters.at("top_k").fail(cat("must be at most ", kMostAnswers));
   options.answer_tokens = integer_in(parameters, "max_answer_len", 1).value_or(options.answer_tokens);
   options.may_be_none = parameters.flag("handle_impossible_answer", false);
   options.whole_words = parameters.flag("align_to_words", true);
   return options;
 }
 
-constexpr int64_t kMostWindows = 10000;  // of a context
+constexpr int64_t kMostWindows = kMostInputs;  // of all contexts of a request
 
 struct Question {
   std::string context;
   std::vector<Encoding> windows;
 };
 
-Question read_question(const JsonValue& input, const ModelFacts& facts, const QuestionOptions& options) {
+// earlier: the windows of earlier contexts.
+Question read_question(const JsonValue& input, const ModelFacts& facts, const QuestionOptions& options,
+                       int64_t earlier) {
   if (!input.json().is_object()) input.fail("must be {\"question\": ..., \"context\": ...}");
   input.require_keys_among({"question", "context"});
   const std::string question = input.at("question").text();
@@ -61,6 +67,8 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
   const TextOrWords context = std::string_view(made.context);
   Encoding whole = facts.tokenizer->encode_example(std::string_view(question), &context, {}).front();
   require_known_ids(input, whole, facts);
+  if (std::ranges::count(whole.sequences, 1) == 0)
+    input.at("context").fail("has no tokens", "send a text in which the answer is");
   if (std::cmp_less_equal(whole.size(), options.window_tokens)) {
     made.windows.push_back(std::move(whole));
     return made;
@@ -71,9 +79,9 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
     input.fail(cat("leaves nothing new for a window of ", options.window_tokens, " tokens: ", others,
                    " are not of the context, and windows share ", options.shared_tokens),
                "send a shorter question, a smaller parameters.doc_stride or a larger parameters.max_seq_len");
-  if (of_context / fresh > kMostWindows)
-    input.fail(cat("would become more than ", kMostWindows, " windows"),
-               "send a shorter context or a smaller parameters.doc_stride");
+  if (earlier + of_context / fresh > kMostWindows)
+    input.fail(cat("would become more than ", kMostWindows, " windows, with those of the inputs before it"),
+               "send shorter contexts, fewer in a request, or a smaller parameters.doc_stride");
   made.windows = facts.tokenizer->encode_example(std::string_view(question), &context,
                                                  {.truncation = Truncation::only_second,
                                                   .max_length = options.window_tokens,
@@ -123,7 +131,7 @@ class Answers {
     std::ranges::stable_sort(found_, [](const Found& a, const Found& b) { return a.score > b.score; });
     json answers = json::array();
     for (size_t i = 0; i < found_.size() && std::cmp_less(i, options_.answers); ++i) {
-      const auto& [text, lowered, score, begin, end] = found_[i];
+      const auto& [text, score, begin, end] = found_[i];
       answers.push_back(
           {{"score", score}, {"start", places_.of_byte(begin)}, {"end", places_.of_byte(end)}, {"answer", text}});
     }
@@ -132,7 +140,7 @@ class Answers {
 
  private:
   struct Found {
-    std::string text, lowered;
+    std::string text;
     double score = 0;
     size_t begin = 0, end = 0;
   };
@@ -159,12 +167,11 @@ class Answers {
       end = window.offsets[edge_of_word(window, span.last, +1)].end;
     }
     const std::string text = question_.context.substr(begin, end - std::min(begin, end));
-    std::string lowered = lower(text);
-    const auto same = std::ranges::find(found_, lowered, &Found::lowered);
-    if (same != found_.end())
-      same->score += span.score;
+    const auto [same, is_new] = places_in_found_.emplace(lower(text), found_.size());
+    if (is_new)
+      found_.push_back({text, span.score, begin, end});
     else
-      found_.push_back({text, std::move(lowered), span.score, begin, end});
+      found_[same->second].score += span.score;
   }
 
   // The first or the last token of a token's word in this window.
@@ -184,6 +191,7 @@ class Answers {
   CharacterPlaces places_;
   double none_ = std::numeric_limits<double>::max();
   std::vector<Found> found_;
+  std::unordered_map<std::string, size_t> places_in_found_;  // by the text in lower case
 };
 
 }  // namespace
@@ -197,7 +205,8 @@ json answered_questions(const Invocation& request, const ServedModel& model) {
   std::vector<Question> questions;
   std::vector<Example> examples;
   for (const JsonValue& input : request.each()) {
-    questions.push_back(read_question(input, facts, options));
+    model.require_time();
+    questions.push_back(read_question(input, facts, options, std::ssize(examples)));
     for (const Encoding& window : questions.back().windows) examples.push_back(example_of(window));
   }
   const std::vector<Logits> logits = model.logits(std::move(examples));
@@ -205,7 +214,10 @@ json answered_questions(const Invocation& request, const ServedModel& model) {
   size_t next = 0;
   for (const Question& question : questions) {
     Answers found(question, *facts.tokenizer, options);
-    for (const Encoding& window : question.windows) found.add(window, logits[next++]);
+    for (const Encoding& window : question.windows) {
+      model.require_time();
+      found.add(window, logits[next++]);
+    }
     answers.push_back(found.best());
   }
   return answers.size() == 1 ? answers.front() : answers;  // as the pipeline, also for a list of one

@@ -71,7 +71,10 @@ json classified_texts(const Invocation& request, const ServedModel& model) {
   const size_t all = facts.head.labels, most = lists ? integer_in(parameters, "top_k", 1).value_or(all) : 1;
   const CutOptions cut = cut_options(parameters, facts);
   std::vector<Example> examples;
-  for (const JsonValue& input : request.each()) examples.push_back(example_of(read_input(input, facts, cut)));
+  for (const JsonValue& input : request.each()) {
+    model.require_time();
+    examples.push_back(example_of(read_input(input, facts, cut)));
+  }
   json answers = json::array();
   for (const Logits& logits : model.logits(std::move(examples))) {
     const json best = labels_of(scores_of(logits.row(0), apply), facts.head, most);

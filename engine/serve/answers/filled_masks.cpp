@@ -42,6 +42,7 @@ json filled_masks(const Invocation& request, const ServedModel& model) {
   SL_ASSERT(mask, "a model for masked words has a mask token");
   std::vector<Example> examples;
   for (const JsonValue& input : request.each()) {
+    model.require_time();
     Example example = example_of(read_text(input, input.text(), nullptr, facts, cut));
     for (const int32_t id : example.ids) example.labels.push_back(id == *mask ? id : kNoLabel);
     if (std::ranges::find(example.ids, *mask) == example.ids.end())
@@ -51,6 +52,7 @@ json filled_masks(const Invocation& request, const ServedModel& model) {
   const std::vector<Logits> logits = model.logits(examples);
   json answers = json::array();
   for (size_t i = 0; i < examples.size(); ++i) {
+    model.require_time();
     json masks = json::array();
     const bool is_only = logits[i].rows() == 1;
     for (size_t place = 0; place < examples[i].ids.size(); ++place)

@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kUsualNewTokens = 256;
+constexpr double kMostSeed = 9007199254740991;
 constexpr int kMostContinuations = 64;  // of a prompt
 
 struct TextOptions {
@@ -31,8 +32,8 @@ TextOptions text_options(const JsonValue& parameters) {
     options.sampling = {.temperature = number_in(parameters, "temperature", 1e-3, 1e3, 1),
                         .top_k = integer_in(parameters, "top_k", 0).value_or(50),
                         .top_p = number_in(parameters, "top_p", 0, 1, 1)};
-    if (const auto seed = integer_in(parameters, "seed", 0))
-      options.sampling.seed = *seed;
+    if (parameters.has("seed"))
+      options.sampling.seed = parameters.at("seed").require(json_integer(0, kMostSeed)).get<uint64_t>();
     else
       options.sampling.seed = std::random_device()();
   } else {
@@ -49,7 +50,7 @@ TextOptions text_options(const JsonValue& parameters) {
 }
 
 Continuation continuation_of(const JsonValue& input, const TextOptions& options, const ModelFacts& facts) {
-  const CutOptions whole{.most = facts.most_tokens};
+  const CutOptions whole{.most = facts.most_tokens, .advice = "send a shorter text"};
   const Encoding encoding = read_text(input, input.text(), nullptr, facts, whole);
   const int64_t room = facts.most_tokens - std::ssize(encoding.ids);
   if (room < options.most_new.value_or(1))
@@ -73,6 +74,7 @@ json generated_texts(const Invocation& request, const ServedModel& model) {
     request.inputs().fail(cat("would become ", std::ssize(inputs) * options.count, " texts"),
                           cat("ask for at most ", kMostInputs, " in a request"));
   for (const JsonValue& input : inputs) {
+    model.require_time();
     const Continuation prompt = continuation_of(input, options, model.facts());
     for (int64_t i = 0; i < options.count; ++i) {
       prompts.push_back(prompt);

@@ -30,7 +30,29 @@ json with_inputs(json document, const std::string& where) {
   return document;
 }
 
+[[noreturn]] void refuse_values() {
+  throw DataError(
+      cat(kWhere, ": has more than ", kMostValues, " values; send at most ", kMostInputs, " inputs in a request"));
+}
+
+// Before anything is allocated for them. Counts what begins a value or separates two outside of texts; what is no JSON
+// is refused later.
+void require_few_values(std::string_view body) {
+  int64_t values = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_text && c == '\\')
+      ++i;
+    else if (c == '"')
+      in_text = !in_text;
+    else if (!in_text && (c == ',' || c == '[' || c == '{' || c == '\n') && ++values > kMostValues)
+      refuse_values();
+  }
+}
+
 json of_json(const std::string& body) {
+  require_few_values(body);
   json document = parse_data_value(body, kWhere);
   if (!document.is_object())
     throw DataError(cat(kWhere, ": must be an object {\"inputs\": ...}; got ", document.type_name()));
@@ -38,6 +60,7 @@ json of_json(const std::string& body) {
 }
 
 json of_lines(const std::string& body) {
+  require_few_values(body);
   json all = {{"inputs", json::array()}};
   std::string_view rest = body;
   for (int64_t line = 1; !rest.empty(); ++line) {
@@ -59,20 +82,26 @@ void require_utf8(const std::string& body) {
   if (!is_valid_utf8(body)) throw DataError(cat(kWhere, ": is not valid UTF-8"));
 }
 
+[[noreturn]] void refuse_header() {
+  throw DataError(cat(kWhere, ": the first row of CSV must name a column \"inputs\", or the columns of objects, ",
+                      "\"question\" and \"context\", or \"text\" and \"text_pair\"; the rows after it are the inputs"));
+}
+
 json of_csv(const std::string& body) {
   require_utf8(body);
   json inputs = json::array();
   const auto rows = csv_rows_of(body, kWhere);
+  size_t values = 0;
   for (DataRow row; rows->next(row);) {
+    if (std::cmp_greater(values += row.columns.size(), kMostValues)) refuse_values();
     if (row.columns.contains("inputs")) {
       inputs.push_back(std::move(row.columns["inputs"]));
       continue;
     }
-    if (!row.columns.contains("question") && !row.columns.contains("text"))
-      throw DataError(cat(kWhere, ": the first row of CSV must name a column \"inputs\", or the columns of objects: ",
-                          "\"question\" and \"context\", or \"text\" and \"text_pair\""));
+    if (!row.columns.contains("question") && !row.columns.contains("text")) refuse_header();
     inputs.push_back(std::move(row.columns));
   }
+  if (inputs.empty()) refuse_header();
   return {{"inputs", std::move(inputs)}};
 }
 
@@ -98,23 +127,54 @@ std::string csv_field(const json& value) {
   return quoted + '"';
 }
 
-void append_rows(const json& answer, std::string& rows) {
-  if (answer.is_array()) {
-    for (const json& one : answer) append_rows(one, rows);
-    return;
-  }
-  if (!answer.is_object()) throw HttpError(406, "the answer is no table; ask for application/json");
-  const auto append = [&](const auto& field_of) {
-    bool is_first = true;
-    for (const auto& [name, value] : answer.items()) {
-      rows += (is_first ? "" : ",") + field_of(name, value);
-      is_first = false;
-    }
-    rows += "\r\n";
-  };
-  if (rows.empty()) append([](const std::string& name, const json&) { return csv_field(name); });
-  append([](const std::string&, const json& value) { return csv_field(value); });
+// The levels of lists around the objects of an answer.
+size_t depth_of(const json& answer) {
+  size_t depth = 0;
+  if (answer.is_array())
+    for (const json& one : answer) depth = std::max(depth, 1 + depth_of(one));
+  return depth;
 }
+
+// A table of the objects of an answer. If these are in lists in a list, the first columns say in which ones.
+class CsvRows {
+ public:
+  explicit CsvRows(const json& answer) : places_(std::max<size_t>(depth_of(answer), 1) - 1) { append(answer, {}); }
+  std::string text() && { return std::move(rows_); }
+
+ private:
+  void append(const json& answer, const std::vector<size_t>& place) {
+    if (answer.is_object()) return append_object(answer, place);
+    if (!answer.is_array()) throw HttpError(406, "the answer is no table; ask for application/json");
+    std::vector<size_t> below = place;
+    below.push_back(0);
+    for (const json& one : answer) {
+      append(one, below);
+      ++below.back();
+    }
+  }
+
+  void append_object(const json& answer, const std::vector<size_t>& place) {
+    std::vector<std::string> names, values;
+    for (size_t level = 0; level < places_; ++level) {
+      names.push_back(level == 0 ? "index" : cat("index_", level + 1));
+      values.push_back(level + 1 < place.size() ? std::to_string(place[level]) : "");
+    }
+    for (const auto& [name, value] : answer.items()) {
+      names.push_back(csv_field(name));
+      values.push_back(csv_field(value));
+    }
+    if (rows_.empty()) append_line(names);
+    append_line(values);
+  }
+
+  void append_line(const std::vector<std::string>& fields) {
+    for (size_t i = 0; i < fields.size(); ++i) rows_ += (i == 0 ? "" : ",") + fields[i];
+    rows_ += "\r\n";
+  }
+
+  size_t places_;  // columns
+  std::string rows_;
+};
 
 }  // namespace
 
@@ -177,9 +237,7 @@ AnswerBody write_answer(const json& answer, const std::string& accept) {
   if (!has("text/csv") && !has("text/*"))
     throw HttpError(
         406, cat("the answer cannot be \"", accept, "\"; accept application/json, application/jsonlines or text/csv"));
-  std::string rows;
-  append_rows(answer, rows);
-  return {"text/csv", rows};
+  return {"text/csv", CsvRows(answer).text()};
 }
 
 }  // namespace shardline

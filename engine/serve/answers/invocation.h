@@ -8,7 +8,8 @@
 
 namespace shardline {
 
-inline constexpr int64_t kMostInputs = 10000;  // of a request
+inline constexpr int64_t kMostInputs = 10000;             // of a request
+inline constexpr int64_t kMostValues = 32 * kMostInputs;  // of its JSON or CSV, each of which takes up to 100 bytes
 
 // What a request asks for.
 struct Invocation {
@@ -33,7 +34,8 @@ struct AnswerBody {
   std::string content_type;
   std::string body;
 };
-// Writes an answer as `accept` wants it: JSON, JSON lines or CSV (of objects, or lists of them). Throws HttpError 406
+// Writes an answer as `accept` wants it: JSON, JSON lines or CSV (of objects, or lists of them; of lists of lists, the
+// column "index" has the number of the list, "index_2" that of a list in it). Throws HttpError 406
 // for other types.
 AnswerBody write_answer(const nlohmann::json& answer, const std::string& accept);
 

@@ -11,6 +11,7 @@ namespace shardline {
 CutOptions cut_options(const JsonValue& parameters, const ModelFacts& facts) {
   CutOptions options{.most = facts.most_tokens};
   options.cuts = parameters.flag("truncation", false);
+  if (options.cuts) options.most = facts.cut_tokens();
   if (const auto most = integer_in(parameters, "max_length", 1)) {
     if (!options.cuts) parameters.at("max_length").fail("has no effect without truncation", "set truncation to true");
     if (*most > facts.most_tokens)
@@ -37,12 +38,15 @@ Encoding read_text(const JsonValue& where, const std::string& text, const std::s
   if (pair) require_bounded(where, *pair);
   std::optional<TextOrWords> second;
   if (pair) second = std::string_view(*pair);
-  BoundedEncoding read =
-      encode_at_most(*facts.tokenizer, std::string_view(text), second ? &*second : nullptr, options.most);
+  BoundedEncoding read;
+  try {
+    read = encode_at_most(*facts.tokenizer, std::string_view(text), second ? &*second : nullptr, options.most);
+  } catch (const DataError& error) {
+    where.fail(cat("cannot be encoded: ", error.what()));
+  }
   if (read.encoding.size() == 0) where.fail("has no tokens", "send a text that is not empty");
   if (read.is_shortened && !options.cuts)
-    where.fail(cat("has more than the ", options.most, " tokens that the model takes"),
-               "send a shorter text, or set parameters.truncation to true to have it cut off");
+    where.fail(cat("has more than the ", options.most, " tokens that the model takes"), options.advice);
   require_known_ids(where, read.encoding, facts);
   return std::move(read.encoding);
 }

@@ -13,6 +13,7 @@ namespace shardline {
 struct CutOptions {
   bool cuts = false;  // longer texts are cut off; else they are mistakes
   int64_t most = 0;   // tokens
+  std::string advice = "send a shorter text, or set parameters.truncation to true to have it cut off";
 };
 // By the parameters truncation and max_length.
 CutOptions cut_options(const JsonValue& parameters, const ModelFacts& facts);

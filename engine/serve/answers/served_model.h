@@ -1,6 +1,8 @@
 // The model as those see it who answer requests.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,9 +38,12 @@ struct ModelFacts {
   HeadChoice head;
   TokenizerPtr tokenizer;
   int64_t vocab_size = 0;
-  int64_t most_tokens = 0;     // of an example
+  int64_t most_tokens = 0;                                         // of an example
+  int64_t tokenizer_tokens = std::numeric_limits<int64_t>::max();  // model_max_length, to which truncation cuts
   bool is_regression = false;  // a classification whose outputs are numbers, as its config says
   std::vector<int32_t> ends;   // tokens that end a text
+
+  int64_t cut_tokens() const { return std::min(most_tokens, tokenizer_tokens); }
 };
 
 class ServedModel {
@@ -52,6 +57,9 @@ class ServedModel {
   // request is over.
   virtual std::vector<Logits> logits(std::vector<Example> examples) const = 0;
   virtual std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const = 0;
+  // To be called now and then by those who compute much around the model. Throws HttpError if the time of the request
+  // is over.
+  virtual void require_time() const {}
 
  private:
   ModelFacts facts_;

@@ -171,18 +171,21 @@ json tagged_tokens(const Invocation& request, const ServedModel& model) {
   const JsonValue parameters = request.parameters();
   require_parameters_among(parameters, {"aggregation_strategy", "ignore_labels"});
   const Tagger tagger(facts, strategy_in(parameters), ignored_in(parameters));
-  const CutOptions cut{.cuts = true, .most = facts.most_tokens};  // as the pipeline does
+  const CutOptions cut{.cuts = true, .most = facts.cut_tokens()};  // as the pipeline does
   const std::vector<JsonValue> inputs = request.each();
   std::vector<Encoding> encodings;
   std::vector<Example> examples;
   for (const JsonValue& input : inputs) {
+    model.require_time();
     encodings.push_back(read_text(input, input.text(), nullptr, facts, cut));
     examples.push_back(example_of(encodings.back()));
   }
   const std::vector<Logits> logits = model.logits(std::move(examples));
   json answers = json::array();
-  for (size_t i = 0; i < inputs.size(); ++i)
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    model.require_time();
     answers.push_back(tagger.entities(inputs[i].text(), encodings[i], logits[i]));
+  }
   return request.is_list() ? answers : answers.front();
 }
 

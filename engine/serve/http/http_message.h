@@ -13,6 +13,7 @@ struct HttpRequest {
   std::string method, path;  // without the query
   std::string content_type;  // "application/json", in lower case and without parameters; empty: not given
   std::string accept;
+  std::string content_encoding = {};  // as it was sent
   std::string body;
 };
 

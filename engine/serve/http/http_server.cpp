@@ -207,7 +207,12 @@ struct HttpServer::Parts {
     HttpRequest request{.method = text(message.method_string()),
                         .path = text(message.target()),
                         .content_type = media_type(text(message[http::field::content_type])),
-                        .accept = text(message[http::field::accept])};
+                        .accept = text(message[http::field::accept]),
+                        .content_encoding = text(message[http::field::content_encoding])};
+    if (request.path.starts_with("http://")) {  // the absolute form, which proxies are sent
+      const size_t path = request.path.find('/', std::string_view("http://").size());
+      request.path = path == std::string::npos ? "/" : request.path.substr(path);
+    }
     request.path.resize(std::min(request.path.find('?'), request.path.size()));
     request.body = std::move(message.body());
     return request;

@@ -59,6 +59,88 @@ TEST_CASE("files are recognised by their content") {
   CHECK_THAT(mistake("x --a 'b"), Contains("not closed"));
 }
 
+TEST_CASE("files that may be of two kinds are refused") {
+  CHECK_THAT(mistake(R"({"train_batch_size": "32", "seed": "7"})"),
+             Contains("may be of either kind: DeepSpeed, Hyperparameters"));
+  CHECK(read_job(R"({"train_batch_size": "32", "epochs": "7"})", "job").back().kind ==
+        "Hyperparameters and script arguments");
+  CHECK(read_job(R"({"fp16": {"enabled": true}})", "job").back().kind == "DeepSpeed");
+}
+
+TEST_CASE("a job that does not train is refused") {
+  const auto refused_keys = [](const std::string& command) {
+    return refusals_text(import_text_as("run_glue.py --model_name_or_path m --train_file t.csv " + command, "job", {}));
+  };
+  CHECK(refused_keys("--do_train --do_eval").empty());
+  CHECK_THAT(refused_keys("--do_train False --do_eval"), Contains("arguments.do_train") && Contains("shardline eval"));
+  CHECK_THAT(refused_keys("--do_eval"), Contains("arguments.do_eval") && Contains("add do_train"));
+  CHECK_THAT(refused_keys("--do-predict"), Contains("predict") && Contains("add do_train"));
+  CHECK(refusals_text(import_text_as("my_train.py --task_name mrpc --do_eval", "job", {})).empty());
+}
+
+TEST_CASE("arguments as Python reads them") {
+  const auto import = import_text_as(
+      "run_glue.py --train_file t.csv --do_train --task_name MRPC --adam_beta1 .9 --num_train_epochs 3. --seed +5 "
+      "--no_remove_unused_columns --bf16 t",
+      "job", {});
+  CHECK(refusals_text(import).empty());
+  CHECK(import.config["data"]["task_name"] == "mrpc");
+  CHECK(import.config["training"]["adam_beta1"] == 0.9);
+  CHECK(import.config["training"]["num_train_epochs"] == 3);
+  CHECK(import.config["training"]["seed"] == 5);
+  CHECK(import.config["training"]["bf16"] == true);
+}
+
+TEST_CASE("what DeepSpeed does without a key is done here") {
+  const auto deepspeed = [](const std::string& schedule, const std::string& more = "") {
+    return import_text_as(R"({"zero_optimization": {"stage": 1}, "scheduler": )" + schedule + more + "}", "ds.json",
+                          {});
+  };
+  const std::string linear = R"("warmup_type": "linear")";
+  const auto warmup = deepspeed(R"({"type": "WarmupLR", "params": {)" + linear + "}}");
+  CHECK(refusals_text(warmup).empty());
+  CHECK(warmup.config["training"] == json{{"lr_scheduler_type", "constant_with_warmup"},
+                                          {"learning_rate", 0.001},
+                                          {"warmup_steps", 1000},
+                                          {"max_grad_norm", 0}});
+  CHECK_THAT(refusals_text(deepspeed(R"({"type": "WarmupDecayLR", "params": {"warmup_num_steps": 5}})")),
+             Contains("scheduler.type") && Contains("along a logarithm") && Contains("set it to linear"));
+  CHECK(refusals_text(deepspeed(R"({"type": "WarmupDecayLR", "params": {"warmup_num_steps": "auto"}})")).empty());
+  CHECK_THAT(refusals_text(deepspeed(R"({"type": "WarmupLR", "params": {)" + linear + "}}",
+                                     R"(, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}})")),
+             Contains("warmup_max_lr is missing, which means 0.001") && Contains("optimizer.params.lr"));
+  const auto cosine = deepspeed(R"({"type": "WarmupCosineLR", "params": {"warmup_num_steps": 5, )" + linear + "}}");
+  CHECK(cosine.config["training"]["lr_scheduler_kwargs"] == json{{"min_lr_rate", 0.0001}});
+  CHECK(cosine.config["training"]["lr_scheduler_type"] == "cosine_with_min_lr");
+
+  const auto training = [](const std::string& text) {
+    return import_text_as(text, "ds.json", {}).config.value("training", json::object());
+  };
+  const json scaled = training(R"({"fp16": {"enabled": true}, "optimizer": {"type": "AdamW"}})");
+  CHECK(scaled["dynamic_loss_args"] == json{{"init_scale", 65536}, {"delayed_shift", 2}});
+  CHECK(scaled["learning_rate"] == 0.001);
+  CHECK(training(R"({"fp16": {"enabled": true, "initial_scale_power": 4, "hysteresis": 1}, "gradient_clipping": 2})") ==
+        json{{"fp16", true}, {"dynamic_loss_args", {{"init_scale", 16}, {"delayed_shift", 1}}}, {"max_grad_norm", 2}});
+  CHECK(training(R"({"fp16": {"enabled": true, "loss_scale": 8}, "gradient_clipping": 0})") ==
+        json{{"fp16", true}, {"static_loss_scale", 8}, {"max_grad_norm", 0}});
+  CHECK(training(R"({"fp16": {"loss_scale": 8}, "train_batch_size": 4, "gradient_clipping": 0})") ==
+        json{{"global_batch_size", 4}, {"max_grad_norm", 0}});
+}
+
+TEST_CASE("accelerate uses the section of its distributed_type") {
+  const auto import_with = [](const std::string& type) {
+    return import_text_as("compute_environment: LOCAL_MACHINE\ndistributed_type: " + type +
+                              "\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\nnum_processes: 8\n",
+                          "accelerate.yaml", {});
+  };
+  CHECK(import_with("FSDP").config["smp_options"]["sharded_data_parallel_degree"] == 8);
+  for (const char* type : {"NO", "MULTI_GPU", "DEEPSPEED"}) {
+    const auto import = import_with(type);
+    CHECK_FALSE(import.config.contains("smp_options"));
+    CHECK(outcome_of(import, "accelerate.fsdp_config.fsdp_sharding_strategy").fate == Fate::neutral);
+  }
+}
+
 TEST_CASE("keys with dots are not mistaken for others") {
   const auto import = estimator({{"mpi.enabled", 1}, {"entry_point", "run_clm.py"}, {"", 2}});
   CHECK(outcome_of(import, "\"mpi.enabled\"").fate == Fate::refused);

@@ -134,6 +134,63 @@ TEST_CASE("questions are answered with words of the context") {
                                  {"parameters", {{"doc_stride", 2}}}});
   CHECK(found["answer"] == "film good");
   CHECK(refusal(model, {{"inputs", {{"question", "a"}}}}).starts_with("the request: /inputs/context: is missing"));
+  CHECK(refusal(model, {{"inputs", {{"question", "a"}, {"context", "  "}}}})
+            .starts_with("the request: /inputs/context: has no tokens"));
+  CHECK(refusal(model, {{"inputs", {{"question", "a"}, {"context", "a"}}}, {"parameters", {{"top_k", 101}}}})
+            .starts_with("the request: /parameters/top_k: must be at most 100"));
+}
+
+TEST_CASE("the windows of all contexts together are bounded") {
+  const FakeModel model(facts(Kind::question_answering), [](const Example& example) {
+    return Logits{.width = 2, .values = std::vector<double>(2 * example.ids.size())};
+  });
+  std::string context;
+  for (int i = 0; i < 6000; ++i) context += "a ";
+  const json input = {{"question", "a"}, {"context", context}};
+  const json parameters = {{"doc_stride", 3}};  // a new token in each window
+  CHECK(refusal(model, {{"inputs", {input, input}}, {"parameters", parameters}})
+            .starts_with("the request: /inputs/1: would become more than 10000 windows"));
+}
+
+TEST_CASE("work around the model ends with the time of the request") {
+  class Late final : public ServedModel {
+   public:
+    using ServedModel::ServedModel;
+    std::vector<Logits> logits(std::vector<Example> examples) const override {
+      is_late_ = true;
+      std::vector<Logits> made;
+      for (const Example& example : examples) made.push_back(one_two_five(std::ssize(example.ids)));
+      return made;
+    }
+    std::vector<std::vector<int32_t>> continued(std::vector<Continuation>) const override { return {}; }
+    void require_time() const override {
+      if (is_late_) throw HttpError(504, "late");
+    }
+
+   private:
+    mutable bool is_late_ = false;
+  };
+  CHECK_THROWS_AS(ask(Late(facts(Kind::question_answering)), {{"question", "a"}, {"context", "film"}}), HttpError);
+  CHECK_THROWS_AS(ask(Late(facts(Kind::token_classification, {"O", "X", "Y"})), {{"inputs", "film"}}), HttpError);
+}
+
+TEST_CASE("texts are cut to the tokenizer's maximum") {
+  ModelFacts shorter = facts(Kind::token_classification, {"O", "B-X", "I-X"});
+  shorter.tokenizer_tokens = 5;
+  const auto say = [](const Example& example) { return one_two_five(std::ssize(example.ids)); };
+  CHECK(ask(FakeModel(shorter, say), {{"inputs", "a a a a a a a"}}).size() == 3);
+  shorter.head = facts(Kind::sequence_classification, {"x", "y", "z"}).head;
+  size_t tokens = 0;
+  const FakeModel classes(shorter, [&](const Example& example) {
+    tokens = example.ids.size();
+    return one_two_five(1);
+  });
+  ask(classes, {{"inputs", "a a a a a a a"}, {"parameters", {{"truncation", true}}}});
+  CHECK(tokens == 5);
+  ask(classes, {{"inputs", "a a a a a a"}});  // what the model takes, without truncation
+  CHECK(tokens == 8);
+  CHECK(refusal(classes, {{"inputs", "a"}, {"parameters", {{"truncation", true}, {"max_length", 1}}}})
+            .starts_with("the request: /inputs: "));
 }
 
 TEST_CASE("prompts go on within the model's positions") {
@@ -147,6 +204,9 @@ TEST_CASE("prompts go on within the model's positions") {
   CHECK(refusal(model, {{"inputs", "abcdef"}, {"parameters", {{"max_new_tokens", 3}}}}).find("leaves room for 2") !=
         std::string::npos);
   CHECK(refusal(model, {{"inputs", ""}}).starts_with("the request: /inputs: has no tokens"));
+  CHECK(refusal(model, {{"inputs", "abcdefghi"}}).find("truncation") == std::string::npos);
+  const json sampled = {{"do_sample", true}, {"max_new_tokens", 1}, {"seed", 3000000000}};
+  CHECK(ask(model, {{"inputs", "a"}, {"parameters", sampled}}).size() == 1);
 }
 
 TEST_CASE("bodies of several types") {
@@ -155,14 +215,43 @@ TEST_CASE("bodies of several types") {
   };
   CHECK(inputs("{\"inputs\": \"a\"}\n\n\"b\"\n", "application/jsonlines") == json({"a", "b"}));
   CHECK(inputs("inputs\n\"a, \"\"b\"\"\"\nc\n", "text/csv") == json({"a, \"b\"", "c"}));
+  CHECK(inputs("inputs\na\n\n\"\"\nb\n", "text/csv") == json({"a", "", "b"}));
+  CHECK_THROWS_WITH(inputs("this is a film\n", "text/csv"),
+                    Catch::Matchers::Contains("the first row of CSV must name"));
   CHECK(inputs("question,context\na,b\n", "text/csv") == json::parse(R"([{"question": "a", "context": "b"}])"));
   CHECK(inputs("a\nb", "text/plain") == "a\nb");
   CHECK_THROWS_AS(read_invocation("x", "image/png"), HttpError);
   CHECK_THROWS_AS(read_invocation("\xff", "text/plain"), DataError);
   CHECK(write_answer(json::parse(R"([{"a": 1, "b": "x,\"y"}])"), "text/csv").body == "a,b\r\n1,\"x,\"\"y\"\r\n");
+  CHECK(write_answer(json::parse(R"([[{"a": 1}, {"a": 2}], [], [{"a": 3}]])"), "text/csv").body ==
+        "index,a\r\n0,1\r\n0,2\r\n2,3\r\n");
+  CHECK(write_answer(json::parse(R"([[{"a": 1}], [[{"a": 2}], [{"a": 3}]]])"), "text/csv").body ==
+        "index,index_2,a\r\n0,,1\r\n1,0,2\r\n1,1,3\r\n");
   CHECK(write_answer(json({1, 2}), "application/jsonlines").body == "1\n2\n");
   CHECK(write_answer(json({1, 2}), "text/html, */*;q=0.1").body == "[1,2]");
   CHECK_THROWS_AS(write_answer(json({1, 2}), "image/png"), HttpError);
+}
+
+TEST_CASE("bodies of more values than their inputs can have are not parsed") {
+  const auto refused = [](const std::string& body, const char* type) {
+    CHECK_THROWS_WITH(read_invocation(body, type),
+                      "the request: has more than 320000 values; send at most 10000 inputs "
+                      "in a request");
+  };
+  std::string objects, lines, fields(kMostValues, ',');
+  for (int64_t i = 0; i < kMostValues; ++i) {
+    objects += i == 0 ? "{}" : ",{}";
+    lines += "{}\n";
+  }
+  refused("{\"inputs\":[" + objects + "]}", "application/json");
+  refused(lines, "application/jsonlines");
+  std::string names = "text";
+  for (int i = 0; i < 4000; ++i) names += ",c" + std::to_string(i);
+  std::string rows;
+  for (int i = 0; i < 100; ++i) rows += "a" + fields.substr(0, 4000) + "\n";
+  refused(names + "\n" + rows, "text/csv");
+  const std::string text = "{\"inputs\":\"" + fields + "\\\"" + fields + "\"}";
+  CHECK(read_invocation(text, "application/json").document["inputs"].get<std::string>().size() == 2 * kMostValues + 1);
 }
 
 }  // namespace shardline::answers_test

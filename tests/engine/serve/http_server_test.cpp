@@ -87,6 +87,9 @@ TEST_CASE("a connection carries several requests") {
   client.send("ab");
   CHECK(client.receive("POST /d 2").ends_with("POST /d 2"));
   CHECK(get(echo.server()).ends_with("GET /ping 0"));
+  client.send("GET http://host:80/e?x=1 HTTP/1.1\r\nHost: host\r\n\r\nGET http://host HTTP/1.1\r\nHost: host\r\n\r\n");
+  const std::string absolute = client.receive("GET / 0");
+  CHECK(absolute.find("GET /e 0") < absolute.find("GET / 0"));
 }
 
 TEST_CASE("bodies beyond the limit are refused with and without a length") {

@@ -120,6 +120,11 @@ TEST_CASE("a service refuses more requests than it has room for") {
   CHECK(status_of("bad") == 400);
   ask("broken");
   CHECK(status_of("broken") == 500);
+  HttpRequest packed = invocation("packed");
+  packed.content_encoding = "gzip";
+  int status = 0;
+  service.handle(packed, [&](const HttpResponse& response) { status = response.status; });
+  CHECK(status == 415);
   service.finish();
   ask("late");
   CHECK(status_of("late") == 503);
@@ -151,15 +156,26 @@ TEST_CASE("a model is packed and unpacked") {
   std::filesystem::create_directories(folder / "model/checkpoint-1");
   folder.write("model/config.json", "{}");
   folder.write("model/model.safetensors", std::string(3 << 20, 'x'));
-  folder.write("model/checkpoint-1/big", "left out");
-  pack_model(folder / "model", folder / "model.tar.gz");
+  const std::vector<const char*> left_out = {"checkpoint-1/big", ".env",   "previous-model/model.safetensors",
+                                             "metrics.jsonl",    "newest", "flight/rank-0"};
+  for (const char* name : left_out) {
+    const std::string place = std::string("model/") + name;
+    std::filesystem::create_directories(std::filesystem::path(folder / place).parent_path());
+    folder.write(place, "left out");
+  }
+  std::filesystem::create_directories(folder / "model/code");
+  folder.write("model/code/metrics.jsonl", "of the model's own");
+  for (int i = 0; i < 2; ++i) pack_model(folder / "model", folder / "model/model.tar.gz");
+  std::filesystem::rename(folder / "model/model.tar.gz", folder / "model.tar.gz");
   std::filesystem::path unpacked;
   {
     const UnpackedModel model(folder / "model.tar.gz");
     unpacked = model.path();
     CHECK(std::filesystem::file_size(unpacked / "model.safetensors") == 3 << 20);
     CHECK(std::filesystem::exists(unpacked / "config.json"));
-    CHECK_FALSE(std::filesystem::exists(unpacked / "checkpoint-1"));
+    CHECK(std::filesystem::exists(unpacked / "code/metrics.jsonl"));
+    CHECK_FALSE(std::filesystem::exists(unpacked / "model.tar.gz"));
+    for (const char* name : left_out) CHECK_FALSE(std::filesystem::exists(unpacked / name));
   }
   CHECK_FALSE(std::filesystem::exists(unpacked));
   std::filesystem::create_directories(folder / "into");

@@ -127,6 +127,30 @@ TEST_CASE("Measured runs are repeated with seeds, plans are not", "[study]") {
   CHECK(cores_of(runs[0]) == 1);
 }
 
+TEST_CASE("Runs start from the beginning, each with checkpoints of its own", "[study]") {
+  const auto run_with = [](const json& resume) {
+    json factors = {{"devices", 1}, {"training.resume_from_checkpoint", resume}};
+    factors["training.checkpoint_dir"] = "shared";
+    return expand(study_of(factors, {{"repeats", 2}}))[1].config.training;
+  };
+  CHECK(run_with("auto").resume_from_checkpoint.is_null());
+  CHECK(run_with(true).resume_from_checkpoint.is_null());
+  CHECK(run_with(json{"auto", "old/checkpoint-5"}).resume_from_checkpoint == "old/checkpoint-5");
+  CHECK(run_with("old/checkpoint-5").resume_from_checkpoint == "old/checkpoint-5");
+  CHECK(run_with("auto").checkpoint_dir == "out/runs/run,seed=43/checkpoints");
+}
+
+TEST_CASE("Runs that do the same are recognised under other names", "[study]") {
+  const json factors = {{"devices", 1}, {"learning_rate", 1e-3}};
+  auto named = factors;
+  named["name"] = "other";
+  const auto one = expand(study_of(factors)), other = expand(study_of(named));
+  CHECK(one[0].name != other[0].name);
+  CHECK(work_of(one[0]) == work_of(other[0]));
+  named["learning_rate"] = 2e-3;
+  CHECK(work_of(one[0]) != work_of(expand(study_of(named))[0]));
+}
+
 TEST_CASE("What this machine cannot run needs a cluster", "[study]") {
   const json many = {{"devices", usable_cores() + 1}, {"steps", 2}};
   CHECK_THROWS_AS(expand(study_of(many)), ConfigError);

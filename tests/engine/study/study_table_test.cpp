@@ -1,6 +1,7 @@
 #include "engine/study/study_table.h"
 
 #include "core/error.h"
+#include "core/files/disk_file.h"
 #include "engine/study/design_map.h"
 #include "engine/study/published.h"
 #include "engine/study/study_page.h"
@@ -65,15 +66,45 @@ TEST_CASE("Speed-up and efficiency are relative to the fewest devices that do th
   CHECK(*table.rows[1].speedup == Approx((32 / 0.5 + 32 / 0.7) / 2 / base));
   CHECK(*table.rows[2].speedup == Approx(80 / base));
   CHECK(*table.rows[2].efficiency == Approx(80 / base / 4));
-  // Other work has its own base.
+  // Nothing is said about other work on more devices than the table's fewest.
   for (auto& record : records)
     if (record.devices == 4) record.factors["samples"] = 1;
-  CHECK(*study_table(records, "", "").rows[2].speedup == 1);
-  // So have plans beside measurements, and another batch of a device if the global batch is not kept.
-  for (auto& record : records) record.factors = {{"devices", record.devices}};
-  CHECK(*study_table(records, "", "").rows[2].speedup == 1);
+  CHECK_FALSE(study_table(records, "", "").rows[2].speedup);
+  CHECK_FALSE(study_table(records, "", "").rows[2].efficiency);
+  // Nor about plans beside measurements, and another batch, unless that of a device is the same.
+  for (auto& record : records) record.factors = {{"devices", record.devices}, {"batch", 32 / record.devices}};
+  CHECK_FALSE(study_table(records, "", "").rows[2].speedup);
   for (auto& record : records) record.batch_per_device = 32;
   CHECK(*study_table(records, "", "").rows[2].speedup == Approx(80 / base));
+}
+
+TEST_CASE("Ranks that share a batch are compared with one that has it alone", "[study]") {
+  const std::vector<RunRecord> records = {run("one", 1, 1.0, {{"devices", 1}, {"batch", 32}}),
+                                          run("pipeline", 2, 2.0, {{"devices", 2}, {"batch", 32}})};
+  const StudyTable table = study_table(records, "", "");
+  CHECK(*table.rows[1].speedup == Approx(0.5));
+  CHECK(*table.rows[1].efficiency == Approx(0.25));
+}
+
+TEST_CASE("Speed-ups compare runs of one learning rate where there are some", "[study]") {
+  const auto factors = [](int devices, double rate) { return json{{"devices", devices}, {"learning_rate", rate}}; };
+  std::vector<RunRecord> records = {run("1 a", 1, 1.0, factors(1, 1e-3)), run("1 b", 1, 2.0, factors(1, 2e-3)),
+                                    run("2 a", 2, 0.5, factors(2, 1e-3)), run("2 b", 2, 0.8, factors(2, 2e-3))};
+  const StudyTable table = study_table(records, "", "");
+  CHECK(*table.rows[0].speedup == 1);
+  CHECK(*table.rows[1].speedup == 1);
+  CHECK(*table.rows[1].efficiency == 1);
+  CHECK(*table.rows[2].speedup == Approx(2));
+  CHECK(*table.rows[3].speedup == Approx(2.5));
+  // A rate that was chosen for its devices.
+  records[3].factors["learning_rate"] = 4e-3;
+  CHECK(*study_table(records, "", "").rows[3].speedup == Approx(1.25));
+}
+
+TEST_CASE("A mean of some of the repeats says so", "[study]") {
+  auto records = scaling();
+  records[0].metrics.clear();
+  CHECK(table_text(study_table(records, "eval_f1", "")).find("0.902 (1 of 2 runs)") != std::string::npos);
 }
 
 TEST_CASE("Failed runs count in no mean", "[study]") {
@@ -155,6 +186,9 @@ TEST_CASE("A study's records are read as they were written", "[study]") {
   CHECK(summary_text(again) == summary_text(summary));
   CHECK_THROWS_AS(read_summary(folder.path() + "/none"), ConfigError);
   CHECK_THROWS_AS(record_from_json(json{{"run", "a"}}, "study.jsonl:1"), DataError);
+  write_file(records_file(folder.path()), "{\"run\": \"a\"");
+  CHECK_THROWS_WITH(read_summary(folder.path()), Catch::Matchers::EndsWith("remove this line, and the study makes its "
+                                                                           "run again"));
 }
 
 TEST_CASE("A page has the study's figures, and none without anything to show", "[study]") {

@@ -48,6 +48,13 @@ TEST_CASE("rows of CSV: quotes, line ends and delimiters in fields, marks, and W
   CHECK(rows.where == std::vector<std::string>{":2", ":5", ":6", ":7"});
 }
 
+TEST_CASE("rows of CSV: a quoted empty text is a row, a blank line is none") {
+  const TempFolder folder;
+  const Rows rows = read(folder, "a.csv", "text\na\n\n\"\"\r\n\r\n\"\"\nb\n\"\"", DataFormat::csv);
+  CHECK(rows.columns ==
+        std::vector<json>{{{"text", "a"}}, {{"text", ""}}, {{"text", ""}}, {{"text", "b"}}, {{"text", ""}}});
+}
+
 TEST_CASE("rows of TSV: quotes are ordinary characters") {
   const TempFolder folder;
   const Rows rows = read(folder, "a.tsv", "s1\ts2\n\"a\tb,\"\n", DataFormat::tsv);
