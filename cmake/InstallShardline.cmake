@@ -37,8 +37,8 @@ endif()
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-set(depends libicu72 libpcre2-8-0 libxxhash0 libgomp1 libstdc++6)
-set(recommends nlohmann-json3-dev libicu-dev libpcre2-dev libxxhash-dev pkg-config)  # to build against the library
+set(depends libicu72 libpcre2-8-0 libxxhash0 libzstd1 zlib1g libgomp1 libstdc++6)
+set(recommends nlohmann-json3-dev libicu-dev libpcre2-dev libxxhash-dev libzstd-dev zlib1g-dev pkg-config)  # to build against the library
 if(SHARDLINE_MPI)
   list(APPEND depends libopenmpi3 openmpi-bin)
   list(APPEND recommends libopenmpi-dev)

@@ -42,7 +42,7 @@ ROOMS = {
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "program families", "program/layers program/trace program/masks",
                "program/split traced"],
-    "engine": ["data/text observe metrics page", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
+    "engine": ["data/arrow data/compressed data/text observe metrics page", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
                "config/rules data/tokenizer/files data/source", "config data/cache import/keys",
                "checkpoint data/examples import",
                "run", "plan",

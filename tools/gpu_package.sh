@@ -10,7 +10,8 @@ case "${1:-}" in -h | --help) sed -n '2,6s/^# //p' tools/gpu_package.sh; exit 0 
 source tools/setup.sh
 
 programs=(tools/shardline tools/bench_step tools/bench_device tests/cuda/cuda_tests)
-options=(-DSHARDLINE_CUDA=ON -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF -DSHARDLINE_SERVE=OFF)
+options=(-DSHARDLINE_CUDA=ON -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF -DSHARDLINE_SERVE=OFF
+  -DSHARDLINE_ARROW=OFF)
 most_bytes=$((64 << 20))
 
 build() {
@@ -24,7 +25,7 @@ build() {
 # The libraries that come with neither LibTorch, CUDA nor the C and C++ runtime.
 own_libraries() {
   LD_LIBRARY_PATH="$TORCH_ROOT/lib" ldd "$1" |
-    awk '/libicu|libpcre2|libxxhash/ { print $3 }'
+    awk '/libicu|libpcre2|libxxhash|libzstd|libz\./ { print $3 }'
 }
 
 pack() {

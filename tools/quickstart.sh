@@ -27,6 +27,7 @@ generate() {
 mkdir -p build
 timed "packages" setup_packages "$@"
 timed "LibTorch" setup_torch "$PWD/build" "$@"
+timed "Apache Arrow" setup_arrow "$PWD/build" "$@"
 timed "configure and build" build "$@"
 timed "train on 4 ranks" train
 timed "generate" generate

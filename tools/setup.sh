@@ -2,11 +2,12 @@
 #
 #   setup_packages WHAT...      installs missing Debian/Ubuntu packages, or prints the command to run and exits with 2
 #   setup_torch FOLDER OPTION...  sets TORCH_ROOT: an installed LibTorch, or the pinned one, downloaded into the folder
+#   setup_arrow FOLDER OPTION...  downloads Apache Arrow into the folder, if neither it nor ARROW_ROOT has it
 #   setup_nvcc FOLDER           sets NVCC: an installed nvcc, or the pinned one, downloaded into the folder
 #   timed NAME COMMAND...       runs a part and remembers its seconds;  report_times  prints them
 #
 # Set TORCH_ROOT to a folder with lib/libtorch_cpu.so to use that. The scripts pass their arguments to cmake;
-# -DSHARDLINE_MPI=OFF, -DSHARDLINE_ONEDNN=OFF or -DSHARDLINE_SERVE=OFF avoid the packages that they need.
+# -DSHARDLINE_MPI=OFF, -DSHARDLINE_ONEDNN=OFF, -DSHARDLINE_SERVE=OFF or -DSHARDLINE_ARROW=OFF avoid what they need.
 
 # The wheel that the project is built and tested with, and the two libraries that its CPU half needs.
 torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
@@ -19,6 +20,7 @@ declare -A wheel_of=(
   [libnccl.so.2]=nvidia-nccl-cu13==2.28.9
 )
 torch_oldest=2.11  # the oldest that is tested; 2.8 refuses products that add to fp32
+arrow_wheels=(pyarrow==26.0.1)  # for Parquet and Arrow files; has headers and libraries for C++
 # nvcc and what it needs to compile the kernels; tests do so on machines without a GPU, too.
 nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96)
 
@@ -35,6 +37,8 @@ build_needs=(
   "libpcre2-dev: header pcre2posix.h"
   "libxxhash-dev: header xxhash.h"
   "libicu-dev: header unicode/uchar.h"
+  "zlib1g-dev: header zlib.h"
+  "libzstd-dev: header zstd.h"
   "libyaml-dev: header yaml.h"
 )
 serve_needs=("libboost-dev: header boost/beast.hpp" "libarchive-dev: header archive.h")
@@ -223,6 +227,23 @@ setup_torch() {
   export TORCH_ROOT
   [ -z "$cuda" ] || setup_cuda_half "$folder"
   say "LibTorch $version in $TORCH_ROOT"
+}
+
+# ---- Apache Arrow
+
+setup_arrow() {
+  local folder=$1/_arrow
+  [[ " $* " != *" -DSHARDLINE_ARROW=OFF "* ]] || return 0
+  if [ -n "${ARROW_ROOT:-}" ]; then
+    [ -e "$ARROW_ROOT/include/parquet/arrow/reader.h" ] || stop_with_2 \
+      "ARROW_ROOT=$ARROW_ROOT has no headers of Apache Arrow." \
+      "Set it to the folder 'pyarrow' of an unpacked wheel, or unset it to have one fetched."
+  elif [ ! -e "$folder/pyarrow/include/parquet/arrow/reader.h" ]; then
+    install_needs "${pip_needs[@]}"
+    rm -rf "$folder"
+    fetch_wheels "$folder" "${arrow_wheels[@]}"
+  fi
+  say "Apache Arrow in ${ARROW_ROOT:-$folder/pyarrow}"
 }
 
 # ---- nvcc

@@ -49,6 +49,7 @@ mkdir -p build build-test
 timed "packages" setup_packages test "$@"
 timed "layout and format" check_sources
 timed "LibTorch" setup_torch "$PWD/build" "$@"
+timed "Apache Arrow" setup_arrow "$PWD/build" "$@"
 timed "nvcc" setup_nvcc "$PWD/build"
 timed "configure and build" build "$@"
 timed "fuzzing" run_fuzzing

@@ -42,6 +42,10 @@ bool JsonType::accepts(const json& value) const {
              (value.is_string() && !choices.empty());
     case Kind::number:
       return value.is_number() && in_range(*this, value.get<double>());
+    case Kind::numbers:
+      return value.is_array() && std::all_of(value.begin(), value.end(), [&](const json& one) {
+               return one.is_number() && in_range(*this, one.get<double>());
+             });
     case Kind::text:
       return value.is_string();
     case Kind::texts:
@@ -90,6 +94,9 @@ std::string JsonType::describe() const {
     case Kind::number:
       text = "a number";
       break;
+    case Kind::numbers:
+      text = "a list of numbers";
+      break;
     case Kind::text:
       text = choices.empty() ? "a string" : "";
       break;
@@ -103,7 +110,7 @@ std::string JsonType::describe() const {
       text = "an object";
       break;
   }
-  if (kind == Kind::integer || kind == Kind::number) {
+  if (kind == Kind::integer || kind == Kind::number || kind == Kind::numbers) {
     const bool has_maximum = maximum < (kind == Kind::integer ? std::numeric_limits<int>::max() : 1e300);
     if (std::isfinite(minimum)) text += cat(" >= ", number_text(minimum));
     if (has_maximum) text += cat(std::isfinite(minimum) ? " and " : " ", below ? "< " : "<= ", number_text(maximum));
@@ -126,6 +133,9 @@ JsonType json_number(double minimum, double maximum) {
 }
 JsonType json_number_below(double minimum, double maximum) {
   return {.kind = Kind::number, .minimum = minimum, .maximum = maximum, .below = true};
+}
+JsonType json_numbers(double minimum) {
+  return {.kind = Kind::numbers, .minimum = minimum};
 }
 JsonType json_text() {
   return {.kind = Kind::text};

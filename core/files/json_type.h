@@ -22,7 +22,8 @@ struct JsonMistake {
 
 // What a value must be. Bounds are inclusive unless `below`; integers are exact up to 2^53.
 struct JsonType {
-  enum class Kind { boolean, integer, number, text, texts, array, object, any };  // texts: one text or a list of them
+  // numbers: a list of them; texts: one text or a list of them
+  enum class Kind { boolean, integer, number, numbers, text, texts, array, object, any };
   Kind kind = Kind::any;
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
@@ -41,6 +42,7 @@ JsonType json_boolean();
 JsonType json_integer(double minimum, double maximum = std::numeric_limits<int>::max());
 JsonType json_number(double minimum, double maximum = std::numeric_limits<double>::infinity());
 JsonType json_number_below(double minimum, double maximum);
+JsonType json_numbers(double minimum);
 JsonType json_text();
 JsonType json_texts(std::vector<JsonChoice> choices = {});
 JsonType json_choice(std::vector<JsonChoice> choices);

@@ -37,6 +37,7 @@
 #include "engine/run/resuming_command.h"
 #include "engine/run/run_records.h"
 #include "engine/run/stop.h"
+#include "engine/tasks/class_balance.h"
 #include "engine/train/run_comparison.h"
 #include "engine/train/step_callbacks.h"
 #include "engine/train/step_timeline.h"
@@ -90,6 +91,11 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
                     t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
       {"output", config.output_dir}};
   if (data.validation) rows.insert(rows.begin() + 3, {"validation", data.validation->describe()});
+  if (!data.label_counts.empty())
+    rows.insert(rows.begin() + 3, {"labels", describe_labels(data.label_counts, model.head.names)});
+  for (size_t part = config.data.train_weights.size(); part > 0; --part)
+    rows.insert(rows.begin() + 3,
+                {"mixture", cat(config.data.train[part - 1], ": ", data.train->mixture()->describe(part - 1))});
   return table({}, rows);
 }
 

@@ -9,9 +9,9 @@
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "engine/config/rules/known_data.h"
-#include "engine/data/source/data_files.h"
 #include "engine/data/source/row_file.h"
 #include "engine/tasks/labels.h"
+#include "engine/tasks/task_files.h"
 
 namespace shardline {
 namespace {
@@ -178,7 +178,8 @@ std::optional<PredictionReport> read_predictions(RunHistory& run) {
     const auto names = names_of_labels(run.config);
     std::string line;
     bool is_over = false;
-    for (const auto& file : find_data_files(data.test.empty() ? data.validation : data.test, data.format)) {
+    const DataPart part = data.test.empty() ? DataPart::validation : DataPart::test;
+    for (const auto& file : task_files(run.config, part, paths_of(run.config, part))) {
       const auto rows = open_rows(file);
       for (DataRow row; !is_over && rows->next(row);) {
         is_over = !std::getline(lines, line);

@@ -54,6 +54,7 @@ bool has_default_names(const std::vector<std::string>& names) {
 struct Found {
   bool is_sequence = false;  // of the task of this kind, where a list may be a multi-hot vector
   std::set<std::string> names;
+  std::vector<std::string> stated;  // names by number that the files have; empty: none
   bool lists = false, fractions = false;
   std::optional<size_t> vector_size;  // of the multi-hot vectors that all rows have
   // Whether every row so far has a list of this many integers 0 and 1.
@@ -104,6 +105,11 @@ struct Found {
   }
 
   std::vector<std::string> ordered() const {
+    const auto is_stated = [&](const auto& name) {
+      const auto number = integer_in(name);
+      return number && *number >= 0 && std::cmp_less(*number, stated.size());
+    };
+    if (!stated.empty() && std::ranges::all_of(names, is_stated)) return stated;
     std::vector<std::string> all(names.begin(), names.end());
     for (const auto number_of : {integer_in, default_number})
       if (std::ranges::all_of(all, [&](const auto& name) { return number_of(name).has_value(); }))
@@ -136,16 +142,19 @@ bool has_labels(const Config& config) {
 
 Found labels_in(const Config& config) {
   const DataOptions& data = config.data;
-  const bool trains = !data.train.empty();
-  const auto& paths = trains ? data.train : data.validation;
+  const DataPart part = data.train.empty() ? DataPart::validation : DataPart::train;
+  const auto& paths = part == DataPart::train ? data.train : data.validation;
   for (const auto& path : paths)
     if (!is_data_file(path))
-      throw ConfigError(cat("/data/", trains ? "train" : "validation", ": there is no data file or folder \"", path,
+      throw ConfigError(cat("/data/", part == DataPart::train ? "train" : "validation",
+                            ": there is no data file or folder \"", path,
                             "\", from which the labels of the task are read; name them in model.config.id2label, or "
                             "set model.config.num_labels"));
   Found found{.is_sequence = traits_of(config.task).head == HeadChoice::Kind::sequence_classification};
-  for_each_row(task_files(config, trains ? DataPart::train : DataPart::validation, paths),
-               [&](DataRow& row, int64_t) { found.add(row, data.label_column); });
+  for_each_row(files_of(config, part), [&](DataRow& row, int64_t) {
+    if (found.stated.empty()) found.stated = label_names_of(row, label_column_of(row, data.label_column));
+    found.add(row, data.label_column);
+  });
   found.check_lists(data.label_column);
   if (found.names.empty() && !found.vector_size) throw DataError(cat(paths.front(), ": the data has no labels"));
   return found;
@@ -216,14 +225,14 @@ Config with_labels_of_data(const Config& config) {
     return labelled;
   }
   const Found found = labels_in(config);
+  const std::vector<std::string> names = found.ordered();
   if (stated) {
-    if (std::cmp_equal(stated->number, found.names.size()) && !found.are_defaults_of(stated->number))
-      set_labels(keys, found.ordered());
+    const bool are_known = !found.stated.empty() || !found.are_defaults_of(stated->number);
+    if (std::cmp_equal(stated->number, names.size()) && are_known) set_labels(keys, names);
   } else if (found.vector_size) {
     keys["num_labels"] = *found.vector_size;
   } else {
-    set_labels(keys,
-               found.is_sequence && found.fractions && !found.lists ? std::vector<std::string>() : found.ordered());
+    set_labels(keys, found.is_sequence && found.fractions && !found.lists ? std::vector<std::string>() : names);
   }
   const bool has_sets = found.is_sequence && (found.lists || found.vector_size);
   if (has_sets && !(stated && stated->has_problem) && !keys.contains("problem_type"))
@@ -236,8 +245,11 @@ LabelIds::LabelIds(const Config& config, const HeadChoice& head) : names_(head.n
   are_numbered_ = std::ranges::none_of(names_, [](const auto& name) { return integer_in(name).has_value(); });
 }
 
-std::optional<int64_t> LabelIds::find(const json& value, const DataRow& row) const {
+std::optional<int64_t> LabelIds::find(const json& value, const DataRow& row, const std::string& column) const {
   if (!value.is_primitive() || value.is_null()) return {};
+  const auto& stated = label_names_of(row, column);
+  if (value.is_number_integer() && value >= 0 && value < stated.size())
+    if (const auto found = ids_.find(stated[value.get<size_t>()]); found != ids_.end()) return found->second;
   const std::string text = data_ ? name_in(known_data(*data_), value, row) : label_text(value);
   if (const auto found = ids_.find(text); found != ids_.end()) return found->second;
   if (!are_numbered_) return {};
@@ -246,7 +258,7 @@ std::optional<int64_t> LabelIds::find(const json& value, const DataRow& row) con
 }
 
 int64_t LabelIds::id_of(const json& value, const DataRow& row, const std::string& column) const {
-  if (const auto id = find(value, row)) return *id;
+  if (const auto id = find(value, row, column)) return *id;
   std::string known;
   for (size_t i = 0; i < std::min(names_.size(), kShownLabels); ++i) known += (i == 0 ? "" : ", ") + names_[i];
   if (names_.size() > kShownLabels) known += ", ...";

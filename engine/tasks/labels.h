@@ -22,9 +22,9 @@ bool leaves_labels_open(const Config& config);
 // else those in data.label_column of all rows of the training data (without any, of the validation data), for which
 // files are read; a tokenised row may have other columns (see label_column_of), and its elements -100 are no labels. A
 // label is the text of a value: 3, "3" and true are the labels "3", "3" and "true". Then model.config has:
-// - id2label and label2id of all labels, in the order of their texts, or of their numbers if all are integers or all
-// are
-//   default names; for sequence classification also problem_type "multi_label_classification" if a row has a list,
+// - id2label and label2id of all labels: those of the column's ClassLabel if the files have one that names them all, in
+//   its order, or else those of the rows in the order of their texts, or of their numbers if all are integers or all
+//   are default names; for sequence classification also problem_type "multi_label_classification" if a row has a list,
 //   unless it is given;
 // - for sequence classification without lists, if any value is a number that is not an integer, such as 0.5 or the text
 //   "2.0": num_labels 1 instead, and problem_type "regression" unless it is given;
@@ -40,13 +40,14 @@ Config with_labels_of_data(const Config& config);
 class LabelIds {
  public:
   LabelIds(const Config& config, const HeadChoice& head);
-  // The label with this name, or, unless a label's name is an integer, with this number. Values of a data set that
+  // The label with this name, or, unless a label's name is an integer, with this number. A number to which the row's
+  // file gives a name that the model has is the label with that name. Values of a data set that
   // data.task_name names are labels of that data set, and the model's label with the same name is meant. Throws
   // DataError if there is no such label; it names the row and its column.
   int64_t id_of(const nlohmann::json& value, const DataRow& row, const std::string& column) const;
 
  private:
-  std::optional<int64_t> find(const nlohmann::json& value, const DataRow& row) const;
+  std::optional<int64_t> find(const nlohmann::json& value, const DataRow& row, const std::string& column) const;
 
   std::map<std::string, int64_t> ids_;
   std::vector<std::string> names_;

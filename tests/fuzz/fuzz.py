@@ -37,6 +37,7 @@ PARSERS = {
              "engine/data/source/tokenised_row.cpp"],
     "rows": ["engine/data/source/row_file.cpp", "engine/data/source/delimited_rows.cpp",
              "engine/data/source/conll_rows.cpp"],
+    "compressed": ["engine/data/compressed/decompressor.cpp"],
     "tokens": ["engine/data/source/token_file.cpp", "engine/data/cache/token_cache.cpp"],
     "request": ["engine/serve/answers/*.cpp"],
     "trainer_state": ["engine/checkpoint/trainer_state.cpp"],

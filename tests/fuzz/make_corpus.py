@@ -5,6 +5,7 @@ that no seed ends before the place for which it was written. And OUT/<target>.di
   make_corpus.py OUT
 """
 import base64
+import gzip
 import json
 import pathlib
 import re
@@ -39,6 +40,25 @@ def token_cache(width, ids, vocabulary=100):
     """As TokenCacheHeader has it; the target repairs the checksum."""
     header = b"SLTOKENS" + struct.pack("<2I14Q", 3, width, len(ids), 1, vocabulary, *[0] * 11)
     return files(("cache.tokens", header + struct.pack(f"<{len(ids)}{'HI'[width // 4]}", *ids)))
+
+
+def zstd_frame(text, size=None):
+    """A frame with one block that is not compressed."""
+    block = (len(text) << 3 | 1).to_bytes(3, "little") + text
+    return b"\x28\xb5\x2f\xfd\x20" + bytes([len(text) if size is None else size]) + block
+
+
+def compressed():
+    packed = gzip.compress(b"a text " * 30, mtime=0)
+    yield "accepted/gzip", b"7\n" + packed
+    yield "accepted/gzip_members", b"100\n" + packed + gzip.compress(b"", mtime=0) + packed + bytes(9)
+    yield "refused/gzip_cut", b"7\n" + packed[:-3]
+    yield "refused/gzip_more", b"7\n" + packed + b"more"
+    yield "refused/gzip_sum", b"7\n" + packed[:-8] + b"\1" + packed[-7:]
+    yield "accepted/zstd", b"3\n" + zstd_frame(b"a text") + zstd_frame(b"") + zstd_frame(b"more")
+    yield "accepted/zstd_skipped", b"3\n" + zstd_frame(b"a text") + b"\x50\x2a\x4d\x18" + struct.pack("<I", 2) + b"ab"
+    yield "refused/zstd_cut", b"3\n" + zstd_frame(b"a text")[:-1]
+    yield "refused/zstd_size", b"3\n" + zstd_frame(b"a text", size=9)
 
 
 def tokens():
@@ -207,7 +227,7 @@ def sentence_pieces():
     yield "refused/model_without_class", files(("spiece.model", pieces))
 
 
-BINARY = {"tokenizer": sentence_pieces, "run_records": run_records, "tokens": tokens,
+BINARY = {"tokenizer": sentence_pieces, "run_records": run_records, "tokens": tokens, "compressed": compressed,
           "safetensors": safetensors_files, "torch_file": torch_files, "manifest": manifests}
 
 # Files of the project, which are accepted.

@@ -14,6 +14,7 @@
 #include "engine/data/source/data_files.h"
 #include "engine/data/source/data_source.h"
 #include "engine/data/source/token_file.h"
+#include "engine/tasks/class_balance.h"
 #include "engine/tasks/task_files.h"
 
 namespace shardline {
@@ -70,7 +71,8 @@ SampleOrderOptions sample_order(const Config& config, const Layout& layout, bool
           .seed = seed,
           .shuffle = train && t.train_sampling_strategy != SamplingStrategy::sequential,
           .group_by_length = train && t.train_sampling_strategy == SamplingStrategy::group_by_length,
-          .drop_last = train && t.dataloader_drop_last};
+          .drop_last = train && t.dataloader_drop_last,
+          .weights = train ? config.data.train_weights : std::vector<double>()};
 }
 
 // Throws ConfigError unless all files that data.KEY names exist.
@@ -159,8 +161,8 @@ void check_examples(const Config& config, const PlannedModel& planned, const std
 void check_blocks(const Config& config, const PlannedModel& planned, bool must_be_there) {
   const auto options = token_data_options(config, planned.model.spec);
   const DataOptions& data = config.data;
-  auto blocks = blocks_of(config, options, data.train, must_be_there);
-  if (!data.validation.empty()) blocks_of(config, options, data.validation, must_be_there);
+  auto blocks = blocks_of(config, options, paths_of(config, DataPart::train), must_be_there);
+  if (!data.validation.empty()) blocks_of(config, options, paths_of(config, DataPart::validation), must_be_there);
   if (blocks && data.validation.empty() && data.validation_split_percentage > 0)
     *blocks -= count_held_out(*blocks, data.validation_split_percentage);
   // If the number of blocks is unknown, max_train_samples is an upper bound of it.
@@ -169,6 +171,7 @@ void check_blocks(const Config& config, const PlannedModel& planned, bool must_b
   if (!blocks) return;
   SampleOrderOptions order = sample_order(config, planned.plan.layout, /*train=*/true);
   order.samples = *blocks;
+  order.weights.clear();  // a mixture has as many samples
   count_steps(config, SampleOrder(order).batches_per_epoch());
 }
 
@@ -233,15 +236,14 @@ void check_data(const Config& config, const PlannedModel& planned, bool must_be_
 
 void check_validation_data(const Config& config, const PlannedModel& planned) {
   const bool own_files = !config.data.validation.empty();
-  const auto& paths = own_files ? config.data.validation : config.data.train;
-  require_files(own_files ? "validation" : "train", paths);
+  require_files(own_files ? "validation" : "train", own_files ? config.data.validation : config.data.train);
   require_files("validation_mismatched", config.data.validation_mismatched);
+  const DataPart part = own_files ? DataPart::validation : DataPart::train;
   if (!reads_text(config)) {
-    const DataPart part = own_files ? DataPart::validation : DataPart::train;
     return check_examples(config, planned, {part, DataPart::validation_mismatched});
   }
   const auto options = token_data_options(config, planned.model.spec);
-  const auto blocks = blocks_of(config, options, paths, true);
+  const auto blocks = blocks_of(config, options, paths_of(config, part), true);
   if (blocks && !own_files) count_held_out(*blocks, config.data.validation_split_percentage);
 }
 
@@ -267,8 +269,8 @@ JobData open_text(const Config& config, const ModelSource& model, const Layout& 
   const int64_t length = config.data.sequence_length;
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
-  const auto read = [&](DataPart part) -> Part<TokenCache> {
-    options.paths = paths_of(config, part);
+  const auto read_paths = [&](const std::vector<std::string>& paths) -> Part<TokenCache> {
+    options.paths = paths;
     const auto prepare = [&](const ReportBytes& report) {
       options.progress = report;
       return prepare_token_cache(options);
@@ -281,14 +283,21 @@ JobData open_text(const Config& config, const ModelSource& model, const Layout& 
       throw about_files(options.paths, error);
     }
   };
-  const auto parts = read_parts<TokenCache>(config.data, with_train, read);
+  const auto dataset = [&](const Part<TokenCache>& part) {
+    return TextDataset(part.data, packing, length, part.units);
+  };
+  std::vector<TextDataset> mixed;
+  for (const auto& paths : with_train ? mixed_paths(config) : std::vector<std::vector<std::string>>())
+    mixed.push_back(dataset(read_paths(paths)));
+  const auto read = [&](DataPart part) { return read_paths(paths_of(config, part)); };
+  const auto parts = read_parts<TokenCache>(config.data, with_train && mixed.empty(), read);
   progress.finish();
   const auto source = [&](const std::optional<Part<TokenCache>>& part, bool train) {
-    return part ? std::make_unique<DatasetSource>(TextDataset(part->data, packing, length, part->units),
-                                                  sample_order(config, layout, train))
-                : nullptr;
+    return part ? std::make_unique<DatasetSource>(dataset(*part), sample_order(config, layout, train)) : nullptr;
   };
   JobData data{.train = source(parts.train, true), .validation = source(parts.validation, false)};
+  if (!mixed.empty())
+    data.train = std::make_unique<DatasetSource>(std::move(mixed), sample_order(config, layout, /*train=*/true));
   require_equal(*context.world, "data", digest);
   return data;
 }
@@ -318,7 +327,7 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
   const auto read = [&](DataPart part) -> Part<ExampleSet> {
-    const auto files = task_files(config, part, paths_of(config, part));
+    const auto files = files_of(config, part);
     const auto set = read_examples(config, *data.task, files, /*labelled=*/true, context, progress, digest);
     return {set, rows_with_examples(*set)};
   };
@@ -338,10 +347,12 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
     return std::make_unique<ExampleSource>(examples_of_rows(part->data, part->units),
                                            sample_order(config, layout, train), options);
   };
-  data.train = source(parts.train, true);
+  if (auto train = source(parts.train, true)) {
+    data.label_counts = count_labels(train->data(), model.head);
+    data.train = std::move(train);
+  }
   const auto evaluate = [&](const char* suffix, std::unique_ptr<ExampleSource> evaluated, DataPart part) {
-    if (evaluated)
-      data.evaluated.push_back({suffix, evaluated->data(), task_files(config, part, paths_of(config, part))});
+    if (evaluated) data.evaluated.push_back({suffix, evaluated->data(), files_of(config, part)});
     return evaluated;
   };
   data.validation = evaluate("", source(parts.validation, false),
@@ -394,7 +405,7 @@ PredictedData open_predicted_data(const Config& config, const ModelSource& model
   require_predicted_data(config);
   const DataPart part = predicted_part(config);
   PredictedData data{.task = make_task(config, model.head, tokenizer_of_task(config, model.spec)),
-                     .files = task_files(config, part, paths_of(config, part))};
+                     .files = files_of(config, part)};
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
   const auto set = read_examples(config, *data.task, data.files, /*labelled=*/false, context, progress, digest);

@@ -31,6 +31,7 @@ struct JobData {
   std::unique_ptr<EpochSource> train, validation, mismatched;  // null if the job has no such data
   std::unique_ptr<LabelledTask> task;                          // null for text
   std::string task_name;
+  std::vector<int64_t> label_counts;  // of the training data; empty: the task has no classes
   // From these, a task computes the metrics of the validation data and of the mismatched set.
   std::vector<EvaluatedExamples> evaluated;
 };

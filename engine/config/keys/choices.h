@@ -67,6 +67,8 @@ inline constexpr auto kWords<DataFormat> = std::to_array<ChoiceWord<DataFormat>>
                                                                                   {DataFormat::csv, "csv"},
                                                                                   {DataFormat::tsv, "tsv"},
                                                                                   {DataFormat::conll, "conll"},
+                                                                                  {DataFormat::parquet, "parquet"},
+                                                                                  {DataFormat::arrow, "arrow"},
                                                                                   {DataFormat::tokens, "tokens"},
                                                                                   {DataFormat::memory, "memory"}});
 template <>

@@ -7,6 +7,7 @@ namespace shardline {
 namespace {
 
 constexpr double kLargestCount = 9007199254740992.0;  // 2^53
+constexpr double kLeastWeight = 1e-9;
 
 // A key of the top level, a field of Config itself.
 template <class T>
@@ -120,6 +121,9 @@ std::vector<Key> data_keys() {
   using Data = DataOptions;
   std::vector<Key> keys = {
       honoured("train", data, &Data::train, json_texts(), "Training files, relative to the current directory."),
+      honoured("train_weights", data, &Data::train_weights, json_numbers(kLeastWeight),
+               "Ours: the share of each file or folder of `train` in the training samples; only ratios count. See "
+               "[mixtures](tasks.md#mixtures). Empty: each sample occurs once in an epoch."),
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),
       honoured(
           "validation_mismatched", data, &Data::validation_mismatched, json_texts(),
@@ -138,7 +142,9 @@ std::vector<Key> data_keys() {
           "text. `jsonl`, `json`, `csv` and `tsv` have "
           "rows with named columns: one JSON object per line, an array of objects, or a first line with names. `conll` "
           "has a word on each line, in columns separated by white space, and blank lines between sentences. `tokens` "
-          "are token ids and need no tokenizer. `memory`: there are no files, a program gives its samples to a Trainer "
+          "are token ids and need no tokenizer. `parquet` files, and `arrow` files or folders of `datasets`, have rows "
+          "of columns ([data files](tasks.md#data)). `memory`: there are no files, a program gives its samples to a "
+          "Trainer "
           "(docs/library.md)."),
       honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
       honoured("text_pair_column", data, &Data::text_pair_column, or_null(json_text()),

@@ -36,6 +36,7 @@ struct ModelOptions {
 
 struct DataOptions {
   std::vector<std::string> train;                  // files, relative to the current directory
+  std::vector<double> train_weights;               // of each of these; empty: all samples occur once in an epoch
   std::vector<std::string> validation;             // files
   std::vector<std::string> validation_mismatched;  // files, of mnli
   std::vector<std::string> test;                   // files, for predict

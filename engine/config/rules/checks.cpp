@@ -137,6 +137,17 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
     else if (config.data.validation.empty())
       complain("data.validation_mismatched", "is evaluated beside validation", "give data.validation, too");
   }
+  if (const auto& weights = config.data.train_weights; !weights.empty()) {
+    if (weights.size() != config.data.train.size())
+      complain("data.train_weights",
+               cat("must have a number for each of the ", config.data.train.size(), " files or folders of data.train"),
+               "give as many, or leave it out");
+    if (config.data.max_train_samples || config.data.validation_split_percentage > 0)
+      complain("data.train_weights",
+               cat("cannot be used together with ",
+                   config.data.max_train_samples ? "max_train_samples" : "validation_split_percentage"),
+               "limit or divide the files themselves");
+  }
   if (!config.data.validation.empty() && config.data.validation_split_percentage > 0)
     complain("data.validation_split_percentage", "contradicts data.validation", "leave one of them out");
 }

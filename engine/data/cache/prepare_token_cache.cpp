@@ -12,6 +12,7 @@
 #include "engine/data/cache/partial_file.h"
 #include "engine/data/cache/token_cache.h"
 #include "engine/data/cache/token_cache_header.h"
+#include "engine/data/cache/unpacked_file.h"
 #include "engine/data/source/data_source.h"
 
 namespace shardline {
@@ -113,7 +114,7 @@ XXH128_hash_t digest_of(const std::vector<DataFile>& files, const TokenDataOptio
 void check_ids(const TokenIds& ids, int64_t vocab_size, const DataFile& file) {
   const auto largest = std::max_element(ids.begin(), ids.end());
   if (largest == ids.end() || *largest < vocab_size) return;
-  throw DataError(cat(file.path.string(), ": the tokenizer gives id ", *largest, ", but the model's vocabulary has ",
+  throw DataError(cat(file.shown_name(), ": the tokenizer gives id ", *largest, ", but the model's vocabulary has ",
                       vocab_size, " entries; use the model's own tokenizer or a larger vocab_size"));
 }
 
@@ -141,7 +142,7 @@ struct Work {
         bytes += bytes_of_item(items.size() - 1);
       }
     }
-    if (items.empty()) throw DataError(cat(files.front().path.string(), ": the data has no tokens at all"));
+    if (items.empty()) throw DataError(cat(files.front().shown_name(), ": the data has no tokens at all"));
   }
   int64_t bytes_of_item(size_t item) const { return items[item].source->piece_bytes(items[item].piece); }
   bool ends_file(size_t item) const { return item + 1 == items.size() || items[item + 1].piece == 0; }
@@ -212,7 +213,7 @@ class CacheWriter {
     };
     progress(done_bytes_, work_.bytes);
     ordered_work(std::ssize(work_.items) - first, options_.threads, make, use);
-    if (tokens_ == 0) throw DataError(cat(work_.items[0].file->path.string(), ": the data has no tokens at all"));
+    if (tokens_ == 0) throw DataError(cat(work_.items[0].file->shown_name(), ": the data has no tokens at all"));
   }
 
   void commit(XXH128_hash_t digest) {
@@ -333,15 +334,48 @@ class CacheWriter {
   Seam border_;
 };
 
+// The files of a token cache, with copies in place of those that cannot be read at any place. The copies stay if the
+// process ends before the cache is complete, and are used by the process that continues it.
+class ReadableFiles {
+ public:
+  ReadableFiles(const std::vector<DataFile>& files, const TokenDataOptions& options, const fs::path& cache,
+                Meter& meter) {
+    for (const DataFile& file : files) {
+      if (!needs_unpacking(file)) {
+        files_.push_back(file);
+        continue;
+      }
+      const fs::path copy = cache.string() + cat(".unpacked-", files_.size());
+      files_.push_back(unpacked(file, {.path = copy,
+                                       .text_column = options.text_column,
+                                       .vocab_size = options.vocab_size,
+                                       .working = [&meter] { meter.read_again(); }}));
+      copies_.push_back(copy);
+    }
+  }
+  const std::vector<DataFile>& files() const { return files_; }
+  void remove_copies() const {
+    std::error_code ignored;
+    for (const fs::path& copy : copies_) fs::remove(copy, ignored);
+  }
+
+ private:
+  std::vector<DataFile> files_;
+  std::vector<fs::path> copies_;
+};
+
 void make_cache(const std::vector<DataFile>& files, const TokenDataOptions& options, XXH128_hash_t digest,
                 const fs::path& path, Meter& meter) {
-  const Work work(files, options, meter);
+  const ReadableFiles readable(files, options, path, meter);
+  const Work work(readable.files(), options, meter);
   CacheWriter writer(path, work, options, meter);
   try {
     writer.write([&](int64_t done, int64_t total) { meter.second_half(done, total); });
     writer.commit(digest);
+    readable.remove_copies();
   } catch (const DataError&) {
     writer.discard();
+    readable.remove_copies();
     throw;
   } catch (const DistributedError&) {  // of another rank: what is written here stays for the next attempt
     throw;
@@ -349,6 +383,7 @@ void make_cache(const std::vector<DataFile>& files, const TokenDataOptions& opti
     throw;
   } catch (const RunError&) {  // above all a full disk, which must not stay full
     writer.discard();
+    readable.remove_copies();
     throw;
   }
 }

@@ -44,6 +44,24 @@ SampleOrder order_of(SampleOrderOptions order, int64_t samples, const std::funct
   return SampleOrder(order, std::move(lengths));
 }
 
+int64_t samples_of(const std::vector<TextDataset>& parts) {
+  int64_t samples = 0;
+  for (const TextDataset& part : parts) samples += part.size();
+  return samples;
+}
+
+SampleOrderOptions with_parts(SampleOrderOptions order, const std::vector<TextDataset>& parts) {
+  for (const TextDataset& part : parts) order.part_samples.push_back(part.size());
+  return order;
+}
+
+// The part that has this sample, whose number is made that in the part.
+const TextDataset& part_of(const std::vector<TextDataset>& parts, int64_t& sample) {
+  auto part = parts.begin();
+  for (; sample >= part->size(); ++part) sample -= part->size();
+  return *part;
+}
+
 }  // namespace
 
 BatchSlice clipped(const BatchSlice& slice, int64_t samples) {
@@ -86,6 +104,13 @@ Range Batch::segments_of(const Range& samples) const {
 EpochSource::EpochSource(int64_t samples, SampleOrderOptions order, const std::function<int64_t(int64_t)>& length_of)
     : samples_(samples), order_(order_of(order, samples, length_of)) {}
 
+std::string EpochSource::mixture_digest() const {
+  if (!mixture()) return "";
+  std::string text = ", mixed";
+  for (size_t part = 0; part < mixture()->parts(); ++part) text += cat(' ', mixture()->count(part));
+  return text;
+}
+
 Batch EpochSource::batch(int64_t step, const BatchSlice& slice) {
   SL_ASSERT(step >= 0, "step ", step);
   const int64_t epoch = step / steps_per_epoch();
@@ -98,31 +123,62 @@ Batch EpochSource::batch(int64_t step, const BatchSlice& slice) {
   return batch;
 }
 
+DatasetSource::DatasetSource(std::vector<TextDataset> parts, const SampleOrderOptions& order)
+    : EpochSource(samples_of(parts), with_parts(order, parts),
+                  [&](int64_t sample) { return part_of(parts, sample).tokens(sample); }),
+      parts_(std::move(parts)) {
+  SL_ASSERT(parts_.size() == std::max<size_t>(1, order.weights.size()), parts_.size(), " parts");
+}
+
+int64_t DatasetSource::dropped_tokens() const {
+  int64_t tokens = 0;
+  for (const TextDataset& part : parts_) tokens += part.dropped_tokens();
+  return tokens;
+}
+
+std::string DatasetSource::describe() const {
+  std::string text;
+  for (const TextDataset& part : parts_) text += part.describe() + ", ";
+  return cat(text, dropped_tokens(), " tokens left over");
+}
+
+std::string DatasetSource::digest() const {
+  std::string text;
+  for (const TextDataset& part : parts_) text += cat(text.empty() ? "" : "; ", part.digest());
+  return cat(text, mixture_digest());
+}
+
+std::pair<const TextDataset*, std::vector<Range>> DatasetSource::find(int64_t sample) const {
+  const TextDataset& part = part_of(parts_, sample);
+  return {&part, part.parts(sample)};
+}
+
 void DatasetSource::read(const std::vector<int64_t>& samples, int64_t, Batch& batch) const {
   for (const int64_t sample : samples)
-    for (const Range& part : data_.parts(sample)) {
-      batch.tokens += part.length;
-      batch.weight += part.length - 1;  // the last token of a part predicts nothing
+    for (const Range& run : find(sample).second) {
+      batch.tokens += run.length;
+      batch.weight += run.length - 1;  // the last token of a run predicts nothing
     }
-  std::vector<Range> parts;
+  std::vector<std::pair<const TextDataset*, Range>> runs;
   std::vector<int64_t> ends;
   for (const int64_t sample : batch.sample_index) {
-    for (const Range& part : data_.parts(sample)) {
-      parts.push_back(part);
-      ends.push_back((ends.empty() ? 0 : ends.back()) + part.length);
+    const auto [part, runs_of_sample] = find(sample);
+    for (const Range& run : runs_of_sample) {
+      runs.emplace_back(part, run);
+      ends.push_back((ends.empty() ? 0 : ends.back()) + run.length);
     }
-    batch.sample_ends.push_back(std::ssize(parts));
+    batch.sample_ends.push_back(std::ssize(runs));
   }
   batch.rows = rows_of_segments(std::move(ends), batch.first_sample, batch.sample_ends);
   batch.rows.labels = at::empty_like(batch.rows.ids);
   auto* ids = batch.rows.ids.mutable_data_ptr<int64_t>();
   auto* labels = batch.rows.labels.mutable_data_ptr<int64_t>();
-  for (const Range& part : parts) {
-    data_.cache().read(part.begin, part.length, ids);
-    std::copy_n(ids + 1, part.length - 1, labels);
-    labels[part.length - 1] = kNoLabel;
-    ids += part.length;
-    labels += part.length;
+  for (const auto& [part, run] : runs) {
+    part->cache().read(run.begin, run.length, ids);
+    std::copy_n(ids + 1, run.length - 1, labels);
+    labels[run.length - 1] = kNoLabel;
+    ids += run.length;
+    labels += run.length;
   }
 }
 

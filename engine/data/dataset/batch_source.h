@@ -65,14 +65,18 @@ class EpochSource : public BatchSource {
   int64_t samples_in_step(int64_t step) const final { return order_.samples_in_batch(step % steps_per_epoch()); }
   int64_t steps_per_epoch() const { return order_.batches_per_epoch(); }
   int64_t samples() const { return samples_; }  // of an epoch
-  virtual int64_t dropped_tokens() const = 0;   // number of tokens that are in no sample
-  virtual std::string describe() const = 0;     // "2490 blocks of 128 tokens, 7 tokens left over"
+  // Set if the parts of the data have weights.
+  const std::optional<Mixture>& mixture() const { return order_.mixture(); }
+  virtual int64_t dropped_tokens() const = 0;  // number of tokens that are in no sample
+  virtual std::string describe() const = 0;    // "2490 blocks of 128 tokens, 7 tokens left over"
   // Equal for equal samples, wherever their files are.
   virtual std::string digest() const = 0;
 
  protected:
-  // order.samples is set to `samples`. length_of: tokens of a sample, called if samples are grouped by length.
+  // order.samples is set to `samples`; with weights, order.part_samples must be those of the parts. length_of: tokens
+  // of a sample, called if samples are grouped by length.
   EpochSource(int64_t samples, SampleOrderOptions order, const std::function<int64_t(int64_t)>& length_of);
+  std::string mixture_digest() const;  // empty without a mixture
 
  private:
   // Fills in the tokens and the weight of these samples, which are the global batch, and the rows of the slice's
@@ -87,17 +91,20 @@ class EpochSource : public BatchSource {
 class DatasetSource final : public EpochSource {
  public:
   DatasetSource(TextDataset data, const SampleOrderOptions& order)
-      : EpochSource(data.size(), order, [&](int64_t sample) { return data.tokens(sample); }), data_(std::move(data)) {}
+      : DatasetSource(std::vector{std::move(data)}, order) {}
+  // The parts of a mixture, as many as order.weights; without weights, a single one.
+  DatasetSource(std::vector<TextDataset> parts, const SampleOrderOptions& order);
 
-  int64_t dropped_tokens() const override { return data_.dropped_tokens(); }
-  std::string describe() const override { return cat(data_.describe(), ", ", dropped_tokens(), " tokens left over"); }
-  std::string digest() const override { return data_.digest(); }
-  const TextDataset& data() const { return data_; }
+  int64_t dropped_tokens() const override;
+  std::string describe() const override;
+  std::string digest() const override;
 
  private:
+  // A sample's runs of tokens, and the part that has them.
+  std::pair<const TextDataset*, std::vector<Range>> find(int64_t sample) const;
   void read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const override;
 
-  TextDataset data_;
+  std::vector<TextDataset> parts_;
 };
 
 // `fed`: each push is the global batch of one step, in order. A step may be read several times (once per microbatch)

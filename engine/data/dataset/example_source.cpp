@@ -1,7 +1,6 @@
 #include "engine/data/dataset/example_source.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/error.h"
 #include "core/hex.h"
@@ -10,17 +9,47 @@ namespace shardline {
 
 namespace {
 
-// Each of the examples is a sample, or fills one together with others.
-Bins bins_of(const Examples& data, int64_t packed_length) {
-  if (packed_length > 0) {
-    std::vector<int64_t> lengths;
-    for (int64_t i = 0; i < data.size(); ++i) lengths.push_back(data.set->tokens(data[i]));
-    return best_fit_decreasing(lengths, packed_length);
+// Adds samples of the examples in [begin, end), each of which has one of them, or several.
+void add_bins(const Examples& data, int64_t begin, int64_t end, int64_t packed_length, Bins& bins) {
+  const int64_t before = std::ssize(bins.items);
+  if (packed_length == 0) {
+    for (int64_t i = begin; i < end; ++i) {
+      bins.items.push_back(i);
+      bins.ends.push_back(i + 1);
+    }
+    return;
   }
-  Bins single{.items = std::vector<uint32_t>(data.size()), .ends = std::vector<int64_t>(data.size())};
-  std::iota(single.items.begin(), single.items.end(), 0u);
-  std::iota(single.ends.begin(), single.ends.end(), int64_t{1});
-  return single;
+  std::vector<int64_t> lengths;
+  for (int64_t i = begin; i < end; ++i) lengths.push_back(data.set->tokens(data[i]));
+  const Bins packed = best_fit_decreasing(lengths, packed_length);
+  for (const uint32_t item : packed.items) bins.items.push_back(begin + item);
+  for (const int64_t bin_end : packed.ends) bins.ends.push_back(before + bin_end);
+}
+
+PartBins bins_of(const Examples& data, int64_t packed_length, bool has_weights) {
+  std::vector<int64_t> ends = {data.size()};  // examples before the end of each part
+  if (has_weights) {
+    ends.clear();
+    for (const int64_t row : data.set->part_ends()) {
+      int64_t end = ends.empty() ? 0 : ends.back();
+      while (end < data.size() && data.set->row(data[end]) < row) ++end;
+      ends.push_back(end);
+    }
+  }
+  PartBins made;
+  int64_t begin = 0;
+  for (const int64_t end : ends) {
+    const int64_t before = std::ssize(made.bins.ends);
+    add_bins(data, begin, end, packed_length, made.bins);
+    made.part_samples.push_back(std::ssize(made.bins.ends) - before);
+    begin = end;
+  }
+  return made;
+}
+
+SampleOrderOptions with_parts(SampleOrderOptions order, const std::vector<int64_t>& part_samples) {
+  order.part_samples = part_samples;
+  return order;
 }
 
 }  // namespace
@@ -41,18 +70,18 @@ Examples examples_of_rows(const std::shared_ptr<const ExampleSet>& set, const Se
 }
 
 ExampleSource::ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options)
-    : ExampleSource(data, order, options, bins_of(data, options.packed_length)) {}
+    : ExampleSource(data, order, options, bins_of(data, options.packed_length, !order.weights.empty())) {}
 
-ExampleSource::ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options, Bins bins)
-    : EpochSource(bins.size(), order,
+ExampleSource::ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options, PartBins made)
+    : EpochSource(made.bins.size(), with_parts(order, made.part_samples),
                   [&](int64_t sample) {
                     int64_t tokens = 0;
-                    for (const uint32_t item : bins[sample]) tokens += data.set->tokens(data[item]);
+                    for (const uint32_t item : made.bins[sample]) tokens += data.set->tokens(data[item]);
                     return tokens;
                   }),
       data_(std::move(data)),
       masking_(options.masking),
-      bins_(std::move(bins)) {
+      bins_(std::move(made.bins)) {
   SL_ASSERT(!masking_ || options.packed_length == 0, "masks are those of samples");
 }
 
@@ -106,7 +135,8 @@ std::string ExampleSource::describe() const {
 }
 
 std::string ExampleSource::digest() const {
-  return cat(hex_digits(data_.set->checksum()), ", ", data_.size(), " examples ", data_.chosen.describe());
+  return cat(hex_digits(data_.set->checksum()), ", ", data_.size(), " examples ", data_.chosen.describe(),
+             mixture_digest());
 }
 
 }  // namespace shardline

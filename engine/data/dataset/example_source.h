@@ -20,6 +20,12 @@ struct Examples {
   int64_t operator[](int64_t i) const { return chosen[i]; }
 };
 
+// The examples of each sample, by their places in the data, and the numbers of samples of the set's parts.
+struct PartBins {
+  Bins bins;
+  std::vector<int64_t> part_samples;
+};
+
 // The rows of the data that have examples.
 Selection rows_with_examples(const ExampleSet& set);
 Examples examples_of_rows(const std::shared_ptr<const ExampleSet>& set, const Selection& rows);
@@ -32,6 +38,7 @@ class ExampleSource final : public EpochSource {
     // Above 0: several examples, of at most this many tokens together, are packed into each sample (best_fit.h).
     int64_t packed_length = 0;
   };
+  // With weights, which are those of the set's parts, samples are packed within each part.
   ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options);
   ExampleSource(Examples data, const SampleOrderOptions& order) : ExampleSource(std::move(data), order, Options()) {}
 
@@ -41,7 +48,7 @@ class ExampleSource final : public EpochSource {
   const Examples& data() const { return data_; }
 
  private:
-  ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options, Bins bins);
+  ExampleSource(Examples data, const SampleOrderOptions& order, const Options& options, PartBins made);
   void read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const override;
   // Replaces ids and labels of the slice's rows; sets the weight of the whole batch.
   void mask(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const;

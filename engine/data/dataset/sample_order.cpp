@@ -27,6 +27,14 @@ SampleOrder::SampleOrder(const SampleOrderOptions& options, std::vector<int64_t>
   SL_ASSERT(
       options.global_batch >= 1 && options.loader_batches >= 1 && options.global_batch % options.loader_batches == 0,
       "global batch of ", options.global_batch, " in ", options.loader_batches);
+  if (!options.weights.empty()) {
+    SL_ASSERT(options.weights.size() == options.part_samples.size(), options.part_samples.size(), " parts");
+    std::vector<MixedPart> parts;
+    for (size_t part = 0; part < options.weights.size(); ++part)
+      parts.push_back({.samples = options.part_samples[part], .weight = options.weights[part]});
+    mixture_.emplace(std::move(parts));
+    SL_ASSERT(mixture_->samples() == options.samples, mixture_->samples(), " samples in the parts");
+  }
   loader_batch_ = options.global_batch / options.loader_batches;
   kept_ = options.samples - (options.drop_last ? options.samples % loader_batch_ : 0);
   if (kept_ == 0) {
@@ -53,7 +61,7 @@ double SampleOrder::epochs_after(int64_t step) const {
 std::vector<int64_t> SampleOrder::samples_of_batch(int64_t epoch, int64_t k) {
   std::vector<int64_t> samples(samples_in_batch(k));
   const int64_t first = k * options_.global_batch;
-  if (!options_.shuffle) {
+  if (!options_.shuffle && !mixture_) {
     std::iota(samples.begin(), samples.end(), first);
     return samples;
   }
@@ -63,7 +71,8 @@ std::vector<int64_t> SampleOrder::samples_of_batch(int64_t epoch, int64_t k) {
 }
 
 void SampleOrder::shuffle(int64_t epoch) {
-  permutation_ = shuffled_numbers(options_.samples, options_.seed, epoch);
+  permutation_ = mixture_ ? mixture_->samples_of_epoch(epoch, options_.seed, options_.shuffle)
+                          : shuffled_numbers(options_.samples, options_.seed, epoch);
   if (options_.group_by_length) group_by_length();
   shuffled_epoch_ = epoch;
 }

@@ -1,7 +1,11 @@
 // Which samples form a global batch: a pure function of (seed, epoch, k), whatever the layout of the ranks.
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
+
+#include "engine/data/dataset/mixture.h"
 
 namespace shardline {
 
@@ -13,13 +17,17 @@ struct SampleOrderOptions {
   bool shuffle = true;           // else file order in every epoch
   bool group_by_length = false;  // if shuffled: samples of about the same length share a batch
   bool drop_last = false;        // leave out an epoch's last loader batch if it is short
+  // Of the parts of the data, in its order: their weights, if they have any, and their samples.
+  std::vector<double> weights = {};
+  std::vector<int64_t> part_samples = {};
 };
 
 // Global batch k of an epoch holds positions k*global_batch .. (k+1)*global_batch-1 of the epoch's permutation, which
-// is that of shuffled_numbers. With group_by_length, the permutation is cut into parts of at most 50 batches and at
-// most a quarter of the samples (but at least one batch), each part is sorted from the longest sample to the shortest,
-// and the longest of all samples changes places with the first one. The last batch of an epoch is short unless
-// global_batch divides the samples; with drop_last it still holds whole loader batches. One object serves one thread.
+// is that of shuffled_numbers, or of the epoch's samples in a Mixture. With group_by_length, the permutation is cut
+// into parts of at most 50 batches and at most a quarter of the samples (but at least one batch), each part is sorted
+// from the longest sample to the shortest, and the longest of all samples changes places with the first one. The last
+// batch of an epoch is short unless global_batch divides the samples; with drop_last it still holds whole loader
+// batches. One object serves one thread.
 class SampleOrder {
  public:
   // lengths: of the samples, only needed to group by length. DataError when drop_last would leave no batch.
@@ -30,6 +38,7 @@ class SampleOrder {
   std::vector<int64_t> samples_of_batch(int64_t epoch, int64_t k);
   // Epochs done after global batch `step`, counted from 0 over all epochs: the loader batches done, as in transformers.
   double epochs_after(int64_t step) const;
+  const std::optional<Mixture>& mixture() const { return mixture_; }
 
  private:
   void shuffle(int64_t epoch);
@@ -37,9 +46,10 @@ class SampleOrder {
 
   SampleOrderOptions options_;
   std::vector<int64_t> lengths_;
+  std::optional<Mixture> mixture_;
   int64_t loader_batch_, kept_;  // samples: of a loader batch, of an epoch
   int64_t shuffled_epoch_ = -1;
-  std::vector<uint32_t> permutation_;  // of shuffled_epoch_
+  std::vector<uint32_t> permutation_;  // of shuffled_epoch_; samples of a mixture may be missing or occur again
 };
 
 }  // namespace shardline

@@ -14,24 +14,24 @@
 namespace shardline {
 namespace {
 
-// The first bytes of the file. The arrays follow, each aligned to its elements: ends, rows (i64 per example), weights
-// (i32), targets (f32), ids, labels (i32 per token), types, continues (u8 per token).
+// The first bytes of the file. The arrays follow, each aligned to its elements: ends of parts (i64), ends, rows (i64
+// per example), weights (i32), targets (f32), ids, labels (i32 per token), types, continues (u8 per token).
 struct Header {
   static constexpr char kMagic[8] = {'S', 'L', 'E', 'X', 'A', 'M', 'P', 'L'};
-  static constexpr uint32_t kVersion = 3;
+  static constexpr uint32_t kVersion = 4;
 
   char magic[8] = {};
   uint32_t version = 0;
   uint32_t flags = 0;  // 1: types, 2: labels, 4: words, 8: sequences
   uint32_t target_kind = 0, target_width = 0;
-  uint64_t examples = 0, tokens = 0, data_rows = 0, shortened = 0, left_over = 0;
+  uint64_t examples = 0, tokens = 0, data_rows = 0, shortened = 0, left_over = 0, parts = 0;
   char digest[32] = {};
   uint64_t content_checksum = 0;
   uint64_t checksum = 0;  // of everything above
 
   uint64_t expected_checksum() const { return XXH3_64bits(this, offsetof(Header, checksum)); }
 };
-static_assert(sizeof(Header) == 112);
+static_assert(sizeof(Header) == 120);
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 40;
 
@@ -75,8 +75,9 @@ ExampleSet::ExampleSet(const std::filesystem::path& path) : file_(path) {
             .width = header.target_width};
   const uint64_t per_example = 2 * sizeof(int64_t) + sizeof(int32_t) + header.target_width * sizeof(float);
   const uint64_t per_token = sizeof(int32_t) * (1 + shape_.labels) + shape_.types + shape_.words;
-  if (header.examples > kMostTokens || header.tokens > kMostTokens ||
-      file_.size() != sizeof header + header.examples * per_example + header.tokens * per_token)
+  if (header.examples > kMostTokens || header.tokens > kMostTokens || header.parts > kMostTokens ||
+      file_.size() !=
+          sizeof header + header.parts * sizeof(int64_t) + header.examples * per_example + header.tokens * per_token)
     refuse("its size is not that of its examples");
   if (shape_.sequences && !shape_.types) refuse("its sequences have no types");
   digest_.assign(header.digest, sizeof header.digest);
@@ -85,6 +86,8 @@ ExampleSet::ExampleSet(const std::filesystem::path& path) : file_(path) {
   counts_.shortened = header.shortened;
   counts_.left_over = header.left_over;
   std::string_view rest = file_.bytes().substr(sizeof header);
+  const auto part_ends = take<int64_t>(rest, header.parts);
+  counts_.part_ends.assign(part_ends.begin(), part_ends.end());
   ends_ = take<int64_t>(rest, header.examples);
   row_of_ = take<int64_t>(rest, header.examples);
   weights_ = take<int32_t>(rest, header.examples);
@@ -184,10 +187,12 @@ void ExampleWriter::write(const std::filesystem::path& path, const std::string& 
   header.data_rows = counts.rows;
   header.shortened = counts.shortened;
   header.left_over = counts.left_over;
+  header.parts = counts.part_ends.size();
   SL_ASSERT(digest.size() == sizeof header.digest, "a digest of ", digest.size(), " characters");
   std::memcpy(header.digest, digest.data(), digest.size());
-  const std::string_view content[] = {bytes_of(ends_), bytes_of(row_of_), bytes_of(weights_), bytes_of(targets_),
-                                      bytes_of(ids_),  bytes_of(labels_), bytes_of(types_),   bytes_of(continues_)};
+  const std::string_view content[] = {bytes_of(counts.part_ends), bytes_of(ends_),    bytes_of(row_of_),
+                                      bytes_of(weights_),         bytes_of(targets_), bytes_of(ids_),
+                                      bytes_of(labels_),          bytes_of(types_),   bytes_of(continues_)};
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> checksum(XXH3_createState(), XXH3_freeState);
   XXH3_64bits_reset(checksum.get());
   for (const auto& part : content) XXH3_64bits_update(checksum.get(), part.data(), part.size());

@@ -38,7 +38,9 @@ struct ExampleShape {
 struct ExampleCounts {
   int64_t rows = 0;
   int64_t shortened = 0;  // rows of which a part, or all, is in no example: too long, cut off or without a label
-  int64_t left_over = 0;  // tokens at the end that fill no example
+  int64_t left_over = 0;  // tokens at the end, or at the end of a part, that fill no example
+  // Rows before the end of each part of the data; empty: it has no parts.
+  std::vector<int64_t> part_ends = {};
 };
 
 class ExampleSet {
@@ -56,6 +58,7 @@ class ExampleSet {
   int64_t rows() const { return counts_.rows; }
   int64_t shortened() const { return counts_.shortened; }
   int64_t left_over() const { return counts_.left_over; }
+  const std::vector<int64_t>& part_ends() const { return counts_.part_ends; }
   int64_t tokens(int64_t example) const { return ends_[example] - begin_of(example); }
   int64_t weight(int64_t example) const { return weights_[example]; }  // labels or targets that count
   int64_t row(int64_t example) const { return row_of_[example]; }

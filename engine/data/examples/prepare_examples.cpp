@@ -15,6 +15,12 @@ namespace fs = std::filesystem;
 constexpr int64_t kVersion = 4;         // of how rows become examples
 constexpr int64_t kRowsOfThread = 256;  // that a thread encodes at a time
 
+int64_t total_bytes(const std::vector<DataFile>& files) {
+  int64_t bytes = 0;
+  for (const DataFile& file : files) bytes += fs::file_size(file.path);
+  return bytes;
+}
+
 // Cuts the tokens of the examples that it gets into examples of one length.
 class Chunks {
  public:
@@ -38,6 +44,7 @@ class Chunks {
     for (auto* integers : {&rest_.ids, &rest_.labels}) erase(*integers, begin);
   }
   int64_t left_over() const { return std::ssize(rest_.ids); }
+  void clear() { rest_ = {}; }
 
  private:
   template <class T>
@@ -93,10 +100,20 @@ class RowEncoder {
     waiting_.clear();
   }
 
+  // Encodes the rows so far, which are those of a part.
+  void end_part() {
+    encode();
+    left_over_ += chunks_.left_over();
+    chunks_.clear();
+    part_ends_.push_back(options_.chunk > 0 ? examples_ : rows_);
+  }
+
   int64_t examples() const { return examples_; }
+  // After the last part.
   ExampleCounts counts() const {
-    if (options_.chunk > 0) return {.rows = examples_, .left_over = chunks_.left_over()};
-    return {.rows = rows_, .shortened = shortened_};
+    ExampleCounts counts{.rows = part_ends_.back(), .shortened = shortened_, .left_over = left_over_};
+    if (part_ends_.size() > 1) counts.part_ends = part_ends_;
+    return counts;
   }
 
  private:
@@ -110,7 +127,8 @@ class RowEncoder {
   ExampleWriter& writer_;
   Chunks chunks_;
   std::vector<DataRow> waiting_;
-  int64_t rows_ = 0, examples_ = 0, shortened_ = 0;
+  std::vector<int64_t> part_ends_;
+  int64_t rows_ = 0, examples_ = 0, shortened_ = 0, left_over_ = 0;
 };
 
 void make_examples(const ExampleSetOptions& options, const std::string& digest, const fs::path& path,
@@ -118,10 +136,16 @@ void make_examples(const ExampleSetOptions& options, const std::string& digest, 
   const auto& files = options.files;
   ExampleWriter writer(options.shape);
   RowEncoder encoder(options, writer);
-  for_each_row(files, [&](DataRow& row, int64_t bytes) {
-    if (encoder.take(std::move(row))) progress(bytes);
-  });
-  encoder.encode();
+  int64_t before = 0;
+  for (auto part = files.begin(); part != files.end();) {
+    const auto end = std::find_if(part, files.end(), [&](const DataFile& file) { return file.part != part->part; });
+    for_each_row({part, end}, [&](DataRow& row, int64_t bytes) {
+      if (encoder.take(std::move(row))) progress(before + bytes);
+    });
+    encoder.end_part();
+    before += total_bytes({part, end});
+    part = end;
+  }
   const ExampleCounts counts = encoder.counts();
   if (encoder.examples() == 0)
     throw DataError(cat(files.front().path.string(),
@@ -159,14 +183,14 @@ fs::path prepare_examples(const ExampleSetOptions& options) {
   digest.add(cat("shardline examples ", kVersion));
   digest.add(options.settings);
   if (options.chunk > 0) digest.add(cat("chunks of ", options.chunk));
-  int64_t bytes = 0, hashed = 0;
-  for (const DataFile& file : files) bytes += fs::file_size(file.path);
+  const int64_t bytes = total_bytes(files);
+  int64_t hashed = 0;
   const auto report = [&](int64_t done) {
     if (options.progress) options.progress(done, 2 * bytes);
   };
   for (const DataFile& file : files) {
     digest.add(file.path.string());
-    digest.add(cat(static_cast<int>(file.format), file.uneven));
+    digest.add(cat(static_cast<int>(file.format), file.uneven, ' ', file.part));
     for (const auto& column : file.columns) digest.add(column);
     digest.add_file(file.path, [&](int64_t read) { report(hashed += read); });
   }

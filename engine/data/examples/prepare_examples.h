@@ -19,11 +19,11 @@ struct RowExamples {
 using EncodeRow = std::function<RowExamples(const DataRow& row)>;
 
 struct ExampleSetOptions {
-  std::vector<DataFile> files;
+  std::vector<DataFile> files;  // those of each part one after the other
   ExampleShape shape;
   EncodeRow encode;
   // Above 0: the tokens of all rows, one after the other, are cut into examples of this many; the rest at the end is
-  // left out. Each of them counts as a row. Examples of such a set have no targets.
+  // left out, also at the end of a part. Each of them counts as a row. Examples of such a set have no targets.
   int64_t chunk = 0;
   std::string settings;  // everything else that the examples depend on: task, columns, labels, tokenizer, lengths
   std::filesystem::path cache_folder;

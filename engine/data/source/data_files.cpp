@@ -4,7 +4,10 @@
 #include <map>
 
 #include "core/error.h"
+#include "engine/data/compressed/decompressor.h"
 #include "engine/data/source/row_file.h"
+#include "engine/data/source/saved_dataset.h"
+#include "engine/data/source/text_window.h"
 #include "engine/data/source/token_file.h"
 #include "engine/data/source/tokenised_row.h"
 
@@ -17,38 +20,25 @@ constexpr size_t kCheckedBytes = 1 << 16;  // at the beginning of a text
 
 DataFormat format_of(const fs::path& path, DataFormat format) {
   static const std::map<std::string, DataFormat> extensions = {
-      {".txt", DataFormat::text},    {".text", DataFormat::text},    {".md", DataFormat::text},
-      {".jsonl", DataFormat::jsonl}, {".ndjson", DataFormat::jsonl}, {".json", DataFormat::json},
-      {".csv", DataFormat::csv},     {".tsv", DataFormat::tsv},      {".conll", DataFormat::conll},
-      {".bin", DataFormat::tokens},  {".idx", DataFormat::tokens}};
-  if (format != DataFormat::automatic) return format;
-  const auto known = extensions.find(path.extension().string());
-  if (known == extensions.end()) {
-    throw DataError(cat(
-        path.string(), ": the extension '", path.extension().string(),
-        "' does not determine its format (known: .txt .text .md .jsonl .ndjson .json .csv .tsv .conll .bin .idx); set "
-        "data.format, or move the file away"));
+      {".txt", DataFormat::text},        {".text", DataFormat::text},    {".md", DataFormat::text},
+      {".jsonl", DataFormat::jsonl},     {".ndjson", DataFormat::jsonl}, {".json", DataFormat::json},
+      {".csv", DataFormat::csv},         {".tsv", DataFormat::tsv},      {".conll", DataFormat::conll},
+      {".parquet", DataFormat::parquet}, {".arrow", DataFormat::arrow},  {".feather", DataFormat::arrow},
+      {".bin", DataFormat::tokens},      {".idx", DataFormat::tokens}};
+  const bool is_compressed = compression_of_name(path) != Compression::none;
+  if (format == DataFormat::automatic) {
+    const std::string extension = (is_compressed ? path.stem() : path).extension().string();
+    const auto known = extensions.find(extension);
+    if (known == extensions.end())
+      throw DataError(cat(path.string(), ": the extension '", extension,
+                          "' does not determine its format (known: .txt .text .md .jsonl .ndjson .json .csv .tsv "
+                          ".conll, also followed by .gz or .zst, and .parquet .arrow .feather .bin .idx); set "
+                          "data.format, or move the file away"));
+    format = known->second;
   }
-  return known->second;
-}
-
-std::vector<fs::path> files_below(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error);
-  for (const fs::recursive_directory_iterator end; !error && entry != end; entry.increment(error)) {
-    const bool hidden = entry->path().filename().string().starts_with('.');
-    if (hidden) {
-      entry.disable_recursion_pending();
-    } else if (entry->is_regular_file(error)) {
-      files.push_back(entry->path());
-    }
-    if (error) break;
-  }
-  if (error) throw DataError(cat(folder.string(), ": cannot be listed: ", error.message()));
-  if (files.empty()) throw DataError(cat(folder.string(), ": is a folder without files"));
-  std::sort(files.begin(), files.end());
-  return files;
+  if (is_compressed && (format == DataFormat::tokens || is_columnar(format)))
+    throw DataError(cat(path.string(), ": files of this format are not read from compressed files; decompress it"));
+  return format;
 }
 
 bool is_index_of_pair(const fs::path& path) {
@@ -73,14 +63,37 @@ void check_format(const DataFile& file, const std::string& text_column) {
     return;
   }
   if (file.format == DataFormat::text) {
-    const MappedFile opened(file.path);
-    return check_is_text(opened, 0, std::min(opened.size(), kCheckedBytes));
+    const TextWindow text(file.path);
+    return check_is_text(text.name(), text.rest().substr(0, kCheckedBytes), text.offset());
   }
   DataRow row;
   if (open_rows(file)->next(row) && !tokenised_row(row)) text_of(row, text_column, "data.text_column");
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error);
+  for (const fs::recursive_directory_iterator end; !error && entry != end; entry.increment(error)) {
+    const bool hidden = entry->path().filename().string().starts_with('.');
+    if (hidden) {
+      entry.disable_recursion_pending();
+    } else if (entry->is_regular_file(error) && !is_index_of_pair(entry->path())) {
+      files.push_back(entry->path());
+    }
+    if (error) break;
+  }
+  if (error) throw DataError(cat(folder.string(), ": cannot be listed: ", error.message()));
+  if (files.empty()) throw DataError(cat(folder.string(), ": is a folder without files"));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool is_columnar(DataFormat format) {
+  return format == DataFormat::parquet || format == DataFormat::arrow;
+}
 
 bool is_data_file(const std::string& name) {
   std::error_code ignored;
@@ -95,9 +108,8 @@ std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, Dat
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (fs::is_directory(status)) {
-      for (const fs::path& file : files_below(path)) {
-        if (!is_index_of_pair(file)) files.push_back({file, format_of(file, format)});
-      }
+      for (const fs::path& file : is_saved_dataset(path) ? files_of_dataset(path) : files_below(path))
+        files.push_back({file, format_of(file, format)});
       continue;
     }
     if (!is_data_file(name)) throw DataError(cat(name, ": there is no such data file or folder"));
@@ -120,10 +132,10 @@ void check_data_files(const std::vector<std::string>& paths, DataFormat format, 
   }
 }
 
-void check_is_text(const MappedFile& file, size_t begin, size_t end) {
-  const size_t nul = file.bytes().substr(begin, end - begin).find('\0');
+void check_is_text(const std::string& name, std::string_view part, size_t offset) {
+  const size_t nul = part.find('\0');
   if (nul == std::string_view::npos) return;
-  throw DataError(cat(file.path().string(), ": has a NUL byte at offset ", begin + nul,
+  throw DataError(cat(name, ": has a NUL byte at offset ", offset + nul,
                       ", so it is not text; should data.format be tokens, or is there a binary file in the folder?"));
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "core/files/mapped_file.h"
 #include "engine/data/text/data_format.h"
 
 namespace shardline {
@@ -16,16 +16,28 @@ struct DataFile {
   // rows may have other numbers of fields than there are columns.
   std::vector<std::string> columns = {};
   bool uneven = false;
+  int64_t part = 0;        // of the data, if its parts have weights
+  std::string shown = {};  // its name in messages; empty: the path
+
+  std::string shown_name() const { return shown.empty() ? path.string() : shown; }
 };
+
+// All files below a folder, sorted by path, without names that begin with a dot and without the .idx that belongs to a
+// .bin. Throws DataError if there is none.
+std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
+
+// Whether files of this format have rows of columns that are read with Apache Arrow.
+bool is_columnar(DataFormat format);
 
 // Whether `name` refers to something that exists: a file, a folder, or the prefix of a Megatron pair.
 bool is_data_file(const std::string& name);
 
-// Returns files in the order given; a folder stands for all files below it, sorted by path (without names that begin
-// with a dot and without the .idx that belongs to a .bin). An automatic format depends on the extension (.txt .text
-// .md; .jsonl .ndjson; .json; .csv; .tsv; .conll; .bin .idx). A Megatron pair may be named by its common prefix. Throws
-// DataError for a path that does not exist, cannot be read, is empty, or has an unknown extension if the format is
-// automatic; ConfigError for an empty list.
+// Returns files in the order given; a folder stands for all files below it, and one that `datasets` has saved for the
+// files that it lists (saved_dataset.h). An automatic format depends on the extension (.txt .text .md; .jsonl .ndjson;
+// .json; .csv; .tsv; .conll; .parquet; .arrow .feather; .bin .idx), which that of a compressed file may follow (.gz;
+// .zst .zstd), except for the last three formats. A Megatron pair may be named by its common prefix. Throws DataError
+// for a path that does not exist, cannot be read, is empty, or has an unknown extension if the format is automatic;
+// ConfigError for an empty list.
 std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, DataFormat format);
 
 // Throws DataError for mistakes in existing paths that `train` would refuse and that show without reading whole files:
@@ -34,7 +46,7 @@ std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, Dat
 // exist, because plans are also made where the data is not.
 void check_data_files(const std::vector<std::string>& paths, DataFormat format, const std::string& text_column);
 
-// Throws DataError if bytes [begin, end) of a text file contain a NUL byte.
-void check_is_text(const MappedFile& file, size_t begin, size_t end);
+// Throws DataError if a part of the text file with this name, which begins at `offset` there, contains a NUL byte.
+void check_is_text(const std::string& name, std::string_view part, size_t offset);
 
 }  // namespace shardline

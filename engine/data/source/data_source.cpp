@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <variant>
 
 #include "core/error.h"
 #include "core/files/json_data.h"
@@ -33,8 +32,7 @@ const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) 
   return nullptr;
 }
 
-// The text of a row, or its tokens.
-using Document = std::variant<std::string, TokenIds>;
+}  // namespace
 
 Document document_in(const DataRow& row, const std::string& text_column, int64_t vocab_size) {
   std::optional<TokenisedRow> tokens = tokenised_row(row);
@@ -58,6 +56,8 @@ Document document_in(const DataRow& row, const std::string& text_column, int64_t
   return std::move(tokens->ids);
 }
 
+namespace {
+
 // Documents that are encoded one after the other.
 class Documents {
  public:
@@ -79,7 +79,11 @@ class Documents {
 class TextSource final : public DataSource {
  public:
   TextSource(const DataFile& file, const DataSourceOptions& options)
-      : file_(file.path), tokenizer_(options.tokenizer), piece_bytes_(options.piece_bytes), threads_(options.threads) {}
+      : file_(file.path),
+        name_(file.shown_name()),
+        tokenizer_(options.tokenizer),
+        piece_bytes_(options.piece_bytes),
+        threads_(options.threads) {}
 
   int64_t pieces() const override { return (file_.size() + piece_bytes_ - 1) / piece_bytes_; }
   int64_t piece_bytes(int64_t piece) const override { return begin(piece + 1) - begin(piece); }
@@ -88,7 +92,7 @@ class TextSource final : public DataSource {
     const std::string_view text = file_.bytes();
     const size_t first = begin(piece);
     const size_t end = begin(piece + 1);
-    check_is_text(file_, first, end);
+    check_is_text(name_, text.substr(first, end - first), first);
     const size_t lead = code_point_start(text, first - std::min(first, kLeadBytes));
     EncodedPart part = tokenizer_->encode_part(
         text, {.offset = lead}, {.until = end, .listed_from = first, .listed_until = first + kListedBytes});
@@ -131,6 +135,7 @@ class TextSource final : public DataSource {
   }
 
   MappedFile file_;
+  std::string name_;
   TokenizerPtr tokenizer_;
   size_t piece_bytes_;
   int threads_;
@@ -139,7 +144,11 @@ class TextSource final : public DataSource {
 class JsonlSource final : public DataSource {
  public:
   JsonlSource(const DataFile& file, const DataSourceOptions& options)
-      : file_(file.path), tokenizer_(options.tokenizer), column_(options.text_column), vocab_size_(options.vocab_size) {
+      : file_(file.path),
+        name_(file.shown_name()),
+        tokenizer_(options.tokenizer),
+        column_(options.text_column),
+        vocab_size_(options.vocab_size) {
     std::string_view rest = file_.bytes();
     size_t reported = 0;
     for (int64_t line = 1; !rest.empty(); ++line) {
@@ -166,7 +175,7 @@ class JsonlSource final : public DataSource {
     for (int64_t number = lines.first_line; !rest.empty(); ++number) {
       const std::string_view line = take_line(rest);
       if (is_blank_line(line)) continue;
-      const std::string where = cat(file_.path().string(), ":", number);
+      const std::string where = cat(name_, ":", number);
       documents.add(document_in({parse_data_json(line, where), where}, column_, vocab_size_));
     }
     file_.release(file_.bytes().substr(lines.begin, lines.end - lines.begin));
@@ -182,13 +191,14 @@ class JsonlSource final : public DataSource {
   };
 
   MappedFile file_;
+  std::string name_;
   TokenizerPtr tokenizer_;
   std::string column_;
   int64_t vocab_size_;
   std::vector<Piece> pieces_;
 };
 
-// Tables other than JSON Lines: all documents are in memory, because a row may have line ends anywhere.
+// Other tables: all documents are in memory, because a row may have line ends anywhere.
 class TableSource final : public DataSource {
  public:
   TableSource(const DataFile& file, const DataSourceOptions& options) : tokenizer_(options.tokenizer) {

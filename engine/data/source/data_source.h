@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/error.h"
 #include "engine/data/source/data_files.h"
+#include "engine/data/source/row_file.h"
 #include "engine/data/tokenizer/tokenizer.h"
 
 namespace shardline {
@@ -46,10 +48,16 @@ struct DataSourceOptions {
   std::function<void()> scanned = nullptr;  // called from time to time while a file is read to open a source
 };
 
+// The text of a row, or its tokens.
+using Document = std::variant<std::string, TokenIds>;
+// Throws DataError for a row without either, or with labels that differ from its tokens.
+Document document_in(const DataRow& row, const std::string& text_column, int64_t vocab_size);
+
 // text: the whole file is one document, with its line ends; a NUL byte is a DataError. jsonl: each line that is not
 // blank is one document, an object with a string in text_column; a DataError names the line. json, csv, tsv: each row
 // is one document, see row_file.h. The document of a tokenised row consists of its tokens, see tokenised_row.h; labels
-// that differ from them are a DataError. tokens: see token_file.h.
+// that differ from them are a DataError. tokens: see token_file.h. text and jsonl are read at any place, so they must
+// not be compressed; a copy that is not (unpacked_file.h) has the name of the file in messages.
 std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options);
 // The error that open_data_source throws for text without a tokenizer.
 ConfigError missing_tokenizer(const DataFile& text);

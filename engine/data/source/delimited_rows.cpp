@@ -1,11 +1,11 @@
 #include "engine/data/source/delimited_rows.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <vector>
 
 #include "core/error.h"
+#include "engine/data/source/text_window.h"
 
 namespace shardline {
 namespace {
@@ -14,13 +14,32 @@ constexpr size_t kMostColumns = 4096;
 
 class DelimitedRows final : public RowFile {
  public:
-  explicit DelimitedRows(const DataFile& file) : DelimitedRows(MappedFile(file.path), {}, file) {}
-  // Of bytes in memory that file.path stands for.
-  DelimitedRows(std::string_view bytes, const DataFile& file) : DelimitedRows(std::nullopt, bytes, file) {}
+  DelimitedRows(TextWindow text, const DataFile& file)
+      : text_(std::move(text)), is_csv_(file.format == DataFormat::csv), is_uneven_(file.uneven) {
+    std::vector<std::string> names;
+    if (!find_row(names))
+      throw DataError(
+          cat(text_.name(), ": has no rows", file.columns.empty() ? "; the first one names the columns" : ""));
+    if (!file.columns.empty() && std::ranges::find(names, file.columns.back()) == names.end()) {
+      is_headless_ = true;
+      names_ = file.columns;
+      --line_;  // the row is found again
+      lines_of_row_ = 1;
+      return;
+    }
+    text_.take(row_bytes_);
+    std::set<std::string> different;
+    for (const auto& name : names) {
+      if (name.empty()) throw DataError(cat(place(), ": names a column with an empty text"));
+      if (!different.insert(name).second) throw DataError(cat(place(), ": names the column '", name, "' twice"));
+    }
+    names_ = std::move(names);
+  }
 
   bool next(DataRow& row) override {
     std::vector<std::string> fields;
-    if (!take_row(fields)) return false;
+    if (!find_row(fields)) return false;
+    text_.take(row_bytes_);
     row.where = place();
     if (fields.size() != names_.size() && !is_uneven_)
       throw DataError(cat(row.where, ": has ", fields.size(), " fields, but ",
@@ -32,54 +51,38 @@ class DelimitedRows final : public RowFile {
     for (size_t i = 0; i < std::min(fields.size(), names_.size()); ++i) row.columns[names_[i]] = std::move(fields[i]);
     return true;
   }
-  size_t done() const override { return size_ - rest_.size(); }
+  size_t done() const override { return text_.done(); }
 
  private:
-  DelimitedRows(std::optional<MappedFile> mapped, std::string_view bytes, const DataFile& file)
-      : mapped_(std::move(mapped)),
-        name_(file.path.string()),
-        rest_(mapped_ ? mapped_->bytes() : bytes),
-        size_(rest_.size()),
-        is_csv_(file.format == DataFormat::csv),
-        is_uneven_(file.uneven) {
-    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // a mark of UTF-8
-    const std::string_view all = rest_;
-    std::vector<std::string> names;
-    if (!take_row(names))
-      throw DataError(cat(name_, ": has no rows", file.columns.empty() ? "; the first one names the columns" : ""));
-    if (!file.columns.empty() && std::ranges::find(names, file.columns.back()) == names.end()) {
-      is_headless_ = true;
-      names_ = file.columns;
-      rest_ = all;
-      line_ = 0;
-      lines_of_row_ = 1;
-      return;
+  std::string place() const { return cat(text_.name(), ":", line_); }
+
+  // The fields of the next row that is not blank (a row "" has an empty field), whose bytes are then row_bytes_; false
+  // at the end.
+  bool find_row(std::vector<std::string>& fields) {
+    while (read_row(fields)) {
+      const bool begins_quoted = is_csv_ && text_.rest().starts_with('"');
+      if (fields.size() != 1 || !fields[0].empty() || begins_quoted) return true;
+      text_.take(row_bytes_);
     }
-    std::set<std::string> different;
-    for (const auto& name : names) {
-      if (name.empty()) throw DataError(cat(place(), ": names a column with an empty text"));
-      if (!different.insert(name).second) throw DataError(cat(place(), ": names the column '", name, "' twice"));
-    }
-    names_ = std::move(names);
+    return false;
   }
 
-  std::string place() const { return cat(name_, ":", line_); }
-
-  // The fields of the next row that is not blank (a row "" has an empty field); false at the end.
-  bool take_row(std::vector<std::string>& fields) {
-    bool is_blank = true;
-    do {
-      if (rest_.empty()) return false;
-      const bool begins_quoted = is_csv_ && rest_.starts_with('"');
-      fields.clear();
-      line_ += lines_of_row_;
+  // The fields of the next row; false at the end.
+  bool read_row(std::vector<std::string>& fields) {
+    line_ += lines_of_row_;
+    do {  // again with more text if the row may go on
       lines_of_row_ = 1;
-      while (take_field(fields)) {
+      fields.clear();
+      rest_ = text_.rest();
+      has_end_ = is_open_ = false;
+      while (!rest_.empty() && take_field(fields)) {
         if (fields.size() >= kMostColumns) throw DataError(cat(place(), ": has more than ", kMostColumns, " fields"));
+        if (rest_.empty()) fields.emplace_back();  // the last field, after a delimiter at the end
       }
-      is_blank = fields.size() == 1 && fields[0].empty() && !begins_quoted;
-    } while (is_blank);
-    return true;
+    } while (!has_end_ && text_.grow());
+    if (is_open_) throw DataError(cat(place(), ": has a quote that is not closed before the end of the file"));
+    row_bytes_ = text_.rest().size() - rest_.size();
+    return !fields.empty();
   }
 
   // Takes the next field with the character that ends it; whether another one of this row follows.
@@ -90,6 +93,7 @@ class DelimitedRows final : public RowFile {
     const size_t end = std::min(rest_.find_first_of(is_csv_ ? ",\n" : "\t\n"), rest_.size());
     std::string_view plain = rest_.substr(0, end);
     const bool more = end < rest_.size() && rest_[end] == delimiter;
+    has_end_ = end < rest_.size() && !more;
     rest_.remove_prefix(std::min(end + 1, rest_.size()));
     if (!more && plain.ends_with('\r')) plain.remove_suffix(1);
     fields.push_back(field.append(plain));
@@ -100,11 +104,12 @@ class DelimitedRows final : public RowFile {
     std::string text;
     rest_.remove_prefix(1);
     for (;;) {
-      const size_t end = rest_.find('"');
-      if (end == std::string_view::npos)
-        throw DataError(cat(place(), ": has a quote that is not closed before the end of the file"));
+      const size_t end = std::min(rest_.find('"'), rest_.size());
       for (const char c : rest_.substr(0, end)) lines_of_row_ += c == '\n';
       text.append(rest_.substr(0, end));
+      is_open_ = end == rest_.size();
+      if (is_open_) rest_ = {};
+      if (is_open_) return text;
       rest_.remove_prefix(end + 1);
       if (!rest_.starts_with('"')) return text;
       text += '"';
@@ -112,23 +117,25 @@ class DelimitedRows final : public RowFile {
     }
   }
 
-  std::optional<MappedFile> mapped_;
-  std::string name_;
-  std::string_view rest_;
-  size_t size_;
+  TextWindow text_;
   bool is_csv_, is_uneven_, is_headless_ = false;
   std::vector<std::string> names_;
   int64_t line_ = 0, lines_of_row_ = 1;  // where the last row begins, and how many lines it has
+  // While a row is read: the text after what has been read of it, whether its end was found, and whether it has a quote
+  // that is not closed.
+  std::string_view rest_;
+  bool has_end_ = false, is_open_ = false;
+  size_t row_bytes_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<RowFile> open_delimited(const DataFile& file) {
-  return std::make_unique<DelimitedRows>(file);
+  return std::make_unique<DelimitedRows>(TextWindow(file.path), file);
 }
 
 std::unique_ptr<RowFile> csv_rows_of(std::string_view bytes, const std::string& name) {
-  return std::make_unique<DelimitedRows>(bytes, DataFile{name, DataFormat::csv});
+  return std::make_unique<DelimitedRows>(TextWindow(bytes, name), DataFile{name, DataFormat::csv});
 }
 
 }  // namespace shardline

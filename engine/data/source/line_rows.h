@@ -1,36 +1,45 @@
 // The common part of formats whose rows consist of whole lines.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <string_view>
 
 #include "core/error.h"
-#include "engine/data/source/jsonl.h"
 #include "engine/data/source/row_file.h"
+#include "engine/data/source/text_window.h"
 
 namespace shardline {
 
 class LineRows : public RowFile {
  public:
-  explicit LineRows(const DataFile& file) : file_(file.path), rest_(file_.bytes()) {
-    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // a mark of UTF-8
-  }
-  size_t done() const final { return file_.size() - rest_.size(); }
+  explicit LineRows(const DataFile& file) : text_(file.path) {}
+  size_t done() const final { return text_.done(); }
 
  protected:
-  // Takes the next line, without its end; false at the end of the file.
+  // Takes the next line, without its end; false at the end of the file. The line stays valid until the next call.
   bool take(std::string_view& line) {
-    if (rest_.empty()) return false;
-    line = take_line(rest_);
+    std::string_view rest = text_.rest();
+    size_t end = rest.find('\n');
+    while (end == std::string_view::npos && text_.grow()) {
+      const size_t searched = rest.size();
+      rest = text_.rest();
+      end = rest.find('\n', searched);
+    }
+    if (rest.empty()) return false;
+    line = rest.substr(0, end);
+    offset_ = text_.offset();
+    text_.take(std::min(line.size() + 1, rest.size()));
     ++line_;
     return true;
   }
-  std::string place() const { return cat(file_.path().string(), ":", line_); }  // of the line that was taken
-  const MappedFile& file() const { return file_; }
+  std::string place() const { return cat(name(), ":", line_); }  // of the line that was taken
+  const std::string& name() const { return text_.name(); }
+  size_t offset() const { return offset_; }  // of this line in the text
 
  private:
-  MappedFile file_;
-  std::string_view rest_;
+  TextWindow text_;
   int64_t line_ = 0;
+  size_t offset_ = 0;
 };
 
 }  // namespace shardline

@@ -5,10 +5,12 @@
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "core/files/json_text.h"
+#include "engine/data/source/arrow_rows.h"
 #include "engine/data/source/conll_rows.h"
 #include "engine/data/source/delimited_rows.h"
 #include "engine/data/source/jsonl.h"
 #include "engine/data/source/line_rows.h"
+#include "engine/data/source/text_window.h"
 
 namespace shardline {
 namespace {
@@ -36,10 +38,9 @@ class TextLines final : public LineRows {
   using LineRows::LineRows;
 
   bool next(DataRow& row) override {
-    const size_t begin = done();
     std::string_view line;
     if (!take(line)) return false;
-    check_is_text(file(), begin, done());
+    check_is_text(name(), line, offset());
     if (line.ends_with('\r')) line.remove_suffix(1);
     row.where = place();
     row.columns = {{"text", line}};
@@ -100,19 +101,20 @@ class JsonRows final : public RowFile {
 };
 
 std::unique_ptr<RowFile> open_json(const DataFile& file) {
-  const MappedFile opened(file.path);
-  std::string_view rest = opened.bytes();
+  TextWindow opened(file.path);
+  const std::string_view text = opened.read_all();
+  std::string_view rest = text;
   while (!rest.empty() && is_blank_line(rest.substr(0, rest.find('\n')))) take_line(rest);
   // Many programs write JSON Lines to files with the extension of JSON.
   const json first = json_in_text(std::string(rest.substr(0, rest.find('\n'))));
   if (first.is_object() && !first.contains("data")) return std::make_unique<JsonLines>(file);
   const std::string name = file.path.string();
-  const json whole = parse_data_value(opened.bytes(), name);
+  const json whole = parse_data_value(text, name);
   const json* rows = whole.is_object() && whole.contains("data") ? &whole.at("data") : &whole;
   if (!rows->is_array())
     throw DataError(
         cat(name, ": must be an array of objects, or an object whose \"data\" is one, but is ", rows->type_name()));
-  return std::make_unique<JsonRows>(file, opened.size(), *rows);
+  return std::make_unique<JsonRows>(file, opened.done(), *rows);
 }
 
 }  // namespace
@@ -130,10 +132,13 @@ std::unique_ptr<RowFile> open_rows(const DataFile& file) {
       return open_delimited(file);
     case DataFormat::conll:
       return open_conll(file);
+    case DataFormat::parquet:
+    case DataFormat::arrow:
+      return open_arrow(file);
     default:
-      throw DataError(
-          cat(file.path.string(),
-              ": has token ids and no columns; this task reads text, jsonl, json, csv, tsv and conll files"));
+      throw DataError(cat(file.path.string(),
+                          ": has token ids and no columns; this task reads text, jsonl, json, csv, tsv, conll, parquet "
+                          "and arrow files"));
   }
 }
 
@@ -143,6 +148,13 @@ const json& column_of(const DataRow& row, const std::string& column, const std::
   std::string names;
   for (const auto& [name, ignored] : row.columns.items()) names += (names.empty() ? "" : ", ") + name;
   throw DataError(cat(row.where, ": has no '", column, "', only {", names, "}; set ", key));
+}
+
+const std::vector<std::string>& label_names_of(const DataRow& row, const std::string& column) {
+  static const std::vector<std::string> kNone;
+  if (!row.label_names) return kNone;
+  const auto found = row.label_names->find(column);
+  return found == row.label_names->end() ? kNone : found->second;
 }
 
 const std::string& text_of(const DataRow& row, const std::string& column, const std::string& key) {

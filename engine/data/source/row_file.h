@@ -1,20 +1,26 @@
-// Tables in the usual formats, read row by row: JSON Lines, JSON, CSV and TSV files, and lines of text.
+// Tables in the usual formats, read row by row: JSON Lines, JSON, CSV and TSV files, lines of text, Parquet and Arrow.
 #pragma once
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/data/source/data_files.h"
 
 namespace shardline {
 
+// The names, by number, of the labels in columns that have such numbers.
+using LabelNames = std::map<std::string, std::vector<std::string>>;
+
 // A row's columns by name, an object; CSV and TSV files have texts only.
 struct DataRow {
   nlohmann::json columns;
-  std::string where;         // "FILE:LINE", or "FILE, row N" in a JSON array
+  std::string where;         // "FILE:LINE", or "FILE, row N" in a JSON array, Parquet and Arrow
   bool is_cut_off = false;   // has fewer fields than its file has columns, see DataFile::uneven
   bool is_headless = false;  // the first row of its file names no columns, see DataFile::columns
+  std::shared_ptr<const LabelNames> label_names = {};  // that the file states; null: none
 };
 
 class RowFile {
@@ -32,14 +38,16 @@ class RowFile {
 // become rows with id, title, context, question, answers); a file with one object per line is read as jsonl. text: each
 // line, also a blank one, is a row whose only column is "text". conll: each line has a word and its annotations,
 // separated by white space; blank lines and -DOCSTART- separate sentences. A sentence is a row, whose columns "0", "1",
-// ... are lists; the first is also called "tokens", and the last of several "label". Throws DataError, also for tokens,
-// which have no columns.
+// ... are lists; the first is also called "tokens", and the last of several "label". parquet, arrow: see arrow_rows.h.
+// Texts may be compressed. Throws DataError, also for tokens, which have no columns.
 std::unique_ptr<RowFile> open_rows(const DataFile& file);
 
 // The value in a column. Throws DataError, which shows the columns that there are and the key of the config that names
 // the column ("data.text_column").
 const nlohmann::json& column_of(const DataRow& row, const std::string& column, const std::string& key);
-// The same, which must be a text.
+// The names of the labels in a column that the row's file states; empty: it states none.
+const std::vector<std::string>& label_names_of(const DataRow& row, const std::string& column);
+// The value in a column, which must be a text.
 const std::string& text_of(const DataRow& row, const std::string& column, const std::string& key);
 
 }  // namespace shardline

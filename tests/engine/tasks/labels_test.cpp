@@ -5,6 +5,7 @@
 #include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/data/examples/example_set.h"
+#include "engine/data/source/arrow_rows.h"
 #include "engine/tasks/task.h"
 #include "tests/engine/data/temp_folder.h"
 
@@ -67,6 +68,38 @@ TEST_CASE("labels: a number that is not among labels that are numbers is none of
   CHECK_THROWS_WITH(ids.id_of(1, {}, "label"), Contains("none of the model's 3 labels (2, 3, 4)"));
   const Config words = labelled(folder, "words.csv", "text,label\nx,bad\ny,good\n");
   CHECK(LabelIds(words, head_of(words)).id_of(1, {}, "label") == 1);
+}
+
+TEST_CASE("labels: the names that the data's files state are the model's, in their order") {
+  if (!why_no_arrow().empty()) return;
+  const std::string file = SHARDLINE_SOURCE_DIR "/tests/engine/data/source/files/features.parquet";
+  const std::vector<std::string> names = {"positive", "negative", "mixed"};  // the last one is in no row
+  const json columns = {{"train", file}, {"text_column", "sentence"}};
+  const Config config = with_labels_of_data(config_of("sequence-classification", columns));
+  CHECK(head_of(config).names == names);
+  json tags = columns;
+  tags["label_column"] = "tags";
+  CHECK(head_of(with_labels_of_data(config_of("token-classification", tags))).names ==
+        std::vector<std::string>{"O", "B-X"});
+
+  // A model whose labels have the same names in another order.
+  Config named = config_of("sequence-classification", columns);
+  named.model.config["id2label"] = {{"0", "mixed"}, {"1", "positive"}, {"2", "negative"}};
+  const auto stated = std::make_shared<const LabelNames>(LabelNames{{"label", names}});
+  const LabelIds ids(named, head_of(named));
+  CHECK(ids.id_of(0, {.label_names = stated}, "label") == 1);
+  CHECK(ids.id_of(0, {.label_names = stated}, "other") == 0);
+  CHECK(ids.id_of(0, {}, "label") == 0);
+
+  // A model directory with as many labels, which have no names yet.
+  const TempFolder folder;
+  Config from = config_of("sequence-classification", columns);
+  json keys = from.model.config;
+  keys.update({{"num_labels", 3}, {"architectures", {"BertForSequenceClassification"}}});
+  folder.write("model/config.json", keys.dump());
+  from.model.path = (folder.path() / "model").string();
+  from.model.config = json::object();
+  CHECK(head_of(with_labels_of_data(from)).names == names);
 }
 
 TEST_CASE("labels: a blank label is none, and lists name labels, each once") {

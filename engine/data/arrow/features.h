@@ -1,0 +1,27 @@
+// The features that Hugging Face `datasets` notes in the schema of its Arrow and Parquet files.
+#pragma once
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+// What is known of a column, or of the values inside it.
+struct Feature {
+  std::vector<std::string> names;         // of a ClassLabel; empty: it is none
+  std::map<std::string, Feature> fields;  // of a struct
+  std::shared_ptr<const Feature> item;    // of a list; null: what is known holds for its elements
+
+  // Of the elements of a list, and of a field. A Sequence of a struct is stored as a struct of lists.
+  const Feature& of_item() const { return item ? *item : *this; }
+  const Feature& of_field(const std::string& field) const;
+  // The names of the ClassLabel that this is, or that is inside its lists; empty: there is none.
+  const std::vector<std::string>& label_names() const;
+};
+
+// The columns that the text of the metadata "huggingface" describes. Anything that is not understood is left out.
+Feature read_features(const std::string& metadata);
+
+}  // namespace shardline

@@ -1,0 +1,46 @@
+// The text of a data file, from the beginning to the end, of which a part is at hand: all of a plain file, which is
+// mapped, and some megabytes of a compressed one.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/files/mapped_file.h"
+#include "engine/data/compressed/decompressor.h"
+
+namespace shardline {
+
+class TextWindow {
+ public:
+  // Without a mark of UTF-8 at the beginning. Throws DataError for a file that cannot be read or is not compressed as
+  // its name says.
+  explicit TextWindow(const std::filesystem::path& path);
+  // Of bytes in memory, which must outlive the window; `name` stands for a file's in messages.
+  TextWindow(std::string_view bytes, std::string name);
+
+  const std::string& name() const { return name_; }
+  // What is at hand and was not taken.
+  std::string_view rest() const { return decompressor_ ? std::string_view(buffer_).substr(taken_) : plain_; }
+  void take(size_t bytes);
+  // Makes the rest longer; false: it has the end of the text already. Views of the rest become invalid. Throws
+  // DataError for damaged data, and for a rest that would become too long, such as a line without an end.
+  bool grow();
+  // The whole text that was not taken.
+  std::string_view read_all();
+
+  size_t offset() const { return offset_; }                                        // of the rest, in the text
+  size_t done() const { return decompressor_ ? decompressor_->done() : offset_; }  // bytes of the file that were read
+
+ private:
+  void skip_mark();
+
+  std::string name_;
+  std::unique_ptr<const MappedFile> file_;      // null: bytes in memory
+  std::unique_ptr<Decompressor> decompressor_;  // null: the text is plain
+  std::string_view plain_;                      // the rest of a plain text
+  std::string buffer_;                          // of a compressed one
+  size_t taken_ = 0;                            // of the buffer
+  size_t offset_ = 0;
+};
+
+}  // namespace shardline
