@@ -79,10 +79,6 @@ void check_use_of_program(const Config& config, const char* place) {
   if (config.training.attention_in_fp32 || config.training.query_key_layer_scaling)
     throw ConfigError(cat(place, ": a program has attention of its own; leave attention_in_fp32 and ",
                           "query_key_layer_scaling out"));
-  if (config.smp.sequence_parallel())
-    throw ConfigError(
-        "/smp_options/optimize: \"memory\" splits rows between the layers, which a program needs whole; set it to "
-        "\"speed\"");
   if (config.training.neftune_noise_alpha)
     throw ConfigError("/training/neftune_noise_alpha: a program takes no noise on its embeddings; leave it out");
 }
@@ -234,11 +230,9 @@ ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitC
   const int tensor = config.smp.tensor_parallel_degree;
   // Rules name units, whether there is something to split or the degree is still open.
   const bool names_units = tensor == kAuto || !config.smp.tensor_parallel_layers.entries.empty();
-  const bool is_half = c10::isReducedFloatingType(number_types(config).values);
-  ModelSpec spec = tensor > 1 && is_half ? specs.undivided(splits, "in half precision every rank computes everything")
-                   : tensor > 1          ? specs.split(tensor, splits)
-                   : names_units         ? specs.with_units(splits)
-                                         : specs.whole();
+  ModelSpec spec = tensor > 1    ? specs.split(tensor, splits, config.smp.sequence_parallel())
+                   : names_units ? specs.with_units(splits)
+                                 : specs.whole();
   apply_patterns(config, spec);
   return spec;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "core/error.h"
 #include "models/program/operators.h"
@@ -82,6 +83,36 @@ class FlowFinder {
   std::set<int> trained_storage_;
 };
 
+// Operators whose result has the type of their first argument if the others have it, too.
+constexpr std::string_view kKeepTypes =
+    " add clamp div exp gelu hardswish hardtanh leaky_relu mul neg relu relu6 rsqrt sigmoid silu sqrt sub tanh ";
+
+// Whether all tensors that a call takes are floating-point numbers of one type.
+bool has_one_type(const Graph& graph, const GraphNode& node) {
+  const auto type = graph.values[node.arguments[0].value].dtype;
+  bool is_one = type && c10::isFloatingType(*type);
+  for (const auto& argument : node.arguments)
+    visit_values(argument,
+                 [&](int value) { is_one &= !graph.values[value].dtype || graph.values[value].dtype == type; });
+  return is_one;
+}
+
+// The name of the same call without the change; empty if there is none.
+std::string functional_name(const GraphNode& node) {
+  const std::string prefix = "aten::";
+  if (!node.is_operator || !node.name.starts_with(prefix) || !node.name.ends_with("_") || node.results.size() != 1)
+    return "";
+  const std::string name = node.name.substr(0, node.name.size() - 1);
+  if (kKeepTypes.find(cat(' ', name.substr(prefix.size()), ' ')) == std::string_view::npos) return "";
+  const auto op = find_operator(name, node.overload), in_place = find_operator(node.name, node.overload);
+  if (!op || !in_place || op->schema().is_mutable()) return "";
+  const auto &wants = op->schema().arguments(), &has = in_place->schema().arguments();
+  if (wants.size() != has.size()) return "";
+  for (size_t i = 0; i < has.size(); ++i)
+    if (wants[i].name() != has[i].name()) return "";
+  return name;
+}
+
 }  // namespace
 
 std::vector<int> GraphFlow::changes_before(int value, int end) const {
@@ -118,6 +149,23 @@ GraphPart GraphFlow::part(const Graph& graph, const std::vector<int>& wanted, in
 
 GraphFlow flow_of(const Graph& graph) {
   return FlowFinder(graph).find();
+}
+
+void make_calls_functional(Graph& graph) {
+  const GraphFlow flow = flow_of(graph);
+  std::vector<int> readers(graph.values.size());
+  std::set<int> own;  // results of calls that make something new here
+  for (const auto& node : graph.nodes)
+    for (const auto& argument : node.arguments) visit_values(argument, [&](int value) { ++readers[value]; });
+  for (const auto& output : graph.outputs) ++readers[output.value];
+  for (auto& node : graph.nodes) {
+    const std::string name = functional_name(node);
+    const int changed = name.empty() ? -1 : node.arguments[0].value;
+    if (changed < 0 || flow.producer[changed] < 0 || readers[changed] != 1 || !has_one_type(graph, node)) continue;
+    if (flow.storage[changed] != changed && !own.contains(changed)) continue;  // a view
+    node.name = name;
+    own.insert(node.results[0].value);
+  }
 }
 
 }  // namespace shardline

@@ -27,6 +27,10 @@ struct GraphFlow {
 
 GraphFlow flow_of(const Graph& graph);
 
+// Replaces calls such as add_ by add where only the call itself reads what it changes, and nothing else has this
+// memory: then the numbers are the same, and the result is a value like any other.
+void make_calls_functional(Graph& graph);
+
 template <class Visit>
 void visit_values(const GraphArgument& argument, const Visit& visit) {
   if (argument.value >= 0) visit(argument.value);

@@ -42,12 +42,11 @@ bool makes_new_tensors(const c10::FunctionSchema& schema) {
 
 // A call whose values are in slots.
 struct Interpreter::Step {
-  enum class Kind { operation, dropout, attention, size, numbers, own };
+  enum class Kind { operation, dropout, attention, size, numbers };
 
   const GraphNode* node = nullptr;
   Kind kind = Kind::operation;
   std::optional<c10::OperatorHandle> op;
-  OwnCalls::mapped_type own;
   std::vector<GraphArgument> arguments;     // a value is the number of its slot
   std::vector<GraphNode::Result> results;   // likewise
   std::vector<std::optional<IValue>> calm;  // by argument: its value where nothing is random
@@ -112,8 +111,7 @@ struct Interpreter::Slots {
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 
-Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device,
-                         const OwnCalls& own_calls)
+Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device)
     : inputs_(part.inputs.size()), device_(device.type()) {
   std::map<int, int> slot_of;
   std::map<int, size_t> last_use;  // slot -> step
@@ -146,9 +144,6 @@ Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarTy
       step.op = find_operator(node.name, node.overload);
       step.find_calm_arguments();
       step.replace_constants(floating, device);
-    } else if (const auto own = own_calls.find(node.name); own != own_calls.end()) {
-      step.kind = Step::Kind::own;
-      step.own = own->second;
     }
     for (auto& result : step.results) last_use[result.value = new_slot(result.value)] = steps_.size();
     steps_.push_back(std::move(step));
@@ -158,7 +153,8 @@ Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarTy
   slots_ = slot_of.size();
 }
 
-std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCalls* random) const {
+std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCalls* random,
+                                     const OwnCalls& own_calls) const {
   SL_ASSERT(inputs.size() == inputs_, inputs.size(), " values for ", inputs_, " inputs");
   Slots slots{std::move(inputs)};
   slots.values.resize(slots_);
@@ -173,7 +169,7 @@ std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCal
       stack.push_back(!random && !step.calm.empty() && step.calm[i] ? *step.calm[i]
                                                                     : slots.value_of(step.arguments[i]));
     try {
-      compute(step, stack, random);
+      compute(step, stack, random, own_calls);
     } catch (const c10::Error& error) {
       throw RunError(cat("the program's call of ", step.node->text(), " failed: ", error.what_without_backtrace()));
     }
@@ -199,18 +195,18 @@ std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCal
 }
 
 // Replaces the arguments on the stack by the results.
-void Interpreter::compute(const Step& step, torch::jit::Stack& stack, const RandomCalls* random) {
+void Interpreter::compute(const Step& step, torch::jit::Stack& stack, const RandomCalls* random,
+                          const OwnCalls& own_calls) {
   switch (step.kind) {
     case Step::Kind::operation:
       return step.op->callBoxed(stack);
-    case Step::Kind::numbers:
-      stack = {number_function(step.node->name, stack)};
+    case Step::Kind::numbers: {
+      const auto own = own_calls.find(step.node->name);
+      stack = {own == own_calls.end() ? number_function(step.node->name, stack) : IValue(own->second(stack))};
       return;
+    }
     case Step::Kind::size:
       stack = {stack[0].toTensor().size(stack[1].toInt())};
-      return;
-    case Step::Kind::own:
-      stack = {step.own(stack[0].toTensor())};
       return;
     case Step::Kind::attention: {
       const double probability = stack[kDropoutOfAttention].toDouble();

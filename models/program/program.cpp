@@ -42,6 +42,7 @@ class Cutter {
   Cutter(Pt2Archive archive, const ProgramUse& use) : program_(std::make_shared<Program>()), use_(program_->use) {
     program_->archive = std::move(archive);
     program_->use = use;
+    make_calls_functional(program_->archive.graph);
     program_->flow = flow_of(graph());
   }
 

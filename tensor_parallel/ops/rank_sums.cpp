@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "core/error.h"
 #include "core/model/backward.h"
@@ -42,14 +43,57 @@ at::Tensor add_over_ranks(const TensorParallel& tp, const at::Tensor& partial) {
   });
 }
 
+at::Tensor leave_ranks(const TensorParallel& tp, const at::Tensor& same) {
+  if (tp.size() == 1 || !same.requires_grad() || !at::GradMode::is_enabled()) return same;
+  return with_backward(same, {same}, {}, "LeaveRanks", [tp](const at::Tensor& gradient, const SavedTensors&) {
+    if (!gradient.defined() || tp.rank() == 0) return std::vector<at::Tensor>{gradient};
+    return std::vector<at::Tensor>{at::zeros_like(gradient)};
+  });
+}
+
+at::Tensor enter_from_rows(const TensorParallel& tp, const at::Tensor& border, int64_t tokens) {
+  if (tp.size() == 1) return border;
+  SL_ASSERT(tp.sequence_parallel, "a rank has its rows of what enters");
+  at::Tensor whole;
+  {
+    const at::NoGradGuard no_grad;
+    whole = gather_rows(tp, border, tokens);
+  }
+  return with_backward(whole, {border}, {}, "EnterFromRows", [tp](const at::Tensor& gradient, const SavedTensors&) {
+    if (!gradient.defined()) return std::vector<at::Tensor>{gradient};  // on no rank
+    return std::vector<at::Tensor>{reduce_rows(tp, gradient)};
+  });
+}
+
+at::Tensor add_to_rows(const TensorParallel& tp, const at::Tensor& partial) {
+  if (tp.size() == 1) return partial;
+  SL_ASSERT(tp.sequence_parallel, "a rank gets its rows of what is added");
+  at::Tensor rows;
+  {
+    const at::NoGradGuard no_grad;
+    rows = reduce_rows(tp, partial);
+  }
+  return with_backward(rows, {partial}, {}, "AddToRows",
+                       [tp, tokens = partial.size(0)](const at::Tensor& gradient, const SavedTensors&) {
+                         return std::vector<at::Tensor>{gather_rows(tp, gradient, tokens)};
+                       });
+}
+
 at::Tensor gathered_dimension(const TensorParallel& tp, const at::Tensor& part, int64_t dimension, int64_t size,
                               const at::Tensor& places) {
-  const at::NoGradGuard no_grad;
-  auto sizes = part.sizes().vec();
-  sizes[dimension] = size;
-  const at::Tensor whole = at::zeros(sizes, part.options()).index_copy(dimension, places, part);
-  tp.comm->all_reduce(whole, {.what = "parts of a dimension"})->wait();
-  return whole;
+  at::Tensor whole;
+  {
+    const at::NoGradGuard no_grad;
+    auto sizes = part.sizes().vec();
+    sizes[dimension] = size;
+    whole = at::zeros(sizes, part.options().requires_grad(false)).index_copy(dimension, places, part);
+    note_collective(Collective::Kind::all_reduce, whole.nbytes());
+    tp.comm->all_reduce(whole, {.what = "parts of a dimension"})->wait();
+  }
+  return with_backward(whole, {part}, {places}, "GatheredDimension",
+                       [dimension](const at::Tensor& gradient, const SavedTensors& saved) {
+                         return std::vector<at::Tensor>{gradient.index_select(dimension, saved[0])};
+                       });
 }
 
 }  // namespace shardline

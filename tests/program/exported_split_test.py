@@ -15,12 +15,14 @@ class ExportedSplit(ProgramTest):
         tokens = array.array("H", (i * i % 7 + i % 5 for i in range(8 * LENGTH * STEPS)))
         (self.dir / "tokens.bin").write_bytes(tokens.tobytes())
 
-    def exported(self, name="config.json", **sections):
+    def exported(self, name="config.json", optimize="speed", dtype="float64", **sections):
         config = tiny(**sections)
         config["model"] = {"path": str(MODEL)}
         config["data"] = {"train": "tokens.bin", "format": "tokens", "sequence_length": LENGTH, "shuffle": False}
-        config["smp_options"]["optimize"] = "speed"
-        config["runtime"]["dtype"] = "float64"
+        if optimize:
+            config["smp_options"]["optimize"] = optimize
+        if dtype:
+            config["runtime"]["dtype"] = dtype
         (self.dir / name).write_text(json.dumps(config))
         return name
 
@@ -41,6 +43,19 @@ class ExportedSplit(ProgramTest):
         # A checkpoint of two ranks goes on in one process.
         checkpoint = str(self.dir / "threads/checkpoint-2")
         self.assert_same(self.losses("resumed", training={"resume_from_checkpoint": checkpoint}), one[2:])
+
+    def test_ranks_divide_rows_by_default(self):
+        one = self.losses("one")
+        self.assert_same(self.losses("rows", t=2, communicator="threads", optimize=None), one)
+        self.assert_same(self.losses("stages", t=2, p=2, optimize=None), one)
+        self.expect(0, "plan", self.exported(t=2, optimize=None), says=["memory (sequence parallel), 92.3077 %"])
+
+    def test_half_precision_is_split(self):
+        half = {"training": {"bf16": True, "max_steps": STEPS}, "dtype": None}
+        self.expect(0, "plan", self.exported(t=2, **half), says=["92.3077 % of the products with weights are split"])
+        one, two = self.losses("one", **half), self.losses("two", t=2, communicator="threads", **half)
+        for a, b in zip(one, two):
+            self.assertAlmostEqual(a, b, delta=0.01 * a)
 
     def test_the_plan_says_what_is_split_and_why_not(self):
         self.expect(0, "plan", self.exported(t=2), says=[

@@ -1,6 +1,7 @@
 """Trains exported programs (.pt2) with PyTorch and with shardline on the same batches, and compares.
 
     python tests/transformers/compare_exported.py build/tools/shardline [--model gpt2 ... | --all] [--layout "D P T" ...]
+        [--optimize speed]
 
 Small random models of transformers are exported in training mode with dynamic sizes. Per model, layout and dtype: the
 losses and gradient norms of ten steps of AdamW (see compare.py) against those of the same program in PyTorch; the saved
@@ -53,6 +54,18 @@ MODELS = {
     "gpt_neox": lambda: transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(
         vocab_size=WORDS, hidden_size=48, intermediate_size=96, num_hidden_layers=3, num_attention_heads=6,
         max_position_embeddings=64, hidden_dropout=0.0, attention_dropout=0.0, bos_token_id=0, eos_token_id=0)),
+    "phi3": lambda: transformers.Phi3ForCausalLM(transformers.Phi3Config(
+        vocab_size=WORDS, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
+        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=0, pad_token_id=0)),
+    "gpt_bigcode": lambda: transformers.GPTBigCodeForCausalLM(transformers.GPTBigCodeConfig(
+        vocab_size=WORDS, n_positions=64, n_embd=48, n_layer=3, n_head=6, multi_query=True, attn_pdrop=0.0, embd_pdrop=0.0,
+        resid_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
+    "falcon": lambda: transformers.FalconForCausalLM(transformers.FalconConfig(
+        vocab_size=WORDS, hidden_size=48, num_hidden_layers=3, num_attention_heads=6, new_decoder_architecture=True,
+        num_kv_heads=2, attention_dropout=0.0, hidden_dropout=0.0, bos_token_id=0, eos_token_id=0)),
+    "falcon with one key": lambda: transformers.FalconForCausalLM(transformers.FalconConfig(
+        vocab_size=WORDS, hidden_size=48, num_hidden_layers=3, num_attention_heads=6, new_decoder_architecture=False,
+        multi_query=True, attention_dropout=0.0, hidden_dropout=0.0, bos_token_id=0, eos_token_id=0)),
     "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
         vocab_size=WORDS, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
         num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=0)),
@@ -161,7 +174,7 @@ def train_rows(module, batches, run=None):
     return np.array(losses), np.array(norms)
 
 
-def compare_causal(program, name, layouts):
+def compare_causal(program, name, layouts, optimize):
     with tempfile.TemporaryDirectory() as scratch:
         path, batches = export(name, scratch)
         for dtype in LIMITS:
@@ -169,7 +182,7 @@ def compare_causal(program, name, layouts):
             reference = train_pytorch(module, batches)
             for layout in layouts:
                 out = os.path.join(scratch, "out")
-                settings = [f"model.path={path}", f"runtime.dtype={dtype}", "smp_options.optimize=speed"]
+                settings = [f"model.path={path}", f"runtime.dtype={dtype}", f"smp_options.optimize={optimize}"]
                 ours = train_shardline(program, scratch, [int(x) for x in layout.split()], out, "adamw_torch_fused",
                                        settings, False)
                 saved = module_of(os.path.join(out, "model.pt2"), getattr(torch, dtype))
@@ -218,7 +231,7 @@ class ExportedCase(compare_heads.Case):
         return super().forward(model, samples)
 
 
-def compare_labelled(program, name, layouts):
+def compare_labelled(program, name, layouts, optimize):
     family, title = name.split(" ", 1)
     with tempfile.TemporaryDirectory() as scratch:
         case = ExportedCase(pathlib.Path(scratch), family, title, [])
@@ -228,7 +241,7 @@ def compare_labelled(program, name, layouts):
             for layout in layouts:
                 d, p, t = map(int, layout.split())
                 out = case.folder / "out"
-                compare_heads.LAYOUTS[layout] = (d, p, t, {"optimize": "speed"}, dtype)
+                compare_heads.LAYOUTS[layout] = (d, p, t, {"optimize": optimize}, dtype)
                 config = compare_heads.config_of(case, layout, out)
                 config["model"] = {"path": str(case.folder / "program.pt2")}
                 if "id2label" in case.head.config:
@@ -274,7 +287,7 @@ def run_pair(module, rows):
     return types.SimpleNamespace(logits=logits, loss=torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()))
 
 
-def compare_pair(program, name, layouts):
+def compare_pair(program, name, layouts, optimize):
     make, translates = PAIRS[name], PAIRS[name] is Translator
     with tempfile.TemporaryDirectory() as scratch:
         torch.manual_seed(1)
@@ -306,7 +319,7 @@ def compare_pair(program, name, layouts):
                     [f"model.path={path}", f"runtime.dtype={dtype}", "task=seq2seq-lm", f"data.train={data}",
                      f"data.validation={os.path.join(scratch, 'validation.jsonl')}", "data.format=jsonl",
                      "data.tokenizer=bytes", "data.sequence_length=32", "data.max_target_length=12",
-                     "training.do_eval=true", "smp_options.optimize=speed", *(OF_TRANSLATOR if translates else [])], False)
+                     "training.do_eval=true", f"smp_options.optimize={optimize}", *(OF_TRANSLATOR if translates else [])], False)
                 evaluation = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))][-1]
                 saved = module_of(os.path.join(out, "model.pt2"), getattr(torch, dtype))
                 with torch.no_grad():
@@ -326,11 +339,12 @@ def main():
     parser.add_argument("--model", nargs="*", choices=every, default=DEFAULT)
     parser.add_argument("--all", action="store_true", help="every model")
     parser.add_argument("--layout", nargs="*", default=["1 1 1", "2 1 1", "1 2 1", "1 1 2", "1 2 2"])
+    parser.add_argument("--optimize", choices=["memory", "speed"], default="memory", help="with T > 1")
     args = parser.parse_args()
     failed = False
     for name in every if args.all else args.model:
         compare = compare_causal if name in MODELS else compare_pair if name in PAIRS else compare_labelled
-        for row, is_good in compare(args.program, name, args.layout):
+        for row, is_good in compare(args.program, name, args.layout, args.optimize):
             failed |= not is_good
             print(json.dumps({"model": name, **row, "ok": is_good}), flush=True)
     sys.exit(1 if failed else 0)

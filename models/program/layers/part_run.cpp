@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "models/program/layers/row_calls.h"
 #include "tensor_parallel/ops/rank_sums.h"
 
 namespace shardline {
@@ -12,33 +13,26 @@ namespace {
 
 std::unique_ptr<const DividedPart> divided_part(const Graph& graph, const GraphPart& part, const ProgramSplit* split,
                                                 const TensorParallel& tp) {
-  return split ? std::make_unique<const DividedPart>(split->divide(graph, part, tp.rank())) : nullptr;
-}
-
-OwnCalls calls_over(const TensorParallel& tp) {
-  return {{kEnterRanks, [tp](const at::Tensor& x) { return enter_ranks(tp, x); }},
-          {kAddOverRanks, [tp](const at::Tensor& x) { return add_over_ranks(tp, x); }}};
+  return split ? std::make_unique<const DividedPart>(split->divide(graph, part, tp.rank(), tp.sequence_parallel))
+               : nullptr;
 }
 
 }  // namespace
 
-Range own_range(const TensorParallel& tp, const DividedDimension& of) {
-  return split_range(of.count, tp.size(), tp.rank());
-}
-
 at::Tensor own_places(const TensorParallel& tp, const DividedDimension& of, const at::Tensor& like) {
-  return at::tensor(of.places(own_range(tp, of)), at::kLong).to(like.device());
+  return at::tensor(of.places(tp.size(), tp.rank()), at::kLong).to(like.device());
 }
 
 PartRun::PartRun(const Graph& graph, const GraphPart& part, const ProgramSplit* split, const TensorParallel& tp,
                  at::ScalarType floating, at::Device device)
     : whole_(part),
-      tp_(tp),
+      tp_{tp.comm, false},
       divided_(divided_part(graph, part, split, tp)),
-      calls_(divided_ ? divided_->graph : graph, divided_ ? divided_->part : part, floating, device, calls_over(tp)) {}
+      calls_(divided_ ? divided_->graph : graph, divided_ ? divided_->part : part, floating, device) {}
 
-std::vector<c10::IValue> PartRun::run(std::vector<c10::IValue> inputs, const RandomCalls* random) const {
-  auto made = calls_.run(std::move(inputs), random);
+std::vector<c10::IValue> PartRun::run(std::vector<c10::IValue> inputs, const RandomCalls* random,
+                                      const ProgramBatch& batch) const {
+  auto made = calls_.run(std::move(inputs), random, divided_ ? calls_over(tp_, batch) : OwnCalls());
   for (size_t i = 0; i < made.size(); ++i)
     if (const auto* of = output(i))
       SL_ASSERT(of->dimension + 1 == made[i].toTensor().dim(), "another dimension than the last one is divided");

@@ -38,6 +38,7 @@
 #include "models/program/program_positions.h"
 #include "tensor_parallel/ops/class_loss.h"
 #include "tensor_parallel/ops/cross_entropy.h"
+#include "tensor_parallel/ops/elementwise.h"
 
 namespace shardline {
 namespace {
@@ -62,15 +63,12 @@ class ProgramLayerRun : public Layer {
         index_(build.index),
         input_(border_slots(*program_, layer_.border)),
         params_(build.params),
-        tp_{build.tp, false} {
-    if (build.sequence_parallel)
-      throw ConfigError(cat("layer ", layer_.name, " of the program is whole on every tensor-parallel rank and needs ",
-                            "all rows; set smp_options.optimize to \"speed\", or tensor_parallel_degree to 1"));
+        tp_{build.tp, false},
+        borders_{build.tp, build.sequence_parallel} {
     if (!is_last_) output_ = border_slots(*program_, program_->layers[number + 1].border);
     if (!params_.empty() && c10::isReducedFloatingType(params_[0]->value.scalar_type())) {
       half_ = params_[0]->value.scalar_type();
       border_type_ = build.half.border.value_or(*half_);
-      SL_ASSERT(!split_, "a program in half precision is whole on every rank");
     }
     make_leaves();
     for (const int index : layer_.part.nodes) {
@@ -96,17 +94,21 @@ class ProgramLayerRun : public Layer {
     connect_gradients(leaves_, params_);
     const auto run = [&](const PartRun& part) {
       RandomCalls random{.dropout = [&](const at::Tensor& x, double probability, int site) {
+        if (part.drops_from_rows(site))
+          return bias_dropout_add(borders_, x.flatten(0, 1), rows.tokens(), nullptr, {},
+                                  dropout_rows(borders_, context, index_, site, probability))
+              .view(x.sizes());
         return dropped(tp_, x, dropout_rows(tp_, context, index_, site, probability), sites_[site], batch,
                        part.dropped_at(site));
       }};
       std::optional<AutocastMode> autocast;
       if (half_) autocast.emplace(rows.ids.device().type(), half_);
-      return part.run(inputs_of(part.whole(), input, batch), context.mode == Mode::train ? &random : nullptr);
+      return part.run(inputs_of(part, input, batch), context.mode == Mode::train ? &random : nullptr, batch);
     };
     const bool is_unmasked = part_of_unmasked_ && !batch.is_padded() &&
                              std::max(batch.source.length(), batch.target.length()) <= program_->unmasked_length;
     const PartRun& part = is_unmasked ? *part_of_unmasked_ : *part_;
-    if (!is_last_) return border_of(run(part), batch);
+    if (!is_last_) return border_of(part, run(part), batch);
     const auto logits = [&] {
       std::vector<at::Tensor> made;
       if (!logits_)
@@ -157,7 +159,8 @@ class ProgramLayerRun : public Layer {
     const at::Tensor& like = params_.empty() ? input.at(0) : params_[0]->value;
     floating_ = half_ ? at::kFloat : like.scalar_type();
     const auto prepare_part = [&](std::optional<PartRun>& run, const Program& program, const GraphPart& part) {
-      run.emplace(program.graph(), part, split_.get(), tp_, floating_, like.device());
+      const TensorParallel rows{tp_.comm, borders_.sequence_parallel && !program.has_target()};
+      run.emplace(program.graph(), part, split_.get(), rows, floating_, like.device());
     };
     prepare_part(part_, *program_, layer_.part);
     if (const auto& unmasked = program_->unmasked)
@@ -173,13 +176,21 @@ class ProgramLayerRun : public Layer {
     return tensor.scalar_type() == at::kFloat ? tensor.to(floating_) : tensor;
   }
 
-  std::vector<c10::IValue> inputs_of(const GraphPart& part, const Border& border, const ProgramBatch& batch) const {
+  std::vector<c10::IValue> inputs_of(const PartRun& run, const Border& border, const ProgramBatch& batch) const {
     std::vector<c10::IValue> inputs;
-    for (const int value : part.inputs) {
+    Border gathered(border.size());
+    for (const int value : run.whole().inputs) {
       const auto* source = program_->input_of(value);
       if (!source) {
         const auto slot = std::ranges::find_if(input_, [&](const BorderSlot& of) { return of.holds(value); });
-        const at::Tensor spread = batch.grid_of(value).spread(border.at(slot - input_.begin()));
+        const size_t place = slot - input_.begin();
+        if (run.takes_rows(inputs.size())) {
+          inputs.push_back(exact(border.at(place)).unsqueeze(0));
+          continue;
+        }
+        if (!gathered[place].defined())
+          gathered[place] = gathered_for_all(borders_, border.at(place), batch.batch.tokens());
+        const at::Tensor spread = batch.grid_of(value).spread(gathered[place]);
         // Autograd does not let calls change a view of the border.
         const bool is_changed = program_->flow.changes.contains(program_->flow.storage[value]);
         inputs.push_back(exact(is_changed ? spread.clone() : spread));
@@ -200,19 +211,27 @@ class ProgramLayerRun : public Layer {
     if (!split_ || !split_->parameters.contains(name)) return leaf;
     const DividedDimension& part = split_->parameters.at(name);
     auto sizes = program_->archive.weights->tensors().at(name).shape;
-    sizes[part.dimension] = part.size_of(own_range(tp_, part));
+    if (!part.sections.empty()) return leaf.index_select(part.dimension, own_places(tp_, part, leaf));
+    sizes[part.dimension] = part.own_size(tp_.size(), tp_.rank());
     return leaf.view(sizes);
   }
 
-  Border border_of(const std::vector<c10::IValue>& made, const ProgramBatch& batch) const {
+  Border border_of(const PartRun& run, const std::vector<c10::IValue>& made, const ProgramBatch& batch) const {
     const auto& values = layer_.part.outputs;
-    const auto tensor = [&](int value) { return made[std::ranges::find(values, value) - values.begin()].toTensor(); };
+    const auto place = [&](int value) { return int(std::ranges::find(values, value) - values.begin()); };
+    const auto tensor = [&](int value) { return made[place(value)].toTensor(); };
     Border border;
     for (const auto& slot : output_) {
       at::Tensor rows;
-      if (slot.source >= 0) rows = batch.source.among_rows(tensor(slot.source), rows);
-      if (slot.target >= 0) rows = batch.target.among_rows(tensor(slot.target), rows);
-      border.push_back(rows.to(border_type_.value_or(rows.scalar_type())));
+      const bool are_rows = slot.source >= 0 && run.makes_rows(place(slot.source));
+      if (are_rows) {
+        rows = tensor(slot.source).flatten(0, 1);
+      } else {
+        if (slot.source >= 0) rows = batch.source.among_rows(tensor(slot.source), rows);
+        if (slot.target >= 0) rows = batch.target.among_rows(tensor(slot.target), rows);
+      }
+      rows = rows.to(border_type_.value_or(rows.scalar_type()));
+      border.push_back(are_rows ? rows : sliced_from_all(borders_, rows));
     }
     return border;
   }
@@ -239,11 +258,11 @@ class ProgramLayerRun : public Layer {
         const int64_t ignored = term.target < 0           ? kNoLabel
                                 : term.ignored_value >= 0 ? find(term.ignored_value).toInt()
                                                           : term.ignored;
-        part =
-            classes
-                ? split_cross_entropy_sum(tp_, input, target,
-                                          {classes->count, own_range(tp_, *classes), ignored, context.label_smoothing})
-                : at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, ignored, context.label_smoothing);
+        part = classes
+                   ? split_cross_entropy_sum(tp_, input, target,
+                                             {classes->count, split_range(classes->count, tp_.size(), tp_.rank()),
+                                              ignored, context.label_smoothing})
+                   : at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, ignored, context.label_smoothing);
         counts.push_back((target != ignored).sum().to(at::kDouble));
       } else {
         const bool is_of_tokens = term.kind != LossKind::whole && program_->use.predicts != Predicts::segment;
@@ -355,7 +374,7 @@ class ProgramLayerRun : public Layer {
   const int64_t index_;
   std::vector<BorderSlot> input_, output_;
   std::vector<Parameter*> params_;
-  TensorParallel tp_;
+  TensorParallel tp_, borders_;                // inside of the layer, and at its borders
   std::vector<at::Tensor> leaves_;             // views of the parameters, in their order
   std::map<std::string, at::Tensor> leaf_of_;  // by name in the archive
   std::vector<DropoutSite> sites_;             // in the order of the random calls
@@ -456,8 +475,9 @@ class ProgramSpecMaker {
     if (layer.is_block && used.starts_with(layer.name + ".")) spec.name = used.substr(layer.name.size() + 1);
     spec.decays = entry.shape.size() > 1;
     spec.sources = {{.tensor = used, .shape = entry.shape}};
-    if (split_ && split_->parameters.contains(name))
-      std::tie(spec.shape, spec.split_dim) = split_->parameters.at(name).logical(entry.shape);
+    const auto* divided = split_ && split_->parameters.contains(name) ? &split_->parameters.at(name) : nullptr;
+    spec.partial_over_t = divided && !divided->sections.empty();
+    if (divided && divided->sections.empty()) std::tie(spec.shape, spec.split_dim) = divided->logical(entry.shape);
     if (is_new) owner->second = layer.full_name(spec);
     if (!is_new) spec.tied_to = owner->second;
     return spec;
@@ -511,7 +531,8 @@ class ProgramSpecMaker {
     const Microbatch batch = sample_batch(*program_, ids, program_->has_target() ? traced_length_ / 2 : 0);
     std::vector<Parameter> parameters;
     const CommunicatorPtr world = split_ ? make_fake_world(0, split_->ranks) : make_local_world();
-    LayerBuild build{.spec = &layer, .tp = world.get(), .index = int64_t(number)};
+    const bool divides_rows = split_ && split_->divides_rows;
+    LayerBuild build{.spec = &layer, .tp = world.get(), .sequence_parallel = divides_rows, .index = int64_t(number)};
     for (size_t i = 0; i < layer.params.size(); ++i)
       parameters.push_back({.name = layer.full_name(layer.params[i]),
                             .spec = &layer.params[i],
@@ -527,7 +548,7 @@ class ProgramSpecMaker {
     for (const auto& [name, constant] : program_->archive.constants) known.push_back(constant);
     Border border;
     for (const auto& tensor : input) {
-      auto x = at::empty(bind_shape(tensor, tokens), at::kDouble);
+      auto x = at::empty(bind_shape(tensor, border_rows(tokens, world->size(), divides_rows)), at::kDouble);
       random_normals(stream, 0, x.numel(), x.data_ptr<double>());
       border.push_back(x.to(at::kFloat).requires_grad_(true));
       known.push_back(border.back());

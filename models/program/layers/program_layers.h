@@ -1,7 +1,7 @@
 // A program as a model: its layers, and the description of its parameters.
 //
-// The ranks of a tensor-parallel group have all rows of a border, which needs `optimize: "speed"`; a ProgramSplit says
-// what they divide, and the rest of the work each does for itself.
+// A ProgramSplit says what the ranks of a tensor-parallel group divide; the rest of the work each does for itself, with
+// all rows. With `optimize: "memory"` they divide the rows of borders, which a layer gathers first.
 // Autograd computes weight gradients during BackwardInput. Offloading does not move what the layers' ops save, and a
 // running step counts only a layer's input as kept; the plan takes kept bytes from a trace. Nothing is cached in
 // generation.

@@ -37,8 +37,15 @@ Dimension flat(const Dimensions& dimensions, size_t begin, size_t end) {
 
 }  // namespace
 
-DimensionRules::DimensionRules(const Program& program, const ObservedSizes& sizes, ProgramDimensions& found)
-    : program_(program), sizes_(sizes), found_(found), atoms_(found.atoms), weight_(sizes.size()) {
+bool is_elementwise(const GraphNode& node) {
+  const std::string prefix = "aten::";
+  return node.name.starts_with(prefix) &&
+         kElementwise.find(cat(' ', node.name.substr(prefix.size()), ' ')) != std::string_view::npos;
+}
+
+DimensionRules::DimensionRules(const Program& program, const ObservedSizes& sizes, const std::set<int>& gathers,
+                               ProgramDimensions& found)
+    : program_(program), sizes_(sizes), gathers_(gathers), found_(found), atoms_(found.atoms), weight_(sizes.size()) {
   std::map<std::string, Dimensions> by_name;  // a parameter may be several inputs
   for (const auto& input : program.graph().inputs) {
     if (input.kind != GraphInput::Kind::parameter || !sizes[input.value]) continue;
@@ -57,6 +64,13 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"bmm", &Self::matmul},
                                                     {"addmm", &Self::addmm},
                                                     {"baddbmm", &Self::baddbmm},
+                                                    {"conv1d", &Self::convolution},
+                                                    {"conv1d.padding", &Self::convolution},
+                                                    {"conv2d", &Self::convolution},
+                                                    {"conv2d.padding", &Self::convolution},
+                                                    {"conv3d", &Self::convolution},
+                                                    {"conv3d.padding", &Self::convolution},
+                                                    {"convolution", &Self::convolution},
                                                     {"embedding", &Self::embedding},
                                                     {"layer_norm", &Self::norm},
                                                     {"rms_norm", &Self::norm},
@@ -79,6 +93,8 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"unsqueeze", &Self::unsqueeze},
                                                     {"squeeze.dim", &Self::squeeze},
                                                     {"expand", &Self::expand},
+                                                    {"broadcast_to", &Self::expand},
+                                                    {"index.Tensor", &Self::pick},
                                                     {"cat", &Self::cat_tensors},
                                                     {"stack", &Self::stack},
                                                     {"type_as", &Self::like_self},
@@ -95,8 +111,7 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"sym_size.int", &Self::size}};
   const std::string prefix = "aten::";
   if (!node.name.starts_with(prefix)) return &Self::unknown;
-  if (kElementwise.find(cat(' ', node.name.substr(prefix.size()), ' ')) != std::string_view::npos)
-    return &Self::elementwise;
+  if (is_elementwise(node)) return &Self::elementwise;
   const auto found = rules.find(node.text().substr(prefix.size()));
   return found == rules.end() ? &Self::unknown : found->second;
 }
@@ -113,7 +128,6 @@ void DimensionRules::apply(int node) {
   });
   if (uses_changed_memory()) return forbid_all(cat(here(), " uses memory that is changed in place"));
   if (!follows) return;
-  if (call().autocast && call().autocast->half) return forbid_all(cat(here(), " computes in half precision"));
   if (all_weights)
     for (const auto& result : call().results) weight_[result.value] = weight;
   (this->*rule_of(call()))();
@@ -245,14 +259,25 @@ void DimensionRules::multiply(const char* left, const char* right, bool is_trans
         atoms_.unite(one, result[result.size() - 1 - i]);
   }
   found_.summed[node_] = k_of_b;
-  make(result);
-  if (weight.empty()) return;
-  found_.products.push_back({.node = node_,
-                             .parameter = weight,
-                             .flops = 2 * product_of(result_sizes()) * size_of(k_of_b),
-                             .rows = flat(result, 0, result.size() - 1),
-                             .summed = k_of_b,
-                             .columns = result.back()});
+  if (weight.empty()) return make(result);
+  make_product(result,
+               {.node = node_,
+                .parameter = weight,
+                .flops = 2 * product_of(result_sizes()) * size_of(k_of_b),
+                .has_input_gradient = found_.of_value.contains(argument(left).value),
+                .rows = flat(result, 0, result.size() - 1),
+                .summed = k_of_b,
+                .columns = result.back()},
+               std::ssize(result) - 1);
+}
+
+void DimensionRules::make_product(const Dimensions& result, WeightProduct product, int columns) {
+  found_.products.push_back(std::move(product));
+  if (!gathers_.contains(node_)) return make(result);
+  found_.gathered[node_] = result;
+  Dimensions whole = result;
+  whole[columns] = atoms_.make(result_sizes()[columns]);
+  make(whole);
 }
 
 // ---- the rules
@@ -291,6 +316,35 @@ void DimensionRules::addmm() {
 void DimensionRules::baddbmm() {
   multiply("batch1", "batch2", false, "self");
   if (found_.summed.contains(node_)) atoms_.forbid(found_.summed.at(node_), cat(here(), " adds to its sums"));
+}
+
+// input [batch, in, ...], weight [out, in, ...] -> [batch, out, ...]
+void DimensionRules::convolution() {
+  const Dimensions input = read("input"), weight = read("weight");
+  const int value = argument("weight").value;
+  const bool is_other = call().name == "aten::convolution" && is_on("transposed");
+  if (value < 0 || weight_[value].empty() || input.size() != weight.size() || integer("groups") != 1 || is_other)
+    return unknown();
+  const std::string why = cat(here(), " slides over them");
+  Dimensions result = atoms_.make_all(result_sizes());
+  for (size_t i = 2; i < result.size(); ++i)
+    for (const auto& dimension : {input[i], weight[i], result[i]}) atoms_.forbid(dimension, why);
+  atoms_.unite(input[1], weight[1]);
+  const bool has_input_gradient = found_.of_value.contains(argument("input").value);
+  if (!has_input_gradient) atoms_.forbid(weight[1], cat("they are channels of what ", here(), " is given"));
+  result[0] = input[0];
+  result[1] = weight[0];
+  if (is_given("bias")) atoms_.unite(read("bias")[0], weight[0]);
+  found_.summed[node_] = weight[1];
+  make_product(result,
+               {.node = node_,
+                .parameter = weight_[value],
+                .flops = 2 * product_of(result_sizes()) * product_of(*sizes_[value]) / (*sizes_[value])[0],
+                .has_input_gradient = has_input_gradient,
+                .rows = joined(result[0], flat(result, 2, result.size())),
+                .summed = flat(weight, 1, weight.size()),
+                .columns = result[1]},
+               1);
 }
 
 void DimensionRules::embedding() {
@@ -453,75 +507,6 @@ void DimensionRules::stack() {
 
 void DimensionRules::like_self() {
   make(Dimensions(read("self")));
-}
-
-void DimensionRules::split() {
-  Dimensions self = read("self");
-  const int64_t along = counted(integer("dim"), self.size());
-  if (along < 0 || along >= std::ssize(self) || call().results.empty()) return unknown();
-  if (call().name != "aten::chunk") {
-    const GraphArgument& lengths = argument(call().name == "aten::split" ? "split_size" : "split_sizes");
-    if (lengths.value >= 0 || lengths.is_list) return unknown();
-  }
-  const int64_t size = size_of(self[along]);
-  // Items that nothing reads are not in the graph, so the first one says how long they are.
-  const int64_t length = result_sizes()[along];
-  bool are_equal = length > 0 && size % length == 0;
-  for (const auto& result : call().results)
-    are_equal = are_equal && sizes_[result.value] && (*sizes_[result.value])[along] == length;
-  if (call().name == "aten::split_with_sizes" || call().overload == "sizes")
-    for (const int64_t given : integers(call().overload == "sizes" ? "split_size" : "split_sizes"))
-      are_equal = are_equal && given == length;
-  const auto parts = are_equal ? atoms_.cut(self[along], {size / length, length}) : std::nullopt;
-  if (!parts) return forbid_all(cat(here(), " cuts them unequally"));
-  atoms_.forbid((*parts)[0], cat(here(), " takes them apart"));
-  self[along] = (*parts)[1];
-  make(self);
-}
-
-void DimensionRules::take() {
-  Dimensions self = read("self");
-  const int64_t along = counted(integer("dim"), self.size());
-  if (along < 0 || along >= std::ssize(self)) return unknown();
-  atoms_.forbid(self[along], cat(here(), " takes them apart"));
-  self.erase(self.begin() + along);
-  make(self);
-}
-
-void DimensionRules::slice() {
-  const Dimensions self = read("self");
-  const int64_t along = counted(integer("dim"), self.size());
-  if (along < 0 || along >= std::ssize(self)) return unknown();
-  const int64_t size = size_of(self[along]), length = result_sizes()[along];
-  if (length == size) return make(self);
-  const int64_t start = counted(integer("start"), size);
-  const bool is_computed = argument("start").value >= 0 || argument("end").value >= 0 || argument("step").value >= 0;
-  const bool is_part = !is_computed && integer("step") == 1 && length > 0 && size % length == 0 && start % length == 0;
-  const auto parts = is_part ? atoms_.cut(self[along], {size / length, length}) : std::nullopt;
-  Dimensions result = self;
-  if (parts) {
-    atoms_.forbid((*parts)[0], cat(here(), " takes them apart"));
-    result[along] = (*parts)[1];
-  } else {
-    atoms_.forbid(self[along], cat(here(), " cuts them unequally"));
-    result[along] = atoms_.make(length);
-    atoms_.forbid(result[along], cat(here(), " cuts them unequally"));
-  }
-  make(result);
-}
-
-void DimensionRules::pad() {
-  Dimensions self = read("self");
-  const auto added = integers("pad");
-  if (argument("pad").is_list || added.size() > 2 * self.size()) return unknown();
-  for (size_t i = 0; i + 1 < added.size(); i += 2) {
-    const size_t along = self.size() - 1 - i / 2;
-    if (added[i] == 0 && added[i + 1] == 0) continue;
-    atoms_.forbid(self[along], cat(here(), " makes them more"));
-    self[along] = atoms_.make(result_sizes()[along]);
-    atoms_.forbid(self[along], cat(here(), " makes them more"));
-  }
-  make(self);
 }
 
 // query [..., heads, l, e], key [..., heads or groups of them, s, e], value [..., as key, s, columns]

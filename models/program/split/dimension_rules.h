@@ -1,5 +1,6 @@
 // What one call shows of the dimensions of its values.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,9 +9,21 @@
 
 namespace shardline {
 
+// Whether each place of the call's results follows from this place of its arguments alone.
+bool is_elementwise(const GraphNode& node);
+
+// Whether a call may take some sections of a dimension.
+bool cuts_sections(const GraphNode& node);
+// The lengths into which a split or a chunk cuts a dimension of this size; empty if it computes them.
+std::vector<int64_t> lengths_of_split(const GraphNode& node, int64_t size);
+// The one place of a dimension of this size that a constant list of indices has; nothing for other lists.
+std::optional<int64_t> picked_place(const Program& program, int value, int64_t size);
+
 class DimensionRules {
  public:
-  DimensionRules(const Program& program, const ObservedSizes& sizes, ProgramDimensions& found);
+  // gathers: see ProgramDimensions::gathered.
+  DimensionRules(const Program& program, const ObservedSizes& sizes, const std::set<int>& gathers,
+                 ProgramDimensions& found);
 
   // Finds the dimensions of what this node makes. Nodes come in the order of the graph.
   void apply(int node);
@@ -38,13 +51,18 @@ class DimensionRules {
   void make(const Dimensions& result);
   int64_t size_of(const Dimension& dimension) const;
   void forbid_all(const std::string& why);
+  bool has_equal_slices(int64_t along, int64_t length) const;
+  std::optional<Dimension> section_of(const Dimensions& self, int64_t along, int64_t begin, int64_t length);
   void multiply(const char* left, const char* right, bool is_transposed, const char* bias);
+  // What a product with a weight makes, whose dimension `columns` may be gathered.
+  void make_product(const Dimensions& result, WeightProduct product, int columns);
 
   void elementwise();
   void linear();
   void matmul();
   void addmm();
   void baddbmm();
+  void convolution();
   void embedding();
   void norm();
   void softmax();
@@ -61,6 +79,7 @@ class DimensionRules {
   void like_self();
   void split();
   void take();
+  void pick();
   void slice();
   void pad();
   void attention();
@@ -69,6 +88,7 @@ class DimensionRules {
 
   const Program& program_;
   const ObservedSizes& sizes_;
+  const std::set<int>& gathers_;
   ProgramDimensions& found_;
   Atoms& atoms_;
   std::vector<std::string> weight_;  // by value: the parameter, if nothing but parameters goes into it

@@ -1,6 +1,7 @@
 #include "models/program/split/dimensions.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "core/error.h"
@@ -46,6 +47,7 @@ void forbid_ends(const Program& program, ProgramDimensions& found) {
   // Rows of the data are taken from [segments, length, classes].
   const size_t dimensions = term && term->target >= 0 ? 2 : 3;
   const bool has_classes = input != found.of_value.end() && input->second.size() == dimensions &&
+                           found.atoms.leaves(input->second.back()) == found.atoms.resolved(input->second.back()) &&
                            found.atoms.resolved(input->second.back()).size() == 1;
   if (has_classes) found.classes = input->second.back();
   for (const int value : program.loss.values()) ends(value, has_classes && value == term->input);
@@ -57,6 +59,23 @@ void forbid_parted_words(const Program& program, ProgramDimensions& found) {
   for (const auto& [node, words] : found.summed)
     if (program.graph().nodes[node].name == kLookup && found.atoms.resolved(words).size() != 1)
       found.atoms.forbid(words, "the table's rows are taken apart elsewhere");
+}
+
+// What every rank has whole, it cannot take its sections of; and of a weight, sections are its outermost parts.
+void forbid_sections(const Program& program, ProgramDimensions& found) {
+  const auto forbid = [&](const Dimension& dimension, size_t first, const char* why) {
+    const Dimension atoms = found.atoms.resolved(dimension);
+    for (size_t i = first; i < atoms.size(); ++i)
+      if (!found.atoms.sections(atoms[i]).empty()) found.atoms.forbid({atoms[i]}, why);
+  };
+  for (const auto& [reading, dimensions] : found.of_reading)
+    for (const auto& dimension : dimensions) forbid(dimension, 0, "masks or constants have sections of them");
+  for (const auto& input : program.graph().inputs)
+    if (const auto known = found.of_value.find(input.value); known != found.of_value.end())
+      for (const auto& dimension : known->second) forbid(dimension, 1, "a weight has sections inside of others");
+  for (const auto& [node, summed] : found.summed) forbid(summed, 0, "a product adds over sections of them");
+  for (int atom = 0; atom < found.atoms.count(); ++atom)
+    for (const auto& section : found.atoms.sections(atom)) forbid(section, 0, "they are sections of a section");
 }
 
 // A rank finds its part of a dimension by the sizes inside of it, and these must not be those of a batch.
@@ -75,14 +94,32 @@ void forbid_outside_of_batch(const Program& program, ProgramDimensions& found) {
   }
 }
 
-// An atom that is in what a node takes must be in what it makes, or be summed over; and a tensor has an atom once.
+// An atom that is in what a node takes must be in what it makes, or be summed over; and an element has an atom once.
 void forbid_lost(const Program& program, ProgramDimensions& found) {
   Atoms& atoms = found.atoms;
+  const std::function<void(const Dimension&, std::set<int>&)> add = [&](const Dimension& dimension,
+                                                                        std::set<int>& all) {
+    const std::set<int> before = all;
+    std::set<int> seen;
+    for (const int atom : atoms.resolved(dimension)) {
+      std::set<int> own = {atom};
+      if (const Dimensions sections = atoms.sections(atom); !sections.empty()) {
+        own.clear();
+        for (const auto& section : sections) {
+          std::set<int> of_section;
+          add(section, of_section);
+          own.merge(of_section);
+        }
+      }
+      for (const int leaf : own)
+        if (before.contains(leaf) || !seen.insert(leaf).second)
+          atoms.forbid({leaf}, "a tensor has them in two dimensions");
+    }
+    all.merge(seen);
+  };
   const auto of_all = [&](const Dimensions& dimensions) {
     std::set<int> all;
-    for (const auto& dimension : dimensions)
-      for (const int atom : atoms.resolved(dimension))
-        if (!all.insert(atom).second) atoms.forbid({atom}, "a tensor has them in two dimensions");
+    for (const auto& dimension : dimensions) add(dimension, all);
     return all;
   };
   for (const int index : whole_part(program).nodes) {
@@ -92,7 +129,17 @@ void forbid_lost(const Program& program, ProgramDimensions& found) {
     });
     const auto summed = found.summed.find(index);
     if (summed != found.summed.end())
-      for (const int atom : atoms.resolved(summed->second)) taken.erase(atom);
+      for (const int atom : atoms.leaves(summed->second)) taken.erase(atom);
+    if (const auto gathered = found.gathered.find(index); gathered != found.gathered.end())
+      for (const int atom : of_all(gathered->second)) taken.erase(atom);
+    if (cuts_sections(program.graph().nodes[index]))  // a result need not have all sections
+      visit_readings(program.graph(), index, [&](const Reading& reading, int) {
+        if (const Dimensions* dimensions = found.read_at(program.graph(), reading))
+          for (const auto& dimension : *dimensions)
+            for (const int atom : atoms.resolved(dimension))
+              for (const auto& section : atoms.sections(atom))
+                for (const int leaf : atoms.leaves(section)) taken.erase(leaf);
+      });
     for (const auto& result : program.graph().nodes[index].results) {
       const auto made = found.of_value.find(result.value);
       if (made == found.of_value.end()) continue;
@@ -114,18 +161,22 @@ const Dimensions* ProgramDimensions::read_at(const Graph& graph, const Reading& 
   return own == of_reading.end() ? nullptr : &own->second;
 }
 
-ProgramDimensions dimensions_of(const Program& program) {
+SampleSizes samples_for_dimensions(const Program& program) {
   const int64_t most = most_positions(program);
-  const ObservedSizes sizes = observed_sizes(program, {.samples = kMostTokens.samples,
-                                                       .source = std::min(kMostTokens.source, most),
-                                                       .target = std::min(kMostTokens.target, most)});
+  return {.samples = kMostTokens.samples,
+          .source = std::min(kMostTokens.source, most),
+          .target = std::min(kMostTokens.target, most)};
+}
+
+ProgramDimensions dimensions_of(const Program& program, const ObservedSizes& sizes, const std::set<int>& gathers) {
   ProgramDimensions found;
-  DimensionRules rules(program, sizes, found);
+  DimensionRules rules(program, sizes, gathers, found);
   for (const int node : whole_part(program).nodes) rules.apply(node);
   forbid_borders(program, found);
   forbid_ends(program, found);
   forbid_parted_words(program, found);
   forbid_outside_of_batch(program, found);
+  forbid_sections(program, found);
   forbid_lost(program, found);
   return found;
 }

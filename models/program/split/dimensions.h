@@ -4,11 +4,13 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "models/program/program.h"
 #include "models/program/split/atoms.h"
+#include "models/program/split/observed_sizes.h"
 
 namespace shardline {
 
@@ -23,6 +25,7 @@ struct WeightProduct {
   int node = 0;
   std::string parameter;
   double flops = 0;
+  bool has_input_gradient = true;
   Dimension rows, summed, columns;  // rows: with those of batches
 };
 
@@ -33,6 +36,10 @@ struct ProgramDimensions {
   // whole. A rank may take its part of them.
   std::map<Reading, Dimensions> of_reading;
   std::map<int, Dimension> summed;  // by node: the dimension over which a product, or a lookup, adds
+  // By node, of products whose columns every rank gets as a whole: what the product makes before that. of_value has
+  // what the program goes on with.
+  std::map<int, Dimensions> gathered;
+  std::map<int, int64_t> picked;  // by node, of calls that pick a section of size 1: its place
   std::vector<WeightProduct> products;
   // Of the head's result and of the logits: the classes. Empty if the program has other ones.
   Dimension classes;
@@ -52,8 +59,8 @@ void visit_readings(const Graph& graph, int node, const Visit& visit) {
   }
 }
 
-// Runs the program once on a few tokens, with zeros as weights, to find the sizes of its values. Throws a RunError if
-// it does not run on these.
-ProgramDimensions dimensions_of(const Program& program);
+// gathers: the nodes of ProgramDimensions::gathered. sizes: of the program on samples_for_dimensions.
+ProgramDimensions dimensions_of(const Program& program, const ObservedSizes& sizes, const std::set<int>& gathers = {});
+SampleSizes samples_for_dimensions(const Program& program);
 
 }  // namespace shardline

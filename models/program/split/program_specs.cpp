@@ -20,31 +20,20 @@ ModelSpec ProgramSpecs::with_units(const SplitChoices& choices) const {
   return spec;
 }
 
-ModelSpec ProgramSpecs::undivided(const SplitChoices& choices, const std::string& why) const {
-  for (const auto& [unit, choice] : choices)
-    if (choice.split)
-      throw ConfigError(
-          cat("/smp_options/tensor_parallel_layers: ", unit, " cannot be split (", why, "); leave it out of the list"));
-  ModelSpec spec = with_units({});
-  spec.variant = cat("nothing is split: ", why);
-  for (auto& layer : spec.layers)
-    for (auto& unit : layer.units) {
-      unit.split = false;
-      unit.why = why;
-    }
-  return spec;
-}
-
-ModelSpec ProgramSpecs::split(int ranks, const SplitChoices& choices) const {
-  const auto split = splitter_->split(ranks, choices);
-  std::string key = cat(ranks);
-  for (const auto& [name, of] : split->parameters) key += cat(' ', name, '/', of.dimension, '/', of.before);
+ModelSpec ProgramSpecs::split(int ranks, const SplitChoices& choices, bool divides_rows) const {
+  const auto split = splitter_->split(ranks, choices, divides_rows);
+  std::string key = cat(ranks, divides_rows ? " rows" : "");
+  for (const auto& [name, of] : split->parameters) {
+    key += cat(' ', name, '/', of.dimension, '/', of.before);
+    for (const auto& section : of.sections) key += section.is_divided ? 's' : 'w';
+  }
   static std::mutex making;  // ranks may be threads
   const std::scoped_lock lock(making);
   const auto [made, is_new] = made_->try_emplace(key);
   if (is_new) made->second = spec_of_program(program_, traced_length_, split);
   ModelSpec spec = made->second;
   spec.variant = cat(100 * split->share, " % of the products with weights are split");
+  if (divides_rows && program_->has_target()) spec.variant += "; rows are divided between layers, not inside of them";
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     spec.layers[layer].units = split->units[layer];
     spec.layers[layer].flops_per_token = whole_.layers[layer].flops_per_token;

@@ -19,11 +19,8 @@ class ProgramSpecs {
   const ModelSpec& whole() const { return whole_; }
   // The same with the units that two ranks would split, for rules that name them.
   ModelSpec with_units(const SplitChoices& choices) const;
-  // Nothing is divided, because of `why`, which its units have as their reason. Throws a ConfigError if `choices` wants
-  // something else.
-  ModelSpec undivided(const SplitChoices& choices, const std::string& why) const;
-  // Divided over so many ranks; ProgramSplitter::split says what it throws. Made once for each division.
-  ModelSpec split(int ranks, const SplitChoices& choices) const;
+  // Divided over so many ranks, as ProgramSplitter::split says it. Made once for each division.
+  ModelSpec split(int ranks, const SplitChoices& choices, bool divides_rows) const;
 
  private:
   std::shared_ptr<const Program> program_;

@@ -9,31 +9,42 @@ namespace shardline {
 ProgramSplitter::ProgramSplitter(std::shared_ptr<const Program> program, const ModelSpec& spec)
     : program_(std::move(program)), spec_(spec) {}
 
-std::shared_ptr<const ProgramDimensions> ProgramSplitter::dimensions() const {
+std::shared_ptr<const ProgramSplitter::Found> ProgramSplitter::found(const std::set<int>& gathers) const {
   const std::scoped_lock lock(mutex_);
-  if (dimensions_) return dimensions_;
   try {
-    dimensions_ = std::make_shared<ProgramDimensions>(dimensions_of(*program_));
+    if (!sizes_) sizes_ = observed_sizes(*program_, samples_for_dimensions(*program_));
   } catch (const RunError& error) {
     throw ConfigError(cat("/smp_options/tensor_parallel_degree: the program ", program_->archive.path,
                           " does not run on a few tokens, by which its dimensions are found (", error.what(),
                           "); set it to 1, or ", program_->archive.verb(), " it with other sizes"));
   }
-  return dimensions_;
+  auto& known = found_[gathers];
+  if (!known) known = std::make_shared<const Found>(*program_, *sizes_, gathers);
+  return known;
 }
 
-std::shared_ptr<const ProgramSplit> ProgramSplitter::split(int ranks, const SplitChoices& choices) const {
-  const auto found = dimensions();
-  const AtomChoice chosen = choose_atoms(*program_, spec_, *found, ranks, choices);
-  const auto split = std::make_shared<ProgramSplit>(
-      ProgramSplit{.ranks = ranks, .parameters = {}, .units = chosen.units, .share = chosen.share, .divide = nullptr});
+std::shared_ptr<const ProgramSplit> ProgramSplitter::split(int ranks, const SplitChoices& choices,
+                                                           bool divides_rows) const {
+  const auto plain = found({});
+  const AtomChoice without = choose_atoms(*program_, spec_, plain->dimensions, ranks, {});
+  const auto known = found(gathered_products(plain->dimensions, without.atoms, ranks));
+  const ProgramDimensions& dimensions = known->dimensions;
+  const AtomChoice chosen = choose_atoms(*program_, spec_, dimensions, ranks, choices);
+  const auto split = std::make_shared<ProgramSplit>(ProgramSplit{.ranks = ranks,
+                                                                 .parameters = {},
+                                                                 .units = chosen.units,
+                                                                 .share = chosen.share,
+                                                                 .divides_rows = divides_rows,
+                                                                 .divide = nullptr});
   for (const auto& input : program_->graph().inputs) {
-    if (input.kind != GraphInput::Kind::parameter || !found->of_value.contains(input.value)) continue;
-    if (const auto of = divided_dimension(found->atoms, found->of_value.at(input.value), chosen.atoms))
+    if (input.kind != GraphInput::Kind::parameter || !dimensions.of_value.contains(input.value)) continue;
+    if (const auto of = divided_dimension(dimensions.atoms, dimensions.of_value.at(input.value), chosen.atoms))
       split->parameters[input.name] = *of;
   }
-  split->divide = [found, atoms = chosen.atoms, ranks](const Graph& graph, const GraphPart& part, int rank) {
-    return divide_part(graph, *found, atoms, part, ranks, rank);
+  split->divide = [known, atoms = chosen.atoms, ranks](const Graph& graph, const GraphPart& part, int rank,
+                                                       bool by_rows) {
+    const Division division{known->dimensions, atoms, by_rows ? &known->rows : nullptr, ranks, rank};
+    return divide_part(graph, part, division);
   };
   return split;
 }

@@ -1,11 +1,13 @@
 // Splits a program over tensor-parallel ranks.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 
 #include "models/program/program_split.h"
 #include "models/program/split/dimensions.h"
+#include "models/program/split/program_rows.h"
 
 namespace shardline {
 
@@ -14,17 +16,26 @@ class ProgramSplitter {
   // spec: of the program, without splits.
   ProgramSplitter(std::shared_ptr<const Program> program, const ModelSpec& spec);
 
-  // For so many ranks, with the units that `choices` leaves to split. Throws a ConfigError if `choices` wants what
-  // cannot be split, and if the program does not run on the few tokens on which its dimensions are found.
-  std::shared_ptr<const ProgramSplit> split(int ranks, const SplitChoices& choices) const;
+  // For so many ranks, with the units that `choices` leaves to split. divides_rows: see ProgramSplit. Throws a
+  // ConfigError if `choices` wants what cannot be split, and if the program does not run on the few tokens on which its
+  // dimensions are found.
+  std::shared_ptr<const ProgramSplit> split(int ranks, const SplitChoices& choices, bool divides_rows = false) const;
 
  private:
-  std::shared_ptr<const ProgramDimensions> dimensions() const;
+  struct Found {
+    ProgramDimensions dimensions;
+    ProgramRows rows;
+    Found(const Program& program, const ObservedSizes& sizes, const std::set<int>& gathers)
+        : dimensions(dimensions_of(program, sizes, gathers)), rows(program, dimensions) {}
+  };
+  // gathers: see ProgramDimensions::gathered.
+  std::shared_ptr<const Found> found(const std::set<int>& gathers) const;
 
   const std::shared_ptr<const Program> program_;
   const ModelSpec spec_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const ProgramDimensions> dimensions_;  // null: not asked for
+  mutable std::optional<ObservedSizes> sizes_;                           // unset: not asked for
+  mutable std::map<std::set<int>, std::shared_ptr<const Found>> found_;  // by gathered nodes
 };
 
 }  // namespace shardline

@@ -9,6 +9,9 @@
 namespace shardline {
 namespace {
 
+constexpr double kLeastSaved = 16;  // multiplications for each number that is exchanged
+constexpr const char* kGatheredColumns = "gathered columns";
+
 std::string module_of(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? parameter : parameter.substr(0, dot);
@@ -48,7 +51,7 @@ class Chooser {
     double all = 0, divided = 0;
     for (const auto& product : found_.products) {
       all += product.flops;
-      if (is_divided(product, choice_.atoms)) divided += product.flops;
+      divided += product.flops * divided_share(product, choice_.atoms);
     }
     choice_.share = all > 0 ? divided / all : 0;
     return std::move(choice_);
@@ -58,8 +61,8 @@ class Chooser {
   std::vector<int> atoms_of(const Dimensions& dimensions) const {
     std::vector<int> atoms;
     for (const auto& dimension : dimensions) {
-      const Dimension resolved = found_.atoms.resolved(dimension);
-      atoms.insert(atoms.end(), resolved.begin(), resolved.end());
+      const Dimension leaves = found_.atoms.leaves(dimension);
+      atoms.insert(atoms.end(), leaves.begin(), leaves.end());
     }
     return atoms;
   }
@@ -69,20 +72,52 @@ class Chooser {
                                [&](int atom) { return atoms.contains(atom); });
   }
 
+  // The share of a product that ranks divide: of its columns, only some sections may be divided.
+  double divided_share(const WeightProduct& product, const std::set<int>& atoms) const {
+    const auto share = [&](const Dimension& dimension) {
+      double most = 0;
+      for (const int atom : found_.atoms.resolved(dimension)) {
+        if (atoms.contains(atom)) most = 1;
+        for (const auto& section : found_.atoms.sections(atom))
+          if (std::ranges::any_of(found_.atoms.leaves(section), [&](int leaf) { return atoms.contains(leaf); }))
+            most += 1.0 * found_.atoms.size_of(section) / found_.atoms.size(atom);
+      }
+      return most;
+    };
+    return std::max({share(product.rows), share(product.summed), share(product.columns)});
+  }
+
+  // Elements have both of two neighbours; of sections, an element has one.
+  void add_neighbours(const Dimension& atoms) {
+    for (size_t i = 0; i < atoms.size(); ++i) {
+      for (const auto& section : found_.atoms.sections(atoms[i])) add_neighbours(section);
+      for (size_t j = 0; j < atoms.size(); ++j)
+        if (i != j)
+          for (const int leaf : found_.atoms.leaves({atoms[i]})) {
+            const Dimension others = found_.atoms.leaves({atoms[j]});
+            neighbours_[leaf].insert(others.begin(), others.end());
+          }
+    }
+  }
+
   void find_neighbours() {
     const auto add = [&](const Dimensions& dimensions) {
-      std::vector<int> atoms = atoms_of(dimensions);
-      std::erase_if(atoms, [&](int atom) { return !found_.atoms.why_not(atom).empty(); });
-      for (const int atom : atoms) neighbours_[atom].insert(atoms.begin(), atoms.end());
+      Dimension all;
+      for (const auto& dimension : dimensions) {
+        const Dimension atoms = found_.atoms.resolved(dimension);
+        all.insert(all.end(), atoms.begin(), atoms.end());
+      }
+      add_neighbours(all);
     };
     for (const auto& [value, dimensions] : found_.of_value) add(dimensions);
+    for (const auto& [node, dimensions] : found_.gathered) add(dimensions);
     for (const auto& [reading, dimensions] : found_.of_reading) add(dimensions);
   }
 
   std::set<int> greatest_atoms() const {
     std::map<int, double> flops;
     for (const auto& [node, summed] : found_.summed)  // tables of words have no products
-      for (const int atom : found_.atoms.resolved(summed)) flops[atom] += 1;
+      for (const int atom : found_.atoms.leaves(summed)) flops[atom] += 1;
     for (const auto& product : found_.products)
       for (const int atom : atoms_of({product.rows, product.summed, product.columns})) flops[atom] += product.flops;
     std::vector<int> candidates;
@@ -113,6 +148,8 @@ class Chooser {
       for (const int atom : atoms_of(dimensions)) parts_.emplace(atom, parts);
     };
     name({found_.classes}, kVocabularyWords);
+    for (const auto& product : found_.products)
+      if (found_.gathered.contains(product.node)) name({product.columns}, kGatheredColumns);
     for (const auto& [node, summed] : found_.summed)
       if (program_.graph().nodes[node].name == "aten::embedding") name({summed}, kVocabularyWords);
     for (const auto& node : program_.graph().nodes) {
@@ -148,7 +185,7 @@ class Chooser {
   }
 
   std::string why_whole(const Dimension& dimension) const {
-    for (const int atom : found_.atoms.resolved(dimension)) {
+    for (const int atom : found_.atoms.leaves(dimension)) {
       if (const auto& why = found_.atoms.why_not(atom); !why.empty()) return why;
       if (found_.atoms.size(atom) < ranks_)
         return cat("there are ", found_.atoms.size(atom), " for ", ranks_, " ranks");
@@ -193,6 +230,24 @@ class Chooser {
 };
 
 }  // namespace
+
+std::set<int> gathered_products(const ProgramDimensions& found, const std::set<int>& divided, int ranks) {
+  std::set<int> nodes;
+  const auto is_divided = [&](const Dimension& dimension) {
+    return std::ranges::any_of(found.atoms.leaves(dimension), [&](int atom) { return divided.contains(atom); });
+  };
+  for (const auto& product : found.products) {
+    const double columns = found.atoms.size_of(found.atoms.resolved(product.columns)),
+                 summed = found.atoms.size_of(found.atoms.resolved(product.summed));
+    if (columns < ranks || is_divided(product.rows) || is_divided(product.summed) || is_divided(product.columns))
+      continue;
+    // For each row: the multiplications in three products that a rank need not do, and the numbers that ranks exchange.
+    const double saved = 3 * columns * summed * (1 - 1.0 / ranks);
+    const double moved = columns + (product.has_input_gradient ? summed : 0);
+    if (saved >= kLeastSaved * moved) nodes.insert(product.node);
+  }
+  return nodes;
+}
 
 AtomChoice choose_atoms(const Program& program, const ModelSpec& spec, const ProgramDimensions& found, int ranks,
                         const SplitChoices& choices) {

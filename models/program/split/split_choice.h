@@ -22,4 +22,8 @@ struct AtomChoice {
 AtomChoice choose_atoms(const Program& program, const ModelSpec& spec, const ProgramDimensions& found, int ranks,
                         const SplitChoices& choices);
 
+// The products with weights that these atoms do not divide, but whose columns the ranks can divide and gather, if this
+// saves enough: their nodes.
+std::set<int> gathered_products(const ProgramDimensions& found, const std::set<int>& divided, int ranks);
+
 }  // namespace shardline

@@ -19,7 +19,8 @@ struct LayersRun {
   int ranks = 1;  // T
   bool sequence_parallel = false;
   at::ScalarType type = at::kDouble;
-  bool fp32_residuals = false;  // borders are fp32
+  bool fp32_residuals = false;              // borders are fp32
+  at::ScalarType rounded_to = at::kDouble;  // values are rounded to this type first
 };
 
 struct LayersOutcome {
@@ -47,7 +48,7 @@ inline void run_rank(const ModelSpec& spec, const std::vector<at::Tensor>& value
     auto& mine = parameters.emplace_back();
     for (const auto& param : layer.params) {
       mine.push_back(parameter_of(param, values[next++], world->rank(), on.ranks));
-      mine.back().value = mine.back().value.to(on.type);
+      mine.back().value = mine.back().value.to(on.rounded_to).to(on.type);
       mine.back().grad = at::zeros(mine.back().value.sizes(), wide);
     }
   }

@@ -5,6 +5,8 @@ words is a language model with what exported programs have in common: tied words
 modules, a mask that is computed from the arguments, a region without gradients, dropout, and a shift of the labels.
 heads has what tensor parallelism splits: fused and grouped attention, gated MLPs, norms of heads, and products between
 that it cannot split.
+patches has convolutions and products whose columns a norm needs.
+sections has products that make several things of unequal sizes, such as queries of which several share a key.
 pairs is an encoder with a decoder: the labels are shifted in place, and biases of attention are looked up in a table
 that all blocks of a side share.
 
@@ -144,6 +146,121 @@ class Heads(nn.Module):
         return {"loss": loss, "logits": logits}
 
 
+class Mixed(nn.Module):
+    """Two products, each before something that needs all of its columns."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(16, 64), nn.LayerNorm(64), nn.Linear(64, 16)
+
+    def forward(self, x):
+        return x + self.down(self.norm(self.up(x)))
+
+
+class Patches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 32)
+        self.patch, self.norm = nn.Conv1d(1, 64, 16, stride=16), nn.LayerNorm(64)
+        self.first, self.second = nn.Conv1d(64, 40, 1), nn.Conv1d(40, 16, 2)
+        self.blocks = nn.ModuleList([Mixed()])
+        self.head = nn.Linear(16, WORDS)
+
+    def forward(self, input_ids, labels):
+        x = self.norm(self.patch(self.words(input_ids).reshape(-1, 1, 32)).transpose(1, 2)).transpose(1, 2)
+        x = self.second(nn.functional.gelu(self.first(x))).reshape(*input_ids.shape, 16)
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(x)
+        next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
+        loss = nn.functional.cross_entropy(logits.view(-1, WORDS), next_labels.reshape(-1), ignore_index=-100)
+        return {"loss": loss, "logits": logits}
+
+
+def attend(q, k, v):
+    return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+class OneKey(nn.Module):
+    """Attention of 3 queries with one key, from one product that is split twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.fused, self.out = nn.Linear(12, 12 + 2 * 4), nn.Linear(12, 12)
+
+    def forward(self, x):
+        q, shared = self.fused(x).split((12, 2 * 4), dim=2)
+        k, v = (part.unsqueeze(1).expand(-1, 3, -1, -1) for part in shared.split((4, 4), dim=-1))
+        return self.out(attend(q.view(*x.shape[:2], 3, 4).transpose(1, 2), k, v))
+
+
+class Sliced(nn.Module):
+    """Attention of 4 queries that share 2 keys, as slices of one product."""
+
+    def __init__(self):
+        super().__init__()
+        self.fused, self.out = nn.Linear(12, 12 + 6 + 6), nn.Linear(12, 12, bias=False)
+
+    def forward(self, x):
+        qkv = self.fused(x)
+        q, k, v = (part.view(*x.shape[:2], -1, 3).transpose(1, 2) for part in (qkv[..., :12], qkv[..., 12:18], qkv[..., 18:]))
+        k, v = (part[:, :, None].expand(-1, -1, 2, -1, -1).reshape(x.shape[0], 4, x.shape[1], 3) for part in (k, v))
+        return self.out(attend(q, k, v))
+
+
+class Picked(nn.Module):
+    """Attention of 3 queries with one key, picked among the heads of one product."""
+
+    def __init__(self):
+        super().__init__()
+        self.fused, self.out = nn.Linear(12, 5 * 4, bias=False), nn.Linear(12, 12)
+
+    def forward(self, x):
+        heads = self.fused(x).view(*x.shape[:2], 5, 4)
+        q, k, v = (part.transpose(1, 2) for part in (heads[..., :-2, :], heads[..., [-2], :], heads[..., [-1], :]))
+        return self.out(attend(q, k.expand(-1, 3, -1, -1), v.expand(-1, 3, -1, -1)))
+
+
+class Unequal(nn.Module):
+    """A gated MLP of 10 columns and another one of 5, from one product."""
+
+    def __init__(self):
+        super().__init__()
+        self.fused, self.down, self.other = nn.Linear(12, 10 + 5 + 10), nn.Linear(10, 12), nn.Linear(5, 12)
+
+    def forward(self, x):
+        gate, alone, up = self.fused(x).split([10, 5, 10], dim=-1)
+        return self.down(nn.functional.silu(gate) * up).add_(self.other(torch.tanh(alone)))
+
+
+class SectionsBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleDict({"one": OneKey(), "sliced": Sliced(), "picked": Picked(), "unequal": Unequal()})
+        self.norms = nn.ModuleDict({name: nn.LayerNorm(12) for name in self.parts})
+
+    def forward(self, x):
+        for name, part in self.parts.items():
+            x = x + part(self.norms[name](x))
+        return x
+
+
+class Sections(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.blocks = nn.Embedding(WORDS, 12), nn.ModuleList([SectionsBlock()])
+        self.head = nn.Linear(12, WORDS)
+
+    def forward(self, input_ids, labels):
+        x = self.words(input_ids)
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(x)
+        next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
+        loss = nn.functional.cross_entropy(logits.view(-1, WORDS), next_labels.reshape(-1), ignore_index=-100)
+        return {"loss": loss, "logits": logits}
+
+
 class Attention(nn.Module):
     def __init__(self):
         super().__init__()
@@ -241,7 +358,8 @@ def main():
     ids = torch.randint(WORDS, (3, 5))
     # Labels are another tensor than ids, or the program looks up the labels.
     labels = ids.clone()
-    torch.export.save(exported(Heads, {"input_ids": ids, "labels": labels}), DATA / "heads.pt2")
+    for name, make in {"heads": Heads, "patches": Patches, "sections": Sections}.items():
+        torch.export.save(exported(make, {"input_ids": ids, "labels": labels}), DATA / f"{name}.pt2")
     program = exported(lambda: Words(0.0), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels})
     torch.export.save(program, DATA / "words.pt2")
     module = program.module()

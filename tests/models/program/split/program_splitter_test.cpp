@@ -1,6 +1,5 @@
 #include "models/program/split/program_splitter.h"
 
-#include <functional>
 #include <map>
 
 #include "core/error.h"
@@ -12,6 +11,9 @@ namespace shardline::program_splitter_test {
 namespace {
 
 using Catch::Matchers::Contains;
+using split_runs::damaged;
+using split_runs::each_node;
+using split_runs::forget;
 using split_runs::SplitRuns;
 
 constexpr double kRounding = 1e-12;
@@ -23,19 +25,6 @@ std::map<std::string, SplitUnit> units_of(const SplitRuns& runs, const ProgramSp
   return units;
 }
 
-// A division whose parts are changed.
-std::shared_ptr<const ProgramSplit> damaged(const SplitRuns& runs, int ranks,
-                                            const std::function<void(DividedPart&, int rank)>& damage) {
-  const auto good = runs.splitter.split(ranks, {});
-  const auto bad = std::make_shared<ProgramSplit>(*good);
-  bad->divide = [good, damage](const Graph& graph, const GraphPart& part, int rank) {
-    DividedPart divided = good->divide(graph, part, rank);
-    damage(divided, rank);
-    return divided;
-  };
-  return bad;
-}
-
 }  // namespace
 
 TEST_CASE("ranks that divide a program have the numbers of one that has everything", "[split]") {
@@ -43,8 +32,10 @@ TEST_CASE("ranks that divide a program have the numbers of one that has everythi
   const int ranks = GENERATE(2, 3, 4);
   CAPTURE(file, ranks);
   const SplitRuns runs(file);
-  CHECK(runs.distance(runs.splitter.split(ranks, {})) < kRounding);
-  CHECK(runs.distance(runs.splitter.split(ranks, {}), 0.1) < kRounding);
+  for (const bool divides_rows : {false, true}) {
+    CHECK(runs.distance(runs.splitter.split(ranks, {}, divides_rows)) < kRounding);
+    CHECK(runs.distance(runs.splitter.split(ranks, {}, divides_rows), 0.1) < kRounding);
+  }
 }
 
 TEST_CASE("a table of words that is taken apart elsewhere stays whole", "[split]") {
@@ -100,14 +91,6 @@ TEST_CASE("mistakes of a division change numbers", "[split]") {
   const auto distance = [&](const std::function<void(DividedPart&, int rank)>& damage) {
     return runs.distance(damaged(runs, 2, damage));
   };
-  const auto each_node = [](DividedPart& part, const std::string& name, const std::function<void(GraphNode&)>& change) {
-    for (auto& node : part.graph.nodes)
-      if (node.name == name) change(node);
-  };
-  const auto forget = [](GraphNode& node) {
-    node.name = "aten::alias";
-    node.is_operator = true;
-  };
   CHECK(distance([](DividedPart&, int) {}) < kRounding);
   // Gradients are not added.
   CHECK(distance([&](DividedPart& part, int) { each_node(part, kEnterRanks, forget); }) > 1e-3);
@@ -137,11 +120,7 @@ TEST_CASE("mistakes of a division change numbers", "[split]") {
   // Words of other ranks are looked up as this one's first word.
   CHECK(distance([&](DividedPart& part, int) {
           each_node(part, "aten::masked_fill", [&](GraphNode& node) {
-            if (part.graph.values[node.results[0].value].name.ends_with(" own")) {
-              forget(node);
-              node.overload.clear();
-              node.arguments.resize(1);
-            }
+            if (part.graph.values[node.results[0].value].name.ends_with(" own")) forget(node);
           });
         }) > 1e-3);
 }

@@ -4,6 +4,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -43,24 +44,26 @@ class SplitRuns {
     return values;
   }
 
-  LayersOutcome run(const ModelSpec& spec, int ranks, Mode mode = Mode::train, double label_smoothing = 0) const {
+  LayersOutcome run(const ModelSpec& spec, const LayersRun& on, Mode mode = Mode::train,
+                    double label_smoothing = 0) const {
     MicrobatchContext context{
         .batch = &batch, .mode = mode, .seed = 5, .step = 1, .loss_scale = 0.1, .label_smoothing = label_smoothing};
-    return run_layers(spec, values(spec), context, {.ranks = ranks});
+    return run_layers(spec, values(spec), context, on);
   }
 
   // How far a division is from one rank that has everything: the largest difference of loss, gradients and logits, in
   // relation to the largest number. Infinite where the ranks disagree.
   double distance(const std::shared_ptr<const ProgramSplit>& split, double label_smoothing = 0) const {
     const ModelSpec divided = spec_of_program(program, kLength, split);
-    const LayersOutcome one = run(whole, 1, Mode::train, label_smoothing),
-                        all = run(divided, split->ranks, Mode::train, label_smoothing);
+    const LayersRun on{.ranks = split->ranks, .sequence_parallel = split->divides_rows};
+    const LayersOutcome one = run(whole, {.ranks = 1}, Mode::train, label_smoothing),
+                        all = run(divided, on, Mode::train, label_smoothing);
     if (!all.ranks_agree || !all.types_hold) return std::numeric_limits<double>::infinity();
     double worst = std::abs(all.loss.sum - one.loss.sum) / one.loss.sum;
     for (size_t i = 0; i < one.gradients.size(); ++i)
       worst = std::max(worst, difference(one.gradients[i], all.gradients[i].view(one.gradients[i].sizes())) /
                                   std::max(one.gradients[i].abs().max().item<double>(), 1e-3));
-    const LayersOutcome logits = run(whole, 1, Mode::generate), of_ranks = run(divided, split->ranks, Mode::generate);
+    const LayersOutcome logits = run(whole, {.ranks = 1}, Mode::generate), of_ranks = run(divided, on, Mode::generate);
     return std::max(worst, difference(logits.logits, of_ranks.logits));
   }
 
@@ -70,5 +73,32 @@ class SplitRuns {
   const ProgramSplitter splitter;
   Microbatch batch;
 };
+
+// A division whose parts are changed.
+inline std::shared_ptr<const ProgramSplit> damaged(const SplitRuns& runs, int ranks,
+                                                   const std::function<void(DividedPart&, int rank)>& damage,
+                                                   bool divides_rows = false) {
+  const auto good = runs.splitter.split(ranks, {}, divides_rows);
+  const auto bad = std::make_shared<ProgramSplit>(*good);
+  bad->divide = [good, damage](const Graph& graph, const GraphPart& part, int rank, bool by_rows) {
+    DividedPart divided = good->divide(graph, part, rank, by_rows);
+    damage(divided, rank);
+    return divided;
+  };
+  return bad;
+}
+
+inline void each_node(DividedPart& part, const std::string& name, const std::function<void(GraphNode&)>& change) {
+  for (auto& node : part.graph.nodes)
+    if (node.name == name) change(node);
+}
+
+// Lets a call return its first argument.
+inline void forget(GraphNode& node) {
+  node.name = "aten::alias";
+  node.overload.clear();
+  node.arguments.resize(1);
+  node.is_operator = true;
+}
 
 }  // namespace shardline::split_runs

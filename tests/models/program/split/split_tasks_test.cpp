@@ -1,7 +1,5 @@
 // Programs of other tasks than causal language models on T ranks.
-#include "core/error.h"
 #include "models/program/masks/unmasked.h"
-#include "models/program/split/program_specs.h"
 #include "tests/models/program/pairs_program.h"
 #include "tests/models/program/split/split_runs.h"
 #include "tests/models/program/words_program.h"
@@ -11,7 +9,6 @@
 namespace shardline::split_tasks_test {
 namespace {
 
-using Catch::Matchers::Contains;
 using Predicts = ProgramUse::Predicts;
 using split_runs::SplitRuns;
 
@@ -32,6 +29,7 @@ TEST_CASE("ranks divide the words of an encoder and a decoder, with and without 
   CHECK(split->parameters.size() == 1);
   CHECK(split->parameters.contains("words.weight"));
   CHECK(runs.distance(split) < kRounding);
+  CHECK(runs.distance(runs.splitter.split(2, {}, true)) < kRounding);
 }
 
 TEST_CASE("the classes of a loss that the config names are divided", "[split]") {
@@ -84,18 +82,6 @@ TEST_CASE("memory that changes to something trained is whole", "[split]") {
       program->flow.changes[program->flow.storage[program->graph().nodes[node].results[0].value]] = {int(node)};
   const SplitRuns after(program, {});
   CHECK(!after.splitter.split(2, {})->parameters.contains("blocks.0.fused.weight"));
-}
-
-TEST_CASE("a program that stays whole says why", "[split]") {
-  const ProgramSpecs specs(cut_program(read_pt2(golden("program/heads.pt2"))), SplitRuns::kLength);
-  const ModelSpec spec = specs.undivided({{"blocks.0.gated", {false, "asked"}}}, "half precision");
-  CHECK(spec.variant == "nothing is split: half precision");
-  for (const auto& layer : spec.layers) {
-    for (const auto& param : layer.params) CHECK(param.split_dim < 0);
-    for (const auto& unit : layer.units) CHECK((!unit.split && unit.why == "half precision"));
-  }
-  CHECK_THROWS_WITH(specs.undivided({{"blocks.0.gated", {true, "asked"}}}, "half precision"),
-                    Contains("blocks.0.gated cannot be split (half precision)"));
 }
 
 }  // namespace shardline::split_tasks_test

@@ -1,0 +1,100 @@
+#include "models/program/layers/row_calls.h"
+
+#include "models/program/layers/part_run.h"
+#include "tensor_parallel/ops/rank_sums.h"
+
+namespace shardline {
+namespace {
+
+std::vector<int64_t> joined(std::vector<int64_t> first, c10::IntArrayRef rest) {
+  first.insert(first.end(), rest.begin(), rest.end());
+  return first;
+}
+
+// Between a program's tensors and [rows, features]; `leading`: how many first dimensions the rows have in the program.
+class RowForms {
+ public:
+  explicit RowForms(const ProgramBatch& batch) : batch_(batch) {}
+
+  int64_t tokens() const { return batch_.batch.tokens(); }
+
+  static at::Tensor flat_rows(const at::Tensor& x, int64_t leading) {
+    return x.reshape({leading == 1 ? x.size(0) : x.size(0) * x.size(1), -1});
+  }
+  // rows: of a rank, with the features of `like`.
+  static at::Tensor rows_like(const at::Tensor& rows, const at::Tensor& like, int64_t leading) {
+    const auto first = leading == 1 ? std::vector<int64_t>{rows.size(0)} : std::vector<int64_t>{1, rows.size(0)};
+    return rows.view(joined(first, like.sizes().slice(leading)));
+  }
+  // whole: [batch, length, ...] or [batch * length, ...] -> [tokens, features]
+  at::Tensor flat_tokens(const at::Tensor& whole, int64_t leading) const {
+    const auto rest = whole.sizes().slice(leading);
+    return batch_.source.gathered(whole.reshape(joined(grid(2), rest))).flatten(1);
+  }
+  // And back; features: as in `like`.
+  at::Tensor whole_like(const at::Tensor& tokens, const at::Tensor& like, int64_t leading) const {
+    return batch_.source.spread(tokens).reshape(joined(grid(leading), like.sizes().slice(leading)));
+  }
+  // What is broadcast gets all rows.
+  at::Tensor expanded(at::Tensor x, int64_t leading, int64_t dimensions) const {
+    while (x.dim() < dimensions) x = x.unsqueeze(0);
+    return x.expand(joined(grid(leading), x.sizes().slice(leading)));
+  }
+
+ private:
+  std::vector<int64_t> grid(int64_t leading) const {
+    const RowGrid& of = batch_.source;
+    if (leading == 1) return {of.segments() * of.length()};
+    return {of.segments(), of.length()};
+  }
+
+  const ProgramBatch& batch_;
+};
+
+}  // namespace
+
+OwnCalls calls_over(const TensorParallel& tp, const ProgramBatch& batch) {
+  const RowForms forms(batch);
+  const TensorParallel by_rows{tp.comm, true};
+  using Stack = torch::jit::Stack;
+  return {{kEnterRanks, [tp](const Stack& given) { return enter_ranks(tp, given[0].toTensor()); }},
+          {kAddOverRanks, [tp](const Stack& given) { return add_over_ranks(tp, given[0].toTensor()); }},
+          {kLeaveRanks, [tp](const Stack& given) { return leave_ranks(tp, given[0].toTensor()); }},
+          {kGatherColumns,
+           [tp](const Stack& given) {
+             const at::Tensor& part = given[0].toTensor();
+             const DividedDimension of{.dimension = int(given[1].toInt()),
+                                       .before = given[2].toInt(),
+                                       .count = given[3].toInt(),
+                                       .after = given[4].toInt(),
+                                       .sections = {}};
+             return gathered_dimension(tp, part, of.dimension, of.size(), own_places(tp, of, part));
+           }},
+          {kEnterFromRows,
+           [by_rows, forms](const Stack& given) {
+             const at::Tensor& rows = given[0].toTensor();
+             const int64_t leading = given[1].toInt();
+             return forms.whole_like(enter_from_rows(by_rows, forms.flat_rows(rows, leading), forms.tokens()), rows,
+                                     leading);
+           }},
+          {kGatherRows,
+           [by_rows, forms](const Stack& given) {
+             const at::Tensor& rows = given[0].toTensor();
+             const int64_t leading = given[1].toInt();
+             return forms.whole_like(gathered_for_all(by_rows, forms.flat_rows(rows, leading), forms.tokens()), rows,
+                                     leading);
+           }},
+          {kAddToRows,
+           [by_rows, forms](const Stack& given) {
+             const at::Tensor& partial = given[0].toTensor();
+             const int64_t leading = given[1].toInt();
+             return forms.rows_like(add_to_rows(by_rows, forms.flat_tokens(partial, leading)), partial, leading);
+           }},
+          {kSliceRows, [by_rows, forms](const Stack& given) {
+             const int64_t leading = given[1].toInt();
+             const at::Tensor whole = forms.expanded(given[0].toTensor(), leading, given[2].toInt());
+             return forms.rows_like(sliced_from_all(by_rows, forms.flat_tokens(whole, leading)), whole, leading);
+           }}};
+}
+
+}  // namespace shardline

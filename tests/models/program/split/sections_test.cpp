@@ -1,0 +1,93 @@
+// Products of which the ranks divide sections, or whose columns are gathered.
+#include <ATen/ops/arange.h>
+
+#include "tests/models/program/split/split_runs.h"
+
+#include "tests/catch.h"
+
+namespace shardline::sections_test {
+namespace {
+
+using split_runs::damaged;
+using split_runs::each_node;
+using split_runs::forget;
+using split_runs::SplitRuns;
+
+constexpr double kRounding = 1e-12;
+
+}  // namespace
+
+TEST_CASE("columns that a norm or a border needs are gathered, and channels of convolutions divided", "[split]") {
+  const int ranks = GENERATE(2, 3);
+  CAPTURE(ranks);
+  const SplitRuns runs("program/patches.pt2");
+  const auto split = runs.splitter.split(ranks, {});
+  CHECK(split->share == Approx(1));
+  for (const char* name :
+       {"patch.weight", "first.weight", "second.weight", "blocks.0.up.weight", "blocks.0.down.weight"})
+    CHECK(split->parameters.contains(name));
+  CHECK(!split->parameters.contains("norm.weight"));
+  CHECK(runs.distance(split) < kRounding);
+  CHECK(runs.distance(runs.splitter.split(ranks, {}, true)) < kRounding);
+}
+
+TEST_CASE("gathered columns are named so, and stay whole where they are asked to", "[split]") {
+  const SplitRuns runs("program/patches.pt2");
+  const auto units = runs.splitter.split(2, {})->units;
+  const auto unit = [&](const std::vector<SplitUnit>& of, const std::string& name) {
+    return *std::ranges::find(of, name, &SplitUnit::name);
+  };
+  CHECK(unit(units[1], "up").parts == "gathered columns");
+  CHECK(unit(units[1], "up").count == 64);
+  const auto whole = runs.splitter.split(2, {{"blocks.0.up", {false, "asked"}}});
+  CHECK(!whole->parameters.contains("blocks.0.up.weight"));
+  CHECK(whole->parameters.contains("blocks.0.down.weight"));
+  CHECK(runs.distance(whole) < kRounding);
+}
+
+TEST_CASE("products that make things of unequal sizes are divided by each of these", "[split]") {
+  const int ranks = GENERATE(2, 3);
+  CAPTURE(ranks);
+  const SplitRuns runs("program/sections.pt2");
+  const auto split = runs.splitter.split(ranks, {});
+  const auto sections = [&](const std::string& name) {
+    std::vector<int64_t> sizes;
+    const auto& of = split->parameters.at("blocks.0.parts." + name + ".fused.weight");
+    for (const auto& section : of.sections) sizes.push_back(section.is_divided ? section.size() : -section.size());
+    return sizes;
+  };
+  CHECK(sections("one") == std::vector<int64_t>{12, -8});
+  CHECK(sections("picked") == std::vector<int64_t>{3, -1, -1});
+  CHECK(sections("unequal") == std::vector<int64_t>{10, 5, 10});
+  if (ranks == 2) CHECK(sections("sliced") == std::vector<int64_t>{12, 6, 6});
+  const ModelSpec spec = spec_of_program(runs.program, SplitRuns::kLength, split);
+  for (const auto& param : spec.layers[1].params)
+    if (param.name == "parts.one.fused.weight") CHECK((param.partial_over_t && param.split_dim < 0));
+  CHECK(runs.distance(split) < kRounding);
+  CHECK(runs.distance(runs.splitter.split(ranks, {}, true)) < kRounding);
+}
+
+TEST_CASE("mistakes of divided sections and of gathered columns change numbers", "[split]") {
+  const SplitRuns sections("program/sections.pt2"), patches("program/patches.pt2");
+  // What every rank has computed alike passes its gradient on from each of them.
+  CHECK(sections.distance(damaged(sections, 2, [](DividedPart& part, int) { each_node(part, kLeaveRanks, forget); })) >
+        1e-3);
+  // Every rank takes what the first section has.
+  CHECK(sections.distance(damaged(sections, 2, [](DividedPart& part, int) {
+    each_node(part, "aten::slice", [](GraphNode& node) {
+      const int64_t start = node.arguments[2].constant.isInt() ? node.arguments[2].constant.toInt() : 0;
+      const int64_t end = node.arguments[3].constant.isInt() ? node.arguments[3].constant.toInt() : 0;
+      if (start <= 0 || end <= start || end > 100) return;
+      node.arguments[2].constant = 0;
+      node.arguments[3].constant = end - start;
+    });
+  })) > 1e-3);
+  // A rank leaves its part of a bias out.
+  CHECK(patches.distance(damaged(patches, 2, [](DividedPart& part, int rank) {
+    each_node(part, "aten::linear", [&](GraphNode& node) {
+      if (rank == 0) node.arguments[2] = {.constant = {}, .items = {}};
+    });
+  })) > 1e-3);
+}
+
+}  // namespace shardline::sections_test

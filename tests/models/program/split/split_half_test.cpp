@@ -1,0 +1,74 @@
+// Programs in half precision on T ranks, compared with one rank in float64 on the same numbers.
+#include <cmath>
+
+#include "tests/models/program/split/split_runs.h"
+
+#include "tests/catch.h"
+
+namespace shardline::split_half_test {
+namespace {
+
+using split_runs::damaged;
+using split_runs::each_node;
+using split_runs::forget;
+using split_runs::SplitRuns;
+
+// Of loss and gradients, in roundings of the type: the largest distance in relation to the length of a gradient, or to
+// a tenth of the longest one's.
+double roundings(const SplitRuns& runs, const std::shared_ptr<const ProgramSplit>& split, at::ScalarType type) {
+  const ModelSpec spec = spec_of_program(runs.program, SplitRuns::kLength, split);
+  const LayersOutcome exact = runs.run(runs.whole, {.ranks = 1, .rounded_to = type}),
+                      got = runs.run(spec,
+                                     {.ranks = split->ranks, .sequence_parallel = split->divides_rows, .type = type});
+  CHECK(got.types_hold);
+  CHECK(got.ranks_agree);
+  double longest = 0, worst = std::abs(got.loss.sum / exact.loss.sum - 1);
+  for (const auto& gradient : exact.gradients) longest = std::max(longest, gradient.norm().item<double>());
+  for (size_t i = 0; i < exact.gradients.size(); ++i) {
+    const at::Tensor& gradient = exact.gradients[i];
+    const double apart = (got.gradients[i].view(gradient.sizes()) - gradient).norm().item<double>();
+    worst = std::max(worst, apart / std::max(gradient.norm().item<double>(), 0.1 * longest));
+  }
+  return worst / (type == at::kBFloat16 ? std::ldexp(1, -8) : std::ldexp(1, -11));
+}
+
+// Whether ranks are about as near to float64 as one rank in half precision is.
+bool is_close(const SplitRuns& runs, const std::shared_ptr<const ProgramSplit>& split, at::ScalarType type) {
+  const double one = roundings(runs, runs.splitter.split(1, {}), type), all = roundings(runs, split, type);
+  CAPTURE(one, all);
+  return all <= 2 * one;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that divide a program in half precision are as near to float64 as one rank", "[split]") {
+  const std::string file = GENERATE(std::string("program/heads.pt2"), std::string("program/words.pt2"));
+  const int ranks = GENERATE(2, 3);
+  const auto type = GENERATE(at::kBFloat16, at::kHalf);
+  CAPTURE(file, ranks, type);
+  const SplitRuns runs(file);
+  for (const bool divides_rows : {false, true})
+    CHECK(is_close(runs, runs.splitter.split(ranks, {}, divides_rows), type));
+}
+
+TEST_CASE("what ranks leave out or count twice is more than the roundings of half precision", "[split]") {
+  const auto type = GENERATE(at::kBFloat16, at::kHalf);
+  CAPTURE(type);
+  const SplitRuns runs("program/heads.pt2");
+  // A part of a gradient, or of a result, is left out.
+  for (const char* name : {kEnterRanks, kAddOverRanks})
+    CHECK(!is_close(runs, damaged(runs, 2, [&](DividedPart& part, int) { each_node(part, name, forget); }), type));
+  // Each rank adds the bias.
+  CHECK(!is_close(runs,
+                  damaged(runs, 2,
+                          [&](DividedPart& part, int) {
+                            each_node(part, "aten::type_as", [](GraphNode& node) {
+                              node.name = kAddOverRanks;
+                              node.is_operator = false;
+                              node.arguments.resize(1);
+                            });
+                          }),
+                  type));
+}
+
+}  // namespace shardline::split_half_test
