@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "models/program/operators.h"
 #include "models/program/program_positions.h"
 #include "models/program/split/dimension_rules.h"
 #include "models/program/split/observed_sizes.h"
