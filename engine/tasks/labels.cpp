@@ -144,11 +144,29 @@ Found labels_in(const Config& config) {
                             "\", from which the labels of the task are read; name them in model.config.id2label, or "
                             "set model.config.num_labels"));
   Found found{.is_sequence = traits_of(config.task).head == HeadChoice::Kind::sequence_classification};
-  for_each_row(task_files(config, trains ? DataPart::train : DataPart::validation, paths),
-               [&](DataRow& row, int64_t) { found.add(row, data.label_column); });
+  bool is_first = true;
+  for_each_row(task_files(config, trains ? DataPart::train : DataPart::validation, paths), [&](DataRow& row, int64_t) {
+    if (is_first)
+      read_first_row([&] { found.add(row, data.label_column); });
+    else
+      found.add(row, data.label_column);
+    is_first = false;
+  });
   found.check_lists(data.label_column);
   if (found.names.empty() && !found.vector_size) throw DataError(cat(paths.front(), ": the data has no labels"));
   return found;
+}
+
+// Throws ConfigError if the tags of words are numbers: all of them would be one entity, and its scores would say
+// nothing.
+void check_tags(const Config& config, const Found& found) {
+  const auto is_number = [](const std::string& name) { return integer_in(name).has_value(); };
+  if (config.task != kTokenClassification || !std::ranges::all_of(found.names, is_number)) return;
+  const auto names = found.ordered();
+  throw ConfigError(cat("/model/config/id2label: the tags in '", config.data.label_column, "' are numbers (",
+                        names.front(), names.size() > 1 ? " to " + names.back() : "",
+                        "), but the metrics of entities are computed from names; give each number its name, as in "
+                        "{\"0\": \"O\", \"1\": \"B-PER\"}, or set num_labels instead to train without names"));
 }
 
 // Returns the keys of a model's config for labels with these names, in order; without names, labels are numbers.
@@ -178,7 +196,24 @@ std::string name_in(const KnownData& data, const json& value, const DataRow& row
   return id && *id >= 0 && *id < std::ssize(data.labels) ? data.labels[*id] : text;
 }
 
+std::string first_names(const std::vector<std::string>& names) {
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kShownLabels); ++i) list += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kShownLabels ? list + ", ..." : list;
+}
+
 }  // namespace
+
+std::string labels_text(const HeadChoice& head) {
+  const bool is_of_words = head.kind == HeadChoice::Kind::token_classification;
+  if (head.kind != HeadChoice::Kind::sequence_classification && !is_of_words) return "";
+  if (head.problem == Problem::regression)
+    return head.labels == 1 ? "a number (regression)" : cat(head.labels, " numbers (regression)");
+  const char* const what = is_of_words                            ? " tags: "
+                           : head.problem == Problem::multi_label ? " labels, of which a text may have several: "
+                                                                  : " classes: ";
+  return cat(head.labels, what, first_names(head.names));
+}
 
 std::string label_text(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -216,6 +251,7 @@ Config with_labels_of_data(const Config& config) {
     return labelled;
   }
   const Found found = labels_in(config);
+  check_tags(config, found);
   if (stated) {
     if (std::cmp_equal(stated->number, found.names.size()) && !found.are_defaults_of(stated->number))
       set_labels(keys, found.ordered());
@@ -247,11 +283,8 @@ std::optional<int64_t> LabelIds::find(const json& value, const DataRow& row) con
 
 int64_t LabelIds::id_of(const json& value, const DataRow& row, const std::string& column) const {
   if (const auto id = find(value, row)) return *id;
-  std::string known;
-  for (size_t i = 0; i < std::min(names_.size(), kShownLabels); ++i) known += (i == 0 ? "" : ", ") + names_[i];
-  if (names_.size() > kShownLabels) known += ", ...";
   throw DataError(cat(row.where, ": the label ", value.dump(), " in '", column, "' is none of the model's ",
-                      names_.size(), " labels (", known, "); set model.config.id2label"));
+                      names_.size(), " labels (", first_names(names_), "); set model.config.id2label"));
 }
 
 }  // namespace shardline

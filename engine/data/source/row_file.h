@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/error.h"
 #include "engine/data/source/data_files.h"
 
 namespace shardline {
@@ -36,8 +37,21 @@ class RowFile {
 // which have no columns.
 std::unique_ptr<RowFile> open_rows(const DataFile& file);
 
-// The value in a column. Throws DataError, which shows the columns that there are and the key of the config that names
-// the column ("data.text_column").
+// A row has no column of the name that a key of the config gives.
+struct MissingColumn : DataError {
+  using DataError::DataError;
+};
+
+// Calls `read`, which reads the first row of a file: that this row has no such column is the config's mistake.
+template <class Read>
+void read_first_row(const Read& read) try {
+  read();
+} catch (const MissingColumn& error) {
+  throw ConfigError(cat("/data: ", error.what()));
+}
+
+// The value in a column. Throws MissingColumn, which shows the columns that there are and the key of the config that
+// names the column ("data.text_column"); or DataError if `key` is no key, but says what to set.
 const nlohmann::json& column_of(const DataRow& row, const std::string& column, const std::string& key);
 // The same, which must be a text.
 const std::string& text_of(const DataRow& row, const std::string& column, const std::string& key);
