@@ -23,4 +23,10 @@ TEST_CASE("a smaller batch is told from every other difference") {
   CHECK_FALSE(has_only_smaller_batch({{kGlobalBatchSetting, "many"}}, settings(8, 200), true));
 }
 
+TEST_CASE("another number of steps is reported by the keys that it follows from") {
+  const auto settings = [&](int64_t steps) { return curve_settings(Config(), {.total_steps = steps}); };
+  CHECK(curve_differences(settings(2000), settings(40)) ==
+        "/training/max_steps or num_train_epochs (total steps): 2000 in the checkpoint, 40 now");
+}
+
 }  // namespace shardline::curve_settings_test
