@@ -199,7 +199,7 @@ void write_docs(const std::vector<std::vector<Differences>>& found) {
   }
   docs << "\n\nA run that continues on the layout that saved the checkpoint has the same bits as one that was never "
           "stopped, also in\n"
-          "fp32, bf16 and fp16 (`tests/engine/commands/run_checkpoints_test.cpp`). To regenerate this page:\n\n"
+          "fp32, bf16 and fp16 (`tests/engine/commands/parts/run_checkpoints_test.cpp`). To regenerate this page:\n\n"
           "    SHARDLINE_WRITE_DOCS=1 ctest --test-dir build-test -R resume_matrix\n";
 }
 
