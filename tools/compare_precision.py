@@ -5,7 +5,7 @@ Every run has the same config but for its precision and layout (`configs/quickst
 their losses may differ by rounding only. Prints how far each is from one process in fp32 as a markdown table and writes
 the curves as SVG.
 
-  tools/compare_precision.py [--steps 200] [--build build-test] [--svg docs/precision.svg]
+  tools/compare_precision.py [--steps 200] [--build build] [--svg docs/precision.svg]
 """
 import argparse
 import json
@@ -93,10 +93,12 @@ def svg(curves):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--build", default="build-test")
+    parser.add_argument("--build", default="build", help="folder of the build, seen from the repository (default: build)")
     parser.add_argument("--svg", type=pathlib.Path)
     options = parser.parse_args()
     program = str((ROOT / options.build / "tools/shardline").resolve())
+    if not pathlib.Path(program).is_file():
+        sys.exit(f"{program} does not exist; build shardline, and name the folder of the build with --build")
     curves = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in RUNS:

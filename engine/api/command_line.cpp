@@ -415,11 +415,13 @@ int run_command_line(int argc, char** argv) {
       if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
       evaluate_job(config, context);
     });
-  if (*predict)
-    return on_ranks(line, arguments, check_predict, [&](const Config& config, RankContext& context) {
+  if (*predict) {
+    const auto check_it = [&](const Config& config) { check_predict(config, line.predictions); };
+    return on_ranks(line, arguments, check_it, [&](const Config& config, RankContext& context) {
       if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
       predict_job(config, line.predictions, context);
     });
+  }
   if (*generate) {
     line.generate.json = line.json;
     return on_ranks(

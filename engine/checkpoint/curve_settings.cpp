@@ -139,7 +139,9 @@ void add_differences(std::string& lines, const std::string& key, const json* bef
     return;
   }
   const auto shown = [](const json* value) { return value ? json_shown(*value) : std::string("not set"); };
-  lines += cat(lines.empty() ? "" : "\n", key, ": ", shown(before), " in the checkpoint, ", shown(now), " now");
+  // The number follows from other keys.
+  const std::string name = key == kTotalSteps ? "/training/max_steps or num_train_epochs (total steps)" : key;
+  lines += cat(lines.empty() ? "" : "\n", name, ": ", shown(before), " in the checkpoint, ", shown(now), " now");
 }
 
 }  // namespace

@@ -106,7 +106,8 @@ std::string merged(const std::vector<std::string>& parts, const std::string& out
   for (const auto& gap : checkpoint.gaps()) lines += "\n  " + gap;
   if (!lines.empty()) throw DataError(cat("these parts do not make a complete checkpoint:", lines));
   checkpoint.complete();
-  return cat(output, " is a complete checkpoint of step ", first.step, ", made of ", parts.size(), " directories\n");
+  return cat(output, " is a complete checkpoint of step ", first.step, ", made of ", parts.size(),
+             parts.size() == 1 ? " directory\n" : " directories\n");
 }
 
 }  // namespace

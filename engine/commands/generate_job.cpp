@@ -32,6 +32,13 @@ std::vector<std::string> prompts_of(const GenerateOptions& options) {
   return prompts;
 }
 
+void require_language_model(const Config& config) {
+  const auto head = traits_of(config.task).head;
+  if (head == HeadChoice::Kind::causal_lm || head == HeadChoice::Kind::seq2seq_lm) return;
+  throw ConfigError(cat("/task: generate needs a language model, of \"", kCausalLm, "\" or \"", kSeq2SeqLm,
+                        "\"; got \"", config.task, "\"; use predict"));
+}
+
 // Whether the model writes targets for prompts, which are sources, and does not continue them.
 bool writes_targets(const Config& config) {
   return config.task == kSeq2SeqLm;
@@ -67,6 +74,7 @@ std::vector<std::vector<int64_t>> encode_prompts(const Config& config, const std
 
 void check_generate(const Config& config, const GenerateOptions& options) {
   const auto prompts = prompts_of(options);
+  require_language_model(config);
   require_weights(config);
   const auto planned = plan_model(config, configured_world_size(config));
   require_whole(planned.model);
@@ -74,6 +82,7 @@ void check_generate(const Config& config, const GenerateOptions& options) {
 }
 
 void generate_job(const Config& written, const GenerateOptions& options, RankContext& context) {
+  require_language_model(written);
   require_weights(written);
   const Config config = completed_config(written, *context.world, /*trains=*/false);
   JobParts parts = make_parts(config, context);

@@ -9,8 +9,10 @@
 #include "engine/config/config.h"
 #include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/sizes.h"
+#include "engine/observe/format.h"
 #include "engine/plan/report/candidates_report.h"
 #include "engine/plan/report/plan_page.h"
+#include "engine/tasks/labels.h"
 #include "engine/train/run_comparison.h"
 
 namespace shardline {
@@ -29,7 +31,8 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
   if (is_to_run) check_run(config, all, RunMoment::planned);
   if (!options.svg.empty()) write_schedule_picture(plan, options.svg);
   nlohmann::json json = plan_json(plan);
-  std::string text = plan_text(plan, options.width);
+  const std::string labels = labels_text(model.head);
+  std::string text = (labels.empty() ? "" : table({}, {{"labels", labels}}) + "\n") + plan_text(plan, options.width);
   if (predicts(config, options)) {
     const Forecast forecast = make_forecast(config, machines, plan);
     add_forecast(json, forecast);
@@ -47,6 +50,10 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
       const MeasuredRun run = measured_run(options.from_run);
       json["run"] = comparison_json(forecast, run, candidates);
       text += "\n" + comparison_text(forecast, run, candidates);
+      if (config.profile.empty() && plans_for_this_machine(config))
+        text +=
+            "note: the rates of this machine are estimates; measure them with `shardline profile`, and give the file "
+            "with --profile\n";
     }
     if (!options.html.empty()) write_file(options.html, plan_page(machines, plan, forecast, candidates));
   }

@@ -1,3 +1,10 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "core/error.h"
 #include "engine/commands/job.h"
 #include "engine/commands/parts/evaluation.h"
 #include "engine/commands/parts/job_parts.h"
@@ -7,10 +14,32 @@
 #include "engine/config/rules/sizes.h"
 
 namespace shardline {
+namespace {
 
-void check_predict(const Config& config) {
+namespace fs = std::filesystem;
+
+// Throws ConfigError if the file cannot be there. With several hosts, the first rank may be on another one.
+void check_file(const Config& config, const std::string& path) {
+  if (used_hosts(config) > 1) return;
+  const char* const key = path.empty() ? "/output_dir" : "--output";
+  const fs::path file = fs::absolute(path.empty() ? predictions_file(config) : path), folder = file.parent_path();
+  std::error_code ignored;
+  if (fs::is_directory(file, ignored))
+    throw ConfigError(cat(key, ": ", file.string(), " is a directory; name another file with --output"));
+  if (!fs::is_directory(folder, ignored))
+    throw ConfigError(cat(key, ": there is no directory ", folder.string(),
+                          " to write the predictions in; make it, or name another file with --output"));
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    throw ConfigError(cat(key, ": cannot write in ", folder.string(), ": ", std::strerror(errno),
+                          "; name another file with --output"));
+}
+
+}  // namespace
+
+void check_predict(const Config& config, const std::string& path) {
   require_weights(config);
   require_predicted_data(config);
+  check_file(config, path);
   const Config used = in_evaluation_precision(config);
   const PlannedModel planned = plan_model(used, configured_world_size(used));
   require_whole(planned.model);

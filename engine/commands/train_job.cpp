@@ -38,6 +38,7 @@
 #include "engine/run/run_records.h"
 #include "engine/run/stop.h"
 #include "engine/tasks/class_balance.h"
+#include "engine/tasks/labels.h"
 #include "engine/train/run_comparison.h"
 #include "engine/train/step_callbacks.h"
 #include "engine/train/step_timeline.h"
@@ -77,6 +78,15 @@ std::string loss_note(const ModelSource& model) {
              model.spec.loss_of_samples ? ", which counts as a mean over samples" : "");
 }
 
+// What transformers needs of the saved model and does not find there.
+std::string padding_note(const ModelSource& model) {
+  const bool reads_last_token = model.hf_config.value("model_type", "").starts_with("gpt");
+  if (model.head.kind != HeadChoice::Kind::sequence_classification || !reads_last_token) return "";
+  if (const auto pad = model.hf_config.find("pad_token_id"); pad != model.hf_config.end() && !pad->is_null()) return "";
+  return "the saved config.json will have no pad_token_id, without which transformers refuses batches of several "
+         "samples; set model.config.pad_token_id";
+}
+
 // weights: where they come from.
 std::string settings_text(const Config& config, const ModelSource& model, const JobData& data, int64_t steps,
                           const std::string& weights, const RankContext& context) {
@@ -85,14 +95,16 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
       {"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ", weights,
                     loss_note(model))},
       {"device", device_row(config, context)},
-      {"data", cat(data.train->describe(), ", ", data.train->steps_per_epoch(), " steps an epoch")},
+      {"data", cat(data.train->describe(), ", ", data.train->steps_per_epoch(),
+                   data.train->steps_per_epoch() == 1 ? " step an epoch" : " steps an epoch")},
       {"steps", cat(steps, ", ", word_of(t.optim), ", ", word_of(t.lr_scheduler_type), " from ", t.learning_rate,
                     ", weight decay ", t.weight_decay, ", clip ", t.max_grad_norm,
                     t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
       {"output", config.output_dir}};
+  if (const auto labels = labels_text(model.head); !labels.empty()) rows.insert(rows.begin() + 3, {"labels", labels});
   if (data.validation) rows.insert(rows.begin() + 3, {"validation", data.validation->describe()});
   if (!data.label_counts.empty())
-    rows.insert(rows.begin() + 3, {"labels", describe_labels(data.label_counts, model.head.names)});
+    rows.insert(rows.begin() + 3, {"label counts", describe_labels(data.label_counts, model.head.names)});
   for (size_t part = config.data.train_weights.size(); part > 0; --part)
     rows.insert(rows.begin() + 3,
                 {"mixture", cat(config.data.train[part - 1], ": ", data.train->mixture()->describe(part - 1))});
@@ -217,8 +229,9 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     }
     if (!shared.empty()) *context.out << "warning: " << shared << '\n';
     for (const auto& note : notes(config, is_accelerator(device))) *context.out << "note: " << note << '\n';
+    if (const auto note = padding_note(parts.model); !note.empty()) *context.out << "note: " << note << '\n';
     if (!point)
-      for (const auto& note : parts.model.names.notes()) *context.out << "note: " << note << '\n';
+      for (const auto& note : parts.model.names.notes(parts.model.spec)) *context.out << "note: " << note << '\n';
     resolved_config = json_text(resolved(
         config,
         {{"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}}));
@@ -354,13 +367,11 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   std::string model = config.training.load_best_model_at_end ? "the model of the last step" : "the model";
   try {
     if (context.first()) remove_previous_model(config);
-    if (last == steps && first <= steps) {
-      if (is_evaluated(steps)) record_evaluation(evaluated(steps));
-      checkpoints.save_if_due(is_evaluated(steps));
-    } else if (last < steps && context.out) {
+    if (last == steps && first <= steps && is_evaluated(steps)) record_evaluation(evaluated(steps));
+    if (last < steps && context.out)
       *context.out << "stopped early after step " << last << " of " << steps << ": " << checkpoints.patience_text()
                    << std::endl;
-    }
+    if (first <= last) checkpoints.save_if_due(is_evaluated(last), /*ends=*/true);
     checkpoints.finish();
     if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
@@ -432,7 +443,7 @@ void evaluate_job(const Config& written, RankContext& context) {
   if (!context.out) return;
   nlohmann::json result = {{"eval_samples", data.validation->samples()}};
   if (!data.task) {
-    result["eval_tokens"] = evaluation.loss.weight;
+    result["eval_tokens"] = std::llround(evaluation.loss.weight);
     result["eval_dropped_tokens"] = data.validation->dropped_tokens();
   }
   for (const auto& [name, value] : evaluation.metrics.values) result[name] = value;

@@ -19,10 +19,9 @@ using nlohmann::json;
 
 void read_key(JsonReader& reader, const Section& section, const Key& key, Config& config) {
   const std::string name = spelling_in_file(reader, key);
-  if (key.status == Status::not_yet || key.status == Status::refused) {
+  if (key.status == Status::refused) {
     const json* value = reader.peek(name);
-    if (value && !key.is_default(*value))
-      reader.fail(name, key.status == Status::refused ? "not supported" : "not supported yet", key.advice);
+    if (value && !key.is_default(*value)) reader.fail(name, "not supported", key.advice);
     return;
   }
   const json* value = reader.find(name, key.type);

@@ -31,11 +31,8 @@ void write_table(std::ostream& out, const Section& section, Status status) {
     if (first && honoured_table) out << "\n| Key | Value | Default | Meaning |\n| --- | --- | --- | --- |\n";
     if (first && !honoured_table)
       out << "\n"
-          << (status == Status::no_effect ? "No effect"
-              : status == Status::not_yet ? "Not yet"
-                                          : "Refused")
-          << ":\n\n| Key | Default | " << (status == Status::no_effect ? "Why" : "Meaning, and what to do")
-          << " |\n| --- | --- | --- |\n";
+          << (status == Status::no_effect ? "No effect" : "Refused") << ":\n\n| Key | Default | "
+          << (status == Status::no_effect ? "Why" : "Meaning, and what to do") << " |\n| --- | --- | --- |\n";
     first = false;
     out << "| " << code(key.name) << " | ";
     if (honoured_table) out << type_text(key) << " | ";
@@ -62,7 +59,6 @@ Each key has one status:
 
 - **honoured**: the key does what its description says.
 - **no effect**: the key is accepted and listed at the start of a run, because it cannot change numbers or outputs here.
-- **not yet**: not supported yet; only the default is accepted. The error message says what to use in the meantime.
 - **refused**: will not be supported; only the default is accepted. The error message says what to do instead.
 
 `smp_options` holds either the options themselves or SageMaker's wrapper `{"enabled": true, "parameters": {...}}`. A
@@ -170,7 +166,7 @@ std::string config_reference_markdown() {
   out << kIntroduction;
   for (const auto& section : config_sections()) {
     out << "\n## " << (section.name.empty() ? "Top level" : section.name) << "\n\n" << section.meaning << "\n";
-    for (const Status status : {Status::honoured, Status::no_effect, Status::not_yet, Status::refused})
+    for (const Status status : {Status::honoured, Status::no_effect, Status::refused})
       write_table(out, section, status);
   }
   return out.str();

@@ -122,7 +122,8 @@ Candidates search_layouts(const Config& written, const Config& config, const Pla
   const auto& [model, machines, plan] = planned;
   const Cluster& cluster = machines.cluster;
   if (ranking == Ranking::cost && !cluster.hourly_price)
-    throw ConfigError(cat("--search cost: the cluster \"", cluster.name, "\" states no hourly_price; state it"));
+    throw ConfigError(cat("--search cost: the cluster \"", cluster.name,
+                          "\" states no hourly_price; name a file that does with --cluster"));
   SearchSpace space{.base = plan.layout,
                     .spec = spec_of_degrees(config, model),
                     .worlds = worlds_of(config, cluster, ranking, assumed),

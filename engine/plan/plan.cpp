@@ -217,7 +217,7 @@ std::string plan_text(const Plan& plan, int width) {
                  {"global batch", cat(layout.global_batch(), " samples = ", layout.microbatch_size, " x ",
                                       layout.microbatches_per_accumulation(), " microbatches x ",
                                       layout.accumulation_steps, " accumulation x ", layout.replicas, " replicas")},
-                 {"schedule", cat(plan.train.name, ", bubble ", std::trunc(1000 * bubble_fraction(plan.train)) / 10,
+                 {"schedule", cat(plan.train.name, ", bubble ", std::round(1000 * bubble_fraction(plan.train)) / 10,
                                   " % with equal costs")},
                  {"activations", activations_text(plan)},
                  {"trained", trained_text(plan.workload.spec)},

@@ -474,12 +474,16 @@ bool continues_in_place(const Config& config) {
 }
 
 bool is_in_place(const Config& config, const std::string& checkpoint) {
+  const auto is_entry = [&](fs::path place) {
+    std::error_code ignored;
+    if (!place.has_filename()) place = place.parent_path();
+    const std::string name = place.filename();
+    return step_of_checkpoint(checkpoint_of_part(name).value_or(name)) &&
+           fs::equivalent(place.parent_path(), checkpoint_directory(config), ignored);
+  };
+  // An entry may be a link to a checkpoint elsewhere, and a path from elsewhere may link to an entry.
   std::error_code ignored;
-  fs::path place = fs::weakly_canonical(checkpoint, ignored);
-  if (!place.has_filename()) place = place.parent_path();
-  const std::string name = place.filename();
-  return step_of_checkpoint(checkpoint_of_part(name).value_or(name)) &&
-         fs::equivalent(place.parent_path(), checkpoint_directory(config), ignored);
+  return is_entry(fs::absolute(checkpoint)) || is_entry(fs::weakly_canonical(checkpoint, ignored));
 }
 
 int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed) try {

@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/config/rules/allocation.h"
+#include "engine/config/rules/findings.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
@@ -111,9 +112,12 @@ void check_host(const Config& config) {
   if (processes) require_mpi();
   prepare_for_pipelines(config);  // choose_device starts CUDA, and ranks may be threads of this process
   const at::Device device = choose_device(config, 0);
-  check_device(config, device);
   const int ranks = configured_world_size(config);
-  uses_nccl(config, has_nccl() && is_accelerator(device) && ranks <= gpu_count(), ranks, ranks);
+  const bool own_devices = has_nccl() && is_accelerator(device) && ranks <= gpu_count();
+  Findings findings;
+  findings.check([&] { check_device(config, device); });
+  findings.check([&] { uses_nccl(config, own_devices, ranks, ranks); });
+  findings.throw_all();
 }
 
 HostChoices choices_here(const Config& config) {

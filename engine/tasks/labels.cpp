@@ -151,13 +151,33 @@ Found labels_in(const Config& config) {
                             "\", from which the labels of the task are read; name them in model.config.id2label, or "
                             "set model.config.num_labels"));
   Found found{.is_sequence = traits_of(config.task).head == HeadChoice::Kind::sequence_classification};
+  bool is_first = true;
   for_each_row(files_of(config, part), [&](DataRow& row, int64_t) {
-    if (found.stated.empty()) found.stated = label_names_of(row, label_column_of(row, data.label_column));
-    found.add(row, data.label_column);
+    const auto add = [&] {
+      if (found.stated.empty()) found.stated = label_names_of(row, label_column_of(row, data.label_column));
+      found.add(row, data.label_column);
+    };
+    if (is_first)
+      read_first_row(add);
+    else
+      add();
+    is_first = false;
   });
   found.check_lists(data.label_column);
   if (found.names.empty() && !found.vector_size) throw DataError(cat(paths.front(), ": the data has no labels"));
   return found;
+}
+
+// Throws ConfigError if the tags of words are numbers: all of them would be one entity, and its scores would say
+// nothing.
+void check_tags(const Config& config, const Found& found) {
+  const auto is_number = [](const std::string& name) { return integer_in(name).has_value(); };
+  const auto names = found.ordered();
+  if (config.task != kTokenClassification || !std::ranges::all_of(names, is_number)) return;
+  throw ConfigError(cat("/model/config/id2label: the tags in '", config.data.label_column, "' are numbers (",
+                        names.front(), names.size() > 1 ? " to " + names.back() : "",
+                        "), but the metrics of entities are computed from names; give each number its name, as in "
+                        "{\"0\": \"O\", \"1\": \"B-PER\"}, or set num_labels instead to train without names"));
 }
 
 // Returns the keys of a model's config for labels with these names, in order; without names, labels are numbers.
@@ -187,7 +207,24 @@ std::string name_in(const KnownData& data, const json& value, const DataRow& row
   return id && *id >= 0 && *id < std::ssize(data.labels) ? data.labels[*id] : text;
 }
 
+std::string first_names(const std::vector<std::string>& names) {
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kShownLabels); ++i) list += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kShownLabels ? list + ", ..." : list;
+}
+
 }  // namespace
+
+std::string labels_text(const HeadChoice& head) {
+  const bool is_of_words = head.kind == HeadChoice::Kind::token_classification;
+  if (head.kind != HeadChoice::Kind::sequence_classification && !is_of_words) return "";
+  if (head.problem == Problem::regression)
+    return head.labels == 1 ? "a number (regression)" : cat(head.labels, " numbers (regression)");
+  const char* const what = is_of_words                            ? " tags: "
+                           : head.problem == Problem::multi_label ? " labels, of which a text may have several: "
+                                                                  : " classes: ";
+  return cat(head.labels, what, first_names(head.names));
+}
 
 std::string label_text(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -225,6 +262,7 @@ Config with_labels_of_data(const Config& config) {
     return labelled;
   }
   const Found found = labels_in(config);
+  check_tags(config, found);
   const std::vector<std::string> names = found.ordered();
   if (stated) {
     const bool are_known = !found.stated.empty() || !found.are_defaults_of(stated->number);
@@ -259,11 +297,8 @@ std::optional<int64_t> LabelIds::find(const json& value, const DataRow& row, con
 
 int64_t LabelIds::id_of(const json& value, const DataRow& row, const std::string& column) const {
   if (const auto id = find(value, row, column)) return *id;
-  std::string known;
-  for (size_t i = 0; i < std::min(names_.size(), kShownLabels); ++i) known += (i == 0 ? "" : ", ") + names_[i];
-  if (names_.size() > kShownLabels) known += ", ...";
   throw DataError(cat(row.where, ": the label ", value.dump(), " in '", column, "' is none of the model's ",
-                      names_.size(), " labels (", known, "); set model.config.id2label"));
+                      names_.size(), " labels (", first_names(names_), "); set model.config.id2label"));
 }
 
 }  // namespace shardline

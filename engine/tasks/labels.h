@@ -31,10 +31,13 @@ bool leaves_labels_open(const Config& config);
 // - for sequence classification with multi-hot vectors: num_labels instead, and the same problem_type as with lists.
 // If the model of model.path has a head for the task, the number of its labels and its problem_type stay; its default
 // names stay, too, unless the data has as many labels, and not just these names or their numbers.
-// Throws ConfigError if a file is not there, DataError for a row whose label is missing, null, blank or an object, for
-// a list with a number that is not an integer and no multi-hot vector, for lists that must be meant as multi-hot
-// vectors but are integers, and for more than 100000 labels.
+// Throws ConfigError if a file is not there, or if all tags of "token-classification" are numbers, DataError for a row
+// whose label is missing, null, blank or an object, for a list with a number that is not an integer and no multi-hot
+// vector, for lists that must be meant as multi-hot vectors but are integers, and for more than 100000 labels.
 Config with_labels_of_data(const Config& config);
+
+// What the head predicts: "2 classes: no, yes", with the first names of long lists. Empty if it has no labels.
+std::string labels_text(const HeadChoice& head);
 
 // The labels of a model by the values of a column.
 class LabelIds {

@@ -39,6 +39,24 @@ struct Gold {
   std::vector<int64_t> starts;  // code points of the context
 };
 
+Gold gold_in(const DataRow& row, const std::string& answers_column) {
+  const json& answers = column_of(row, answers_column, "data.answers_column");
+  const auto fail = [&] {
+    throw DataError(cat(row.where, ": '", answers_column,
+                        "' must have a list \"text\" and a list \"answer_start\" of the same length"));
+  };
+  if (!answers.is_object() || !answers.contains("text") || !answers.contains("answer_start")) fail();
+  const json &texts = answers.at("text"), &starts = answers.at("answer_start");
+  if (!texts.is_array() || !starts.is_array() || texts.size() != starts.size()) fail();
+  Gold gold;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i].is_string() || !starts[i].is_number_unsigned()) fail();
+    gold.texts.push_back(texts[i].get<std::string>());
+    gold.starts.push_back(starts[i].get<int64_t>());
+  }
+  return gold;
+}
+
 class QuestionAnswering final : public LabelledTask {
  public:
   QuestionAnswering(const Config& config, TokenizerPtr tokenizer)
@@ -156,30 +174,24 @@ class QuestionAnswering final : public LabelledTask {
     std::string_view question = text_of(row, data_.question_column, "data.question_column");
     question.remove_prefix(std::min(question.find_first_not_of(" \t\n\v\f\r"), question.size()));
     const TextOrWords context = std::string_view(context_of(row));
-    return tokenizer_->encode_example(question, &context,
-                                      {.truncation = Truncation::only_second,
-                                       .max_length = data_.sequence_length,
-                                       .windows = true,
-                                       .stride = data_.doc_stride});
+    try {
+      return tokenizer_->encode_example(question, &context,
+                                        {.truncation = Truncation::only_second,
+                                         .max_length = data_.sequence_length,
+                                         .windows = true,
+                                         .stride = data_.doc_stride});
+    } catch (const DataError& error) {
+      const std::string text =
+          cat(row.where, ": ", error.what(), " (data.sequence_length, now ", data_.sequence_length, ")");
+      // No question is so short that this could work.
+      if (data_.doc_stride >= data_.sequence_length)
+        throw ConfigError(cat("/data/doc_stride: must be smaller than sequence_length where a context is cut; got ",
+                              data_.doc_stride, "; ", text));
+      throw DataError(cat(text, "; data.doc_stride is ", data_.doc_stride));
+    }
   }
 
-  Gold gold_of(const DataRow& row) const {
-    const json& answers = column_of(row, data_.answers_column, "data.answers_column");
-    const auto fail = [&] {
-      throw DataError(cat(row.where, ": '", data_.answers_column,
-                          "' must have a list \"text\" and a list \"answer_start\" of the same length"));
-    };
-    if (!answers.is_object() || !answers.contains("text") || !answers.contains("answer_start")) fail();
-    const json &texts = answers.at("text"), &starts = answers.at("answer_start");
-    if (!texts.is_array() || !starts.is_array() || texts.size() != starts.size()) fail();
-    Gold gold;
-    for (size_t i = 0; i < texts.size(); ++i) {
-      if (!texts[i].is_string() || !starts[i].is_number_unsigned()) fail();
-      gold.texts.push_back(texts[i].get<std::string>());
-      gold.starts.push_back(starts[i].get<int64_t>());
-    }
-    return gold;
-  }
+  Gold gold_of(const DataRow& row) const { return gold_in(row, data_.answers_column); }
 
   // The token that stands for "no answer".
   int64_t none_of(const std::vector<int32_t>& ids) const {
@@ -300,6 +312,19 @@ class QuestionAnswering final : public LabelledTask {
 };
 
 }  // namespace
+
+std::string unanswered_note(const Config& config, const std::vector<DataFile>& files) {
+  if (config.data.version_2_with_negative) return "";
+  for (const DataFile& file : files) {
+    const auto rows = open_rows(file);
+    for (DataRow row; rows->next(row);)
+      if (!is_tokenised(row) && gold_in(row, config.data.answers_column).texts.empty())
+        return cat(row.where,
+                   ": the question has no answer; to predict which questions have none, and to evaluate that, set "
+                   "data.version_2_with_negative");
+  }
+  return "";
+}
 
 std::unique_ptr<LabelledTask> question_answering(const Config& config, const TokenizerPtr& tokenizer) {
   return std::make_unique<QuestionAnswering>(config, tokenizer);

@@ -125,9 +125,14 @@ std::vector<std::string> companion_files(const std::string& directory) {
   return found;
 }
 
-std::vector<std::string> NameReport::notes() const {
+std::vector<std::string> NameReport::notes(const ModelSpec& spec) const {
   constexpr size_t kMost = 12;
-  std::vector<std::string> notes;
+  std::vector<std::string> notes, frozen;
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params)
+      for (const auto& source : param.sources)
+        if (!param.trainable && std::ranges::find(missing, source.tensor) != missing.end())
+          frozen.push_back(source.tensor);
   const auto note = [&](const char* what, const std::vector<std::string>& names) {
     if (names.empty()) return;
     std::string text = what;
@@ -136,6 +141,10 @@ std::vector<std::string> NameReport::notes() const {
     notes.push_back(text);
   };
   note("the model's files lack tensors of its head, which start with initial values", missing);
+  note(
+      "tensors that start with initial values are not trained and keep them, because training.trainable leaves them "
+      "out",
+      frozen);
   note("tensors of the model's files that the model does not use are left out", left_out);
   note(
       "tensors of the model's files have too few rows for the tokens; new rows are drawn around the mean of the others",

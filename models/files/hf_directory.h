@@ -25,7 +25,8 @@ struct NameReport {
   std::vector<std::string> left_out;  // that the model does not use: of other heads, and buffers
   std::vector<std::string> grown;     // with rows for fewer words than the model has
 
-  std::vector<std::string> notes() const;  // for users; the first names of long lists
+  // For users; the first names of long lists. spec: of the model.
+  std::vector<std::string> notes(const ModelSpec& spec) const;
 };
 
 class HfDirectory {

@@ -100,12 +100,16 @@ than there are ranks. `short`: every other step has fewer than half the samples,
 `packed`: each sample consists of several documents, and attention stays within each document; `packing_test.cpp`
 compares them with the same documents as separate samples.
 
-    parity_tests                  # every pair of axis values, the fp32 sample, equal bits, injected faults
-    parity_tests "[matrix]"       # the rest: each value alone; P, T, D >= 2 with dropout and uneven sizes;
-                                  # every grid; every schedule with every memory option
-    ctest -R mpi/parity           # some of the points on 2, 4 and 8 real ranks: within the limits of one
-                                  # process, and equal in every bit to ranks as threads
-    ctest -R mpi/parity_matrix    # the rest on 2 to 8 real ranks
+After `cmake --preset test` and a build in `build-test`:
+
+    build-test/tests/parity/parity_tests               # every pair of axis values, the fp32 sample, equal bits,
+                                                       # injected faults
+    build-test/tests/parity/parity_tests "[matrix]"    # the rest: each value alone; P, T, D >= 2 with dropout and
+                                                       # uneven sizes; every grid; every schedule with every memory
+                                                       # option
+    ctest --test-dir build-test -R mpi/parity_np       # some of the points on 2, 4 and 8 real ranks: within the limits
+                                                       # of one process, and equal in every bit to ranks as threads
+    ctest --test-dir build-test -R mpi/parity_matrix   # the rest on 2 to 8 real ranks
 
 )";
 

@@ -59,7 +59,7 @@ class Classification(ProgramTest):
             with self.subTest(name):
                 config = self.task(training={"overwrite_output_dir": True},
                                    runtime={"dtype": "float64"}, **sections)
-                self.expect(0, "train", config)
+                result_of_run = self.expect(0, "train", config).out
                 lines = self.metrics()
                 curves[name] = [line.get("loss", line.get("eval_loss")) for line in lines]
                 evaluation = lines[-1]
@@ -81,6 +81,8 @@ class Classification(ProgramTest):
         self.assertEqual(again["eval_samples"], 37)
         self.assertAlmostEqual(again["eval_loss"], first["eval_loss"], 6)
         self.assertEqual(again["eval_accuracy"], first["eval_accuracy"])
+        self.assertRegex(result_of_run, r"\nlabels +2 classes: negative, positive\n")
+        self.expect(2, "generate", "out", "--prompt", "a film", says=["/task: generate needs a language model", "predict"])
         self.expect(2, "predict", "out", "--set", "task=question-answering", "--set", "data.test=validation.jsonl",
                     "--set", "data.tokenizer=tokenizer", "--set", "data.sequence_length=16",
                     says=["/model/path", "qa_outputs", "task"])
@@ -96,9 +98,12 @@ class Classification(ProgramTest):
             result = self.expect(0, "train", config, says=f"wrote 30 predictions to {name}/predictions.jsonl")
             self.assertIn("the best model is that of", result.out)
             written = (self.dir / name / "predictions.jsonl").read_text()
-            self.expect(0, "predict", config, "--set", f"model.path={name}", "--set", "model.config={}", "--output",
-                        "again.jsonl")
+            used = ("--set", f"model.path={name}", "--set", "model.config={}", "--output")
+            again = self.expect(0, "predict", config, *used, "again.jsonl").out
+            self.assertEqual("in place of an earlier file" in again, name == "ranks")
             self.assertEqual((self.dir / "again.jsonl").read_text(), written)
+            self.expect(2, "predict", config, *used, "absent/x.jsonl", says=["--output: there is no directory", "absent"])
+            self.expect(2, "predict", config, *used, name, says=["--output:", "is a directory"])
         config = self.task(data={"test": "test.csv"}, output_dir="continued",
                            training={**best, "resume_from_checkpoint": "one/checkpoint-30"})
         self.expect(0, "train", config, says=["nothing is left to train", "wrote 30 predictions"])
@@ -271,6 +276,7 @@ class Classification(ProgramTest):
         rows_of_task["token-classification"] = [
             {**tokenised(s), "labels": ([-100] + [int(w == "film") for w in s.split()] + [-100] * 20)[:20]}
             for s in sentences]
+        keys = {"token-classification": {"id2label": {"0": "O", "1": "B-THING"}}}
         texts["question-answering"] = [
             {"question": "film", "context": s, "answers": {"text": [s.split()[1]],
                                                            "answer_start": [len(s.split()[0]) + 1]}} for s in sentences]
@@ -287,6 +293,7 @@ class Classification(ProgramTest):
                             "max_predict_samples": 3}
                     self.expect(0, "train", self.task(
                         task=task, data=data, training={"overwrite_output_dir": True, "max_steps": 4},
+                        keys=keys.get(task, {}),
                         runtime={"dtype": "float64"}))
                     curves.append([{key: value for key, value in line.items() if "loss" in key or key == "eval_f1"}
                                    for line in self.metrics()])
@@ -299,7 +306,8 @@ class Classification(ProgramTest):
         self.write("validation.jsonl", [{"sentence": "a film", "label": "neutral"}])
         self.expect(1, "train", self.task(), says=["validation.jsonl:1", "neutral", "negative, positive"])
         self.expect(1, "plan", self.task(), says=["validation.jsonl:1", "neutral", "negative, positive"])
-        self.expect(1, "train", self.task(data={"label_column": "target"}), says=["no 'target'", "data.label_column"])
+        self.expect(2, "train", self.task(data={"label_column": "target"}), says=["no 'target'", "data.label_column"])
+        self.expect(2, "train", self.task(data={"text_column": "words"}), says=["no 'words'", "data.text_column"])
         self.expect(2, "plan", self.task(data={"train": "nowhere.csv"}), says=["nowhere.csv", "id2label"])
         self.expect(2, "train", self.task(keys={"model_type": "gpt3"}), says=["model_type"])
 

@@ -61,6 +61,11 @@ class EarlyStopping(ProgramTest):
                                        "resume_from_checkpoint": "out/checkpoint-4"}, output_dir="again")
         self.expect(0, "train", config)
         self.assertEqual(self.steps("again"), 6)
+        # The step after which training ended early has a checkpoint, too: more patience continues from it.
+        self.assertEqual((self.dir / "out/newest").read_text().strip(), "checkpoint-6")
+        self.expect(0, "train", config, "--set", "training.early_stopping_patience=4", "--set", "output_dir=more", "--set",
+                    "training.resume_from_checkpoint=out/checkpoint-6")
+        self.assertEqual([line["step"] for line in self.metrics("more") if "loss" in line], [7, 8])
 
     def test_mistakes(self):
         config = self.config(training={"early_stopping_patience": 3}, data={"validation": "text.txt"})

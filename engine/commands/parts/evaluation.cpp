@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <filesystem>
 #include <ostream>
 
 #include "core/comm/communicator.h"
@@ -85,8 +86,12 @@ void write_predictions(RankTrainer& trainer, const PredictedData& data, const st
     lines += prediction.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
     ++rows;
   });
+  std::error_code ignored;
+  const bool replaces = std::filesystem::exists(file, ignored);
   write_file(file, lines);
-  if (context.out) *context.out << "wrote " << rows << " predictions to " << file << std::endl;
+  if (context.out)
+    *context.out << "wrote " << rows << (rows == 1 ? " prediction to " : " predictions to ") << file
+                 << (replaces ? ", in place of an earlier file" : "") << std::endl;
 }
 
 }  // namespace shardline

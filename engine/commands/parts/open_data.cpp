@@ -15,6 +15,7 @@
 #include "engine/data/source/data_source.h"
 #include "engine/data/source/token_file.h"
 #include "engine/tasks/class_balance.h"
+#include "engine/tasks/question_answering.h"
 #include "engine/tasks/task_files.h"
 
 namespace shardline {
@@ -92,7 +93,7 @@ std::optional<int64_t> blocks_of(const Config& config, const TokenDataOptions& o
   if (!must_be_there) std::erase_if(there, [](const std::string& path) { return !is_data_file(path); });
   bool known = there.size() == paths.size() && config.data.used_packing() == Packing::wrapped;
   if (there.empty() && !paths.empty()) return {};
-  check_data_files(there, options.format, options.text_column);
+  read_first_row([&] { check_data_files(there, options.format, options.text_column); });
   int64_t tokens = 0, documents = 0;
   for (const auto& file : find_data_files(there, options.format)) {
     if (file.format == DataFormat::tokens) {
@@ -133,7 +134,7 @@ void check_rows(const Config& config, const LabelledTask& task, DataPart part, c
   for (const auto& path : paths) {
     if (!is_data_file(path)) continue;
     for (const DataFile& file : task_files(config, part, {path}))
-      if (DataRow row; open_rows(file)->next(row)) task.encode(row, labelled);
+      if (DataRow row; open_rows(file)->next(row)) read_first_row([&] { task.encode(row, labelled); });
   }
 }
 
@@ -332,12 +333,17 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
     return {set, rows_with_examples(*set)};
   };
   const auto parts = read_parts<ExampleSet>(config.data, with_train, read);
+  const DataPart used_part = with_train || config.data.validation.empty() ? DataPart::train : DataPart::validation;
+  std::string note;
+  if (context.out && config.task == kQuestionAnswering)
+    note = unanswered_note(config, task_files(config, used_part, paths_of(config, used_part)));
   std::optional<Part<ExampleSet>> mismatched;
   if (!paths_of(config, DataPart::validation_mismatched).empty()) {
     mismatched = read(DataPart::validation_mismatched);
     limit(mismatched, config.data.max_eval_samples, config.data);
   }
   progress.finish();
+  if (!note.empty()) *context.out << "note: " << note << std::endl;
   const bool packs = config.task == kCausalLm && config.data.used_packing() == Packing::bfd;
   const auto source = [&](const std::optional<Part<ExampleSet>>& part, bool train) -> std::unique_ptr<ExampleSource> {
     if (!part) return nullptr;

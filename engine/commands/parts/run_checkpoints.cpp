@@ -355,11 +355,12 @@ bool RunCheckpoints::is_saved(int64_t step) const {
   return broadcast_string(*parts_.context.world, here ? "yes" : "no", 0) == "yes";
 }
 
-void RunCheckpoints::save_if_due(bool evaluated) {
+void RunCheckpoints::save_if_due(bool evaluated, bool ends) {
   const TrainingOptions& training = parts_.config.training;
-  const bool due = training.save_strategy == SaveStrategy::best
+  const SaveStrategy strategy = training.save_strategy;
+  const bool due = strategy == SaveStrategy::best
                        ? evaluated && candidate_ && candidate_->step == state_.step
-                       : saves_after(training, state_.step, parts_.run);
+                       : saves_after(training, state_.step, parts_.run) || (ends && strategy != SaveStrategy::no);
   if (due && started_ != state_.step) start();
 }
 

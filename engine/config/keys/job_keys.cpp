@@ -40,7 +40,6 @@ Key with_bytes(Key key) {
 std::vector<Key> top_level_keys() {
   std::vector<JsonChoice> tasks;
   for (const auto& [name, traits] : task_traits()) tasks.push_back({name});
-  const std::string command = "leave the section out: this command is not implemented yet";
   return {
       top_level(
           "task", &Config::task, json_choice(tasks),
@@ -50,11 +49,12 @@ std::vector<Key> top_level_keys() {
           "follows from a source, such as its summary or translation."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
-      not_yet("predict", nullptr, "Options of `shardline predict`.", "give them on its command line"),
-      not_yet("generate", nullptr, "Options of `shardline generate`.",
+      refused("predict", nullptr, "Options of `shardline predict`.", "give them on its command line"),
+      refused("generate", nullptr, "Options of `shardline generate`.",
               "give them on its command line: `shardline generate --help` lists them"),
-      not_yet("serve", nullptr, "Options of `shardline serve`.", command),
-      not_yet("study", nullptr, "Options of `shardline study`.", command),
+      refused("serve", nullptr, "Options of `shardline serve`.",
+              "give them on its command line: `shardline serve --help` lists them"),
+      refused("study", nullptr, "Options of `shardline study`.", "write a study file, which docs/study.md describes"),
       top_level("cluster", &Config::cluster, json_text(),
                 "The machines to plan for: a file such as those in configs/clusters, or `local` for this machine (the "
                 "same as `shardline plan --cluster`). The planner places the layers of a run for these machines. "

@@ -138,8 +138,6 @@ std::string status_name(Status status) {
       return "honoured";
     case Status::no_effect:
       return "no effect";
-    case Status::not_yet:
-      return "not yet";
     case Status::refused:
       return "refused";
   }
@@ -191,19 +189,13 @@ Key no_effect(std::string name, JsonType type, nlohmann::json default_value, std
           .advice = std::move(reason)};
 }
 
-Key not_yet(std::string name, nlohmann::json default_value, std::string meaning, std::string advice) {
+Key refused(std::string name, nlohmann::json default_value, std::string meaning, std::string advice) {
   return {.name = std::move(name),
           .type = json_any(),
           .default_value = std::move(default_value),
-          .status = Status::not_yet,
+          .status = Status::refused,
           .meaning = std::move(meaning),
           .advice = std::move(advice)};
-}
-
-Key refused(std::string name, nlohmann::json default_value, std::string meaning, std::string advice) {
-  Key key = not_yet(std::move(name), std::move(default_value), std::move(meaning), std::move(advice));
-  key.status = Status::refused;
-  return key;
 }
 
 }  // namespace shardline

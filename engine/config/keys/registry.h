@@ -15,8 +15,7 @@ namespace shardline {
 enum class Status {
   honoured,
   no_effect,  // accepted and listed, because it cannot change numbers or outputs here
-  not_yet,    // only the default is accepted so far
-  refused,    // only the default will ever be accepted
+  refused,    // only the default is accepted
 };
 
 struct Key {
@@ -73,7 +72,6 @@ std::vector<Key> runtime_keys();
 Key shorthand(std::string name, JsonType type, nlohmann::json default_value, std::string writes,
               std::function<nlohmann::json(const nlohmann::json&)> means, std::string meaning);
 Key no_effect(std::string name, JsonType type, nlohmann::json default_value, std::string reason);
-Key not_yet(std::string name, nlohmann::json default_value, std::string meaning, std::string advice);
 Key refused(std::string name, nlohmann::json default_value, std::string meaning, std::string advice);
 
 namespace detail {

@@ -161,9 +161,10 @@ void check_model_config(const Config& config, const Complaint& complain) {
   }
   if (model->mistakes.empty() && config.data.sequence_length > model->max_positions)
     complain("data.sequence_length",
-             cat("must be at most the number of the model's positions (", model->max_positions, ')',
-                 config.data.sequence_length == DataOptions().sequence_length ? ", but the default is 1024" : ""),
-             "use shorter samples, or a model with more positions");
+             cat("must be at most the number of the model's positions (", model->max_positions, ')'),
+             cat("use shorter samples",
+                 config.data.sequence_length == DataOptions().sequence_length ? " (the default is 1024)" : "",
+                 ", or a model with more positions"));
 }
 
 void check_training(const Config& config, const Complaint& complain) {

@@ -147,7 +147,9 @@ const json& column_of(const DataRow& row, const std::string& column, const std::
   if (found != row.columns.end()) return *found;
   std::string names;
   for (const auto& [name, ignored] : row.columns.items()) names += (names.empty() ? "" : ", ") + name;
-  throw DataError(cat(row.where, ": has no '", column, "', only {", names, "}; set ", key));
+  const std::string text = cat(row.where, ": has no '", column, "', only {", names, "}; set ", key);
+  if (key.starts_with("data.")) throw MissingColumn(text);
+  throw DataError(text);
 }
 
 const std::vector<std::string>& label_names_of(const DataRow& row, const std::string& column) {

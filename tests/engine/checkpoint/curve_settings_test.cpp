@@ -75,4 +75,10 @@ TEST_CASE("a program with another probability of dropout has another digest", "[
   CHECK(graph_digest(after) != graph_digest(before));
 }
 
+TEST_CASE("another number of steps is reported by the keys that it follows from") {
+  const auto settings = [&](int64_t steps) { return curve_settings(Config(), {.total_steps = steps}); };
+  CHECK(curve_differences(settings(2000), settings(40)) ==
+        "/training/max_steps or num_train_epochs (total steps): 2000 in the checkpoint, 40 now");
+}
+
 }  // namespace shardline::curve_settings_test

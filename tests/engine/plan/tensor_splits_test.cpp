@@ -101,6 +101,13 @@ TEST_CASE("by default, a unit is split if every rank gets a part") {
   CHECK_THAT(text, Contains("h.0.attn ... h.2.attn (3)") && Contains("whole") && Contains("500 words over 8 ranks"));
 }
 
+TEST_CASE("the bubble is rounded to tenths of a percent") {
+  Config config = config_of({.t = 1});
+  config.smp.pipeline_parallel_degree = 2;
+  config.smp.microbatches = 4;  // (p - 1) / (m + p - 1) is 0.2, a little less in binary
+  CHECK_THAT(plan_text(plan_model(config, 2).plan, 80), Contains("bubble 20 % with equal costs"));
+}
+
 TEST_CASE("the last entry that names a unit counts, also against the rule") {
   const json rules = {rule("*mlp", false), rule("h.1.*", true), rule("h.2.attn", false)};
   CHECK(whole({.rules = rules}) ==

@@ -238,6 +238,21 @@ TEST_CASE("A disk without room for what a host gets of the checkpoints is refuse
   check_checkpoint_room(config_for(folder.path() / "out", {{"training", {{"save_strategy", "no"}}}}), 1e18);
 }
 
+TEST_CASE("A checkpoint is the run's own by its place or by what it links to", "[output_dir]") {
+  const TempFolder folder;
+  const Config config = config_for(folder.path() / "out");
+  fs::create_directories(folder.path() / "out/checkpoint-4");
+  fs::create_directories(folder.path() / "big/d8");
+  fs::create_directory_symlink(folder.path() / "big/d8", folder.path() / "out/checkpoint-8");
+  fs::create_directory_symlink(folder.path() / "out/checkpoint-4", folder.path() / "latest");
+  fs::create_directory_symlink(folder.path() / "out", folder.path() / "run");
+  for (const char* own : {"out/checkpoint-4", "out/checkpoint-4/", "out/../out/checkpoint-4", "out/checkpoint-8",
+                          "out/checkpoint-8/", "run/checkpoint-8", "latest"})
+    CHECK(is_in_place(config, folder.path() / own));
+  for (const char* other : {"big/d8", "out", "big/checkpoint-4", "out/checkpoint-4/checkpoint-4"})
+    CHECK_FALSE(is_in_place(config, folder.path() / other));
+}
+
 TEST_CASE("What killed runs left of checkpoints goes", "[output_dir]") {
   const TempFolder folder;
   for (const char* name :

@@ -201,6 +201,39 @@ TEST_CASE("labels: a trained head keeps its number of labels") {
   CHECK(head_of(pretrained).names == std::vector<std::string>{"x", "y"});
 }
 
+TEST_CASE("labels: tags that are numbers need names, unless their number alone is given") {
+  const TempFolder folder;
+  const json data = {
+      {"train", folder.write("tags.jsonl", "{\"tokens\": [\"a\", \"b\", \"c\"], \"ner_tags\": [0, 10, 2]}\n")},
+      {"label_column", "ner_tags"}};
+  Config config = config_of("token-classification", data);
+  CHECK_THAT(message_of<ConfigError>([&] { with_labels_of_data(config); }),
+             Contains("/model/config/id2label: the tags in 'ner_tags' are numbers (0 to 10)") &&
+                 Contains("num_labels instead"));
+  config.model.config["num_labels"] = 11;
+  CHECK(head_of(with_labels_of_data(config)).names.at(10) == "LABEL_10");
+  const json named = {{"0", "O"}, {"1", "B-X"}, {"2", "I-X"}};
+  config.model.config.erase("num_labels");
+  config.model.config["id2label"] = named;
+  CHECK(with_labels_of_data(config).model.config["id2label"] == named);
+}
+
+TEST_CASE("labels: what a head predicts is told") {
+  const TempFolder folder;
+  const auto told = [&](const std::string& values) {
+    const Config config = labelled(folder, "told.jsonl", values);
+    return labels_text(head_of(config));
+  };
+  CHECK(told("{\"text\": \"x\", \"label\": 1}\n{\"text\": \"x\", \"label\": 0}\n") == "2 classes: 0, 1");
+  CHECK(told("{\"text\": \"x\", \"label\": 1}\n{\"text\": \"x\", \"label\": 0.5}\n") == "a number (regression)");
+  CHECK(told("{\"text\": \"x\", \"label\": [\"b\"]}\n{\"text\": \"x\", \"label\": [\"a\", \"b\"]}\n") ==
+        "2 labels, of which a text may have several: a, b");
+  std::string many;
+  for (int i = 0; i < 13; ++i) many += cat("{\"text\": \"x\", \"label\": ", i, "}\n");
+  CHECK(told(many) == "13 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...");
+  CHECK(labels_text({}).empty());
+}
+
 TEST_CASE("labels: nan and inf are names, not numbers") {
   const TempFolder folder;
   const Config config = labelled(folder, "a.csv", "text,label\nx,nan\ny,eng\nz,inf\n");

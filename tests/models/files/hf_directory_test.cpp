@@ -249,7 +249,13 @@ TEST_CASE("a tensor may have any of its names in the files, but only one of them
   for (const char* name : {"bert.LayerNorm.weight", "LayerNorm.weight", "bert.LayerNorm.gamma", "LayerNorm.gamma"}) {
     put(scratch / "model.safetensors", floats(name, 2));
     const HfDirectory directory(scratch.path());
-    CHECK(directory.check_names(spec).missing == std::vector<std::string>{"bert.LayerNorm.bias"});
+    const std::vector<std::string> lacking = {"bert.LayerNorm.bias"};
+    CHECK(directory.check_names(spec).missing == lacking);
+    CHECK(directory.check_names(spec).notes(spec).size() == 1);
+    ModelSpec frozen = spec;
+    frozen.layers[0].params[1].trainable = false;
+    CHECK_THAT(directory.check_names(frozen).notes(frozen).at(1),
+               Contains("training.trainable leaves them out: bert.LayerNorm.bias"));
     CHECK(directory.holds(weight));
     CHECK_FALSE(directory.holds(bias));
     auto local = at::full({2}, 1, at::kFloat);
@@ -284,9 +290,10 @@ TEST_CASE("tensors of other heads and buffers are left out and reported, all oth
   const NameReport report = HfDirectory(scratch.path()).check_names(spec);
   CHECK(report.missing.empty());
   CHECK(report.left_out == std::vector<std::string>{"pooler.dense.bias", "position_ids"});
-  CHECK(report.notes() == std::vector<std::string>{"tensors of the model's files that the model does not use are left "
-                                                   "out: pooler.dense.bias, position_ids"});
-  CHECK_THAT(NameReport({std::vector<std::string>(15, "score.weight"), {}}).notes().at(0),
+  CHECK(report.notes(spec) ==
+        std::vector<std::string>{"tensors of the model's files that the model does not use are left "
+                                 "out: pooler.dense.bias, position_ids"});
+  CHECK_THAT(NameReport({std::vector<std::string>(15, "score.weight"), {}}).notes(spec).at(0),
              Contains("initial values: score.weight, ") && Contains(" and 3 more"));
   spec.surplus.clear();
   CHECK_THAT(message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); }),

@@ -113,8 +113,8 @@ TEST_CASE("a model may have more words than its files, not fewer") {
   CHECK(files.check_names(model(kOld)).grown.empty());
   const NameReport report = files.check_names(model(9));
   CHECK(report.grown == std::vector<std::string>{"table (7 -> 9)", "bias (7 -> 9)"});
-  REQUIRE(report.notes().size() == 1);
-  CHECK_THAT(report.notes()[0], Contains("table (7 -> 9), bias (7 -> 9)") && Contains("around the mean"));
+  REQUIRE(report.notes(model(9)).size() == 1);
+  CHECK_THAT(report.notes(model(9))[0], Contains("table (7 -> 9), bias (7 -> 9)") && Contains("around the mean"));
   CHECK_THAT(message_of<DataError>([&] { files.check_names(model(6)); }), Contains("the shape [7, 3]"));
   ModelSpec other = model(9);
   other.layers[0].params[0].row_is_word = false;

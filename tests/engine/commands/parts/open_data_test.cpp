@@ -280,6 +280,24 @@ TEST_CASE("open data: predictions are for max_predict_samples rows, the first on
   CHECK(chosen != texts({{"max_predict_samples", 3}}));
 }
 
+TEST_CASE(
+    "open data: a column that the first row lacks is the config's mistake, one that a later row lacks the data's") {
+  const Place place(10s);
+  Config config = config_in(place);
+  config.data.text_column = "body";
+  config.data.train = {place.folder.write("a.csv", "text\nx\n")};
+  const PlannedModel planned = plan_model(config, 3);
+  CHECK_THAT(message_of<ConfigError>([&] { check_data(config, planned, true); }),
+             Contains("/data: ") && Contains("a.csv:2: has no 'body', only {text}; set data.text_column"));
+  config.data.completion_only_loss = true;
+  config.data.train = {place.folder.write("b.jsonl", "{\"prompt\": \"x\"}\n")};
+  CHECK_THAT(message_of<ConfigError>([&] { check_data(config, planned, true); }),
+             Contains("b.jsonl:1: has no 'completion'"));
+  config.data.train = {
+      place.folder.write("c.jsonl", "{\"prompt\": \"x\", \"completion\": \"y\"}\n{\"prompt\": \"z\"}\n")};
+  CHECK_NOTHROW(check_data(config, planned, true));  // reads no further
+}
+
 TEST_CASE("open data: label smoothing is refused where the loss does not use it") {
   const Place place(10s);
   const auto mistake = [&](const nlohmann::json& changes) -> std::string {

@@ -587,7 +587,7 @@ TEST_CASE("what a run continues with is clear from its messages") {
              Contains("/training/optim: ") && !Contains("resume_with_changes"));
   again = long_run(folder, "new", {{"training", {{"max_steps", kSteps + 10}}}});
   CHECK_THAT(refusal_of(folder / "new/checkpoint-13"),
-             Contains("\n/training (total steps): 20 in the checkpoint, 30 now\n"));
+             Contains("\n/training/max_steps or num_train_epochs (total steps): 20 in the checkpoint, 30 now\n"));
   again = long_run(folder, "new");
   again["model"]["config"]["attn_pdrop"] = 0.2;
   const std::string refusal = message_of<ConfigError>([&] {

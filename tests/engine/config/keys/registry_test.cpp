@@ -70,6 +70,8 @@ TEST_CASE("Keys of transformers' example scripts are accepted, explained or refu
       {R"({"data": {"text_column_names": "a"}})", "did you mean data.text_column (and data.text_pair_column)?"},
       {R"({"data": {"shuffle_train_dataset": true}})", "did you mean data.max_samples_seed?"},
       {R"({"data": {"metric_name": "f1"}})", "did you mean training.metric_for_best_model?"},
+      {R"({"serve": {"port": 80}})", "/serve: not supported; got {\"port\":80}; give them on its command line"},
+      {R"({"study": {"runs": 2}})", "/study: not supported; got {\"runs\":2}; write a study file"},
       {R"({"smp_options": {"num_layers": 4}})", "did you mean model.config.num_hidden_layers?"},
   }));
   std::string message;

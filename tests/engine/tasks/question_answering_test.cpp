@@ -1,0 +1,62 @@
+#include "engine/tasks/question_answering.h"
+
+#include "core/error.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+namespace shardline::question_answering_test {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+
+json row_of(const std::string& question, const std::string& context, const json& texts) {
+  json starts = json::array();
+  for (size_t i = 0; i < texts.size(); ++i) starts.push_back(0U);
+  return {{"question", question}, {"context", context}, {"answers", {{"text", texts}, {"answer_start", starts}}}};
+}
+
+Config config_of(int64_t length) {
+  Config config;
+  config.task = kQuestionAnswering;
+  config.data.sequence_length = length;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("question-answering: a context that cannot be cut names the keys of its length") {
+  const std::string context(200, 'c');
+  const auto encode = [&](const Config& config, const std::string& question) {
+    question_answering(config, load_tokenizer("bytes"))->encode({row_of(question, context, {"c"}), "a.json:7"}, true);
+  };
+  CHECK_THAT(message_of<ConfigError>([&] { encode(config_of(64), "why"); }),
+             Contains("/data/doc_stride: must be smaller than sequence_length") && Contains("got 128") &&
+                 Contains("a.json:7") && Contains("data.sequence_length, now 64"));
+  Config fits = config_of(64);
+  fits.data.doc_stride = 8;
+  CHECK_NOTHROW(encode(fits, "why"));
+  CHECK_THAT(message_of<DataError>([&] { encode(fits, std::string(60, 'q')); }),
+             Contains("a.json:7") && Contains("data.sequence_length, now 64") && Contains("data.doc_stride is 8"));
+}
+
+TEST_CASE("question-answering: questions without an answer are told unless they are meant") {
+  const TempFolder folder;
+  const json answered = row_of("why", "because", {"because"}), not_answered = row_of("who", "because", json::array());
+  const auto note = [&](const std::vector<json>& rows, bool is_meant) {
+    std::string lines;
+    for (const json& row : rows) lines += row.dump() + '\n';
+    Config config = config_of(64);
+    config.data.version_2_with_negative = is_meant;
+    return unanswered_note(config, {DataFile{folder.write("rows.jsonl", lines), DataFormat::jsonl}});
+  };
+  CHECK_THAT(note({answered, not_answered}, false),
+             Contains("rows.jsonl:2: the question has no answer") && Contains("data.version_2_with_negative"));
+  CHECK(note({answered, not_answered}, true).empty());
+  CHECK(note({answered, answered}, false).empty());
+  const json tokenised = {{"input_ids", {1, 2}}, {"start_positions", 0}, {"end_positions", 0}};
+  CHECK(note({tokenised}, false).empty());
+}
+
+}  // namespace shardline::question_answering_test
