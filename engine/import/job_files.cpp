@@ -38,7 +38,7 @@ size_t known_keys(const Vocabulary& vocabulary, const json& object) {
     const ForeignKey* key = vocabulary.find({name});
     const bool has_below = vocabulary.has_below({name});
     if (!key && !has_below) continue;
-    const bool has_form = value.is_object() ? has_below || (key && key->inner) : key && !key->inner;
+    const bool has_form = value.is_object() ? has_below || (key && key->inner) : key != nullptr;
     count += has_form ? 2 : 1;
   }
   return count;

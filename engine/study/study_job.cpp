@@ -82,7 +82,7 @@ FinishedRuns finished_runs(const StudyFile& study, std::vector<StudyRun>& runs) 
   std::map<std::string, RunRecord> records;
   for (const auto& file : {other_records_file(study.output_dir), records_file(study.output_dir)})
     for (auto& record : read_records(file))
-      if (record.kind != RunKind::failed && !lacks_metric(study, record) && fs::exists(config_of(study, record.name)))
+      if (record.kind != RunKind::failed && fs::exists(config_of(study, record.name)))
         records[record.name] = std::move(record);
   FinishedRuns finished;
   const auto take = [&](const std::string& name) { finished.of_study.insert(records.extract(name)); };
@@ -91,8 +91,10 @@ FinishedRuns finished_runs(const StudyFile& study, std::vector<StudyRun>& runs) 
     const auto same_name = records.find(run.name);
     if (same_name == records.end()) {
       open.push_back(&run);
-    } else if (run.planned() != (same_name->second.kind == RunKind::planned)) {
+    } else if (run.planned() != (same_name->second.kind == RunKind::planned) ||
+               lacks_metric(study, same_name->second)) {
       records.erase(same_name);  // the new run takes its directory
+      open.push_back(&run);
     } else {
       check_same_config(study, run);
       take(run.name);
@@ -101,7 +103,8 @@ FinishedRuns finished_runs(const StudyFile& study, std::vector<StudyRun>& runs) 
   std::multimap<std::string, std::string> names;  // by what the runs did
   if (!open.empty())
     for (const auto& [name, record] : records)
-      if (const auto work = work_of_finished(study, record)) names.emplace(*work, name);
+      if (const auto work = work_of_finished(study, record); work && !lacks_metric(study, record))
+        names.emplace(*work, name);
   for (StudyRun* run : open) {
     const auto found = names.find(work_of(*run));
     if (found == names.end()) continue;

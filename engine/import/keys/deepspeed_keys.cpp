@@ -153,9 +153,8 @@ Outcome read_schedule(const Given& given, Draft& draft) {
   const bool warms_up = draft.has("training.warmup_steps") && draft.value("training.warmup_steps") != 0;
   if (warms_up && is_missing("warmup_type"))
     return refused(
-        "without scheduler.params.warmup_type, DeepSpeed warms up along a logarithm, but warm-up is linear here; set "
-        "it "
-        "to linear");
+        "without scheduler.params.warmup_type, DeepSpeed warms up along a logarithm, but warm-up is linear here; "
+        "set it to linear");
   return outcome;
 }
 
@@ -374,8 +373,7 @@ const Vocabulary& deepspeed_keys() {
         .introduction =
             "`\"auto\"` leaves a key to the training arguments. Keys that are missing have DeepSpeed's defaults: no "
             "clipping without `gradient_clipping`, a learning rate of 0.001 with an `optimizer` that states none, and "
-            "with "
-            "fp16 a first loss scale of 2^16 and a hysteresis of 2.",
+            "with fp16 a first loss scale of 2^16 and a hysteresis of 2.",
         .keys = {}};
     all.add_defaults = add_deepspeed_defaults;
     for (const auto& group : {keys_of_the_step(), keys_of_sharding(), other_keys()})

@@ -123,9 +123,8 @@ Outcome read_training(const Given& given, Draft&) {
   if (is_on(given.value)) return neutral("the command decides: shardline train");
   if (given.value.is_null()) return neutral("unset");
   return refused(
-      "the job trains nothing, but its config is one of a training run; leave it out to train, or use shardline eval "
-      "or "
-      "predict");
+      "the job trains nothing, but its config is one of a training run; leave it out to train, or use shardline "
+      "eval or predict");
 }
 
 // A key that asks for more than training, which scripts do only if do_train is given.
