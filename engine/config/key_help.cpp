@@ -106,7 +106,6 @@ std::string help_of(const Section& section, const Key& key) {
     text += paragraph("  value    ", type_text(key) + (key.type.nullable ? ", or null" : ""));
   } else {
     text += paragraph("  status   ", key.status == Status::no_effect ? "accepted, but has no effect"
-                                     : key.status == Status::not_yet ? "not supported yet; only the default is accepted"
                                                                      : "not supported; only the default is accepted");
   }
   text += paragraph("  default  ", default_text(key));

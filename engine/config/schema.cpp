@@ -38,7 +38,7 @@ Schema word_schema(const JsonType& type) {
 }
 
 Schema range_schema(const JsonType& type) {
-  Schema schema = {{"type", type.kind == Kind::integer ? "integer" : "number"}};
+  Schema schema = {{"type", type.kind == Kind::integer ? "integer" : "number"}};  // of a number, or of each of several
   if (std::isfinite(type.minimum)) schema["minimum"] = number(type.minimum);
   if (std::isfinite(type.maximum)) schema[type.below ? "exclusiveMaximum" : "maximum"] = number(type.maximum);
   if (type.choices.empty()) return schema;
@@ -54,6 +54,8 @@ Schema type_schema(const JsonType& type) {
     case Kind::integer:
     case Kind::number:
       return range_schema(type);
+    case Kind::numbers:
+      return {{"type", "array"}, {"items", range_schema(type)}};
     case Kind::text:
       return word_schema(type);
     case Kind::texts: {

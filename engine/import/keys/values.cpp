@@ -101,6 +101,7 @@ json value_for(const JsonType& type, const json& given) {
       return value.is_number() || value.is_boolean() ? json(value.dump()) : value;
     case Kind::texts:
       return list_of_texts(value);
+    case Kind::numbers:
     case Kind::array:
     case Kind::object:
     case Kind::any:
