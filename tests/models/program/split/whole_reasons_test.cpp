@@ -25,7 +25,6 @@ namespace {
 
 using Catch::Matchers::Contains;
 using split_runs::SplitRuns;
-using Arguments = std::map<std::string, at::Tensor>;
 
 constexpr int64_t kWords = 31, kHidden = 12, kColumns = 8;
 
@@ -48,24 +47,30 @@ struct Net : torch::nn::Module {
     register_module("blocks", blocks);
     for (int i = 0; i < 2; ++i) blocks->push_back(std::make_shared<Block>(forward));
   }
+  std::vector<at::Tensor> loss_and_logits(const at::Tensor& ids, const at::Tensor& labels) {
+    auto x = words(ids);
+    for (const auto& block : *blocks) x = block->as<Block>()->forward(x);
+    const at::Tensor logits = at::linear(x, words->weight);
+    const auto rows = logits.narrow(1, 0, logits.size(1) - 1).reshape({-1, kWords});
+    return {at::cross_entropy_loss(rows, labels.narrow(1, 1, logits.size(1) - 1).reshape({-1})), logits};
+  }
   torch::nn::Embedding words;
   torch::nn::ModuleList blocks;
 };
 
 Pt2Archive traced(const Forward& forward) {
-  TracedModel model{.name = "words", .make = nullptr, .vocab_size = kWords};
-  model.make = [forward] {
-    const auto net = std::make_shared<Net>(forward);
-    return TracedInstance{net, [net](const Arguments& arguments) {
-                            auto x = net->words(arguments.at("input_ids"));
-                            for (const auto& block : *net->blocks) x = block->as<Block>()->forward(x);
-                            const auto logits = at::linear(x, net->words->weight);
-                            const auto rows = logits.narrow(1, 0, logits.size(1) - 1).reshape({-1, kWords});
-                            const auto labels = arguments.at("labels").narrow(1, 1, logits.size(1) - 1).reshape({-1});
-                            return std::vector<at::Tensor>{at::cross_entropy_loss(rows, labels), logits};
-                          }};
-  };
-  return traced_archive(model, 3);
+  const TracedModel model{.vocab_size = kWords,
+                          .arguments = {"input_ids", "labels"},
+                          .results = {"loss", "logits"},
+                          .make =
+                              [forward] {
+                                const auto net = std::make_shared<Net>(forward);
+                                return TracedModule{net, [net](const std::vector<at::Tensor>& arguments) {
+                                                      return net->loss_and_logits(arguments[0], arguments[1]);
+                                                    }};
+                              },
+                          .name = "words"};
+  return traced_archive(model, {}, 3, 16);
 }
 
 // Why the first product of the first block stays whole; empty if it is split.
