@@ -5,9 +5,9 @@
 
 #include "core/error.h"
 #include "engine/data/compressed/decompressor.h"
+#include "engine/data/source/file_window.h"
 #include "engine/data/source/row_file.h"
 #include "engine/data/source/saved_dataset.h"
-#include "engine/data/source/text_window.h"
 #include "engine/data/source/token_file.h"
 #include "engine/data/source/tokenised_row.h"
 
@@ -63,7 +63,7 @@ void check_format(const DataFile& file, const std::string& text_column) {
     return;
   }
   if (file.format == DataFormat::text) {
-    const TextWindow text(file.path);
+    const FileWindow text(file.path);
     return check_is_text(text.name(), text.rest().substr(0, kCheckedBytes), text.offset());
   }
   DataRow row;

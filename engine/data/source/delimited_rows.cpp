@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "engine/data/source/text_window.h"
+#include "engine/data/source/file_window.h"
 
 namespace shardline {
 namespace {
@@ -14,7 +14,7 @@ constexpr size_t kMostColumns = 4096;
 
 class DelimitedRows final : public RowFile {
  public:
-  DelimitedRows(TextWindow text, const DataFile& file)
+  DelimitedRows(FileWindow text, const DataFile& file)
       : text_(std::move(text)), is_csv_(file.format == DataFormat::csv), is_uneven_(file.uneven) {
     std::vector<std::string> names;
     if (!find_row(names))
@@ -117,7 +117,7 @@ class DelimitedRows final : public RowFile {
     }
   }
 
-  TextWindow text_;
+  FileWindow text_;
   bool is_csv_, is_uneven_, is_headless_ = false;
   std::vector<std::string> names_;
   int64_t line_ = 0, lines_of_row_ = 1;  // where the last row begins, and how many lines it has
@@ -131,11 +131,11 @@ class DelimitedRows final : public RowFile {
 }  // namespace
 
 std::unique_ptr<RowFile> open_delimited(const DataFile& file) {
-  return std::make_unique<DelimitedRows>(TextWindow(file.path), file);
+  return std::make_unique<DelimitedRows>(FileWindow(file.path), file);
 }
 
 std::unique_ptr<RowFile> csv_rows_of(std::string_view bytes, const std::string& name) {
-  return std::make_unique<DelimitedRows>(TextWindow(bytes, name), DataFile{name, DataFormat::csv});
+  return std::make_unique<DelimitedRows>(FileWindow(bytes, name), DataFile{name, DataFormat::csv});
 }
 
 }  // namespace shardline

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "engine/data/source/file_window.h"
 #include "engine/data/source/row_file.h"
-#include "engine/data/source/text_window.h"
 
 namespace shardline {
 
@@ -37,7 +37,7 @@ class LineRows : public RowFile {
   size_t offset() const { return offset_; }  // of this line in the text
 
  private:
-  TextWindow text_;
+  FileWindow text_;
   int64_t line_ = 0;
   size_t offset_ = 0;
 };

@@ -8,9 +8,9 @@
 #include "engine/data/source/arrow_rows.h"
 #include "engine/data/source/conll_rows.h"
 #include "engine/data/source/delimited_rows.h"
+#include "engine/data/source/file_window.h"
 #include "engine/data/source/jsonl.h"
 #include "engine/data/source/line_rows.h"
-#include "engine/data/source/text_window.h"
 
 namespace shardline {
 namespace {
@@ -101,7 +101,7 @@ class JsonRows final : public RowFile {
 };
 
 std::unique_ptr<RowFile> open_json(const DataFile& file) {
-  TextWindow opened(file.path);
+  FileWindow opened(file.path);
   const std::string_view text = opened.read_all();
   std::string_view rest = text;
   while (!rest.empty() && is_blank_line(rest.substr(0, rest.find('\n')))) take_line(rest);
@@ -114,6 +114,7 @@ std::unique_ptr<RowFile> open_json(const DataFile& file) {
   if (!rows->is_array())
     throw DataError(
         cat(name, ": must be an array of objects, or an object whose \"data\" is one, but is ", rows->type_name()));
+  opened.take(text.size());
   return std::make_unique<JsonRows>(file, opened.done(), *rows);
 }
 

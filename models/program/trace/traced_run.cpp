@@ -191,15 +191,26 @@ class RunMaker {
 
   void check_gradient(const GraphNode& call, const at::Tensor& result) const {
     const auto& gradient = result.grad_fn();
-    if (!gradient) return;
+    if (!gradient) {
+      bool follows = false;
+      for (const auto& argument : call.arguments)
+        visit_values(argument, [&](int value) { follows |= run_.values[value].requires_grad(); });
+      // Operators of LibTorch have gradients wherever they can.
+      if (follows && call.has_grad && !call.name.starts_with("aten::") && result.is_floating_point())
+        refuse_without_gradient(call);
+      return;
+    }
     // A torch::autograd::Function runs its forward without gradients and then gives its results a gradient function of
     // its own, which a graph of operators does not have.
     if (!call.has_grad)
       refuse_at(call, cat("has a gradient of its own, ", gradient->name(), ", of which a trace sees the forward alone"),
                 "make the function an operator (TORCH_LIBRARY) whose Autograd kernel applies it");
-    if (gradient->name() == "WarnNotImplemented")
-      refuse_at(call, cat("calls ", call.text(), ", which has no gradient"),
-                "register a kernel for Autograd (TORCH_LIBRARY_IMPL)");
+    if (gradient->name() == "WarnNotImplemented") refuse_without_gradient(call);
+  }
+
+  [[noreturn]] void refuse_without_gradient(const GraphNode& call) const {
+    refuse_at(call, cat("calls ", call.text(), ", which has no gradient"),
+              "register a kernel for Autograd (TORCH_LIBRARY_IMPL)");
   }
 
   const TracedFunction& function_;

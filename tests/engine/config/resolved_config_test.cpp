@@ -125,7 +125,7 @@ class RandomConfigs {
       case JsonType::Kind::number:
         return std::min(type.below ? high / 2 : high, low + pick(std::vector<double>{0, 0.1, 1, 12, 3e-4}));
       case JsonType::Kind::numbers:
-        return json::array({low + 1, low + 0.5});
+        return json::array({low + 1});
       case JsonType::Kind::text:
         return word(type.choices);
       case JsonType::Kind::texts:

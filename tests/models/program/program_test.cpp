@@ -99,7 +99,7 @@ TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
                       }
                       graph["tensor_values"][words]["sizes"].push_back({{"as_int", 1}});
                     }),
-                    Contains("only hidden states [batch, length, features] can pass"));
+                    Contains("in which only hidden states [batch, length, features] pass"));
 }
 
 TEST_CASE("a scalar that is no mean is a loss as a whole, a mean over samples", "[program]") {

@@ -258,7 +258,7 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
   check_refused([](Net& net, const at::Tensor& ids) { return without_gradient(net.forward(ids)); },
                 "calls traced_archive_test::without_gradient, which has no gradient");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * double(ids.max().item<int64_t>()); },
-                "in words reads values of a tensor with aten::item");
+                "reads values of a tensor with aten::item");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids.size(1) > 6 ? ids.flip(1) : ids); },
                 "calls aten::arange for one batch where it calls aten::flip for another, as call 1");
   check_refused(
@@ -304,7 +304,7 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
       [](Net& net, const at::Tensor& ids) {
         return net.forward(ids) * at::arange(ids.size(1) * ids.size(1), at::kDouble).mean();
       },
-      "has a size or a number in the result of aten::arange in words that does not follow from batch and length");
+      "has a size or a number in the result of aten::arange that does not follow from batch and length");
 }
 
 }  // namespace shardline::traced_archive_test

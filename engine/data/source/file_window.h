@@ -10,13 +10,13 @@
 
 namespace shardline {
 
-class TextWindow {
+class FileWindow {
  public:
   // Without a mark of UTF-8 at the beginning. Throws DataError for a file that cannot be read or is not compressed as
   // its name says.
-  explicit TextWindow(const std::filesystem::path& path);
+  explicit FileWindow(const std::filesystem::path& path);
   // Of bytes in memory, which must outlive the window; `name` stands for a file's in messages.
-  TextWindow(std::string_view bytes, std::string name);
+  FileWindow(std::string_view bytes, std::string name);
 
   const std::string& name() const { return name_; }
   // What is at hand and was not taken.

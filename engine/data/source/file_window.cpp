@@ -1,4 +1,4 @@
-#include "engine/data/source/text_window.h"
+#include "engine/data/source/file_window.h"
 
 #include <algorithm>
 
@@ -13,24 +13,24 @@ constexpr std::string_view kMark = "\xEF\xBB\xBF";
 
 }  // namespace
 
-TextWindow::TextWindow(const std::filesystem::path& path)
+FileWindow::FileWindow(const std::filesystem::path& path)
     : name_(path.string()), file_(std::make_unique<const MappedFile>(path)), plain_(file_->bytes()) {
   const Compression compression = compression_of_file(*file_);
   if (compression != Compression::none) decompressor_ = open_decompressor(*file_, compression);
   skip_mark();
 }
 
-TextWindow::TextWindow(std::string_view bytes, std::string name) : name_(std::move(name)), plain_(bytes) {
+FileWindow::FileWindow(std::string_view bytes, std::string name) : name_(std::move(name)), plain_(bytes) {
   skip_mark();
 }
 
-void TextWindow::skip_mark() {
+void FileWindow::skip_mark() {
   while (rest().size() < kMark.size() && grow()) {
   }
   if (rest().starts_with(kMark)) take(kMark.size());
 }
 
-void TextWindow::take(size_t bytes) {
+void FileWindow::take(size_t bytes) {
   SL_ASSERT(bytes <= rest().size(), bytes, " of ", rest().size(), " bytes");
   offset_ += bytes;
   if (decompressor_)
@@ -39,7 +39,7 @@ void TextWindow::take(size_t bytes) {
     plain_.remove_prefix(bytes);
 }
 
-bool TextWindow::grow() {
+bool FileWindow::grow() {
   if (!decompressor_) return false;
   buffer_.erase(0, taken_);
   taken_ = 0;
@@ -53,7 +53,7 @@ bool TextWindow::grow() {
   return read > 0;
 }
 
-std::string_view TextWindow::read_all() {
+std::string_view FileWindow::read_all() {
   while (grow()) {
   }
   return rest();

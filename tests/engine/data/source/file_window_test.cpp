@@ -1,4 +1,4 @@
-#include "engine/data/source/text_window.h"
+#include "engine/data/source/file_window.h"
 
 #include "core/error.h"
 #include "engine/data/source/row_file.h"
@@ -7,7 +7,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline::text_window_test {
+namespace shardline::file_window_test {
 namespace {
 
 using Catch::Contains;
@@ -68,14 +68,14 @@ TEST_CASE("rows of a compressed file are those of the plain one, wherever parts 
 TEST_CASE("a compressed text is at hand in parts") {
   const TempFolder folder;
   const std::string text = "\xEF\xBB\xBF" + std::string(3 << 20, 'x') + "\n";
-  TextWindow window(folder.write("a.gz", gzip_of(text)));
+  FileWindow window(folder.write("a.gz", gzip_of(text)));
   CHECK(window.offset() == 3);
   CHECK(window.rest().size() < (1 << 20));
   window.take(1000);
   CHECK(window.offset() == 1003);
   CHECK(window.read_all().size() == (3 << 20) - 1000 + 1);
   CHECK_FALSE(window.grow());
-  TextWindow plain("text", "a name");
+  FileWindow plain("text", "a name");
   CHECK(plain.rest() == "text");
   CHECK_FALSE(plain.grow());
   CHECK(plain.name() == "a name");
@@ -88,4 +88,4 @@ TEST_CASE("a NUL byte in a compressed text is found at its place") {
              Contains("a.txt.gz: has a NUL byte at offset 5"));
 }
 
-}  // namespace shardline::text_window_test
+}  // namespace shardline::file_window_test
