@@ -46,16 +46,18 @@ class TableRows final : public RowFile {
     row.where = cat(name_, ", row ", ++row_);
     row.label_names = label_names_;
     try {
-      return table_->next(row.columns);
+      has_ended_ = !table_->next(row.columns);
+      return !has_ended_;
     } catch (const std::exception& error) {
       throw DataError(cat(row.where, ": ", error.what()));
     }
   }
-  size_t done() const override { return bytes_ * table_->share_read(); }
+  size_t done() const override { return has_ended_ ? bytes_ : static_cast<size_t>(bytes_ * table_->share_read()); }
 
  private:
   std::string name_;
   size_t bytes_;  // of the file
+  bool has_ended_ = false;
   std::unique_ptr<ArrowTable> table_;
   std::shared_ptr<const LabelNames> label_names_;
   int64_t row_ = 0;

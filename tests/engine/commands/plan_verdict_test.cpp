@@ -250,9 +250,9 @@ TEST_CASE("a plan may be made before its data is there, and says what keeps the 
              Contains("note: not ready to train: /output_dir: ") && Contains("is not empty"));
   // What is there is looked at all the same.
   CHECK_THAT(refusal([&] {
-               text({{"data", {{"train", {folder.write("a.parquet", "x"), folder / "later.txt"}}}}});
+               text({{"data", {{"train", {folder.write("a.orc", "x"), folder / "later.txt"}}}}});
              }),
-             Contains("a.parquet: the extension '.parquet'"));
+             Contains("a.orc: the extension '.orc'"));
 }
 
 TEST_CASE("a plan finds everything that is wrong with the machine, the tokenizer and the data at once", "[verdict]") {

@@ -211,7 +211,7 @@ TEST_CASE("known data: a folder stands for the file of a part") {
   CHECK(names_mismatched(config_of("mnli", {{"train", all}, {"validation", "elsewhere/MNLI"}})));
   CHECK_FALSE(names_mismatched(one));
   folder.write("train.jsonl", "{}");
-  CHECK_THAT(message_of<DataError>([&] { read(config); }), Contains("has train.tsv and train.jsonl"));
+  CHECK_THAT(message_of<DataError>([&] { read(config); }), Contains("has train.jsonl and train.tsv"));
   CHECK_THAT(message_of<DataError>([&] {
                read(config_of("rte", {{"train", "x"}, {"validation", all}}), DataPart::validation);
              }),

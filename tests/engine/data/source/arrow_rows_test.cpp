@@ -33,7 +33,7 @@ std::vector<json> rows_of(const DataFile& file) {
     CHECK(opened->done() >= done);
     done = opened->done();
   }
-  CHECK(done == fs::file_size(file.path));
+  CHECK(opened->done() == fs::file_size(file.path));
   return rows;
 }
 

@@ -107,6 +107,7 @@ at::Tensor ids_of(int64_t samples, int64_t length) {
 }
 
 void check_refused(const Forward& forward, const std::string& message) {
+  CAPTURE(message);
   CHECK_THROWS_WITH(archive_of(model_of(forward)), Contains("model words") && Contains(message));
 }
 
