@@ -367,12 +367,14 @@ Difference compare(const Outcome& outcome, const Outcome& reference, const Limit
   for (const auto& [name, gradient] : reference.gradients) {
     const double zero = limits.zero * layer_largest[layer_of(name)];
     const double largest = largest_of(gradient) > zero ? largest_of(gradient) : layer_largest[layer_of(name)];
-    const double apart_most = largest_of(outcome.gradients.at(name) - gradient);
+    const double apart_most = largest_of(outcome.gradients.at(name).reshape(gradient.sizes()) - gradient);
     const double difference = apart_most == 0 ? 0 : apart_most / largest;  // infinite if all of the layer is frozen
     if (!(difference <= worst.gradient)) worst.gradient = difference, worst.worst_gradient = name;
 
     const auto change = parts_of(name, reference.after.at(name) - reference.before.at(name));
-    const auto other = parts_of(name, outcome.after.at(name) - outcome.before.at(name));
+    // A program's layout may have taken a dimension apart that it divides.
+    const at::Tensor& whole = reference.after.at(name);
+    const auto other = parts_of(name, (outcome.after.at(name) - outcome.before.at(name)).reshape(whole.sizes()));
     const auto gradients = parts_of(name, gradient);
     double moved = 0, apart = 0;  // squared
     for (size_t i = 0; i < change.size(); ++i) {

@@ -263,7 +263,7 @@ struct Conv : torch::nn::Module {
     x = conv2(x).transpose(1, 2);
     for (const auto& block : *blocks) x = block->as<Block>()->forward(x, seen);
     const auto weights = of_rows.transpose(1, 2);
-    return classes((x * weights).sum(1) / weights.sum(1));
+    return (classes(x) * weights).sum(1) / weights.sum(1);
   }
   std::shared_ptr<Embedded> front;
   torch::nn::Conv1d conv1, conv2;
