@@ -111,6 +111,12 @@ class Serving(ProgramTest):
         return self.config(task=task, model={"config": keys or BERT, "init": "random"},
                            data={"tokenizer": "bytes" if task == "causal-lm" else "tokenizer"}, **sections)
 
+    def assert_same(self, answers, expected):
+        """Products of batches of other sizes may round in another order."""
+        self.assertEqual([answer["label"] for answer in answers], [answer["label"] for answer in expected])
+        for answer, of in zip(answers, expected):
+            self.assertAlmostEqual(answer["score"], of["score"], 6)
+
     def test_answers(self):
         """Every content type has the same answers; mistakes are named."""
         server = Server(self, self.model())
@@ -119,9 +125,9 @@ class Serving(ProgramTest):
         self.assertEqual([set(answer) for answer in single], [{"label", "score"}])
         texts = ["this film is good", "a dull plot", "not bad"]
         batch = server.ask(texts)
-        self.assertEqual(batch[0], single[0])
+        self.assert_same([batch[0]], single)
         self.assertEqual(len(batch), 3)
-        self.assertEqual([server.ask(text)[0] for text in texts], batch)
+        self.assert_same([server.ask(text)[0] for text in texts], batch)
         every = server.ask(texts[0], top_k=None)
         self.assertEqual({answer["label"] for answer in every}, {"no", "maybe", "yes"})
         self.assertAlmostEqual(sum(answer["score"] for answer in every), 1, 6)
@@ -131,16 +137,18 @@ class Serving(ProgramTest):
         lines = "".join(json.dumps({"inputs": text}) + "\n" for text in texts)
         status, headers, body = server.post(lines, "application/jsonlines")
         self.assertEqual((status, headers["Content-Type"]), (200, "application/jsonlines"))
-        self.assertEqual([json.loads(line) for line in body.splitlines()], batch)
+        self.assert_same([json.loads(line) for line in body.splitlines()], batch)
         table = io.StringIO()
         csv.writer(table).writerows([["inputs"]] + [[text] for text in texts])
         status, _, body = server.post(table.getvalue(), "text/csv; charset=utf-8")
-        self.assertEqual((status, json.loads(body)), (200, batch))
+        self.assertEqual(status, 200)
+        self.assert_same(json.loads(body), batch)
         status, headers, body = server.post(table.getvalue(), "text/csv", accept="text/csv")
         rows = list(csv.DictReader(io.StringIO(body.decode())))
         self.assertEqual([row["label"] for row in rows], [answer["label"] for answer in batch])
         status, _, body = server.post(texts[0], "text/plain")
-        self.assertEqual((status, json.loads(body)), (200, single))
+        self.assertEqual(status, 200)
+        self.assert_same(json.loads(body), single)
 
         server.refuses(400, {"inputs": "good", "parameters": {"top_k": 0}}, "/parameters/top_k: must be an integer >= 1")
         server.refuses(400, {"inputs": "good", "parameters": {"topk": 1}}, "/parameters/topk: is no parameter")
