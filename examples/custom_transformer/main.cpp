@@ -54,7 +54,7 @@ struct Transformer : torch::nn::Module {
     torch::nn::init::normal_(words->weight, 0, 0.02);
   }
   torch::Tensor forward(const torch::Tensor& ids) {  // [batch, length] -> [batch, length, words]
-    auto x = words(ids) + positions(torch::arange(ids.size(1), ids.options()));
+    auto x = words(ids) + positions(at::arange(ids.size(1), ids.options()));
     for (const auto& block : *blocks) x = block->as<Block>()->forward(x);
     return torch::linear(norm(x), words->weight);
   }
