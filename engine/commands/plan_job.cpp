@@ -70,9 +70,15 @@ Config config_of_directory(const std::string& directory, const std::vector<std::
       {"model", {{"path", directory}}}, {"data", {{"train", directory}}}, {"output_dir", directory}};
   const std::string task = task_of_directory(directory);
   minimal["task"] = task;
-  if (const auto model = described_model({.path = directory}, head_choice(task)); model && model->mistakes.empty())
-    minimal["data"]["sequence_length"] = std::min<int64_t>(DataOptions().sequence_length, model->max_positions);
-  return parse_config(minimal.dump(), directory, overrides);
+  const auto parsed = [&](int64_t most_positions) {
+    minimal["data"]["sequence_length"] = std::min<int64_t>(DataOptions().sequence_length, most_positions);
+    return parse_config(minimal.dump(), directory, overrides);
+  };
+  const auto model = described_model({.path = directory}, head_choice(task));
+  if (!model || !model->mistakes.empty()) return parsed(DataOptions().sequence_length);
+  if (!model->trace) return parsed(model->max_positions);
+  constexpr int64_t kAnyLength = 2;  // only a traced model has its tables of positions
+  return parsed(open_model(parsed(kAnyLength)).spec.max_positions);
 }
 
 }  // namespace shardline

@@ -143,6 +143,8 @@ class Mpirun {
     has_ranks_ = has_ranks_ || messages_.news().contains(News::started) || lifelines_.connected() > 0;
     if (requests > 0) begin_by_ = std::min(begin_by_, now + kTimeToEnd);
     out_of_time_ = !has_ranks_ && now >= begin_by_;
+    if (requests == 1 && has_ranks_ && !std::exchange(has_said_stop_, true))
+      log_ << "a signal: the run stops after its current step; a second signal ends it immediately" << std::endl;
     if (requests > 1) end_ranks();
     if (requests > 1 || !lifelines_.silent_hosts().empty()) kill_at_ = std::min(kill_at_, now + kTimeToEnd);
     if (out_of_time_ || now >= kill_at_) kill(process_, SIGKILL);
@@ -163,7 +165,7 @@ class Mpirun {
   Clock::time_point begin_by_, signal_at_ = Clock::now(), kill_at_ = Clock::time_point::max();
   bool has_ranks_ = false, out_of_time_ = false;
   std::ostream& log_;
-  bool has_said_end_ = false;
+  bool has_said_stop_ = false, has_said_end_ = false;
 };
 
 }  // namespace

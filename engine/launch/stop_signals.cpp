@@ -39,11 +39,18 @@ const char* words_now() {
   return "";
 }
 
-void on_signal(int signal, siginfo_t*, void*) {
-  if (!ends_at_once(signal, /*may_be_second=*/true)) return;
-  const char* text = words_now();
+void print(const char* text) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
-  ::_exit(1);
+}
+
+void on_signal(int signal, siginfo_t*, void*) {
+  const bool is_first = stop_signal() == 0;
+  if (ends_at_once(signal, /*may_be_second=*/true)) {
+    print(words_now());
+    ::_exit(1);
+  }
+  if (is_first && run_phase() == RunPhase::training)
+    print("a signal: the run stops after its current step; a second signal ends it immediately\n");
 }
 
 // The last line should be that of the rank that failed, not of those that mpirun, its parent, ends afterwards.

@@ -6,8 +6,9 @@ namespace shardline {
 
 // A training run ends after its current step, or as it would have ended if its model is saved already. Everything else
 // ends immediately, as does a training run before its first step, or after a second signal. A process that ends before
-// its first step prints `last_words` (a literal) to standard error. Ranks that mpirun has started print nothing
-// and ignore any further SIGUSR1; if a launcher started them, it handles the second signal.
+// its first step prints `last_words` (a literal) to standard error, and one that trains prints that it will stop. Ranks
+// that mpirun has started print nothing and ignore any further SIGUSR1; if a launcher started them, it prints this and
+// handles the second signal.
 void handle_stop_signals(const char* last_words);
 
 // Installs the handler for the signals that ask a run to stop. None of these signals interrupts it. SIGHUP stays

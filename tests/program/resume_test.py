@@ -66,6 +66,7 @@ class Resume(ProgramTest):
                 result = self.finish(process)
                 self.assertEqual(result.code, 3, str(result))
                 self.assertRegex(result.err, rf"stopped by a signal after step \d+ of {STEPS} and saved {folder}/checkpoint-")
+                self.assertEqual(result.err.count("a signal: the run stops after its current step"), 1, str(result))
                 self.assertEqual(result.errors, [], str(result))
                 self.assert_all_gone()
                 again = subprocess.run(self.printed_command(result), cwd=self.dir, env=self.env, capture_output=True,

@@ -47,7 +47,7 @@ class GraphMaker {
     } catch (const c10::Error& error) {
       refuse(cat("fails with a batch of ", size.batch, " samples of ", size.length,
                  " tokens: ", error.what_without_backtrace()),
-             "it must run with batches of any size");
+             "it must run with any number of samples of 1 to data.sequence_length tokens");
     }
   }
   const TracedRun& first() const { return runs_[0]; }

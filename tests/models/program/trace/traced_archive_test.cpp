@@ -125,11 +125,23 @@ at::Tensor doubled(const at::Tensor& x) {
   return op.call(x);
 }
 
+at::Tensor without_gradient(const at::Tensor& x) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("traced_archive_test::without_gradient", "")
+                             .typed<at::Tensor(const at::Tensor&)>();
+  return op.call(x);
+}
+
 TORCH_LIBRARY(traced_archive_test, library) {
   library.def("doubled(Tensor x) -> Tensor");
+  library.def("without_gradient(Tensor x) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(traced_archive_test, CPU, library) {
   library.impl("doubled", [](const at::Tensor& x) { return x * 2; });
+  library.impl("without_gradient", [](const at::Tensor& x) {
+    const at::AutoDispatchBelowAutograd as_kernels_with_pointers;  // autograd sees operators that a kernel calls
+    return x * 2;
+  });
 }
 TORCH_LIBRARY_IMPL(traced_archive_test, Autograd, library) {
   library.impl("doubled", [](const at::Tensor& x) { return Doubled::apply(x); });
@@ -247,6 +259,8 @@ TEST_CASE("a change in place becomes a result where nothing else sees it", "[tra
 }
 
 TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
+  check_refused([](Net& net, const at::Tensor& ids) { return without_gradient(net.forward(ids)); },
+                "calls traced_archive_test::without_gradient, which has no gradient");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * double(ids.max().item<int64_t>()); },
                 "reads values of a tensor with aten::item");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids.size(1) > 6 ? ids.flip(1) : ids); },
