@@ -34,13 +34,24 @@ std::string device_name(at::Device device) {
   return facts ? facts->name : device.str();
 }
 
+std::string name_of(const OptimizerOptions& options) {
+  switch (options.kind) {
+    case OptimizerOptions::Kind::adamw:
+      return "adamw";
+    case OptimizerOptions::Kind::adam:
+      return "adam";
+    case OptimizerOptions::Kind::sgd:
+      return "sgd";
+    case OptimizerOptions::Kind::adafactor:
+      return "adafactor";
+    case OptimizerOptions::Kind::added:
+      return options.added;
+  }
+  throw InvariantError("unknown optimizer");
+}
+
 std::string optimizer_text(const OptimizerOptions& options) {
-  using Kind = OptimizerOptions::Kind;
-  std::string text = options.kind == Kind::adamw   ? "adamw"
-                     : options.kind == Kind::adam  ? "adam"
-                     : options.kind == Kind::sgd   ? "sgd"
-                     : options.kind == Kind::added ? options.added
-                                                   : "adafactor";
+  std::string text = name_of(options);
   if (options.momentum > 0) text += options.nesterov ? " with Nesterov momentum" : " with momentum";
   if (options.max_gradient_value > 0) text += ", gradients limited by value";
   return text;

@@ -1,4 +1,4 @@
-// Which reductions of gradients may still run while the gradients of another layer are opened. GradientReductions
+// Which reductions of gradients may still run while the gradients of another layer are opened. ReductionQueue
 // follows this rule, and the memory model counts by it.
 #pragma once
 #include "optim/flat/flat_layout.h"

@@ -1,5 +1,5 @@
 // All parameters of one rank's stage: flat buffers per layer and per tied parameter, and what filling, saving, updating
-// and measuring them requires. During passes, pass_values.h manages the values and gradient_reductions.h the gradients;
+// and measuring them requires. During passes, pass_values.h manages the values and reduction_queue.h the gradients;
 // together they implement ParameterStore for the executor.
 //
 // A tied parameter has one value on a rank but a gradient for each use. Each use is reduced over the replicas by
@@ -15,8 +15,8 @@
 #include "core/model/layer.h"
 #include "optim/flat/flat_gradients.h"
 #include "optim/flat/flat_values.h"
-#include "optim/flat/gradient_reductions.h"
 #include "optim/flat/pass_values.h"
+#include "optim/flat/reduction_queue.h"
 #include "optim/flat/shard_groups.h"
 
 namespace shardline {
@@ -155,7 +155,7 @@ class StageParameters : public ParameterStore {
   std::vector<Tie> ties_;
   std::vector<std::unique_ptr<LayerParams>> layers_;  // by layer of the model; null on other stages
   PassValues pass_values_;
-  GradientReductions reductions_;
+  ReductionQueue reductions_;
 };
 
 }  // namespace shardline

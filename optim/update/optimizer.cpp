@@ -46,19 +46,24 @@ int64_t optimizer_state_bytes(const OptimizerOptions& options, const ParamSpec& 
 }
 
 std::vector<StateTensor> state_tensors(const OptimizerOptions& options, const ParamSpec& spec) {
-  if (options.kind == OptimizerOptions::Kind::adafactor) return adafactor_state_tensors(spec);
-  std::vector<StateTensor> tensors;
-  for (size_t source = 0; source < spec.sources.size(); ++source) {
-    if (options.kind == OptimizerOptions::Kind::sgd) {
-      if (options.momentum != 0) tensors.push_back({kMomentum, source});
-    } else if (options.kind == OptimizerOptions::Kind::added) {
-      for (const auto& name : rule_of(options).states) tensors.push_back({name, source});
-    } else {
-      tensors.push_back({kFirstMoment, source});
-      tensors.push_back({kSecondMoment, source});
-    }
+  const auto of_each_source = [&](const std::vector<std::string>& names) {
+    std::vector<StateTensor> tensors;
+    for (size_t source = 0; source < spec.sources.size(); ++source)
+      for (const auto& name : names) tensors.push_back({name, source});
+    return tensors;
+  };
+  switch (options.kind) {
+    case OptimizerOptions::Kind::adamw:
+    case OptimizerOptions::Kind::adam:
+      return of_each_source({kFirstMoment, kSecondMoment});
+    case OptimizerOptions::Kind::sgd:
+      return options.momentum == 0 ? std::vector<StateTensor>() : of_each_source({kMomentum});
+    case OptimizerOptions::Kind::adafactor:
+      return adafactor_state_tensors(spec);
+    case OptimizerOptions::Kind::added:
+      return of_each_source(rule_of(options).states);
   }
-  return tensors;
+  throw InvariantError("unknown optimizer");
 }
 
 void add_state_parts(const char* name, const TrainedRange& range, const at::Tensor& state,

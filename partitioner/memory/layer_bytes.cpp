@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "partitioner/memory/block_activations.h"
+#include "partitioner/memory/published_block_bytes.h"
 
 namespace shardline {
 namespace {

@@ -152,7 +152,7 @@ int64_t most_gathered(const StageLayouts& layouts, const std::vector<int>& acqui
   return most;
 }
 
-// The elements of the gradients that are open or being reduced, as GradientReductions opens and closes them.
+// The elements of the gradients that are open or being reduced, as ReductionQueue opens and closes them.
 class OpenGradients {
  public:
   OpenGradients(const StageLayouts& layouts, size_t layers, const Sharding& sharding) : sharding_(sharding) {

@@ -83,7 +83,7 @@ Point with_few_steps(Point point);
 struct Limits {
   double gradient, norm, loss, change;
   double zero;               // of the layer's largest gradient: what is below is exactly zero but for rounding
-  bool rounding_moves;       // the optimizer makes steps of such rounding: the change of those tensors says nothing
+  bool rounding_moves;       // the optimizer turns such rounding into steps, so the change of those elements is ignored
   bool zero_layers = false;  // all gradients of a layer may be exactly zero: compared with the model's largest
 };
 Limits limits_of(const std::string& dtype);

@@ -88,8 +88,8 @@ compared in this order, because AdamW and clipping hide a gradient that is wrong
 - **norm** of that gradient, relative;
 - **loss** of each step, relative;
 - **change** of every logical parameter over the ten steps, relative in L2. In fp32, and in float64 with Adafactor,
-  this excludes tensors whose exact gradient is zero (an attention key bias), because the optimizer turns their rounding
-  errors into steps;
+  this excludes elements whose gradient in step 1 is zero except for rounding (an attention key bias), because the
+  optimizer turns rounding errors into steps;
 - **copies**: all ranks that hold the same gradient or parameter hold the same bits.
 
 If `trained` is not `all`, the rest of the model is frozen and must not change.

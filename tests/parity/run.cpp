@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -378,9 +379,10 @@ Difference compare(const Outcome& outcome, const Outcome& reference, const Limit
     const auto gradients = parts_of(name, gradient);
     double moved = 0, apart = 0;  // squared
     for (size_t i = 0; i < change.size(); ++i) {
-      if (limits.rounding_moves && largest_of(gradients[i]) <= zero) continue;
-      moved += change[i].square().sum().item<double>();
-      apart += (other[i] - change[i]).square().sum().item<double>();
+      const at::Tensor counted =
+          limits.rounding_moves ? (gradients[i].abs() > zero).to(change[i].scalar_type()) : at::ones_like(change[i]);
+      moved += (change[i] * counted).square().sum().item<double>();
+      apart += ((other[i] - change[i]) * counted).square().sum().item<double>();
     }
     const double relative = apart == 0 ? 0 : std::sqrt(apart / moved);
     if (!(relative <= worst.change)) worst.change = relative, worst.worst_change = name;

@@ -172,9 +172,7 @@ void check_training(const Config& config, const Complaint& complain) {
   if (training.max_steps == 0) complain("training.max_steps", "must be -1 or >= 1", "use -1 to count epochs");
   if (training.max_steps < 0 && training.num_train_epochs <= 0)
     complain("training.num_train_epochs", "must be > 0 when max_steps is -1", "give one of them");
-  if (training.warmup_steps > 1 && training.warmup_steps != std::floor(training.warmup_steps))
-    complain("training.warmup_steps", "must be a whole number of steps, or a share below 1",
-             cat("use ", std::floor(training.warmup_steps)));
+  check_value("training.warmup_steps", complain, [&] { check_warmup_steps(training.warmup_steps); });
   check_value("training.lr_scheduler_kwargs", complain, [&] {
     learning_rate_options(training, training.max_steps > 0 ? std::optional<int64_t>(training.max_steps) : std::nullopt);
   });

@@ -132,4 +132,9 @@ LearningRateOptions learning_rate_options(const TrainingOptions& training, std::
   return options;
 }
 
+void check_warmup_steps(double steps) {
+  if (steps > 1 && steps != std::floor(steps))
+    throw ConfigError(cat("must be a whole number of steps, or a share below 1; use ", std::floor(steps)));
+}
+
 }  // namespace shardline

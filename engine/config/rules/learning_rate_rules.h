@@ -11,4 +11,7 @@ namespace shardline {
 // schedule does not have, or that contradict each other.
 LearningRateOptions learning_rate_options(const TrainingOptions& training, std::optional<int64_t> total_steps);
 
+// Throws ConfigError("RULE; ADVICE").
+void check_warmup_steps(double steps);
+
 }  // namespace shardline

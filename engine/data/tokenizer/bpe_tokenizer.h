@@ -7,7 +7,7 @@
 #include "engine/data/tokenizer/bpe_model.h"
 #include "engine/data/tokenizer/text_pipeline.h"
 #include "engine/data/tokenizer/tokenizer.h"
-#include "engine/data/tokenizer/word_splitter.h"
+#include "engine/data/tokenizer/window_words.h"
 
 namespace shardline {
 

@@ -14,7 +14,7 @@
 #include "engine/data/tokenizer/steps/unigram.h"
 #include "engine/data/tokenizer/steps/word_piece.h"
 #include "engine/data/tokenizer/tokenizer.h"
-#include "engine/data/tokenizer/word_splitter.h"
+#include "engine/data/tokenizer/window_words.h"
 
 namespace shardline {
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "partitioner/cost/layer_prices.h"
-#include "partitioner/memory/block_activations.h"
+#include "partitioner/memory/published_block_bytes.h"
 #include "tests/partitioner/cost/published.h"
 
 #include "tests/catch.h"

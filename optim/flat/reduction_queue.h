@@ -10,9 +10,9 @@
 
 namespace shardline {
 
-class GradientReductions {
+class ReductionQueue {
  public:
-  GradientReductions(size_t layers, const Sharding& sharding) : layers_(layers), sharding_(sharding) {}
+  ReductionQueue(size_t layers, const Sharding& sharding) : layers_(layers), sharding_(sharding) {}
 
   // Registers the gradients to which a layer adds, which must outlive this object. `name` appears in the records of
   // their reductions.

@@ -1,4 +1,4 @@
-#include "optim/flat/gradient_reductions.h"
+#include "optim/flat/reduction_queue.h"
 
 #include <algorithm>
 
@@ -6,13 +6,13 @@
 
 namespace shardline {
 
-void GradientReductions::add_layer(int layer, const std::string& name, const std::vector<FlatGradients*>& gradients) {
+void ReductionQueue::add_layer(int layer, const std::string& name, const std::vector<FlatGradients*>& gradients) {
   layers_[layer].name = name;
   for (auto* segment : gradients)
     if (segment->segment().length > 0) layers_[layer].by_deferred[segment->segment().deferred].push_back(segment);
 }
 
-void GradientReductions::open(int layer, bool deferred) {
+void ReductionQueue::open(int layer, bool deferred) {
   const auto in_the_way = [&](const Reduction& reduction) {
     return reduction.of_microbatch &&
            must_end_before(sharding_, reduction.gradients->whole().numel(), reduction.layer, layer, last_closed_);
@@ -21,7 +21,7 @@ void GradientReductions::open(int layer, bool deferred) {
   for (auto* gradients : layers_[layer].by_deferred[deferred]) gradients->open();
 }
 
-void GradientReductions::close(int layer, bool deferred, bool last) {
+void ReductionQueue::close(int layer, bool deferred, bool last) {
   last_closed_ = layer;
   const char* name = layers_[layer].name.c_str();
   for (auto* gradients : layers_[layer].by_deferred[deferred]) {
@@ -32,12 +32,12 @@ void GradientReductions::close(int layer, bool deferred, bool last) {
   }
 }
 
-void GradientReductions::start_step_reduction(int layer, FlatGradients& gradients) {
+void ReductionQueue::start_step_reduction(int layer, FlatGradients& gradients) {
   if (auto work = gradients.reduce_step(layers_[layer].name.c_str()))
     under_way_.push_back({layer, &gradients, std::move(work), false, true});
 }
 
-void GradientReductions::complete_oldest() {
+void ReductionQueue::complete_oldest() {
   const Reduction reduction = std::move(under_way_.front());
   under_way_.pop_front();
   reduction.work->wait();
@@ -46,12 +46,12 @@ void GradientReductions::complete_oldest() {
   if (reduction.last) start_step_reduction(reduction.layer, *reduction.gradients);
 }
 
-void GradientReductions::settle() {
+void ReductionQueue::settle() {
   const auto of_microbatch = [](const Reduction& reduction) { return reduction.of_microbatch; };
   while (std::any_of(under_way_.begin(), under_way_.end(), of_microbatch)) complete_oldest();
 }
 
-void GradientReductions::finish() {
+void ReductionQueue::finish() {
   while (!under_way_.empty()) complete_oldest();
 }
 

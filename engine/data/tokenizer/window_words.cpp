@@ -1,4 +1,4 @@
-#include "engine/data/tokenizer/word_splitter.h"
+#include "engine/data/tokenizer/window_words.h"
 
 #include <algorithm>
 

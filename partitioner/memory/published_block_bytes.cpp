@@ -1,4 +1,4 @@
-#include "partitioner/memory/block_activations.h"
+#include "partitioner/memory/published_block_bytes.h"
 
 namespace shardline {
 
