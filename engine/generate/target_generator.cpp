@@ -6,7 +6,7 @@
 #include "core/comm/communicator.h"
 #include "core/device/accelerator.h"
 #include "core/error.h"
-#include "engine/data/examples/segment_rows.h"
+#include "engine/data/examples/microbatch_rows.h"
 
 namespace shardline {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/data/examples/segment_rows.h"
+#include "engine/data/examples/microbatch_rows.h"
 
 namespace shardline {
 

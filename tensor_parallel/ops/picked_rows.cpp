@@ -21,7 +21,7 @@ at::Tensor empty_index(const Microbatch& batch, int64_t count) {
   return at::empty({count}, batch.ids.options().dtype(at::kLong));
 }
 
-at::Tensor rows_of_segments(const Microbatch& batch, bool last) {
+at::Tensor end_rows_of_segments(const Microbatch& batch, bool last) {
   if (batch.ids.is_meta()) return empty_index(batch, batch.segments());
   std::vector<int64_t> rows;
   int64_t begin = 0;
@@ -68,11 +68,11 @@ void put_picks(const TensorParallel& tp, const at::Tensor& dx, int64_t tokens, c
 }  // namespace
 
 at::Tensor first_rows(const Microbatch& batch) {
-  return rows_of_segments(batch, false);
+  return end_rows_of_segments(batch, false);
 }
 
 at::Tensor last_rows(const Microbatch& batch) {
-  return rows_of_segments(batch, true);
+  return end_rows_of_segments(batch, true);
 }
 
 at::Tensor labelled_rows(const Microbatch& batch, double share) {

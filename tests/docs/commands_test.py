@@ -9,8 +9,8 @@ A code block is run if it is a ```sh block, or looks like commands. Comments bef
   <!-- file: my-run.json -->  not a command: the block is written to this file
 
 The folder has the repository's configs, tools, tests, docs and examples, the build as build-test, small stand-ins for
-models/gpt2, models/gpt2-medium and the classifier runs/sentiment, and train.txt, validation.txt and test.csv. The program
-under test is first in PATH. A block that begins with `shardline serve` starts a server and then runs its other lines.
+the models that pages name (MODELS) and the classifier runs/sentiment, and data: train.txt, validation.txt, test.csv,
+glue/MNLI, squad and polarity. The program under test is first in PATH. A block that begins with `shardline serve` starts a server and then runs its other lines.
 """
 import os
 import pathlib
@@ -18,6 +18,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -26,12 +27,17 @@ import markdown
 import models
 from markdown import ROOT
 
+sys.path.append(str(ROOT / "tests/program"))
+from mnli_files import write_mnli
+
 NEEDS = {"gpu", "slurm", "hosts", "weights", "data", "aws", "python packages", "a fresh build", "hours", "spot instance"}
 PROGRAM = pathlib.Path(os.environ["SHARDLINE"]).resolve()
 BUILD = PROGRAM.parent.parent
 ALL = os.environ.get("SHARDLINE_ALL_COMMANDS") == "1"
 LIMIT = 1200 if ALL else 300
 PORT = 8080  # of `shardline serve`
+MODELS = {"gpt2": "gpt2", "gpt2-medium": "gpt2", "gpt-j-6b": "gptj", "bert-base-uncased": "bert",
+          "distilbert-base-uncased": "distilbert"}
 
 
 def command_blocks(text):
@@ -58,6 +64,11 @@ class Page:
         (folder / "train.txt").write_bytes(text[:20000])
         (folder / "validation.txt").write_bytes(text[20000:24000])
         (folder / "test.csv").write_text("sentence,label\na fine film,positive\n")
+        write_mnli(folder / "glue/MNLI")
+        models.write_squad(folder / "squad/train-v1.1.json", 40)
+        models.write_squad(folder / "squad/dev-v1.1.json", 5)
+        models.write_tokenised(folder / "polarity/train.jsonl", 128)
+        models.write_tokenised(folder / "polarity/validation.jsonl", 16)
         self.settings = folder / ".settings"
         wrapper = folder / ".bin/shardline"
         wrapper.parent.mkdir()
@@ -99,8 +110,9 @@ class Commands(unittest.TestCase):
     def setUpClass(cls):
         cls.made = pathlib.Path(tempfile.mkdtemp(prefix="shardline-docs-"))
         cls.addClassCleanup(shutil.rmtree, cls.made, True)
-        for name in ("gpt2", "gpt2-medium"):
-            models.make_gpt2(PROGRAM, cls.made / "models" / name, cls.made)
+        for name, model_type in MODELS.items():
+            make = models.make_decoder if model_type.startswith("gpt") else models.make_encoder
+            make(PROGRAM, cls.made / "models" / name, cls.made, model_type)
         models.make_classifier(PROGRAM, cls.made / "runs/sentiment", cls.made)
 
     def check_page(self, path):

@@ -37,19 +37,57 @@ def train(program, work, job):
     return work / "made"
 
 
-def make_gpt2(program, folder, work, **sizes):
-    """A directory as save_pretrained writes it for GPT-2: trained for one step from random weights."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_byte_tokenizer(folder)
-    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 257, "n_positions": 1024,
-              "n_embd": 32, "n_layer": 4, "n_head": 4, "bos_token_id": 256, "eos_token_id": 256, **sizes}
+def make_pretrained(program, folder, work, task, config):
+    """A directory as save_pretrained writes it, which has a tokenizer already: trained for one step."""
     text = work / "words.txt"
     text.write_text("one step from random weights. " * 40)
     made = train(program, work, {
-        "model": {"config": config}, "data": {"train": str(text), "tokenizer": str(folder), "sequence_length": 16},
+        "task": task, "model": {"config": config},
+        "data": {"train": str(text), "tokenizer": str(folder), "sequence_length": 16},
         "training": {"per_device_train_batch_size": 2, "max_steps": 1}})
     for name in ("config.json", "model.safetensors"):
         (folder / name).write_bytes((made / name).read_bytes())
+
+
+def make_decoder(program, folder, work, model_type="gpt2"):
+    folder.mkdir(parents=True)
+    write_byte_tokenizer(folder)
+    name = {"gpt2": "GPT2LMHeadModel", "gptj": "GPTJForCausalLM"}[model_type]
+    config = {"model_type": model_type, "architectures": [name], "vocab_size": 257, "n_positions": 1024, "n_embd": 32,
+              "n_layer": 4, "n_head": 4, "bos_token_id": 256, "eos_token_id": 256}
+    make_pretrained(program, folder, work, "causal-lm", {**config, "rotary_dim": 4} if model_type == "gptj" else config)
+
+
+def make_encoder(program, folder, work, model_type):
+    """Its words are single characters."""
+    folder.mkdir(parents=True)
+    characters = "abcdefghijklmnopqrstuvwxyz0123456789.,?'"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *("##" + c for c in characters)]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    sizes = {"bert": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
+             "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}}[model_type]
+    make_pretrained(program, folder, work, "masked-lm", {
+        "model_type": model_type, "vocab_size": len(words), "max_position_embeddings": 512, **sizes})
+
+
+def write_squad(path, articles):
+    """Questions in the nested JSON of SQuAD 1.1."""
+    data = []
+    for number in range(articles):
+        context = f"Article {number} has {number + 3} pages. It was written in {1900 + number}."
+        questions = [("How many pages does it have?", f"{number + 3} pages"), ("When was it written?", f"{1900 + number}")]
+        data.append({"title": f"Article {number}", "paragraphs": [{"context": context, "qas": [
+            {"id": f"{number}-{i}", "question": question,
+             "answers": [{"text": answer, "answer_start": context.index(answer)}]}
+            for i, (question, answer) in enumerate(questions)]}]})
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"version": "1.1", "data": data}))
+
+
+def write_tokenised(path, rows):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps({"input_ids": [2, 5 + i % 20, 6 + i % 2, 3], "attention_mask": [1] * 4,
+                                        "labels": i % 2}) + "\n" for i in range(rows)))
 
 
 def make_classifier(program, folder, work):

@@ -55,7 +55,7 @@ PARSERS = {
     "manifest": ["engine/checkpoint/manifest.cpp", "engine/checkpoint/piece_files.cpp"],
     "config": ["engine/config/config.cpp", "engine/config/keys/forms.cpp", "engine/config/keys/spellings.cpp",
                "engine/config/keys/*_rules.cpp", "engine/config/keys/memory_cap.cpp",
-               "engine/config/keys/training_arguments.cpp", "engine/config/rules/checks.cpp",
+               "engine/config/keys/lr_and_loss_scale_arguments.cpp", "engine/config/rules/checks.cpp",
                "engine/config/rules/learning_rate_rules.cpp", "engine/config/rules/shell_words.cpp",
                "engine/config/rules/sizes.cpp", "models/files/hf_config_reader.cpp"],
     "import": ["engine/import/import.cpp", "engine/import/job_files.cpp", "engine/import/yaml_text.cpp",

@@ -1,7 +1,7 @@
 #include "tests/parity/random_documents.h"
 
 #include "core/numbers/philox.h"
-#include "engine/data/examples/segment_rows.h"
+#include "engine/data/examples/microbatch_rows.h"
 
 namespace shardline::parity {
 

@@ -3,7 +3,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "core/numbers/philox.h"
-#include "engine/data/examples/segment_rows.h"
+#include "engine/data/examples/microbatch_rows.h"
 #include "tests/parity/random_documents.h"
 
 namespace shardline::parity {

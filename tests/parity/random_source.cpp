@@ -4,7 +4,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "core/numbers/philox.h"
-#include "engine/data/examples/segment_rows.h"
+#include "engine/data/examples/microbatch_rows.h"
 #include "tests/parity/random_documents.h"
 
 namespace shardline::parity {

@@ -1,6 +1,6 @@
 """Whatever is killed and whenever, also while a checkpoint is saved: the run continues as if it had never been.
 
-    ctest --test-dir build-test -R all_kills        all layouts, about half an hour
+    ctest --test-dir build-test -R all_kills        all layouts, about five minutes
 
 SHARDLINE_KILL_LAYOUTS=1-7 in the environment selects some of them, SHARDLINE_KILL_SEED=2 other instants.
 

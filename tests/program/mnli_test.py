@@ -1,62 +1,26 @@
 """The recipe configs/bert-mnli-p4.json on four ranks, with data in the format of GLUE's archive and a smaller model."""
 import json
-import random
 
 from harness import ROOT, ProgramTest, unittest
+from mnli_files import WORDS, write_mnli
 
-LABELS = ["entailment", "neutral", "contradiction"]
-SUBJECTS, VERBS = "cats dogs birds people".split(), "sleep eat run sing".split()
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "not", "old", "in", "town", *SUBJECTS, *VERBS]
-COLUMNS = ("index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse "
-           "sentence1 sentence2").split()
 SMALL = {"vocab_size": len(WORDS), "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2,
          "max_position_embeddings": 32, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0,
          "initializer_range": 0.1}
 
 
-def pairs(count, seed):
-    """Premises with a hypothesis and its label."""
-    draw = random.Random(seed)
-    for _ in range(count):
-        subject, verb, label = draw.choice(SUBJECTS), draw.choice(VERBS), draw.choice(LABELS)
-        premise = " ".join([*["old"] * draw.randrange(3), subject, verb, *["in", "town"] * draw.randrange(3)])
-        if label == "entailment":
-            hypothesis = f"{subject} {verb}"
-        elif label == "contradiction":
-            hypothesis = f"{subject} not {verb}"
-        else:
-            hypothesis = f"old {subject} {verb}"
-        yield premise, hypothesis, label
-
-
 class Mnli(ProgramTest):
     def setUp(self):
         super().setUp()
-        for folder in ("models/bert-base-uncased", "glue/MNLI"):
-            (self.dir / folder).mkdir(parents=True)
+        (self.dir / "models/bert-base-uncased").mkdir(parents=True)
         (self.dir / "models/bert-base-uncased/vocab.txt").write_text("\n".join(WORDS) + "\n")
-        self.rows = {}
-        for seed, (part, count, labels) in enumerate([
-                ("train", 240, ["label1"]), ("dev_matched", 41, [f"label{i}" for i in range(1, 6)]),
-                ("dev_mismatched", 37, [f"label{i}" for i in range(1, 6)]), ("test_matched", 23, None),
-                ("test_mismatched", 19, None)]):
-            self.rows[part] = list(pairs(count, seed))
-            self.write(part, self.rows[part], labels)
+        self.rows = write_mnli(self.dir / "glue/MNLI")
         recipe = json.loads((ROOT / "configs/bert-mnli-p4.json").read_text())
         recipe["model"]["config"].update(SMALL)
         recipe["data"]["sequence_length"] = 24
         recipe["training"].update(num_train_epochs=12, learning_rate=3e-3)
         recipe["runtime"] = {"device": "cpu", "threads_per_rank": 1}
         (self.dir / "mnli.json").write_text(json.dumps(recipe))
-
-    def write(self, part, rows, labels):
-        header = COLUMNS + (labels + ["gold_label"] if labels else [])
-        lines = ["\t".join(header)]
-        for i, (premise, hypothesis, label) in enumerate(rows):
-            fields = [str(i), f"{i}", f"{i}n", "fiction", f"( {premise} )", f"( {hypothesis} )", f"(ROOT ({premise}))",
-                      f"(ROOT ({hypothesis}))", premise, hypothesis]
-            lines.append("\t".join(fields + ([label] * (len(labels) + 1) if labels else [])))
-        (self.dir / f"glue/MNLI/{part}.tsv").write_text("\n".join(lines) + "\n")
 
     def predictions(self, folder="runs/bert-mnli-p4"):
         return [json.loads(line) for line in (self.dir / folder / "predictions.jsonl").read_text().splitlines()]

@@ -10,11 +10,11 @@
 #include "core/comm/timeouts.h"
 #include "core/model/placement.h"
 #include "engine/config/keys/choices.h"
+#include "engine/config/keys/lr_and_loss_scale_arguments.h"
 #include "engine/config/keys/partition_rules.h"
 #include "engine/config/keys/recompute_rules.h"
 #include "engine/config/keys/task_names.h"
 #include "engine/config/keys/tensor_rules.h"
-#include "engine/config/keys/training_arguments.h"
 #include "models/program/program_file.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 

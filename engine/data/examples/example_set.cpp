@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "engine/data/cache/partial_file.h"
-#include "engine/data/examples/segment_rows.h"
+#include "engine/data/examples/microbatch_rows.h"
 
 namespace shardline {
 namespace {

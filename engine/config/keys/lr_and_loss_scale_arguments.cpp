@@ -1,4 +1,4 @@
-#include "engine/config/keys/training_arguments.h"
+#include "engine/config/keys/lr_and_loss_scale_arguments.h"
 
 #include <algorithm>
 #include <cmath>

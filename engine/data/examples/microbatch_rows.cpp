@@ -1,4 +1,4 @@
-#include "engine/data/examples/segment_rows.h"
+#include "engine/data/examples/microbatch_rows.h"
 
 #include <ATen/ops/empty.h>
 
