@@ -176,7 +176,7 @@ void check_blocks(const Config& config, const PlannedModel& planned, bool must_b
   count_steps(config, SampleOrder(order).batches_per_epoch());
 }
 
-// What is used of some data: rows, or blocks of tokens.
+// The part of some data that is used: rows, or blocks of tokens.
 template <class Data>
 struct Part {
   std::shared_ptr<const Data> data;
@@ -192,7 +192,7 @@ void limit(std::optional<Part<Data>>& part, const std::optional<int64_t>& most, 
   if (part && most) part->units = part->units.at_most(*most, options.max_samples_seed);
 }
 
-// read(DataPart): all of a part.
+// read(DataPart) reads all of a part.
 template <class Data, class Read>
 Parts<Data> read_parts(const DataOptions& options, bool with_train, const Read& read) {
   Parts<Data> parts;
