@@ -47,7 +47,7 @@ void send_line(int socket, const std::string& text) {
   (void)!::send(socket, line.data(), line.size(), MSG_NOSIGNAL);
 }
 
-// Until its end, or that of the connection, when it is empty.
+// Reads a line. Returns an empty text if the connection ends first.
 std::string received_line(int socket) {
   std::string line;
   for (char c; line.size() < kLongestName;) {
@@ -60,7 +60,7 @@ std::string received_line(int socket) {
   return "";
 }
 
-// -1: it does not listen, yet.
+// -1: the host does not listen yet.
 int connected(const std::string& host, int port) {
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_family = AF_INET;
@@ -119,7 +119,7 @@ void OtherHosts::accept_one(std::chrono::milliseconds patience) {
   keep_alive(socket);
   const std::string name = is_readable(socket, 5s) ? received_line(socket) : "";
   const auto expected = std::ranges::find(names_, name);
-  if (expected == names_.end()) {  // somebody else
+  if (expected == names_.end()) {  // a client that is not one of the hosts
     ::close(socket);
     return;
   }

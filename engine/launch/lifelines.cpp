@@ -36,7 +36,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestGreeting = 512;
-constexpr auto kPatience = 5s;  // of a rank with an address of the launcher
+constexpr auto kPatience = 5s;  // for a rank to reach an address of the launcher
 
 void set_option(int socket, int level, int name, int value) {
   ::setsockopt(socket, level, name, &value, sizeof value);
@@ -116,7 +116,7 @@ void wait_for_end(int socket) {
   ::close(socket);
 }
 
-// The launcher has a connection to every rank.
+// Raises the limit of open files, because the launcher has a connection to every rank.
 void allow_many_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
