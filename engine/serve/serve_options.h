@@ -12,7 +12,7 @@ namespace shardline {
 struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 8080;
-  int workers = 64;        // requests that are worked on at a time
+  int workers = 64;        // requests that are processed at a time
   int queue_length = 256;  // requests that wait for a worker; more are refused
   int timeout = 60;        // seconds from the arrival of a request until its answer, and for sending either
   HttpLimits http;

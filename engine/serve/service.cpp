@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr size_t kLargeBody = 1 << 20;
 
-// What a large request has used and freed, glibc would keep in the arena of its thread.
+// glibc would keep the memory that a large request has used and freed in the arena of its thread.
 void give_memory_back() {
 #ifdef __GLIBC__
   malloc_trim(0);

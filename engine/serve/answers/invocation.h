@@ -27,16 +27,16 @@ struct Invocation {
 
 // JSON: {"inputs": X or [X, ...], "parameters": {...}}; an object without "inputs" is itself the input. JSON lines: one
 // such object or input per line. CSV: a header, and a column "inputs", or the columns of objects (question, context;
-// text, text_pair). Text: one input. Throws DataError for a body that is none, HttpError 415 for other types.
+// text, text_pair). Text: one input. Throws DataError for an invalid body, HttpError 415 for other types.
 Invocation read_invocation(const std::string& body, const std::string& media_type);
 
 struct AnswerBody {
   std::string content_type;
   std::string body;
 };
-// Writes an answer as `accept` wants it: JSON, JSON lines or CSV (of objects, or lists of them; of lists of lists, the
-// column "index" has the number of the list, "index_2" that of a list in it). Throws HttpError 406
-// for other types.
+// Writes an answer in a format that `accept` allows: JSON, JSON lines or CSV (of objects, or lists of them; of lists of
+// lists, the column "index" has the number of the list, "index_2" that of a list in it). Throws HttpError 406 for other
+// types.
 AnswerBody write_answer(const nlohmann::json& answer, const std::string& accept);
 
 }  // namespace shardline

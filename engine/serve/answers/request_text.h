@@ -33,7 +33,7 @@ Example example_of(const Encoding& encoding);
 // Optional parameters. An integer has a lower bound; a number is finite.
 std::optional<int64_t> integer_in(const JsonValue& parameters, const std::string& key, int minimum);
 double number_in(const JsonValue& parameters, const std::string& key, double minimum, double maximum, double fallback);
-// Throws DataError for a parameter that is none of `keys`, nor one without effect here ("padding": rows are not
+// Throws DataError for a parameter that is neither in `keys` nor one without effect here ("padding": rows are not
 // padded).
 void require_parameters_among(const JsonValue& parameters, std::vector<std::string> keys);
 
