@@ -35,7 +35,7 @@ TimeUnit unit_for(const StudyTable& table) {
   return longest >= 7200 ? TimeUnit{"hours", 3600} : longest >= 180 ? TimeUnit{"minutes", 60} : TimeUnit{"seconds", 1};
 }
 
-// Rows of one line in a figure over devices: what is equal but for the machines.
+// The name of a row's line in figures over devices: all settings except the machines.
 std::string line_of_row(const StudyTable& table, const StudyRow& row) {
   std::string name;
   for (const auto& key : table.columns) {
@@ -181,7 +181,7 @@ void add_study(HtmlPage& page, const StudySummary& summary) {
     if (!record.error.empty()) failures.push_back(cat(record.name, " failed: ", record.error));
   if (!failures.empty()) page.items(failures);
   if (const auto published = published_cells(published_rows(summary.records, summary.prices)); !published.empty()) {
-    page.heading("Beside what is published");
+    page.heading("Compared with published results");
     if (!summary.source.empty()) page.paragraph(summary.source);
     page.table(published);
   }
