@@ -41,7 +41,7 @@ MetricValues label_set_metrics(const std::vector<int64_t>& predictions, const st
   return {{"accuracy", whole / examples}, {"f1", multi_label_scores(predictions, labels).f1}};
 }
 
-// A column by the names that it may have, and the key of the config that says so.
+// A column by the names that it may have, and the config key that sets its name.
 struct Column {
   std::vector<std::string> names;
   const char* key;
