@@ -112,7 +112,7 @@ Outcome read_output(const Given& given, Draft& draft) {
   return draft.give("output_dir", path, given.name);
 }
 
-// Another value in the same object, whatever dashes its name has.
+// Another value in the same object, whatever dashes are in its name.
 json value_beside(const Given& given, const std::string& name) {
   for (const auto& [key, value] : given.root.items())
     if (plain_name(key) == name) return value;

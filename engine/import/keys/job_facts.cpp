@@ -97,7 +97,7 @@ std::string stem_of(const std::string& script) {
   return stem.ends_with(suffix) ? stem.substr(0, stem.size() - suffix.size()) : stem;
 }
 
-// The task that a key of ours is only used with; empty: none of the given keys tells it.
+// The task that one of the given keys requires; empty: none of them does.
 std::string task_told_by_keys(const Draft& draft) {
   static const std::vector<std::pair<const char*, const char*>> telling = {
       {"data.task_name", "sequence-classification"},
@@ -170,7 +170,7 @@ std::string target_of_channel(const std::string& channel, const Draft& draft) {
   if (is_for_training(channel)) return "data.train";
   if (is_for_evaluation(channel)) return "data.validation";
   if (channel != "test" && channel != "testing") return "";
-  // What scripts evaluate on if there is nothing else.
+  // The channels that scripts evaluate on if there are no others.
   const auto evaluates = [](const auto& name) { return is_for_evaluation(name); };
   const auto given = draft.options().channels | std::views::keys;
   const bool others = draft.has("data.validation") || draft.has("training.do_predict") ||
@@ -298,7 +298,7 @@ Outcome read_spot(const Given& given, Draft& draft) {
   if (!is_on(given.value)) return neutral("is off");
   if (draft.has("training.resume_from_checkpoint")) return neutral("resume_from_checkpoint is given");
   return draft.give("training.resume_from_checkpoint", "auto", given.name,
-                    "a job that was interrupted goes on from its newest checkpoint");
+                    "a job that was interrupted continues from its newest checkpoint");
 }
 
 Outcome read_local_checkpoints(const Given& given, Draft& draft) {

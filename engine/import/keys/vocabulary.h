@@ -34,9 +34,9 @@ struct ForeignKey {
   const Vocabulary& (*inner)() = nullptr;
   // Keys that depend on others are read after them: those of phase 1 after those of phase 0.
   int phase = 0;
-  // Called for all keys before any of them is read: tells the draft what others follow from.
+  // Called for all keys before any of them is read: gives the draft facts that other keys depend on.
   std::function<void(const Given&, Draft&)> facts = nullptr;
-  nlohmann::json usual = nullptr;  // refused: the value, besides off or empty, that asks for nothing
+  nlohmann::json usual = nullptr;  // refused: the value, besides off or empty, that is accepted
 
   ForeignKey in_phase(int number) const;
 };
@@ -48,10 +48,10 @@ struct Vocabulary {
   bool names_vary = false;  // dashes may stand for underscores, and leading dashes do not count
   // Keys that are in a table of ours, too: not in the table of the documentation.
   std::vector<ForeignKey> own_keys = {};
-  // Called with each such object after all keys of the job have been read: adds what its program does where the object
-  // leaves keys out.
+  // Called with each such object after all keys of the job have been read: adds its program's defaults for keys that
+  // the object leaves out.
   std::function<void(const nlohmann::json& root, Draft& draft)> add_defaults = nullptr;
-  // Whether another key of the object says that this one and all below it are not used.
+  // Whether another key of the object switches off this one and all below it.
   std::function<bool(const nlohmann::json& root, const std::string& key)> is_unused = nullptr;
 
   const ForeignKey* find(const std::vector<std::string>& steps) const;
