@@ -24,7 +24,7 @@ struct ModelOptions {
   std::string path;                                  // Hugging Face directory or .pt2 file; empty: built from `config`
   nlohmann::json config = nlohmann::json::object();  // Hugging Face config keys, raw; override those of `path`
   std::optional<ModelInit> init;                     // unset: pretrained with a path
-  // Of a program: what its arguments are given, by argument; and its loss, see program_use() in
+  // For a program: the inputs of its arguments, by argument; and its loss, see program_use() in
   // engine/config/rules/program_rules.h.
   nlohmann::json inputs = nlohmann::json::object();
   nlohmann::json loss;
