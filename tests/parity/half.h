@@ -13,7 +13,7 @@ struct HalfDistance {
   double loss = 0;      // largest of all steps
   double copies = 0;    // Outcome::copies_differ; must be 0
 
-  // What is too far away, where one process is `one` away: "gradient, loss"; empty when all is within.
+  // The quantities that are too far from fp32, if one process is `one` away: "gradient, loss"; empty if none is.
   std::string exceeds(const HalfDistance& one) const;
 };
 
