@@ -174,7 +174,7 @@ Outcome read_warmup_type(const Given& given, Draft&) {
 
 ForeignKey zero_or_auto(const std::string& name, const std::string& advice) {
   return reads(name, "", "0; other values are refused", [=](const Given& given, Draft&) {
-    if (is_left_open(given) || value_for(json_number(0), given.value) == 0) return neutral("matches what is always done");
+    if (is_left_open(given) || value_for(json_number(0), given.value) == 0) return neutral("this is always done");
     return refused(advice);
   });
 }

@@ -298,7 +298,7 @@ Outcome read_spot(const Given& given, Draft& draft) {
   if (!is_on(given.value)) return neutral("is off");
   if (draft.has("training.resume_from_checkpoint")) return neutral("resume_from_checkpoint is given");
   return draft.give("training.resume_from_checkpoint", "auto", given.name,
-                    "a job that was interrupted continues from its newest checkpoint");
+                    "an interrupted job continues from its newest checkpoint");
 }
 
 Outcome read_local_checkpoints(const Given& given, Draft& draft) {
