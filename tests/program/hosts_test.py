@@ -131,7 +131,7 @@ class Hosts(HostsTest):
         self.assertEqual([json.loads(line)["step"] for line in metrics], [11, 12])
 
     def test_doctor_with_the_records_of_each_host(self):
-        """Those of one host say of whom records are missing; with the others' files the rank at fault is found."""
+        """One host's records show whose records are missing; with the others' files, the rank at fault is found."""
         # The launcher's working directory is one that hosts share.
         sections = self.sections(str(self.dir / "disk/out"), training={
             "max_steps": 1000000, "save_on_each_node": True, "ddp_timeout": 5})

@@ -217,7 +217,7 @@ class Serving(ProgramTest):
         server.stop()
 
     def test_clients(self):
-        """Bodies that are too large, slow and lost clients, and what is no HTTP harm nobody else."""
+        """Bodies that are too large, slow and lost clients, and invalid HTTP do not affect other clients."""
         server = Server(self, self.model(), "--max-body", "0.5", "--timeout", "3")
         server.ask("good")
         before = server.peak_mib()

@@ -166,7 +166,7 @@ std::vector<double> probes(const at::Tensor& flat) {
   return all;
 }
 
-// torch.optim.AdamW with lr 1e-3 and weight decay 0.1, behind clipping to 1.
+// torch.optim.AdamW with lr 1e-3 and weight decay 0.1, after clipping to 1.
 class AdamW {
  public:
   AdamW(const ModelSpec& spec, std::vector<at::Tensor>& values) : spec_(spec), values_(values) {
