@@ -60,7 +60,7 @@ std::string no_gpu_note(const Config& config, at::Device device) {
   return wanted && !is_accelerator(device) ? cat(" (", no_gpu_reason(), ")") : "";
 }
 
-// What computes, and what carries messages.
+// The device that computes, and what carries messages.
 std::string device_row(const Config& config, const RankContext& context) {
   const std::string values = word_of(resolved_communicator(config));
   const std::string start =

@@ -308,7 +308,7 @@ class Attempts {
     return true;
   }
 
-  // After a failure: what is lost, and how to go on from the rest.
+  // After a failure: what is lost, and how to continue.
   std::string how_to_continue() const {
     if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // its model
     const auto places = continues() ? checkpoints_seen(checkpoint_directory(config_)) : std::vector<CheckpointPlace>();

@@ -1,4 +1,4 @@
-// What a plan costs on a cluster, before anything runs: time, memory of every rank, money, disk space.
+// The cost of a plan on a cluster, before anything runs: time, memory of every rank, money, disk space.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -24,7 +24,7 @@ class ModelQueue {
   using Work = std::variant<Example, Continuation>;
   using Result = std::variant<Logits, std::vector<int32_t>>;
 
-  // What a request waits for.
+  // The results that a request waits for.
   struct Call;
   struct Item {
     Work work;

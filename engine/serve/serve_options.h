@@ -1,4 +1,4 @@
-// How a model is served: what the command line says, and the environment of a hosting platform.
+// How a model is served: the options of the command line, and the environment of a hosting platform.
 #pragma once
 #include <functional>
 #include <optional>

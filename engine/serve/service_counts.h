@@ -1,4 +1,4 @@
-// What a service has done so far, in Prometheus' text format.
+// Counts of what a service has done so far, in Prometheus' text format.
 #pragma once
 #include <array>
 #include <cstdint>

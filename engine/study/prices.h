@@ -1,4 +1,4 @@
-// What machines cost.
+// The prices of machines.
 #pragma once
 #include <map>
 #include <optional>

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// What a study's file says, as the text of a config and its name in messages.
+// The config of a study's file, as text, with its name in messages.
 struct BaseConfig {
   std::string text, name;
 };

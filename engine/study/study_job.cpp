@@ -65,7 +65,7 @@ struct FinishedRuns {
   std::vector<RunRecord> others;
 };
 
-// What an earlier run did, or nothing if its config cannot be read.
+// The work of an earlier run; unset if its config cannot be read.
 std::optional<std::string> work_of_finished(const StudyFile& study, const RunRecord& record) {
   StudyRun run{.name = record.name, .cluster = record.kind == RunKind::planned ? "planned" : "", .nodes = record.nodes};
   try {

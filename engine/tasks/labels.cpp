@@ -96,7 +96,7 @@ struct Found {
                         "decimal points, [0.0, 1.0], or list the labels that each row has"));
   }
 
-  // Whether these are the default names or the numbers of so many labels.
+  // Whether these are the default names or the numbers of this many labels.
   bool are_defaults_of(int64_t labels) const {
     return std::ranges::all_of(names, [&](const auto& name) {
       const auto id = name.starts_with('L') ? default_number(name) : integer_in(name);

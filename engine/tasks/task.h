@@ -22,7 +22,7 @@ namespace shardline {
 // Names without "eval_", with their values.
 using MetricValues = std::vector<std::pair<std::string, double>>;
 
-// What a model predicts for a range of examples.
+// The predictions of a model for a range of examples.
 struct Predicted {
   const Examples& data;
   at::Tensor logits;            // double [examples or their tokens, outputs], in the order of the examples (see Layer)

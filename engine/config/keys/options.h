@@ -167,7 +167,7 @@ struct SmpOptions {
   std::optional<int> default_partition;  // stage of the layers that manual_partition does not name
   PartitionByHand manual_partition;
   std::optional<double> memory_weight;  // of memory against time in the automatic partition; unset: 0
-  bool load_partition = false;          // layers are placed as partition_file says
+  bool load_partition = false;          // layers are placed as in partition_file
   std::string partition_file;           // plan.json of an earlier run
   bool prescaled_batch = false;         // true: the replica's batch is not multiplied by T
   RecomputeRules activation_checkpointing;

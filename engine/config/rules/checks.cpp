@@ -58,7 +58,7 @@ void report_mistakes(const std::function<void()>& read,
   }
 }
 
-// What an exported program cannot do, whatever is in it.
+// Reports what no exported program can do, whatever it contains.
 void check_program(const Config& config, const Complaint& complain) {
   for (const auto& [key, value] : config.model.config.items())
     if (!is_program_key(key))
@@ -74,7 +74,7 @@ void check_program(const Config& config, const Complaint& complain) {
              "give a directory, a tokenizer.json or \"bytes\"");
 }
 
-// What a traced model cannot do.
+// Reports what no traced model can do.
 void check_traced(const Config& config, const Complaint& complain) {
   if (!config.model.inputs.empty())
     complain("model.inputs", "is for exported programs; a traced model names its arguments itself",

@@ -8,7 +8,7 @@
 
 namespace shardline {
 
-// What is known of a column, or of the values inside it.
+// The known properties of a column, or of the values inside it.
 struct Feature {
   std::vector<std::string> names;         // of a ClassLabel; empty: it is not one
   std::map<std::string, Feature> fields;  // of a struct

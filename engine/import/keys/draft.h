@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// What became of a key of a job.
+// The result for a key of a job.
 enum class Fate {
   mapped,   // it set keys of ours
   neutral,  // it changes nothing here
@@ -25,12 +25,12 @@ Outcome mapped_to(std::string target, std::string note = "");
 Outcome neutral(std::string reason);
 Outcome refused(std::string reason);
 
-// What the user adds to a job on the command line.
+// The user's additions to a job on the command line.
 struct ImportOptions {
   std::map<std::string, std::string> channels;  // name of a data channel -> its files here
   std::vector<std::string> hosts;               // in place of the job's
-  int ranks = 0;                                // processes on all hosts; 0: as the job says
-  std::vector<std::string> settings;            // "path=VALUE" as for --set: replace what the job says
+  int ranks = 0;                                // processes on all hosts; 0: those of the job
+  std::vector<std::string> settings;            // "path=VALUE" as for --set: replace values of the job
 };
 
 class Draft {
@@ -53,7 +53,7 @@ class Draft {
   int64_t integer(const std::string& target, int64_t unset) const;
   const ImportOptions& options() const { return options_; }
 
-  // What `add` has set: target, value, reason.
+  // An addition by `add`: target, value, reason.
   struct Addition {
     std::string target;
     nlohmann::json value;

@@ -192,7 +192,7 @@ Keys script_arguments() {
   };
 }
 
-// What the scripts of Hugging Face's notebooks for SageMaker call their arguments.
+// The arguments of the scripts in Hugging Face's notebooks for SageMaker.
 Keys notebook_arguments() {
   const auto data = [](const char* target) {
     return [target](const Given& given, Draft& draft) { return give_path(target, given, draft); };

@@ -222,7 +222,7 @@ ForeignKey reads_script(const std::string& name) {
 }
 
 bool trains_only_if_told(const Draft& draft) {
-  // Not SageMaker's script, nor those that are called run_..._no_trainer.
+  // Not SageMaker's script, nor scripts that are called run_..._no_trainer.
   const std::string stem = fs::path(draft.script.value_or("")).stem().string();
   return stem.starts_with("run_") && scripts().contains(stem);
 }

@@ -27,7 +27,7 @@ ForeignKey reads_channel(const std::string& name, const std::string& note,
                          std::function<std::string(const Given&)> folder_of);
 // The same for a channel of the command line, if no key of the job has named its files.
 void add_channel(const std::string& channel, const std::string& place, Draft& draft);
-// A path in the container as one here, if --channel says where the channel's files are.
+// The local path for a path in the container, if --channel names the place of the channel's files.
 std::string local_path(const std::string& path, const Draft& draft);
 
 // Only in the modes File and FastFile are there files that can be read more than once.

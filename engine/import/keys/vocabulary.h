@@ -28,7 +28,7 @@ struct ForeignKey {
   Fate fate = Fate::mapped;
   std::string target;  // mapped: the keys of ours
   std::string note;    // see Outcome
-  // Reads the value; null: a mapped key gives it to `target`, the others say `note`.
+  // Reads the value; null: a mapped key gives it to `target`, the others have the outcome `note`.
   std::function<Outcome(const Given&, Draft&)> read = nullptr;
   // Not null: the value is an object with keys of this vocabulary, that object as JSON text, or the name of a file.
   const Vocabulary& (*inner)() = nullptr;
@@ -59,7 +59,7 @@ struct Vocabulary {
   std::vector<std::string> names_at(size_t depth) const;  // of the steps at this depth, without "*"
 };
 
-// A key that sets `target` to its value. `note` says how the value is converted, if the type alone does not.
+// A key that sets `target` to its value. `note` describes the conversion of the value, if the type alone does not.
 ForeignKey maps(std::string name, std::string target, std::string note = "");
 // A key that `read` maps; target and note are for the documentation.
 ForeignKey reads(std::string name, std::string target, std::string note,

@@ -60,7 +60,7 @@ bool is_ahead(const Numbered& numbered, uint64_t number, int rank, int other) {
   return purpose_of(mine) != purpose_of(theirs) && purpose_of(mine) == purpose_of(*next->second.at(other));
 }
 
-// Rank `odd` against the others, one of whom is `usual`.
+// Rank `odd` compared with the others, one of which is `usual`.
 Disagreement between(const Numbered& numbered, uint64_t number, std::vector<int> odd) {
   const Requests& requests = numbered.at(number);
   const auto is_odd = [&](int rank) { return std::count(odd.begin(), odd.end(), rank) > 0; };

@@ -135,7 +135,7 @@ size_t depth_of(const json& answer) {
   return depth;
 }
 
-// A table of the objects of an answer. If these are in lists in a list, the first columns say in which ones.
+// A table of the objects of an answer. If these are in lists in a list, the first columns show in which ones.
 class CsvRows {
  public:
   explicit CsvRows(const json& answer) : places_(std::max<size_t>(depth_of(answer), 1) - 1) { append(answer, {}); }

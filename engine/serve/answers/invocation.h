@@ -11,12 +11,12 @@ namespace shardline {
 inline constexpr int64_t kMostInputs = 10000;             // of a request
 inline constexpr int64_t kMostValues = 32 * kMostInputs;  // of its JSON or CSV, each of which takes up to 100 bytes
 
-// What a request asks for.
+// The contents of a request.
 struct Invocation {
   nlohmann::json document = nlohmann::json::object();  // {"inputs": ..., "parameters": {...}}, as parsed
   bool is_lines = false;                               // each input came as a line, and each answer is one
 
-  // Names of values begin with "the request: /inputs/3", which is what messages say.
+  // Names of values, as messages show them, begin with "the request: /inputs/3".
   JsonValue inputs() const;
   // An object, empty if there is none.
   JsonValue parameters() const;

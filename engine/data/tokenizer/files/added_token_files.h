@@ -1,4 +1,4 @@
-// The files beside a vocabulary: which tokens are added, and which ones have a role.
+// The files next to a vocabulary: which tokens are added, and which ones have a role.
 #pragma once
 #include <filesystem>
 #include <map>
