@@ -1,6 +1,6 @@
 // Measures saving and reading of checkpoints and prints one JSON line. In every repetition it
 //   - trains some steps, for the time of a step without a checkpoint,
-//   - saves a checkpoint while training goes on. `stall_seconds` is all time that is added to the steps until the
+//   - saves a checkpoint while training runs on. `stall_seconds` is all time that is added to the steps until the
 //     checkpoint has its name, starting with the copy; `durable_seconds` the time from its start until then,
 //   - saves one while nothing else runs (`idle_seconds`); the one before it is removed first, which is not measured,
 //   - reads it as a run does that continues: compares it with its checksums, then fills parameters and optimizer
