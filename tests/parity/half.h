@@ -19,7 +19,7 @@ struct HalfDistance {
 
 HalfDistance half_distance(const Outcome& outcome, const Outcome& exact);
 
-// Of a point in half precision.
+// The measurements of a point in half precision.
 struct MeasuredHalf {
   Point point;
   HalfDistance layout, one;

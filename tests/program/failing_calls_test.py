@@ -65,7 +65,7 @@ class FailingCalls(ProgramTest):
         return dict(LAYOUTS[layout], model=MODEL, runtime={"timeline_steps": 0}, training=training)
 
     def checkpoints(self):
-        """By step of each complete one: contents by name."""
+        """The contents of each complete checkpoint by name, by step."""
         return {step_of(manifest.parent.name): {file.name: file.read_bytes() for file in manifest.parent.iterdir()}
                 for manifest in (self.dir / "saves").glob("*/manifest.json") if step_of(manifest.parent.name)}
 

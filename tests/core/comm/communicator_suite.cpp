@@ -172,7 +172,7 @@ void messages_of_a_pair_keep_their_order(Communicator& comm) {
   }
 }
 
-// Of all kinds, some smaller and some larger than what moves in one piece; waited for in reverse.
+// Operations of all kinds, some smaller and some larger than what moves in one piece; waited for in reverse.
 void many_operations_at_once(Communicator& comm) {
   const int n = comm.size(), me = comm.rank();
   std::vector<WorkPtr> works;

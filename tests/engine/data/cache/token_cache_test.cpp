@@ -88,7 +88,7 @@ class CountingTokenizer final : public Tokenizer {
   TokenizerPtr tokenizer_;
 };
 
-// Of this process, without mapped files.
+// The memory of this process, without mapped files.
 int64_t own_memory_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
