@@ -251,7 +251,7 @@ std::string CheckpointUnion::absent_parts(const std::vector<Listed>& listed, uin
 }
 
 // This rank's lines about missing pieces, other than those that are known to be damaged. A rank that has the head of a
-// file, with the names of its tensors, speaks of the file.
+// file, with the names of its tensors, describes the pieces of this file.
 std::string CheckpointUnion::describe_absent(const std::vector<size_t>& missing, const std::vector<Listed>& listed,
                                              uint64_t digest) const {
   std::string lines = world_.rank() == 0 ? absent_parts(listed, digest) : "";

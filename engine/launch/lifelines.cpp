@@ -235,7 +235,7 @@ void hold_lifeline(const std::string& address, std::function<void()> lost,
     }
     std::string tried;
     for (size_t i = 3; i < fields.size(); ++i) tried += cat(i > 3 ? ", " : "", fields[i]);
-    unreachable(cat("no connection to the launcher at port ", fields[1], " of ", tried));
+    unreachable(cat("no connection to the launcher on port ", fields[1], " of ", tried));
   };
   sigset_t all, before;  // signals are for the program's own threads
   ::sigfillset(&all);

@@ -87,7 +87,7 @@ void Service::handle(HttpRequest request, HttpServer::Respond respond_to) {
   std::unique_lock lock(mutex_);
   if (ends_) {
     lock.unlock();
-    return respond(accepted, error_response(503, "the server stops"));
+    return respond(accepted, error_response(503, "the server is stopping"));
   }
   const int64_t open = working_ + std::ssize(accepted_);
   if (open >= options_.workers + options_.queue_length) {

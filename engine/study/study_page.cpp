@@ -105,7 +105,7 @@ void add_metric(HtmlPage& page, const StudyTable& table, const std::vector<RunRe
     chart.series.push_back(fit);
     caption += cat(" Line: ", tick_text(line->intercept()), line->slope() < 0 ? " - " : " + ",
                    tick_text(std::abs(line->slope())), " x samples",
-                   band.points.empty() ? "." : "; the band has the true line with a probability of 95 %.");
+                   band.points.empty() ? "." : "; the band contains the true line with a probability of 95 %.");
   }
   chart.series.push_back(marks);
   page.figure(chart_svg(chart), caption);
@@ -172,7 +172,7 @@ void add_study(HtmlPage& page, const StudySummary& summary) {
   const TimeUnit unit = unit_for(table);
   page.heading("Runs");
   page.paragraph(
-      "Repeats are shown as their mean +- half the interval that has the true mean with a probability of 95 % "
+      "Repeats are shown as their mean +- half the interval that contains the true mean with a probability of 95 % "
       "(Student's "
       "t). Planned runs were not run: their times are predictions, without start, evaluation and saving.");
   page.table(table_cells(table));

@@ -110,7 +110,7 @@ void serve_requests(RankModel& model, const ModelFacts& facts, const ServeOption
                           .computed = [&](int64_t items, int64_t tokens) { service.counts().computed(items, tokens); }};
   const bool is_alone = context.world->size() == 1;
   const auto end = [&] {
-    queue.close("the server stops");
+    queue.close("the server is stopping");
     service.finish();
     server.reset();
   };

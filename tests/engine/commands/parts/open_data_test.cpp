@@ -314,7 +314,7 @@ TEST_CASE("open data: label smoothing is refused where the loss does not use it"
              Contains("/training/label_smoothing_factor: has no effect on several labels of a text; leave it out"));
   CHECK_THAT(mistake(with("regression")), Contains("/training/label_smoothing_factor: has no effect on a regression"));
   CHECK_THAT(mistake({{"task", "question-answering"}}),
-             Contains("/training/label_smoothing_factor: has no effect on the places of answers"));
+             Contains("/training/label_smoothing_factor: has no effect on the positions of answers"));
 }
 
 }  // namespace
