@@ -1,6 +1,6 @@
 // Measures saving and reading of checkpoints and prints one JSON line. In every repetition it
 //   - trains some steps, for the time of a step without a checkpoint,
-//   - saves a checkpoint while training goes on. `stall_seconds` is all time that is added to the steps until the
+//   - saves a checkpoint while training runs on. `stall_seconds` is all time that is added to the steps until the
 //     checkpoint has its name, starting with the copy; `durable_seconds` the time from its start until then,
 //   - saves one while nothing else runs (`idle_seconds`); the one before it is removed first, which is not measured,
 //   - reads it as a run does that continues: compares it with its checksums, then fills parameters and optimizer
@@ -49,7 +49,7 @@ class Watch {
  public:
   explicit Watch(std::string path) : path_(std::move(path)), begin_(steady_seconds()), thread_([this] { look(); }) {}
   ~Watch() { end(); }
-  // Seconds from the watch's making; unset until it has appeared.
+  // Seconds since the watch began; unset until the directory has appeared.
   std::optional<double> seconds() const { return appeared_ ? std::optional<double>(appeared_ - begin_) : std::nullopt; }
   void end() {
     ends_ = true;
@@ -128,14 +128,14 @@ class Bench {
     line["bytes"] = bytes;
   }
 
-  // Makes room for it: there is one at a time.
+  // Makes room for the next checkpoint: there is one at a time.
   void next_checkpoint() {
     if (context_.first()) fs::remove_all(newest_);
     newest_ = file_in(options_.directory, checkpoint_name(++step_));
     context_.world->barrier();
   }
 
-  // Seconds.
+  // Returns the seconds that the steps took.
   double train(int steps) {
     context_.world->barrier();
     const double start = steady_seconds();
@@ -212,7 +212,7 @@ int run(int argc, char** argv) {
   CLI::App app("bench_checkpoint: measures saving and reading of checkpoints");
   app.add_option("config", options.config)->required()->check(CLI::ExistingFile);
   app.add_option("--directory", options.directory, "for the checkpoints")->required();
-  app.add_option("--set", options.overrides, "path=value laid over the config");
+  app.add_option("--set", options.overrides, "path=value that replaces a value of the config");
   app.add_option("--steps", options.steps, "measured steps without a checkpoint")->check(CLI::PositiveNumber);
   app.add_option("--repetitions", options.repetitions)->check(CLI::PositiveNumber);
   app.add_option("--read", options.read, "a checkpoint to read, instead of saving any")->check(CLI::ExistingDirectory);

@@ -237,7 +237,7 @@ int run_processes(Options options) {
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("bench_collectives: bandwidth of collectives by size");
-  app.add_option("--ranks", options.ranks, "threads, where no mpirun says how many")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", options.ranks, "number of threads, without mpirun")->check(CLI::PositiveNumber);
   app.add_option("--operations", options.operations)->delimiter(',')->check(CLI::IsMember(options.operations));
   app.add_option("--communicators", options.communicators, "of shared, messages, openmpi; under mpirun")
       ->delimiter(',')

@@ -222,7 +222,7 @@ bool report(const std::vector<Schedule>& schedules, const std::vector<std::vecto
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("bench_schedules: schedules in theory and on ranks that sleep");
-  app.add_option("--stages", options.stages, "ranks, where no mpirun says how many")->check(CLI::PositiveNumber);
+  app.add_option("--stages", options.stages, "number of ranks, without mpirun")->check(CLI::PositiveNumber);
   app.add_option("--microbatches", options.microbatches, "0: two per stage")->check(CLI::NonNegativeNumber);
   app.add_option("--schedules", options.schedules, "comma list of names")->delimiter(',');
   app.add_option("--milliseconds", options.milliseconds, "of each instruction")->capture_default_str();

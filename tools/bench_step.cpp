@@ -167,10 +167,10 @@ int run(int argc, char** argv) {
   Options options;
   CLI::App app("bench_step: measures the training step of a config");
   app.add_option("config", options.config)->required()->check(CLI::ExistingFile);
-  app.add_option("--set", options.overrides, "path=value laid over the config");
+  app.add_option("--set", options.overrides, "path=value that replaces a value of the config");
   app.add_option("--warmup", options.warmup, "steps before the measured ones")->capture_default_str();
   app.add_option("--steps", options.steps, "measured steps")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--products", options.products, "who multiplies matrices on CPUs")
+  app.add_option("--products", options.products, "implementation of matrix products on CPUs")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, ProductLibrary>{{"aten", ProductLibrary::aten}, {"onednn", ProductLibrary::onednn}}));
   app.add_option("--profile", options.profile, "of this config, by shardline profile")->check(CLI::ExistingFile);

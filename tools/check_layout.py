@@ -49,7 +49,7 @@ ROOMS = {
                "data/dataset plan/report", "train tasks", "generate profile study serve/http", "serve/answers",
                "commands/parts launch report serve", "commands", "commands/serve", "api"],
 }
-MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once
+MOST_CONCEPTS = 15  # of a room: a header counts once, together with its sources and what only these have
 CPP = {".h", ".cpp", ".cu", ".cuh"}
 MOST_CASTS = 240  # in all of LADDER's folders
 SOURCES = CPP | {".py", ".sh", ".cmake"}
@@ -120,7 +120,7 @@ def upward_includes(name, rows):
         if target.startswith(folder + "/"):
             to = room_of(target)
             if to != room and floors and floors.get(to, len(floors)) >= floors[room]:
-                problems.append(place + f"{to} does not stand below {room}")
+                problems.append(place + f"{to} is not below {room}")
         elif not any(target.startswith(allowed + "/") for allowed in LADDER[folder]):
             problems.append(place + f"{folder} may include only {', '.join([folder] + LADDER[folder])}")
     return problems
@@ -185,7 +185,7 @@ def test_files_apart(name, rows):
 
 
 def self_test():
-    """Plants one violation of each kind, and their lawful neighbours."""
+    """Plants one violation of each kind, and similar code that is allowed."""
     planted = {
         "core/a.h": '#include <vector>\n',
         "core/memory/b.h": '#include <ATen/core/Tensor.h>\n',

@@ -93,7 +93,7 @@ def svg(curves):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--build", default="build", help="folder of the build, seen from the repository (default: build)")
+    parser.add_argument("--build", default="build", help="the build folder, relative to the repository (default: build)")
     parser.add_argument("--svg", type=pathlib.Path)
     options = parser.parse_args()
     program = str((ROOT / options.build / "tools/shardline").resolve())

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures fine-tuning of encoders beside transformers' Trainer with dynamic padding: one run, alternating.
+"""Measures fine-tuning of encoders against transformers' Trainer with dynamic padding: one run, alternating.
 
 In every round each case runs once with shardline and once with the Trainer, on one process with two threads or on two
 processes with one thread each (D=2, DDP over gloo). Both train the same model directory (random weights) on the same
-examples in the same order; a case whose steps have other numbers of tokens has failed. Prints a markdown table; rates
+examples in the same order; a case whose steps differ in numbers of tokens has failed. Prints a markdown table; rates
 are examples per second of all measured steps of a round, memory is the largest resident set of all ranks together.
 
   tools/compare_trainer.py [--shapes bert,distilbert] [--lengths sentences,windows] [--processes 1,2]
@@ -29,7 +29,7 @@ CLS, SEP = SPECIAL.index("[CLS]"), SPECIAL.index("[SEP]")
 WORDS = 30522 - len(SPECIAL)
 LENGTH, STRIDE = 384, 128  # of windows
 
-# Tokens of an example or of a context, and how many of 100 have so many. Sentences with their two special tokens:
+# Tokens of an example or of a context, and how many of 100 have this length. Sentences with their two special tokens:
 # median 9, mean 12, longest 60. Contexts are cut into windows, three quarters of which are full.
 SENTENCES = {4: 7, 5: 9, 6: 11, 7: 11, 8: 9, 9: 8, 10: 7, 12: 9, 15: 8, 18: 6, 22: 5, 27: 4, 34: 3, 43: 2, 60: 1}
 CONTEXTS = {350: 10, 700: 20, 1100: 40, 1500: 30}

@@ -48,7 +48,7 @@ def run_step(check, name, limit, step, end):
             entry["result"] = ended.result
         if ended.output:
             entry["output"] = shortened(ended.output)
-    except Exception as error:  # output that is not what it should be, whatever this step makes of it
+    except Exception as error:  # unexpected output, whatever error it causes in this step
         entry = {"status": "failed", "why": f"{type(error).__name__}: {error}", "output": traceback.format_exc()}
     return {**entry, "seconds": round(time.monotonic() - start, 1)}
 
@@ -98,7 +98,7 @@ def read_results(file):
 
 
 def write_results(file, everything):
-    """At once: what ends this program leaves the file as it was before, or whole."""
+    """Writes atomically: whatever ends this program leaves the old file or the complete new one."""
     part = file.with_name(file.name + ".part")
     try:
         part.write_text(json.dumps(strict(everything), indent=1, allow_nan=False) + "\n")

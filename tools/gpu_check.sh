@@ -4,7 +4,7 @@
 #   tools/gpu_check.sh works|speed|memory [--output gpu_check.json] [OPTION...]     a phase, at most 8 minutes
 #   tools/gpu_check.sh table [gpu_check.json...]                                    the results as markdown
 #
-# The programs are those of the archive that tools/gpu_package.sh makes: unpacked beside this script, in the folder or
+# The programs are those of the archive that tools/gpu_package.sh makes: unpacked next to this script, in the folder or
 # archive that SHARDLINE_PACKAGE names, or build-cuda/shardline-gpu.tar.gz. LibTorch is the one of python3, or TORCH_ROOT.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -198,7 +198,7 @@ def kill_group(process):
 
 
 def gist_of(output):
-    """The line of the output that says most: the first error of a program of ours, or the last line."""
+    """The most informative line of the output: the first error of a program of ours, or the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "no output")[:400]
 
@@ -226,7 +226,7 @@ def machine(check):
 
 
 def nvidia_smi(check):
-    """What it says of the first GPU, or why it says nothing: no step needs it."""
+    """Its facts about the first GPU, or why there are none: no step needs them."""
     if not shutil.which("nvidia-smi"):
         return {"problem": "nvidia-smi is not installed"}
     keys = ["name", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.width.max", "power.limit"]
@@ -308,7 +308,7 @@ def bench_config(check, name, dropout=True):
 
 
 def measured_step(check, config, *options, steps=5):
-    """bench_step's line; fails unless the losses are sound and the memory is what the plan says."""
+    """bench_step's line; fails unless the losses are sound and the memory is as planned."""
     line = check.line("bench_step", config, "--warmup", "2", "--steps", str(steps), *options)
     result = {key: line[key] for key in ("tokens_per_second", "step_seconds", "all_step_seconds", "loss",
                                          "flops_per_step", "memory", "predicted", "ceiling_flops_per_second",
@@ -390,7 +390,7 @@ def lever(name, smp_options):
 
 
 def forecast(check):
-    """The step time that a profile predicts, and that of the step."""
+    """The step time that a profile predicts, and the measured one."""
     config = check.config("forecast", check.model("GPT-2 124M"), {"global_batch_size": 16},
                           {"microbatches": 2, "bf16": True})
     profile = check.folder / "profile.json"
@@ -426,7 +426,7 @@ def trained(check):
     return {"loss": [losses[0], losses[-1]], "text": texts[0].strip(), "eval": out.strip().splitlines()[-1]}
 
 
-# name, limit in seconds, what it does; by worth.
+# name, limit in seconds, what it does; the most important first.
 PHASES = {
     "works": [
         ("machine", 90, machine),

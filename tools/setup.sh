@@ -43,7 +43,7 @@ build_needs=(
 )
 serve_needs=("libboost-dev: header boost/beast.hpp" "libarchive-dev: header archive.h")
 mpi_needs=("libopenmpi-dev: command mpicxx" "openmpi-bin: command mpirun")
-# Debian's oneDNN has a GPU half, for which its CMake files want OpenCL.
+# Debian's oneDNN has a GPU half, for which its CMake files require OpenCL.
 onednn_needs=("libdnnl-dev: header dnnl.hpp" "ocl-icd-opencl-dev: header CL/cl.h")
 test_needs=("catch2: header catch2/catch.hpp" "clang-format: command clang-format" "iproute2: command ip")
 fuzz_needs=(

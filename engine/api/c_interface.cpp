@@ -21,7 +21,7 @@ namespace {
 
 thread_local std::string last_error;
 
-// No exception leaves a function of C.
+// No exception may leave a C function.
 template <class Result, class Work>
 Result guarded(Result failed, const Work& work) {
   try {
@@ -40,7 +40,7 @@ const char* required(const char* text, const char* what) {
 }
 
 Samples samples_of(const shardline_samples* samples) {
-  if (!samples) return {};  // of ranks that are not the first of their replica
+  if (!samples) return {};  // the caller is not the first rank of a replica
   return {.count = samples->count,
           .length = samples->length,
           .ids = samples->ids,

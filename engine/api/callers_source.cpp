@@ -27,7 +27,7 @@ at::Tensor view_of(const T* values, const std::vector<int64_t>& sizes, at::Scala
   throw DataError(what);
 }
 
-// A mistake that one rank finds is for all ranks to report.
+// Keeps a mistake that one rank finds, so that all ranks report it.
 template <class Make>
 SampleTensors with_mistake(const Make& make) {
   try {
@@ -45,7 +45,7 @@ int64_t length_of(const SampleTensors& samples) {
   return (samples.ids.defined() ? samples.ids : samples.features).size(1);
 }
 
-// Sizes of what the caller gives, or what is wrong with it, as JSON: what the other ranks need to know.
+// What the other ranks need to know, as JSON: the sizes of the caller's samples, or the mistake in them.
 json described(const SampleTensors& samples) {
   if (!samples.mistake.empty()) return {{"error", samples.mistake}};
   json text = {{"count", count_of(samples)}, {"length", length_of(samples)}};
@@ -58,7 +58,7 @@ json described(const SampleTensors& samples) {
   return text;
 }
 
-// Everything about the samples but how many of them there are.
+// The description without the number of samples.
 json form_of(json description) {
   description.erase("count");
   for (auto& [name, part] : description.items())
@@ -132,7 +132,7 @@ void add_labels(SampleTensors& tensors, const at::Tensor& inputs, const at::Tens
   else if (here.sizes() == inputs.sizes())
     tensors.labels = here;
   else
-    refuse(cat("labels are [samples], or as many as ids ", inputs.sizes(), "; got ", labels.sizes()));
+    refuse(cat("labels have the shape [samples], or that of the ids, ", inputs.sizes(), "; got ", labels.sizes()));
 }
 
 // The first value that is not from 0 to count - 1, nor kNoLabel in labels.
@@ -205,7 +205,7 @@ CallersSource::CallersSource(const SampleTensors& mine, const ModelSpec& spec, c
     if (first.is_null()) first = one;
     if (one.at("count") != first.at("count") || form_of(one) != form_of(first))
       throw AllRanks<DataError>(cat("the samples of rank ", rank, " are ", one.dump(), ", but those of rank 0 ",
-                                    first.dump(), "; every replica gives as many samples of the same form"));
+                                    first.dump(), "; every replica must give as many samples in the same form"));
     if (groups.mesh.at(rank).d == groups.coordinates.d) own = one;
   }
   count_ = own.at("count");

@@ -24,14 +24,14 @@ SampleTensors tensors_of(const Samples& samples);
 // Tensors as Trainer::step describes them. labels may be undefined.
 SampleTensors tensors_of(const at::Tensor& inputs, const at::Tensor& labels);
 
-// What is wrong with samples for this model; empty: nothing. labelled: they need labels.
+// What is wrong with samples for this model; empty: nothing. labelled: the samples need labels.
 std::string mistake_in(const SampleTensors& samples, const ModelSource& model, bool labelled);
 
-// Cuts the samples into batches of `most` samples of each replica, the first of which is that of `first_step`.
+// Cuts the samples into batches of at most `most` samples of each replica. The first batch is that of `first_step`.
 class CallersSource : public BatchSource {
  public:
   // Collective over the world. Each replica has the samples of its first rank; `mine` is ignored on the others. Throws
-  // on all ranks if the samples of one replica are not what the model takes, or of another number than those of others.
+  // on all ranks if the model does not take the samples of a replica, or if replicas have different numbers of samples.
   CallersSource(const SampleTensors& mine, const ModelSpec& spec, const RankGroups& groups, int64_t first_step,
                 int64_t most);
 

@@ -67,9 +67,9 @@ struct ImportLine {
   ImportOptions options;
 };
 
-// Reads the config, adds the labels of the data where it leaves them open and for training the vocab_size of a larger
-// tokenizer, and replaces "auto" by numbers, which are added to the command line's overrides. on_ranks: this process is
-// a rank if mpirun has started it, and then the first rank finds all of this for all (completed_config).
+// Reads the config, adds labels from the data where it gives none and, for training, the vocab_size of a larger
+// tokenizer, and replaces "auto" by numbers, which are added to the command line's overrides. on_ranks: a process that
+// mpirun has started is a rank, and the first rank determines all of this for the others (completed_config).
 Config load(CommandLine& line, bool on_ranks, bool trains) {
   const auto read = [&] {
     return std::filesystem::is_directory(line.config) ? config_of_directory(line.config, line.overrides)
@@ -154,7 +154,7 @@ int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
   }
 }
 
-// `train` without a config: the job that a container's platform has put below /opt/ml.
+// `train` without a config: runs the job that a container's platform describes under /opt/ml.
 int run_training_of_container(CommandLine& line) {
   const std::string folder = container_folder(environment_variables());
   if (!has_container_job(folder))
@@ -405,7 +405,7 @@ int run_command_line(int argc, char** argv) {
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   handle_stop_signals(*train   ? "error: stopped by a signal before the first step; there is nothing to save\n"
-                      : *study ? "error: stopped by a signal; call it again to make the runs that have not finished\n"
+                      : *study ? "error: stopped by a signal; start it again to make the runs that have not finished\n"
                                : "error: stopped by a signal\n");
   if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
   if (*train && line.config.empty()) return run_training_of_container(line);

@@ -15,7 +15,7 @@
 namespace shardline {
 namespace {
 
-// Throws if the words of a key have the name.
+// Throws if the name is one of a key's built-in words.
 template <HasWords Choice>
 void refuse_known_word(const std::string& name, const char* what) {
   for (const auto& word : kWords<Choice>)
@@ -38,7 +38,7 @@ HeadChoice::Kind head_of_modules(const std::string& model, const std::string& ta
 
 }  // namespace
 
-// The actions that make additions known, until they have been run.
+// The actions that register the additions; removed when they have run.
 struct Registry::Additions {
   std::vector<std::function<void()>> waiting;
 };
@@ -57,7 +57,7 @@ Registry& Registry::traced_model(const std::string& name, std::function<TracedMo
   additions_->waiting.push_back([=] {
     const auto kind = kind_of_task(task);
     if (!kind)
-      throw ConfigError(cat("the model \"", name, "\" is for the task \"", task, "\", which is none of shardline's"));
+      throw ConfigError(cat("the model \"", name, "\" is for the task \"", task, "\", which shardline does not know"));
     add_new_family(name, family_of_traced(name, *kind, make));
   });
   return *this;

@@ -1,12 +1,12 @@
-// The inner side of a Registry.
+// The internal interface of a Registry.
 #pragma once
 #include "engine/observe/metrics.h"
 #include "include/shardline/shardline.h"
 
 namespace shardline {
 
-// Makes everything that has been added and is not known yet known in this process. Throws ConfigError for names that
-// are taken.
+// Registers in this process everything that was added since the last call. Throws ConfigError for names that are
+// taken.
 void use(const Registry& registry);
 
 StepReport report_of(const StepMetrics& metrics);

@@ -22,10 +22,10 @@ class ServeCommand {
   explicit ServeCommand(CLI::App& app);
 
   bool is_given() const;
-  // The options of this command line and of the environment; the former count.
+  // The options of this command line and of the environment; the command line takes precedence.
   ServeOptions options() const;
   bool names_host() const;
-  // What --task or, for a model's directory, HF_TASK asks for.
+  // The task that --task or, for a model's directory, HF_TASK asks for.
   std::optional<std::string> task(bool is_directory) const;
 
  private:
@@ -39,8 +39,8 @@ class ServeCommand {
 // is unpacked for as long as this lives.
 class ServedPlace {
  public:
-  // `arguments`: of the command line, in which the place becomes that of the unpacked model. Throws ConfigError if
-  // there is nothing to serve.
+  // `arguments`: of the command line; the place in them is replaced by that of the unpacked model. Throws ConfigError
+  // if there is nothing to serve.
   ServedPlace(const std::string& named, const ServeCommand& command, std::vector<std::string>& arguments);
 
   std::string config() const { return model_->path().string(); }

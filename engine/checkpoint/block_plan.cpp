@@ -120,7 +120,7 @@ class FileWriters {
     for (const auto& sets : group.directories) load_.emplace_back(sets.size());
   }
 
-  // Ascending, of all directories. Files come in the order of the checkpoint.
+  // Returns ranks of all directories in ascending order. Call it for the files in the order of the checkpoint.
   std::vector<int> of(size_t file, int64_t bytes) {
     std::vector<int> ranks;
     for (size_t directory = 0; directory < load_.size(); ++directory) {
@@ -135,7 +135,7 @@ class FileWriters {
  private:
   size_t choose(const std::vector<std::vector<int>>& sets, std::vector<int64_t>& load, size_t file,
                 int64_t bytes) const {
-    auto with_file = load;  // what is written, and what others must send for that
+    auto with_file = load;  // what is written, and what others must send for it
     for (size_t set = 0; set < sets.size(); ++set) with_file[set] += 2 * bytes - shares_.held_bytes(file, sets[set]);
     const size_t chosen = std::ranges::min_element(with_file) - with_file.begin();
     load[chosen] = with_file[chosen];

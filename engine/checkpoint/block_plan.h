@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-inline constexpr int64_t kBlockBytes = 4 << 20;  // of a run; tests have smaller blocks
+inline constexpr int64_t kBlockBytes = 4 << 20;  // in a run; tests use smaller blocks
 
 struct Block {
   size_t file;

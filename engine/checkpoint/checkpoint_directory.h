@@ -38,7 +38,7 @@ std::vector<CheckpointPlace> checkpoints_in(const std::filesystem::path& directo
 // name.
 std::vector<std::string> places_of(const std::string& checkpoint);
 
-// Lists directories that have the name of a checkpoint or part but are none, because they have no manifest: other
+// Lists directories that have the name of a checkpoint or part but are not one, because they have no manifest: other
 // programs save checkpoints under such names, too. Throws RunError if the directory cannot be read.
 std::vector<std::filesystem::path> strangers_in(const std::filesystem::path& directory);
 // Renames a directory with the name of a checkpoint so that it no longer has such a name: "checkpoint-500" to
@@ -64,11 +64,11 @@ void name_newest(const std::string& directory, std::optional<int64_t> step);
 // run saves checkpoints there.
 void remove_unfinished(const std::filesystem::path& directory);
 
-// An attempt is one execution of a training run, from its start to its end in any way. Only the attempt that claimed a
-// directory last publishes checkpoints there, even if an earlier one still runs on a host that was cut off.
+// An attempt is one execution of a training run, from its start until it ends in any way. Only the attempt that claimed
+// a directory last publishes checkpoints there, even if an earlier one still runs on a host that was cut off.
 void claim_directory(const std::filesystem::path& directory, const std::string& attempt);
 // Throws RunError if a later attempt has claimed the directory.
 void require_claim(const std::filesystem::path& directory, const std::string& attempt);
-inline constexpr const char* kAttemptFile = ".attempt";  // names it
+inline constexpr const char* kAttemptFile = ".attempt";  // contains its name
 
 }  // namespace shardline

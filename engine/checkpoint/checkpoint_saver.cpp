@@ -284,8 +284,8 @@ void CheckpointSaver::finish(const LongWork::Show& show) {
   }
 }
 
-// A checkpoint that not all stores have is removed from the others: is_published says that this one has it. The one
-// that it replaced is there again.
+// A checkpoint that some stores lack is removed from the others, and the one that it replaced gets its name back.
+// is_published: this store has the new one.
 void CheckpointSaver::give_up(const std::string& reason, bool is_published) {
   fail("was not saved: " + reason);
   if (leads_) {

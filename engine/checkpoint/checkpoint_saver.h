@@ -76,8 +76,8 @@ class CheckpointSaver {
   int64_t last_saved() const { return last_saved_; }
 
  private:
-  // writing: blocks, and the leader the small files. publishing: the leader, the manifest and the name. tidying: the
-  // leader, what comes after that in all stores.
+  // writing: all ranks write blocks, and leaders the small files. publishing: leaders write the manifest and set the
+  // name. tidying: leaders do what must wait until all stores have published.
   enum class Phase { idle, writing, publishing, tidying };
   using Files = std::map<std::string, std::string>;  // contents by name
   struct Started {

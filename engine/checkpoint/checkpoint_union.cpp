@@ -92,7 +92,7 @@ CheckpointUnion::CheckpointUnion(std::string path, const std::vector<std::string
     : path_(std::move(path)), stores_(stores), world_(world) {
   std::string newer;
   gaps_ = gather_gaps(world_, open(sources, newer));
-  // To go on without it would roll the run back.
+  // Continuing without it would roll the run back.
   if (const auto lines = gather_gaps(world_, newer); !lines.empty()) throw AllRanks<ConfigError>(lines.front());
   const auto listed = list_sources();
   if (listed.empty() && gaps_.empty()) gaps_.push_back(cat(path_, ": no checkpoint or part of one was found"));
@@ -113,7 +113,7 @@ CheckpointUnion::CheckpointUnion(std::string path, const std::vector<std::string
   }
 }
 
-// "host beta: out/checkpoint-5.part-2-of-2: ", as far as there can be a doubt.
+// "host beta: out/checkpoint-5.part-2-of-2: ", without the host or the path if there is only one.
 std::string CheckpointUnion::prefix_of(const std::string& source) const {
   return cat(stores_.all.size() > 1 ? cat("host ", stores_.all[stores_.mine].host, ": ") : "",
              source == path_ ? "" : source + ": ");
@@ -251,7 +251,7 @@ std::string CheckpointUnion::absent_parts(const std::vector<Listed>& listed, uin
 }
 
 // This rank's lines about missing pieces, other than those that are known to be damaged. A rank that has the head of a
-// file, with the names of its tensors, speaks of the file.
+// file, with the names of its tensors, describes the pieces of this file.
 std::string CheckpointUnion::describe_absent(const std::vector<size_t>& missing, const std::vector<Listed>& listed,
                                              uint64_t digest) const {
   std::string lines = world_.rank() == 0 ? absent_parts(listed, digest) : "";
@@ -405,7 +405,7 @@ NamesOfSteps gather_names(const std::string& directory, const Stores& stores, Co
   return names;
 }
 
-// The newest checkpoint that was complete in all stores, as far as one of them has written that down; -1: none.
+// The newest checkpoint that was complete in all stores, according to any store's record of it; -1: none.
 int64_t gather_newest(const std::string& directory, const Stores& stores, Communicator& world) {
   std::string mine;
   if (const auto path = file_in(directory, kNewestFile); stores.leads(world.rank()) && fs::exists(path)) {
@@ -430,7 +430,7 @@ bool lacks_parts(const std::vector<std::string>& names) {
   return std::ranges::none_of(there, [](const auto& parts) { return parts.first == parts.second; });
 }
 
-// Lines about what has only the name of a checkpoint in this store.
+// Lines about directories of this store that have the name of a checkpoint but no manifest.
 std::string strangers_text(const std::string& directory, const Stores& stores) {
   std::string lines;
   const std::string host = stores.all.size() > 1 ? cat("host ", stores.all[stores.mine].host, ": ") : "";

@@ -33,8 +33,8 @@ nlohmann::json curve_settings(const Config& config, const CurveFacts& facts);
 // model's config has a line of its own. Empty if there is no difference.
 std::string curve_differences(const nlohmann::json& of_checkpoint, const nlohmann::json& now);
 
-// Whether the run has a smaller global batch than the checkpoint, and no other difference than those that follow from
-// it. steps_follow: the number of all steps does, because epochs are counted.
+// Whether the run has a smaller global batch than the checkpoint, and all other differences follow from that.
+// steps_follow: the total number of steps does, because the run's length is given in epochs.
 bool has_only_smaller_batch(const nlohmann::json& of_checkpoint, const nlohmann::json& now, bool steps_follow);
 
 }  // namespace shardline

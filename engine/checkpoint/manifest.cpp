@@ -91,7 +91,7 @@ size_t bytes_beside(const fs::path& manifest) {
   return bytes;
 }
 
-// Its checksum, which covers everything else, tells it from a damaged one.
+// Its checksum, which covers everything else, distinguishes it from a damaged one.
 void refuse_newer(const json& parsed, const std::string& path) {
   const auto text_of = [&](const char* key) { return parsed.is_object() ? parsed.value(key, json()) : json(); };
   const json format = text_of("format"), version = text_of("version");
@@ -105,7 +105,7 @@ void refuse_newer(const json& parsed, const std::string& path) {
                           "before"));
 }
 
-// Checkpoints are found, counted and removed by their names. Another name than that of a checkpoint is the user's own.
+// Checkpoints are found, counted and removed by their names. A directory with any other name belongs to the user.
 void check_name(const std::string& directory, const Manifest& manifest) {
   const std::string path = fs::path(directory).has_filename() ? directory : fs::path(directory).parent_path().string();
   const auto step = step_of_checkpoint(fs::path(checkpoint_of_part(path).value_or(path)).filename());
@@ -114,7 +114,7 @@ void check_name(const std::string& directory, const Manifest& manifest) {
                         checkpoint_name(manifest.step)));
 }
 
-// Tensors and their indexes are read from a directory by the names of the files, so one that was added would be read
+// Tensors and their indexes are read from a directory by the names of the files, so a file that was added would be read
 // with the others, or instead of them.
 void refuse_added_tensors(const std::string& directory, const Manifest& manifest) {
   for (const auto& name : added_files(directory, manifest))

@@ -64,7 +64,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path);
 std::vector<int64_t> piece_ends(int64_t bytes, int64_t block_bytes, const std::vector<int64_t>& borders = {});
 // The pieces of a short text.
 std::vector<FilePiece> pieces_of(std::string_view text);
-// Whether this is the file of these pieces.
+// Whether `text` is the contents of the file with these pieces.
 bool matches(const std::vector<FilePiece>& pieces, std::string_view text);
 
 // Reads the manifest of a directory. Throws NewerManifest, or DataError, also if tensor files were added to the

@@ -31,10 +31,10 @@ struct PieceFiles::Head {
     std::string name;
   };
   uint64_t data = 0;                   // the byte of the file at which the data begin
-  std::map<uint64_t, Tensor> tensors;  // by their first byte of the data; of a damaged header, what can be read
+  std::map<uint64_t, Tensor> tensors;  // by their first byte of the data; a damaged header gives those that can be read
 
   static std::map<uint64_t, Tensor> tensors_in(std::string_view header);
-  // "h.0.attn.c_attn.weight: ", or "header: ", which is damaged itself where it names no tensor.
+  // "h.0.attn.c_attn.weight: ", or "header: ": for the header, and for data that a damaged header gives no tensor.
   std::string owner_of(uint64_t byte) const {
     const auto after = byte < data ? tensors.begin() : tensors.upper_bound(byte - data);
     if (after == tensors.begin()) return "header: ";
@@ -56,7 +56,7 @@ std::map<uint64_t, PieceFiles::Head::Tensor> PieceFiles::Head::tensors_in(std::s
   return tensors;
 }
 
-// It is read, not mapped: if the disk fails, that is an error, and not the end of the process.
+// The file is read, not mapped, so that a failing disk causes an error instead of killing the process.
 class PieceFiles::File {
  public:
   // first_bytes: how many bytes of the checkpoint's file are here from its first one on.

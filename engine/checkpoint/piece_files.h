@@ -68,8 +68,8 @@ class PieceFiles {
 };
 
 // Compares the files with the manifest. Returns a line for each file that is missing or has another length, and for
-// each piece that is damaged. Throws RunError if a file cannot be opened. Only pieces whose number is `part` modulo
-// `parts` are read; `read` receives their bytes.
+// each piece that is damaged. Throws RunError if a file cannot be opened. Reads only the pieces whose number is `part`
+// modulo `parts`, and passes their bytes to `read`.
 std::vector<std::string> find_damage(const std::string& directory, const Manifest& manifest, int part = 0,
                                      int parts = 1, const std::function<void(int64_t bytes)>& read = {});
 

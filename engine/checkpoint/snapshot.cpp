@@ -104,7 +104,7 @@ int64_t Snapshot::total_bytes() const {
   return bytes;
 }
 
-// How this rank's block is filled.
+// Plans how this rank's block is filled.
 void Snapshot::plan_block(size_t index, const Block& block, Round& round) {
   char* const memory = memory_of(index);
   const auto& file = *contents_.files()[block.file];
@@ -133,7 +133,7 @@ void Snapshot::plan_block(size_t index, const Block& block, Round& round) {
   }
 }
 
-// What this rank sends to the writer of a block.
+// Plans what this rank sends to the writer of a block.
 void Snapshot::plan_messages_to(const Block& block, Round& round) {
   for (const auto& range : ranges_of(contents_, block)) {
     if (parts_[range.tensor].empty()) continue;

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// A file system of this machine's kernel alone: it shows a file at once or never.
+// Whether the file system belongs to this machine's kernel alone: such a file system shows a file at once or never.
 bool is_local(const std::string& directory) {
   constexpr std::array<long, 6> kLocal = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,       BTRFS_SUPER_MAGIC,
                                           TMPFS_MAGIC,      OVERLAYFS_SUPER_MAGIC, F2FS_SUPER_MAGIC};
@@ -30,7 +30,7 @@ bool is_local(const std::string& directory) {
   return ::statfs(directory.c_str(), &status) == 0 && std::ranges::count(kLocal, status.f_type) > 0;
 }
 
-// For each rank the first one that sees a directory of the same name on the same host.
+// For each rank, the first rank that sees a directory of the same name on the same host.
 std::vector<int> first_on_host(const std::string& directory, Communicator& world) {
   std::map<std::string, int> firsts;
   std::vector<int> first_of;

@@ -38,8 +38,8 @@ std::vector<std::vector<int>> ranks_by_host(const std::vector<int>& ranks, const
 Stores find_stores(const std::string& directory, Communicator& world,
                    std::chrono::milliseconds patience = std::chrono::seconds(10));
 
-// Throws RunError, alike on all ranks, if ranks can neither write in the directory nor see what others write there: no
-// run could continue from checkpoints in it.
+// Throws RunError, the same on all ranks, if ranks can neither write in the directory nor see what others write there:
+// no run could continue from checkpoints in it.
 void require_checkpoints_for_all(const Stores& stores, const std::string& directory);
 
 }  // namespace shardline

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr const char *kCallbacks = "stateful_callbacks", *kOwn = "shardline";
 
-// No arithmetic with numbers up to these overflows.
+// Arithmetic with numbers up to these limits does not overflow.
 constexpr double kMostSteps = 1LL << 40, kMostEpochs = 1LL << 31, kMostSamples = 1LL << 53;
 
 JsonValue member(const JsonValue& object, const char* key) {

@@ -38,13 +38,13 @@ int64_t last_beat(const JobRecords& job) {
   return last;
 }
 
-// Whether all ranks have written down how they ended.
+// Whether all ranks have recorded how they ended.
 bool has_ended(const JobRecords& job) {
   return std::cmp_equal(job.ranks.size(), job.world_size) &&
          std::ranges::all_of(job.ranks, [](const auto& rank) { return rank.second.state.end != FlightEnd::none; });
 }
 
-// The lock of the first rank says that the job runs, as far as this host sees it. Elsewhere signs of life arrive.
+// The first rank's lock shows that the job runs, if this host sees the lock; on other hosts, signs of life show it.
 JobRecords job_in(const std::string& output_dir, const fs::path& folder) {
   if (is_locked(output_dir)) return read_job_records(folder, /*runs=*/true);
   JobRecords job = read_job_records(folder, /*runs=*/false);

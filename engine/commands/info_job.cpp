@@ -1,4 +1,4 @@
-// What this host has and what a run would use of it. The JSON object is made first; the text shows the same values.
+// What this host has and what a run would use. The JSON object is made first; the text shows the same values.
 #include <c10/core/DeviceGuard.h>
 #include <torch/headeronly/version.h>
 #include <unistd.h>

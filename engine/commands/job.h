@@ -44,7 +44,7 @@ void profile_job(const Config& config, const std::string& path, RankContext& con
 
 // `shardline check`: trains the first steps in float64 with the config's layout and in one process, from the same
 // weights on the same data, and prints the largest differences. Throws RunError if one is more than rounding. The first
-// rank needs memory for the whole model beside its part.
+// rank needs memory for the whole model in addition to its part.
 void check_layout(const Config& config);
 void layout_job(const Config& config, int64_t steps, RankContext& context);
 
@@ -56,7 +56,7 @@ struct PlanOptions {
   std::string search;         // not empty: "time", "cost" or "memory"
   std::string from_run;       // not empty: output_dir of a run of this config to compare the plan with
   Assumptions assumed;
-  std::optional<Config> written;  // with "auto" where the config has what was chosen for it; unset: the config
+  std::optional<Config> written;  // with "auto" where the config has a chosen value; unset: the config itself
 };
 // `shardline plan`: starts no ranks and reads no text. Throws what train would throw; see
 // engine/commands/parts/run_checks.h. If the config names a cluster, the plan includes a forecast for it.
@@ -73,8 +73,8 @@ std::string verified_text(const std::string& path);
 // the output exists, DataError if the parts are not of one checkpoint or if pieces of it are missing or damaged.
 std::string merge_checkpoint(const std::vector<std::string>& parts, const std::string& output);
 
-// `shardline doctor`: what each rank of a training run was doing or does, and why the run ended or hangs.
-// Before that, the same for the last run that began its steps, if that is another one. Throws ConfigError if the run
+// `shardline doctor`: what each rank of a training run is doing or was doing, and why the run ended or hangs. If the
+// last run to begin its steps was another one, the same for that run first. Throws ConfigError if the run
 // has no folder of records, RunError if that is empty, DataError if all records are damaged.
 std::string doctor_text(const std::string& output_dir, bool json);
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Throws ConfigError if the file cannot be there. With several hosts, the first rank may be on another one.
+// Throws ConfigError if the file cannot be written there. With several hosts, the first rank may be on another one.
 void check_file(const Config& config, const std::string& path) {
   if (used_hosts(config) > 1) return;
   const char* const key = path.empty() ? "/output_dir" : "--output";

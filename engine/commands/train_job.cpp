@@ -60,7 +60,7 @@ std::string no_gpu_note(const Config& config, at::Device device) {
   return wanted && !is_accelerator(device) ? cat(" (", no_gpu_reason(), ")") : "";
 }
 
-// What computes, and what carries messages.
+// The device that computes, and what carries messages.
 std::string device_row(const Config& config, const RankContext& context) {
   const std::string values = word_of(resolved_communicator(config));
   const std::string start =
@@ -78,7 +78,7 @@ std::string loss_note(const ModelSource& model) {
              model.spec.loss_of_samples ? ", which counts as a mean over samples" : "");
 }
 
-// What transformers needs of the saved model and does not find there.
+// What transformers needs from the saved model but does not find there.
 std::string padding_note(const ModelSource& model) {
   const bool reads_last_token = model.hf_config.value("model_type", "").starts_with("gpt");
   if (model.head.kind != HeadChoice::Kind::sequence_classification || !reads_last_token) return "";
@@ -121,7 +121,7 @@ std::string traffic_text(const Config& config, const JobParts& parts, at::Device
   return rows.empty() ? "" : table({}, rows) + '\n';
 }
 
-// Why a run ends before its last step, as all ranks agree on it, and what they know of a checkpoint.
+// Why a run ends before its last step, and whether a checkpoint is being written; agreed upon by all ranks.
 struct StepFlags {
   int64_t signal = 0, out_of_time = 0, stop_file = 0, writes_checkpoint = 0;
 
@@ -139,7 +139,7 @@ StepFlags agree(Communicator& world, const StepFlags& mine) {
 std::string saved_before_stop(RunCheckpoints& checkpoints, const std::string& stop) {
   try {
     return checkpoints.save_now();
-  } catch (const DistributedError&) {  // what another rank has done is a reason of its own
+  } catch (const DistributedError&) {  // the failure of another rank has its own reason
     throw;
   } catch (const AllRanks<RunError>& error) {
     throw AllRanks<RunError>(cat(stop, ", but: ", error.what()));
@@ -166,7 +166,7 @@ void check_train(const Config& config) {
 
 namespace {
 
-// Before anything is created. Returns what a user should know of a run that has room, if anything.
+// Runs before anything is created. Returns a note for the user about a run that has enough memory, if there is one.
 std::string check_devices(const JobParts& parts, const RankContext& context) {
   if (!is_accelerator(context.device)) return "";
   const auto rooms = gather_rooms(*context.world, context.device);
@@ -187,7 +187,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   const std::string shared = check_devices(parts, context);
   std::vector<OutputLock> locks;  // until the end of the run
   if (context.first()) {
-    // The launcher has checked the run before, but ranks may be started without it.
+    // The launcher has already checked the run, but ranks may be started without it.
     check_run(config, {parts.model, *parts.machines, parts.plan}, RunMoment::starting);
     check_resume(config);
     locks = lock_output_dir(config, parts.model.spec);
@@ -223,7 +223,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
         forecast = make_forecast(config, *parts.machines, parts.plan);
         add_forecast(plan, *forecast);
         *context.out << forecast_text(*forecast, parts.plan) << '\n';
-      } catch (const std::exception& error) {  // the run is worth more than its forecast
+      } catch (const std::exception& error) {  // a run must not fail for lack of a forecast
         *context.out << "note: the run has no forecast: " << error.what() << '\n';
       }
     }
@@ -237,7 +237,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
         {{"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}}));
   }
 
-  // Before the memory is taken: a lack of it would start the run again with a smaller batch.
+  // This comes before the memory is allocated: running out of it would start the run again with a smaller batch.
   if (point) check_curve(*point, curve_of_run(config, parts, *data.train, steps), config, context);
 
   const auto start = std::chrono::steady_clock::now();
@@ -271,14 +271,14 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   std::optional<EvaluationMetrics> at_start;
   if (data.validation && config.training.eval_on_start && first == 1) at_start = evaluated(0);
 
-  // A signal that comes before the next line ends the run at once, one that comes later is heard in end_if_asked().
-  // From the end of end_if_asked(0) on, nothing but a failure keeps the run from its first step, so it may replace an
-  // earlier one.
+  // A signal that comes before the next line ends the run at once; a later one is handled in end_if_asked(). From
+  // the end of end_if_asked(0) on, only a failure keeps the run from its first step, so it may replace an earlier
+  // one.
   enter_phase(RunPhase::training);
   context.world->barrier({.what = "everything that can refuse the run"});
   const auto end_if_asked = [&](int64_t step) -> std::optional<StoppedAfterSaving> {
     const auto limit = config.training.max_run_seconds;
-    // A run whose time is short trains a step nevertheless, so that runs that continue each other reach their end.
+    // A run that has little time still trains one step, so that runs that continue each other reach their end.
     const bool late = step > 0 && limit && std::chrono::steady_clock::now() - start >= std::chrono::seconds(*limit);
     const StepFlags flags = agree(*context.world, {.signal = stop_signal(),
                                                    .out_of_time = context.first() && late,
@@ -307,7 +307,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
                                   resuming_command(path)));
   };
   if (auto stopped = end_if_asked(0)) return stopped;
-  // First the checkpoints, on all hosts: should the run be killed here, the next one must not continue a checkpoint
+  // Checkpoints come first, on all hosts: if the run is killed here, the next one must not continue from a checkpoint
   // whose records are gone.
   const int superseded = context.first() || leads_other_store ? set_aside_checkpoints(config, resumed) : 0;
   context.world->barrier({.what = "checkpoints set aside"});
@@ -322,7 +322,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     write_file(config.output_dir + "/config.resolved.json", resolved_config);
     write_file(config.output_dir + "/plan.json", json_text(plan));
     write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
-    sync_directory(config.output_dir);  // records without this config would not be known as those of this run
+    sync_directory(config.output_dir);  // without this config, records would not be recognized as those of this run
   }
   records.open(config);
   StepTimelines timelines(config, parts.plan, context, records);
@@ -357,7 +357,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     if (auto stopped = end_if_asked(step)) return stopped;
   }
 
-  // The trained weights are saved first: nothing that comes after it can lose them.
+  // The trained weights are saved first, so that nothing that follows can lose them.
   const auto save_model = [&] {
     for (const auto& lock : locks) lock.require_held();
     saver.save(trainer.parameters(), records.show("bytes of the model written"));
@@ -375,7 +375,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     checkpoints.finish();
     if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
-        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // that of the present weights
+        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // has the present weights
           load_checkpoint_parameters(best, parts, trainer.parameters(), show);
           save_model();
         }
@@ -390,7 +390,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
         *context.out << comparison_text(*forecast, measured_run(config.output_dir), std::nullopt) << '\n';
       });
     if (const auto gaps = records.gaps(); !gaps.empty()) {
-      tell_launcher(News::finished);  // another attempt would only seem to have no gaps
+      tell_launcher(News::finished);  // another attempt would only appear to have no gaps
       throw RunError(gaps);
     }
   } catch (const std::exception& error) {

@@ -16,13 +16,13 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-// The token that is sampled from logits [vocabulary] in host memory at position `position` of sequence `sequence`; a
-// pure function.
+// Samples a token from logits [vocabulary] in host memory for position `position` of sequence `sequence`; a pure
+// function.
 int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t sequence, int64_t position);
 
-// At most max_new tokens after `prompt` (not empty); ends after `eos` or at the model's last position. `sequence` keys
-// the random numbers. Collective over the world; every rank gets the tokens that the first one samples. use_cache false
-// recomputes all positions for every token.
+// Returns at most max_new tokens that follow `prompt` (not empty); ends after `eos` or at the model's last position.
+// `sequence` keys the random numbers. Collective over the world; every rank gets the tokens that the first one samples.
+// use_cache: false recomputes all positions for every token.
 std::vector<int32_t> generate(RankTrainer& model, const ModelSpec& spec, const std::vector<int64_t>& prompt,
                               int64_t max_new, std::optional<int32_t> eos, const Sampling& sampling, int64_t sequence,
                               bool use_cache = true);

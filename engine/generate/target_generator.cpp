@@ -13,7 +13,7 @@ namespace {
 
 using Texts = std::vector<std::vector<int32_t>>;
 
-// Sources with the tokens that follow so far, all as many, and one more whose token is not known.
+// Each source with the tokens that follow it so far (as many for all), and one more token that is not known yet.
 Microbatch with_next(const Texts& sources, const Texts& written) {
   std::vector<int64_t> ends;
   for (size_t i = 0; i < sources.size(); ++i)
@@ -38,7 +38,7 @@ Texts generate_targets(RankTrainer& model, const ModelSpec& spec, const Texts& s
   const int64_t count = sources.size(), parts = (count + together - 1) / together, replicas = groups.mesh.d();
   nlohmann::json mine = nlohmann::json::array();
   for (int64_t first = 0; first < parts; first += replicas) {
-    // Replicas without a part take part in what they do together.
+    // Replicas without a part still take part in collectives.
     const int64_t part = first + groups.coordinates.d, used = std::min(part, parts - 1);
     const int64_t begin = used * together, size = std::min(together, count - begin);
     const Texts from(sources.begin() + begin, sources.begin() + begin + size);

@@ -58,7 +58,7 @@ std::map<std::string, std::string> variables_after(const Variables& variables, c
   return found;
 }
 
-// Replaces the value of the key whose name in variables is this one, unless it is the same value.
+// Sets the key with this name in variables, or adds it. A value that means the same stays as it is.
 void overlay(json& object, const std::string& name, const std::string& text) {
   for (auto& [key, value] : object.items())
     if (in_variable(key) == in_case(name, std::toupper)) {
@@ -95,7 +95,7 @@ json resources(const fs::path& config, const Variables& variables) {
   if (const auto* text = variable(variables, "SM_HOSTS")) all["hosts"] = parse_json(*text, "SM_HOSTS").value;
   if (const auto* text = variable(variables, "SM_CURRENT_HOST")) all["current_host"] = *text;
   if (all.contains("hosts") && all["hosts"].is_array()) {
-    // Their order need not be the same on each host.
+    // Hosts may list them in different orders.
     auto& hosts = all["hosts"];
     std::sort(hosts.begin(), hosts.end(), [](const json& one, const json& other) {
       return place_of_host(plain_text(one)) < place_of_host(plain_text(other));

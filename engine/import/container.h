@@ -26,7 +26,7 @@ struct ContainerJob {
 
 // Reads input/config/{hyperparameters,resourceconfig,inputdataconfig}.json of the folder, each of which may be missing,
 // and the variables SM_HPS, SM_HP_*, SM_FRAMEWORK_PARAMS, SM_CHANNEL_*, SM_HOSTS, SM_CURRENT_HOST, SM_MODEL_DIR and
-// SM_OUTPUT_DATA_DIR, which replace what the files say. Throws ConfigError for what is not JSON.
+// SM_OUTPUT_DATA_DIR, which replace values of the files. Throws ConfigError for what is not JSON.
 ContainerJob read_container_job(const std::string& folder, const Variables& variables);
 
 }  // namespace shardline

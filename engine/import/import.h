@@ -33,7 +33,7 @@ using ReadFile = std::function<std::string(const std::string& path)>;
 // Throws ConfigError if a file cannot be read as a description of a job.
 Import import_job(const std::vector<JobFile>& files, const ImportOptions& options, const ReadFile& read_file);
 
-// One line for each key of the job, then one for each key of ours that was added.
+// One line for each key of the job, then one for each key that was added to the config.
 std::string import_table(const Import& import);
 // "error: KEY: why, and what to do" for each refused key.
 std::string refusals_text(const Import& import);

@@ -20,7 +20,7 @@ std::string text_of_file(const std::string& path) {
   }
 }
 
-// Files that a job names are beside its own.
+// Files that a job names are in the folder of its own file.
 ReadFile files_beside(const std::string& path) {
   return [folder = fs::path(path).parent_path()](const std::string& name) {
     return text_of_file((folder / name).string());

@@ -10,7 +10,7 @@ namespace shardline {
 
 struct ImportedFiles {
   std::string config;    // JSON
-  std::string table;     // where every key went
+  std::string table;     // what became of every key
   std::string mistakes;  // refused keys, or else what is wrong in the config; empty: it can run
 };
 

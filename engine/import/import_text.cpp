@@ -1,4 +1,4 @@
-// What an import tells its user, and the documentation of all keys.
+// The text of an import for its user, and the documentation of all keys.
 #include <algorithm>
 #include <sstream>
 
@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr size_t kWidestName = 56, kWidestValue = 36;
 
-// The end of a name says most.
+// Keeps the end of a name, which is the most informative part.
 std::string short_name(const std::string& name) {
   if (name.size() <= kWidestName) return name;
   size_t begin = name.size() - kWidestName + 3;

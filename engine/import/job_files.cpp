@@ -31,7 +31,7 @@ const std::vector<KindOfFile>& kinds() {
   return all;
 }
 
-// Counts the keys that it knows: those whose value has the form that it gives them (an object with keys, or not) twice.
+// Counts the keys that the vocabulary knows, twice if the value has the expected form (an object with keys, or not).
 size_t known_keys(const Vocabulary& vocabulary, const json& object) {
   size_t count = 0;
   for (const auto& [name, value] : object.items()) {
@@ -49,7 +49,7 @@ bool is_config_of_ours(const json& object) {
          !object.contains("hyperparameters");
 }
 
-// The vocabulary that knows most of the keys.
+// Chooses the vocabulary that knows the most keys.
 JobFile recognised(const json& object, const std::string& file) {
   if (!object.is_object() || object.empty())
     throw ConfigError(cat(file, ": must have keys of a job, but is ", json_shown(object), "; name another file"));

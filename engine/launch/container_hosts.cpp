@@ -47,7 +47,7 @@ void send_line(int socket, const std::string& text) {
   (void)!::send(socket, line.data(), line.size(), MSG_NOSIGNAL);
 }
 
-// Until its end, or that of the connection, when it is empty.
+// Reads a line. Returns an empty text if the connection ends first.
 std::string received_line(int socket) {
   std::string line;
   for (char c; line.size() < kLongestName;) {
@@ -60,7 +60,7 @@ std::string received_line(int socket) {
   return "";
 }
 
-// -1: it does not listen, yet.
+// -1: the host does not listen yet.
 int connected(const std::string& host, int port) {
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_family = AF_INET;
@@ -102,7 +102,7 @@ OtherHosts::OtherHosts(std::vector<std::string> names) : names_(std::move(names)
       ::listen(listener_, SOMAXCONN) != 0) {
     const std::string reason = std::strerror(errno);
     if (listener_ >= 0) ::close(listener_);
-    throw RunError(cat("cannot listen at port ", container_port(), " for the other hosts: ", reason,
+    throw RunError(cat("cannot listen on port ", container_port(), " for the other hosts: ", reason,
                        "; set SHARDLINE_CONTAINER_PORT to another port on all hosts"));
   }
 }
@@ -119,7 +119,7 @@ void OtherHosts::accept_one(std::chrono::milliseconds patience) {
   keep_alive(socket);
   const std::string name = is_readable(socket, 5s) ? received_line(socket) : "";
   const auto expected = std::ranges::find(names_, name);
-  if (expected == names_.end()) {  // somebody else
+  if (expected == names_.end()) {  // a client that is not one of the hosts
     ::close(socket);
     return;
   }
@@ -135,7 +135,7 @@ void OtherHosts::wait(std::chrono::seconds limit) {
       for (const auto& name : names_) list += (list.empty() ? "" : ", ") + name;
       throw RunError(
           cat("no word from host ", list, " after ", limit.count(),
-              " s; see what `shardline train` has printed there, or give training.ddp_timeout more seconds"));
+              " s; see the output of `shardline train` on that host, or give training.ddp_timeout more seconds"));
     }
     accept_one(std::min(left, 1000ms));
   }
@@ -150,8 +150,8 @@ int wait_for_first_host(const std::string& first, const std::string& name, std::
   int socket = -1;
   for (const auto deadline = Clock::now() + limit; (socket = connected(first, port)) < 0;) {
     if (Clock::now() > deadline)
-      throw RunError(cat("host ", first, " does not answer at port ", port, " after ", limit.count(),
-                         " s; see what `shardline train` has printed there"));
+      throw RunError(cat("host ", first, " does not answer on port ", port, " after ", limit.count(),
+                         " s; see the output of `shardline train` there"));
     std::this_thread::sleep_for(kPause);
   }
   const Descriptor line{socket};
@@ -160,7 +160,7 @@ int wait_for_first_host(const std::string& first, const std::string& name, std::
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, SIG_IGN);
   const std::string code = received_line(socket);
   if (code.empty() || code.find_first_not_of("0123456789") != std::string::npos)
-    throw RunError(cat("the connection to host ", first, " ended before the job did; see what it has printed"));
+    throw RunError(cat("the connection to host ", first, " ended before the job did; see its output"));
   return std::atoi(code.c_str());
 }
 

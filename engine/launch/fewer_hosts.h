@@ -20,9 +20,9 @@ struct FewerHosts {
   std::vector<std::string> hosts, settings;
   std::string why_not_more;  // why a larger number of hosts is not used, a clause for each; empty if all are used
 };
-// The largest number of these hosts, from the first one on, with which the run can continue. settings: for a number of
+// The largest number of these hosts, counted from the first, with which the run can continue. settings: for a number of
 // hosts; check: throws ConfigError for settings with which the run cannot start. Throws ConfigError with all reasons if
-// there are none.
+// no number works.
 FewerHosts choose_hosts(const std::vector<std::string>& answering,
                         const std::function<std::vector<std::string>(const std::vector<std::string>& hosts)>& settings,
                         const std::function<void(const std::vector<std::string>& settings)>& check);

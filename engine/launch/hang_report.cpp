@@ -25,7 +25,7 @@ constexpr auto kTimeToReport = 1s;  // of another rank, before this one ends the
 
 std::string report(const JobRecords& job) {
   const Diagnosis diagnosis = diagnose(job);
-  // Ranks report their own failures, and mpirun says more than the records about ranks that just ended.
+  // Ranks report their own failures, and mpirun knows more than the records about ranks that just ended.
   if (diagnosis.cause == Cause::none || diagnosis.cause == Cause::failed || diagnosis.cause == Cause::ended) return "";
   return cat("what the ranks were doing:\n", situations_text(diagnosis, kMostLines), "error: ", verdict(diagnosis),
              '\n');

@@ -36,7 +36,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestGreeting = 512;
-constexpr auto kPatience = 5s;  // of a rank with an address of the launcher
+constexpr auto kPatience = 5s;  // for a rank to reach an address of the launcher
 
 void set_option(int socket, int level, int name, int value) {
   ::setsockopt(socket, level, name, &value, sizeof value);
@@ -116,7 +116,7 @@ void wait_for_end(int socket) {
   ::close(socket);
 }
 
-// The launcher has a connection to every rank.
+// Raises the limit of open files, because the launcher has a connection to every rank.
 void allow_many_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -235,7 +235,7 @@ void hold_lifeline(const std::string& address, std::function<void()> lost,
     }
     std::string tried;
     for (size_t i = 3; i < fields.size(); ++i) tried += cat(i > 3 ? ", " : "", fields[i]);
-    unreachable(cat("no connection to the launcher at port ", fields[1], " of ", tried));
+    unreachable(cat("no connection to the launcher on port ", fields[1], " of ", tried));
   };
   sigset_t all, before;  // signals are for the program's own threads
   ::sigfillset(&all);

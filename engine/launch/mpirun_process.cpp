@@ -34,9 +34,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kTimeToEnd = 5s;      // of an mpirun whose ranks end or are lost, before it is killed
-constexpr auto kTimeToRelease = 5s;  // of ranks whose mpirun has ended
-constexpr auto kTimeToAnswer = 20s;  // of a host
+constexpr auto kTimeToEnd = 5s;      // for an mpirun whose ranks end or are lost, before it is killed
+constexpr auto kTimeToRelease = 5s;  // for ranks whose mpirun has ended
+constexpr auto kTimeToAnswer = 20s;  // for a host
 
 std::atomic<bool> asked_again{false};
 void count_request(int signal, siginfo_t*, void*) {
@@ -135,7 +135,7 @@ class Mpirun {
   }
 
   // mpirun passes SIGUSR1 on to the ranks, which finish their step. When ranks end, mpirun ends the others and itself,
-  // unless it waits for a host that does not answer. That may also be so before any rank has begun, when there is
+  // unless it waits for a host that does not answer. It may also wait for one before any rank has begun, when there is
   // nothing to finish.
   void end_where_needed() {
     const int requests = stop_requests();
@@ -216,7 +216,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
     killed.reset();
   }
   const auto& silent = lifelines.silent_hosts();
-  const bool was_hurried = stop_requests() > 1;  // whatever happens then is the user's wish
+  const bool was_hurried = stop_requests() > 1;  // the user has then asked for whatever happens
   if (end.out_of_time)
     end.failure =
         cat("error: mpirun did not start a rank within ", limit.time.count() / 1000.0, " s", limit.advice(), '\n');

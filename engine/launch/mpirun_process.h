@@ -29,14 +29,14 @@ struct MpirunEnd {
   int exit_code = 0;    // see exit_codes.h
   std::string failure;  // "error: ..." lines with the cause; empty if exit_code is 0 or ranks have reported the cause
   std::set<News> news;  // of the ranks
-  bool asked_to_stop = false;  // by a signal to the launcher, or as the ranks say
+  bool asked_to_stop = false;  // by a signal to the launcher, or as ranks report
   bool out_of_time = false;    // no rank has begun within the limit
 };
 // Runs the ranks and waits for them. What they write to standard error goes to `log`, except the failure. The first
-// request to stop asks the ranks to finish their step, the second one ends them. When it returns, no rank is left on a
-// host that answers; on others they end themselves within host_timeout.
-// limit: until the first rank begins. explain: last lines of a failure that say more than mpirun does; it
-// receives the rank that a signal killed, if any.
+// request to stop asks the ranks to finish their step, the second one ends them. When this returns, no rank is left on
+// a host that answers; on other hosts, ranks end themselves within host_timeout. limit: until the first rank begins.
+// explain: returns last lines of a failure, if it knows more than mpirun prints; it receives the rank that a signal
+// killed, if any.
 using ExplainFailure = std::function<std::string(const std::optional<RankMessages::Killed>& killed)>;
 MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, const TimeLimit& limit,
                      std::ostream& log, const ExplainFailure& explain);

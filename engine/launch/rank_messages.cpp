@@ -14,7 +14,7 @@ namespace {
 // In characters: std::regex needs stack space for each of them.
 constexpr size_t kLongestMatched = 1000;
 
-// Lines of mpirun that say nothing about the ranks.
+// Lines of mpirun that are not about the ranks.
 bool is_aside(const std::string& line) {
   static const std::regex aside(R"(mpirun: Forwarding signal|\[\S+:\d+\] (\d+ more process|Set MCA parameter))");
   return std::regex_search(line.substr(0, kLongestMatched), aside, std::regex_constants::match_continuous);

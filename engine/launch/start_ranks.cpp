@@ -39,7 +39,7 @@ void set_environment_of_ranks() {
   }
 }
 
-// The rank that messages about the exception that is being handled name; unset if it is one of all ranks.
+// The rank to name in messages about the exception that is being handled; unset if all ranks have the same one.
 std::optional<int> rank_to_name() {
   try {
     if (std::current_exception()) throw;
@@ -104,7 +104,7 @@ int report_error(const std::exception& error, std::ostream& log) {
 
 Console console_of_job() {
   if (!mpi_is_launched()) return console_of(1);
-  // An mpirun that was started by hand gives ranks a terminal whatever its own output is.
+  // An mpirun that the user started gives ranks a terminal, whatever its own output is.
   const char* columns = std::getenv(kConsole);
   if (!columns) return Console{};
   const int width = std::atoi(columns);

@@ -19,7 +19,7 @@ constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
 const char* words = "";
 
-// Records the request. Whether it ends the process at once: nothing is lost by that, or it is the second one.
+// Records the request. Returns whether it ends the process at once: nothing is lost by that, or it is the second one.
 bool ends_at_once(int signal, bool may_be_second) {
   const bool again = request_stop(signal) && may_be_second;
   return again || run_phase() == RunPhase::preparing;
@@ -53,7 +53,7 @@ void on_signal(int signal, siginfo_t*, void*) {
     print("a signal: the run stops after its current step; a second signal ends it immediately\n");
 }
 
-// The last line should be that of the rank that failed, not of those that mpirun, its parent, ends afterwards.
+// The last line should come from the rank that failed, not from those that mpirun, its parent, ends afterwards.
 void on_signal_of_mpirun(int signal, siginfo_t* from, void*) {
   // A rank may get the first one twice, from a batch system and from mpirun, which passes SIGUSR1 on. It leaves the
   // second one to its launcher, which repeats the first.

@@ -45,7 +45,7 @@ class RunningRank {
   }
 };
 
-// Reports the error in the words of run_ranks, which cannot return while a rank runs.
+// Reports the error as run_ranks does, which cannot return while a rank runs.
 [[noreturn]] void end_with(const std::exception_ptr& failure, int rank) {
   int code = EXIT_FAILURE;
   try {

@@ -37,7 +37,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = 5s;  // between two questions to hosts that do not answer
 
-// None if the directory cannot be read: why the ranks have ended is more important.
+// Returns none if the directory cannot be read, because the reason why the ranks ended is more important.
 std::vector<CheckpointPlace> checkpoints_seen(const std::string& directory) {
   try {
     return checkpoints_in(directory);
@@ -46,7 +46,7 @@ std::vector<CheckpointPlace> checkpoints_seen(const std::string& directory) {
   }
 }
 
-// Tells checkpoints that this job has saved from those that were there before, as far as this host sees them.
+// Distinguishes checkpoints that this job has saved from earlier ones, as far as this host sees them.
 class SavedCheckpoints {
  public:
   // Throws RunError if the directory cannot be read.
@@ -55,7 +55,7 @@ class SavedCheckpoints {
     has_new();
   }
 
-  // Whether complete checkpoints have appeared since the last call. No if the directory cannot be read.
+  // Whether complete checkpoints have appeared since the last call; false if the directory cannot be read.
   bool has_new() {
     std::vector<CheckpointPlace> places;
     try {
@@ -174,8 +174,8 @@ class Attempts {
     return settings;
   }
 
-  // Whether the ranks have ended for lack of memory and the config lets a smaller batch be tried, which is that of all
-  // later attempts.
+  // Whether the ranks ran out of memory and the config allows a smaller batch. If so, all later attempts use the
+  // smaller batch.
   bool takes_smaller_batch(const MpirunEnd& end, const Config& failed) {
     if (!end.news.contains(News::out_of_memory) || !failed.training.auto_find_batch_size) return false;
     if (end.asked_to_stop || is_asked_to_stop()) return false;
@@ -199,7 +199,7 @@ class Attempts {
                continues() ? "" : ", or else from " + elsewhere);
   }
 
-  // A rank that cannot be reached may have it until it ends itself.
+  // A rank that cannot be reached may use it until it ends itself.
   void wait_for_output_dir() const {
     const auto limit = std::chrono::seconds(config_.mpi.host_timeout) + 10s;
     for (const auto deadline = Clock::now() + limit;; sleep(500ms)) {
@@ -301,14 +301,14 @@ class Attempts {
         cat(what, "; it continues from a checkpoint\nto continue:\n  ", resuming_command(source_to_continue())));
   }
 
-  // Whether a run can continue from the checkpoint if it is intact, which only a run finds out.
+  // Whether a run can continue from the checkpoint, provided that it is intact; only the run checks that.
   bool is_usable(const CheckpointPlace& place) const try {
     return !has_optimizer_states(config_.training) || has_states(read_manifest(place.path));
   } catch (const RunError&) {
     return true;
   }
 
-  // After a failure: what is lost, and how to go on from the rest.
+  // After a failure: what is lost, and how to continue.
   std::string how_to_continue() const {
     if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // its model
     const auto places = continues() ? checkpoints_seen(checkpoint_directory(config_)) : std::vector<CheckpointPlace>();

@@ -23,7 +23,7 @@ struct TrainingJobs {
 };
 
 // Starts the ranks, and again after failures as the config allows. Prints to `log` what happens. Returns the program's
-// exit code. Throws what keeps the job from starting again; Interrupted or StoppedAfterSaving if a signal arrives while
+// exit code. Throws the error that prevents another start; Interrupted or StoppedAfterSaving if a signal arrives while
 // no rank runs.
 int train_on_ranks(const TrainingJobs& jobs, std::ostream& log);
 

@@ -14,7 +14,7 @@ struct AnswerScore {
   double f1 = 0;     // of the words
 };
 
-// The best over `gold`, the accepted answers; without any that has a word, an answer without words is right.
+// The best score over `gold`, the accepted answers. If none of them has a word, a prediction without words is right.
 AnswerScore answer_score(std::string_view prediction, std::span<const std::string> gold);
 
 struct AnsweredQuestion {
@@ -29,7 +29,7 @@ struct AnswerMeans {
   int64_t total = 0;
 };
 
-// A score that some threshold gives, and this threshold: questions with a larger no_answer_probability count as
+// The best score that a threshold can give, and this threshold: questions with a larger no_answer_probability count as
 // predicted to have no answer.
 struct BestAnswers {
   double score = 0;  // in percent

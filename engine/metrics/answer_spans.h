@@ -27,7 +27,7 @@ struct AnswerWindow {
 };
 
 struct AnswerOptions {
-  int64_t n_best = 20;       // answers, and logits of a window that are tried as start and as end
+  int64_t n_best = 20;       // answers to return, and logits of a window to try as start and as end
   int64_t max_tokens = 30;   // of an answer
   bool may_be_none = false;  // version_2_with_negative
   float null_score_diff_threshold = 0;
@@ -38,7 +38,7 @@ struct Answer {
   float start_logit = 0;
   float end_logit = 0;
   double probability = 0;    // among the answers of the list
-  bool placeholder = false;  // comes first in a list without any text; its own is "empty", as in transformers
+  bool placeholder = false;  // first in a list in which no answer has text; its own text is "empty", as in transformers
 };
 
 struct AnswerChoice {

@@ -21,8 +21,8 @@ PrecisionRecall binary_scores(std::span<const int64_t> predictions, std::span<co
 enum class Average { macro, micro, weighted };
 PrecisionRecall average_scores(std::span<const int64_t> predictions, std::span<const int64_t> labels, Average average);
 
-// Micro-averaged scores of examples that may have several labels: each element says with 1 or 0 whether an example has
-// a label. Any order of the [examples x labels] elements gives the same.
+// Micro-averaged scores of examples that may have several labels: each element is 1 if an example has a label, else 0.
+// Any order of the [examples x labels] elements gives the same.
 PrecisionRecall multi_label_scores(std::span<const int64_t> predictions, std::span<const int64_t> labels);
 
 // For any number of classes; 0 if all predictions or all labels are of one class.

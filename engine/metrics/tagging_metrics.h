@@ -24,10 +24,10 @@ struct TaggingMetrics {
   double accuracy = 0;  // share of the words with the right tag; NaN without words
 };
 
-// An entity is right if its type, first and last word are. IOB1, IOB2, IOE and IOBES are read alike: B and S begin an
-// entity, E and S end one, and so does a change of the type; what does not fit begins an entity, too. The type is what
-// follows the tag's first letter and hyphen, "_" if nothing does. Both spans have the same number of sentences, and
-// each sentence the same number of words. Throws DataError for an empty tag.
+// An entity is right if its type, first word and last word are right. IOB1, IOB2, IOE and IOBES are read alike: B and S
+// begin an entity, E and S end one, and so does a change of type; a tag that does not fit begins an entity, too. The
+// type is what follows the tag's first letter and hyphen, "_" if nothing does. Both spans have the same number of
+// sentences, and each sentence has the same number of words in both. Throws DataError for an empty tag.
 TaggingMetrics tagging_metrics(std::span<const Tags> predictions, std::span<const Tags> labels);
 
 }  // namespace shardline

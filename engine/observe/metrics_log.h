@@ -11,7 +11,7 @@
 
 namespace shardline {
 
-// Removes the records of later steps, and what a killed run has left of a record. Throws RunError.
+// Removes the records of later steps, and an incomplete record of a killed run. Throws RunError.
 void keep_metrics_until(const std::string& path, int64_t step);
 
 class MetricsLog {

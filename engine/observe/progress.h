@@ -21,7 +21,7 @@ Console console_of(int file_descriptor);
 
 class Progress {
  public:
-  using Clock = std::function<double()>;  // seconds since any moment
+  using Clock = std::function<double()>;  // seconds since an arbitrary moment
 
   // Which steps are printed as a line: every n-th (0: none), and these. Without a terminal the first and the last
   // always are; on a terminal all steps move a bar.

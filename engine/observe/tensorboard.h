@@ -36,7 +36,7 @@ class TensorBoardWriter {
   AppendFile file_;
 };
 
-// Removes the records of later steps from a file, and what a killed run has left of a record. Throws RunError.
+// Removes the records of later steps from a file, and an incomplete record of a killed run. Throws RunError.
 void keep_events_until(const std::string& path, int64_t step);
 
 using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value (stored as fp32)

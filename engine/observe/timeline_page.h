@@ -8,8 +8,8 @@
 
 namespace shardline {
 
-// What every rank did, above what the simulator predicts for the schedule at the mean measured cost of each instruction
-// on each stage, without time for messages. Both are on one scale, with their idle shares.
+// The work of every rank, above the work that the simulator predicts for the schedule at the mean measured cost of each
+// instruction on each stage, without time for messages. Both have the same scale and their idle shares.
 std::string timeline_page(const Mesh& mesh, const Schedule& schedule, int64_t step,
                           const std::vector<RankTimeline>& ranks);
 

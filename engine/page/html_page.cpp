@@ -45,7 +45,7 @@ bool begins_as_number(const std::string& text) {
   return first != std::string::npos && first < 2 && text[first] >= '0' && text[first] <= '9' && text.size() < 40;
 }
 
-// Whether a column has numbers alone, or nothing.
+// Whether a column has only numbers and empty cells.
 bool is_numeric(const std::vector<std::vector<std::string>>& cells, size_t column) {
   size_t numbers = 0;
   for (size_t row = 1; row < cells.size(); ++row) {

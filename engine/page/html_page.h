@@ -16,11 +16,11 @@ class HtmlPage {
   void heading(const std::string& text);
   void paragraph(const std::string& text);
   void items(const std::vector<std::string>& texts);
-  // The first row has the names of the columns, of which all rows have a cell; there is no
-  // such line if all are empty. Scrolls sideways if it is wider than the
-  // page.
+  // The first row has the names of the columns; all rows have a cell for each of them. The first
+  // row is not shown if all names are empty. A table that is wider than the page scrolls
+  // sideways.
   void table(const std::vector<std::vector<std::string>>& cells);
-  // Figures that follow each other share lines where there is room. wide: one that keeps its width and scrolls.
+  // Adjacent figures share a row where there is room. wide: the figure keeps its width and scrolls.
   enum class Width { column, wide };
   void figure(const std::string& svg, const std::string& caption, Width width = Width::column);
 

@@ -55,7 +55,7 @@ std::optional<TrainerState> state_to_continue(const Config& config) {
   return {};
 }
 
-// A run that has halved its batch continues with the batch that it had.
+// A run that has halved its batch size continues with the smaller one.
 Config with_batch_of_checkpoint(const Config& config) {
   const auto state = state_to_continue(config);
   if (!state) return config;
@@ -86,7 +86,7 @@ std::optional<Config> with_half_batch(const Config& config) {
     }
     return {};
   }
-  // The global batch alone is given, with or without accumulation steps.
+  // Only the global batch is given, with or without accumulation steps.
   for (int steps = 2 * accumulation; steps <= training.global_batch_size.value_or(0); ++steps) {
     half.training.gradient_accumulation_steps = steps;
     if (is_half()) return half;

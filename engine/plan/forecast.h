@@ -1,4 +1,4 @@
-// What a plan costs on a cluster, before anything runs: time, memory of every rank, money, disk space.
+// The cost of a plan on a cluster, before anything runs: time, memory of every rank, money, disk space.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -31,7 +31,7 @@ struct Forecast {
   double snapshot_bytes = 0, exchange_bytes = 0;
 
   bool fits(size_t rank) const { return memory[rank].total() <= cluster.memory_bytes; }
-  double most_host_bytes() const;  // in the host memory of the node whose ranks have the most there
+  double most_host_bytes() const;  // of the node whose ranks have the most in host memory
   // Whether the hosts have room for what is offloaded, as far as the cluster states their memory.
   bool fits_hosts() const { return cluster.host_memory_bytes == 0 || most_host_bytes() <= cluster.host_memory_bytes; }
 };

@@ -42,7 +42,7 @@ std::function<ModelSpec(int, bool)> spec_of_degrees(const Config& config, const 
   };
 }
 
-// Leaves open what the config gives as "auto"; everything else is as the config says.
+// Leaves open what the config gives as "auto"; everything else is as in the config.
 SearchSpace open_space(const Config& config, const Cluster& cluster, const ModelSource& model, int world) {
   const SmpOptions& smp = config.smp;
   const auto fixed = [](int value) { return value == kAuto ? std::vector<int>() : std::vector<int>{value}; };

@@ -25,7 +25,7 @@ std::shared_ptr<const Profile> profile_of(const Config& config, const Assumption
   return std::make_shared<const Profile>(read_profile(config.profile));
 }
 
-// Times that were measured with another workload do not apply. Those that depend on the layout are looked up for each
+// Times that were measured with another workload do not apply. Times that depend on the layout are looked up for each
 // layout.
 void require_profile_of(const Config& config, const Workload& workload, const Profile& profile) {
   const auto different = mismatch(profile, job_conditions(config, workload.spec, workload.precision()));

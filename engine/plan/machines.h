@@ -8,7 +8,7 @@
 
 namespace shardline {
 
-// Assumptions that replace what the config and its cluster file say.
+// Assumptions that replace values of the config and its cluster file.
 struct Assumptions {
   std::optional<int> nodes;
   std::optional<Precision> precision;      // unset: the config's

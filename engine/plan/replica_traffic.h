@@ -1,4 +1,4 @@
-// What the replicas of a run send each other in each step, as readable text.
+// The traffic between the replicas of a run in each step, as readable text.
 #pragma once
 #include <c10/core/Device.h>
 

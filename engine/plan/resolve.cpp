@@ -38,7 +38,7 @@ Software software_of(const Config& config, const ModelSpec& spec, bool on_accele
           .own_ops = true};
 }
 
-// "simple" goes through the steps of an accumulation in waves.
+// "simple" processes the steps of an accumulation in waves.
 int active_microbatches(const SmpOptions& smp, const Layout& layout) {
   return smp.active_microbatches.value_or(
       smp.pipeline.kind == ScheduleKind::simple ? layout.microbatches_per_accumulation() : 0);

@@ -1,4 +1,4 @@
-// What the replicas of a run shard among themselves.
+// How the replicas of a run shard weights, gradients and optimizer states.
 #pragma once
 #include "engine/config/keys/options.h"
 #include "optim/flat/flat_layout.h"

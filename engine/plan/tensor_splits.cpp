@@ -17,7 +17,7 @@ struct Member {
   size_t layer = 0, unit = 0;
 };
 
-// Units that share a parameter; most often one.
+// Units that share a parameter; usually one unit.
 struct UnitGroup {
   std::vector<Member> members;
   std::string parts;

@@ -43,7 +43,7 @@ std::string page_of_study(const std::string& directory) {
       runs.push_back(read_run(output, record.name));
   if (!runs.empty()) {
     page.heading("Curves of the runs");
-    page.paragraph("Of repeats, the first one.");
+    page.paragraph("Repeated runs are represented by the first one.");
     add_curves(page, runs);
   }
   return std::move(page).text();

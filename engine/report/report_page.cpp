@@ -87,7 +87,7 @@ std::vector<std::vector<std::string>> overview(const std::vector<RunHistory>& ru
   return cells;
 }
 
-// A table of one row as one of names and values, which phones show whole.
+// Turns a table of one row into a table of names and values, which fits a phone.
 std::vector<std::vector<std::string>> transposed(const std::vector<std::vector<std::string>>& cells) {
   std::vector<std::vector<std::string>> rows = {{"", ""}};
   for (size_t i = 1; i < cells[0].size(); ++i)  // the run's name is above
@@ -140,7 +140,7 @@ void add_planned_bubble(Chart& chart, const RunHistory& run) {
                           .points = {at_step(steps.front().step, *planned), at_step(steps.back().step, *planned)}});
 }
 
-// All ranks, or of many those that need the most.
+// All ranks; if there are many, those that need the most.
 std::vector<size_t> ranks_in_bars(const std::vector<RankMemory>& measured) {
   std::vector<size_t> ranks(measured.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] = rank;

@@ -1,4 +1,4 @@
-// A page about one training run, about several beside each other, or about a study.
+// A page about one training run, about several runs side by side, or about a study.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@ namespace shardline {
 
 // Adds a table of the runs and their curves on common axes.
 void add_curves(HtmlPage& page, const std::vector<RunHistory>& runs);
-// Adds memory by rank against the plan, a step's timeline, and the worst predictions.
+// Adds memory by rank compared with the plan, a step's timeline, and the worst predictions.
 void add_details(HtmlPage& page, RunHistory& run);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// What a training run has left in its output_dir, as far as a page shows it.
+// The records of a training run in its output_dir that a page shows.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,8 +25,8 @@ struct RunHistory {
 // Throws ConfigError if the directory has no metrics.jsonl or config.resolved.json, DataError for damaged records.
 RunHistory read_run(const std::string& directory, const std::string& name);
 
-// The memory of each rank as it is planned for the machine of the run; unset, with a note, if that cannot be computed
-// (its model or profile is not there any more).
+// The memory of each rank as planned for the machine of the run; unset, with a note, if that cannot be computed (its
+// model or profile no longer exists).
 std::optional<std::vector<MemoryBytes>> planned_memory(RunHistory& run);
 
 }  // namespace shardline

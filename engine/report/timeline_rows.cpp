@@ -23,7 +23,7 @@ constexpr size_t kMostEvents = 2'000'000, kMostBoxesOfRow = 2000;
 constexpr int kMostRanksShown = 64;
 constexpr double kMicro = 1e-6;
 
-// "F3/1" of a timeline: forward of microbatch 3 in chunk 1; unset for what does not compute.
+// "F3/1" in a timeline: forward of microbatch 3 in chunk 1; unset for events that compute nothing.
 std::optional<Instruction> instruction_named(const std::string& name) {
   constexpr std::string_view kLetters = "FBW";
   constexpr std::array kOps = {Op::forward, Op::backward_input, Op::backward_weight};

@@ -1,4 +1,4 @@
-// The timeline of a step, as a run's output_dir has it, as rows of a picture.
+// The timeline of a step in a run's output_dir, as rows of a picture.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

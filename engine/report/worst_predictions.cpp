@@ -111,7 +111,7 @@ void judge_choice(const json& prediction, bool is_right, JudgedPrediction& judge
   judged.badness = is_right ? 1 - certainty : 1 + certainty;
 }
 
-// Elements at which two lists differ, those that only one has included.
+// Elements at which two lists differ, including those that only one of them has.
 size_t differences(const std::vector<std::string>& one, const std::vector<std::string>& other) {
   size_t count = std::max(one.size(), other.size()) - std::min(one.size(), other.size());
   for (size_t i = 0; i < std::min(one.size(), other.size()); ++i) count += one[i] != other[i];

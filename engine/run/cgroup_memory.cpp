@@ -31,8 +31,8 @@ double stat_in(const fs::path& path, const std::string& wanted) {
   return 0;
 }
 
-// Applies the limits of a group and its ancestors. In a container, its own group is the mount, whatever its name on the
-// host; folders that are not there have no limit.
+// Applies the limits of a group and its ancestors. In a container, its own group is the mount, whatever its name is on
+// the host; folders that do not exist have no limit.
 void apply(CgroupMemory& memory, const fs::path& mount, const fs::path& group, const Version& version) {
   for (fs::path at = group.relative_path();; at = at.parent_path()) {
     const fs::path folder = mount / at;

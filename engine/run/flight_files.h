@@ -1,4 +1,4 @@
-// output_dir/flight: the last operations of every rank and what it waited for, readable after its process was killed.
+// output_dir/flight: the last operations of every rank and what it waited for, readable even if its process was killed.
 #pragma once
 #include <functional>
 

@@ -27,7 +27,7 @@ bool has_launcher() {
 void tell_launcher(News news) {
   if (!has_launcher()) return;
   const std::string_view line = kLines[static_cast<size_t>(news)];
-  // One call, so that no other rank's text gets between.
+  // A single call, so that no text of other ranks comes in between.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -18,8 +18,8 @@ Cluster local_gpu_cluster(const GpuFacts& gpu, int gpus_per_host, int ranks_per_
 // Cores that this process may use.
 int usable_cores();
 
-// Bytes of this host's memory, and those that programs can allocate without swapping (all, if the system does not say);
-// within the limits of this process (cgroup_memory.h).
+// Bytes of this host's memory, and those that programs can allocate without swapping (all, if the system does not
+// report them); within the limits of this process (cgroup_memory.h).
 double host_memory_size();
 double available_host_memory();
 

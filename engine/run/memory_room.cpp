@@ -67,7 +67,7 @@ std::string planned_text(const MemoryBytes& planned) {
   return text;
 }
 
-// For the largest classes, which are more than half of what is planned.
+// Advice for the largest classes, which together are more than half of the planned bytes.
 std::string advice(const MemoryBytes& planned) {
   std::vector<std::string> texts;
   double sum = 0;
@@ -83,7 +83,7 @@ std::string advice(const MemoryBytes& planned) {
   return list;
 }
 
-// At the peak, because what the rank held is freed by now.
+// Describes the peak, because the rank has freed its memory by now.
 std::string in_use_text(at::Device device) {
   if (!is_accelerator(device)) return cat(format_bytes(memory_totals().peak_live), " by tensors of this process");
   const DeviceMemory memory = device_memory(device);
@@ -112,13 +112,13 @@ std::string in_use_text(at::Device device) {
                         "\n  planned there for this rank: ", format_bytes(planned.host), kOffloadedToHost));
 }
 
-// What some ranks need of one memory that they share.
+// The need of the ranks that share one memory.
 struct Need {
   std::vector<size_t> ranks;
   double bytes = 0, free_bytes = 0;
 };
 
-// That which exceeds its free memory by most, or is closest to it.
+// The need that exceeds its free memory by the most, or comes closest to it.
 template <class Planned, class BytesOf>
 Need greatest_need(const std::vector<MemoryRoom>& rooms, const std::vector<Planned>& planned, const BytesOf& bytes_of) {
   std::map<std::string, Need> needs;
@@ -155,7 +155,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// CUDA and its libraries take memory that torch's allocator does not give, and report a lack of it in their own words.
+// CUDA and its libraries allocate memory outside of torch's allocator, and report a lack of it in their own words.
 bool is_lack_of_memory(const std::string& text) {
   return text.find("CUDA error: out of memory") != std::string::npos ||
          text.find("_STATUS_ALLOC_FAILED") != std::string::npos;

@@ -28,8 +28,8 @@ class ModelSaver {
   ModelSaver& operator=(const ModelSaver&) = delete;
 
   // Collective over the world. Each rank writes its own slices; the time limit is renewed while bytes arrive on the
-  // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete. Of an exported
-  // program, rank 0 also writes model.pt2, alone and without renewing the time limit with which the other ranks wait.
+  // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete. For an exported
+  // program, rank 0 also writes model.pt2, alone and without renewing the time limit of the waiting ranks.
   void save(StageParameters& parameters, const LongWork::Show& show = {});
 
  private:

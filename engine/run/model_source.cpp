@@ -22,7 +22,7 @@
 namespace shardline {
 namespace {
 
-// Costs of a program are found at this length, from which others are scaled.
+// The costs of a program are determined at this length, and scaled to other lengths.
 constexpr int kTracedLength = 128;
 
 std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {

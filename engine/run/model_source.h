@@ -49,7 +49,7 @@ bool holds_model(const std::string& directory);
 // Opens the model with a spec in which every unit is split. Throws ConfigError or DataError.
 ModelSource open_model(const Config& config);
 
-// The only way from a config to a spec: the result contains everything that the config says about the model. To change
+// The only way from a config to a spec: the result contains everything in the config about the model. To change
 // the splits, make another spec. Throws ConfigError.
 ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitChoices& splits = {});
 

@@ -51,7 +51,7 @@ bool is_unfinished(const fs::path& file) {
   return file.extension() == ".incomplete";
 }
 
-// Those of the ranks of a job, which diagnose its end; see flight_files.h.
+// The records of a job's ranks, from which its end is diagnosed; see flight_files.h.
 bool is_flight_folder(const fs::path& name) {
   return name == kFlightFolder || name == kPreviousFlightFolder;
 }
@@ -66,7 +66,7 @@ bool is_at_or_below(const fs::path& path, const fs::path& place) {
   return false;
 }
 
-// What a run leaves that ended before its first step, however it ended, and what was measured for it.
+// Whether a run that ended before its first step, however it ended, or its profile may have left this entry.
 bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
   const auto name = entry.filename().string();
   if (name == "metrics.jsonl" || name == "timeline") return fs::is_empty(entry, error);
@@ -76,10 +76,10 @@ bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
          name == "schedule.svg" || is_unfinished(entry);
 }
 
-// Whether the directory contains only checkpoints, such as a host gets from others when it replaces a lost one.
+// Whether the directory contains only checkpoints; a host that replaces a lost one gets such a directory from others.
 bool holds_checkpoints_alone(const fs::path& dir, const Config& config);
 
-// Whether this is the directory of checkpoints, or one with nothing but that, and it contains no other things.
+// Whether this is the directory of checkpoints, or a parent of it, and it contains nothing else.
 bool is_for_checkpoints_alone(const fs::path& entry, const Config& config) {
   const fs::path checkpoints = checkpoint_directory(config);
   std::error_code error;
@@ -141,7 +141,7 @@ bool is_kept_record(const fs::path& name) {
          name.string().starts_with(kTensorBoardFile);
 }
 
-// What an attempt recorded after the step from which the run continues would be there twice.
+// Otherwise, the records of steps after the one from which the run continues would be there twice.
 void keep_records_until(const fs::path& dir, int64_t step) {
   if (fs::exists(dir / "metrics.jsonl")) keep_metrics_until((dir / "metrics.jsonl").string(), step);
   std::vector<std::string> events;
@@ -169,7 +169,7 @@ std::vector<fs::path> replaced_by_run(const fs::path& dir) {
   return entries;
 }
 
-// What the run reads from `source`: of a directory also its files, which may be links.
+// The files that the run reads from `source`: if it is a directory, also the files in it, which may be links.
 std::vector<fs::path> files_read_from(const std::string& source) {
   std::vector<fs::path> files = {source};
   std::error_code ignored;
@@ -346,7 +346,7 @@ struct DiskNeed {
   }
 };
 
-// The directory itself, or the one above it that exists.
+// The directory itself, or its closest parent that exists.
 fs::path existing_part(const fs::path& directory) {
   std::error_code error;
   fs::path there = fs::absolute(directory);

@@ -84,8 +84,8 @@ OutputLock::~OutputLock() {
   ::close(fd_);
 }
 
-// The file is opened again, so that a network file system looks whether it has changed. A file that is not there or is
-// empty says nothing.
+// The file is opened again, so that a network file system checks whether it has changed. A missing or empty file proves
+// nothing.
 bool OutputLock::is_held() const {
   std::ifstream file(path_, std::ios::binary);
   const std::string found{std::istreambuf_iterator<char>(file), {}};

@@ -32,7 +32,7 @@ class OutputLock {
   std::string contents_;  // of the file, different for each holder
 };
 
-// Throws the same ConfigError; changes nothing.
+// Throws the same ConfigError, but changes nothing.
 void check_not_in_use(const std::filesystem::path& directory, const std::string& key);
 
 }  // namespace shardline

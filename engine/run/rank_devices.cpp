@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kNoDevice[] = " cpu";
 constexpr double kGiB = 1 << 30;
-constexpr int kOldestCapability = 80;     // the kernels have instructions of 8.0
+constexpr int kOldestCapability = 80;     // the kernels use instructions of 8.0
 constexpr double kSmallestMemory = kGiB;  // for CUDA, NCCL and cuBLAS, before any tensor is created
 
 bool is_device(const std::string& name) {
@@ -128,7 +128,7 @@ void check_device_memory(at::Device device) {
     const c10::DeviceGuard on_device(device);
     free_bytes = free_device_memory(device);
     all_bytes = device_memory_size(device);
-  } catch (const c10::Error& error) {  // not even CUDA itself has room, or the device is broken or another process's
+  } catch (const c10::Error& error) {  // no room even for CUDA, or the device is broken or reserved for others
     const std::string text = error.what_without_backtrace();
     throw RunError(cat(device_text(device), " cannot be used: ", text.substr(0, text.find('\n')),
                        "; nvidia-smi shows its state and the processes that use it; end them, or choose other GPUs "

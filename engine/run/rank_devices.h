@@ -14,12 +14,12 @@ namespace shardline {
 
 // The number of GPUs of this host; 0 in builds for CPUs.
 int gpu_count();
-// Why there is none and, after a semicolon, what to change. `visible` is CUDA_VISIBLE_DEVICES, or null if it is unset.
+// Why there is no GPU and, after a semicolon, what to change. `visible`: CUDA_VISIBLE_DEVICES, or null if it is unset.
 std::string no_gpu_reason(const std::optional<GpuSoftware>& software, const char* visible);
 std::string no_gpu_reason();  // on this host
 
-// For pipelines, sets the environment variables that CUDA, NCCL and torch's allocator read when they start. To be
-// called before anything may start CUDA, which an MPI library for GPUs does, too, and first while this process has one
+// For pipelines, sets the environment variables that CUDA, NCCL and torch's allocator read when they start. Call it
+// before anything may start CUDA, such as an MPI library for GPUs, and the first time while this process has a single
 // thread; later calls change nothing.
 void prepare_for_pipelines(const Config& config);
 

@@ -28,7 +28,7 @@
 namespace shardline {
 namespace {
 
-// What the user has set for programs with OpenMP; 0: nothing. A list is for nested regions, the outermost first.
+// The number of threads that the user set for OpenMP; 0: not set. A list is for nested regions, the outermost first.
 int threads_of_environment() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   return text ? std::max(0, std::atoi(text)) : 0;
@@ -40,8 +40,8 @@ void use_threads(const Config& config, int local_size) {
   at::set_num_threads(threads > 0 ? threads : std::max(1, usable_cores() / local_size));
 }
 
-// Tasks of a Slurm step that do not find each other would each be a run of their own, in the same output_dir. What
-// Slurm says matters only where MPI knows of one process.
+// Tasks of a Slurm step that do not find each other would each be a run of their own, in the same output_dir. Slurm's
+// number of tasks matters only if MPI sees a single process.
 void check_tasks(int mpi_size) {
   const char* text = std::getenv("SLURM_STEP_NUM_TASKS");
   const int tasks = text ? std::atoi(text) : 1;
@@ -72,7 +72,7 @@ bool uses_nccl(const Config& config, bool own_devices, int local_size, int world
          (config.runtime.communicator == CommunicatorChoice::automatic && own_devices && world_size > 1);
 }
 
-// What is the same for all ranks of a process.
+// Sets up what all ranks of a process share.
 void set_up_process(const Config& config) {
   prepare_for_pipelines(config);
   set_timeouts(timeouts_with(std::chrono::seconds(config.training.ddp_timeout)));
@@ -192,7 +192,7 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
     for (int i = 0; i < count; ++i) list += cat(i > 0 ? "," : "", hosts[i], after);
     return list;
   };
-  // mpirun knows the one host of an allocation itself.
+  // mpirun itself knows the host of an allocation with one host.
   if (hosts.size() > 1 || !config.mpi.hosts.empty())
     command.insert(command.end(), {"--host", joined(used_hosts(config), cat(":", world / used_hosts(config)))});
   if (config.mpi.hosts.empty() && hosts.size() > 1)

@@ -54,7 +54,7 @@ bool is_started_rank(const Config& config);
 // Throws ConfigError if mpirun started another number of ranks than the config asks for.
 void check_world(const Config& config, const Communicator& world);
 
-// Whether this process has to start mpirun first: the ranks are to be processes, and this process is none of them.
+// Whether this process has to start mpirun first: the ranks are to be processes, and this process is not one of them.
 // Throws ConfigError if it is one of several Slurm tasks that MPI does not connect.
 bool needs_mpirun(const Config& config);
 // The command that starts them: mpirun, its options, and `program` with `arguments`.

@@ -27,7 +27,7 @@ struct ServeHandlers {
 // read_invocation, answer_of and write_answer; a model_fn that changes nothing.
 ServeHandlers default_handlers();
 
-// Those of this program, at first the default ones. Change them before a model is served.
+// The handlers of this program; initially the default ones. Change them before a model is served.
 ServeHandlers& serve_handlers();
 
 }  // namespace shardline

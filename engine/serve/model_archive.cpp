@@ -84,7 +84,7 @@ class Unpacking {
   void check(int result) const {
     if (result == ARCHIVE_OK) return;
     const char* reason = archive_error_string(reader_.get());
-    throw DataError(cat(path_.string(), ": is no readable tar.gz: ", reason ? reason : "damaged"));
+    throw DataError(cat(path_.string(), ": cannot be read as tar.gz: ", reason ? reason : "damaged"));
   }
 
   void write(const fs::path& place) {
@@ -108,7 +108,7 @@ class Unpacking {
   std::unique_ptr<archive, FreeReader> reader_;
 };
 
-// Whether an entry of a model's directory is there because the model was trained or packed there.
+// Whether an entry of a model's directory exists only because the model was trained or packed there.
 bool is_left_by_run(const std::string& name) {
   constexpr std::array kRecords = {"newest",       "metrics.jsonl", "config.resolved.json", "plan.json",
                                    "schedule.svg", "profile.json",  "predictions.jsonl",    "trainer_state.json",

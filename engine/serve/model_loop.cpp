@@ -24,7 +24,7 @@ bool attempt(ModelQueue& queue, const std::vector<Item>& items, bool is_alone, c
   }
 }
 
-// A sequence that goes on.
+// A sequence that is being continued.
 struct Active {
   Item item;
   int64_t number = 0;
@@ -103,7 +103,7 @@ class Continuations {
   bool is_alone_;
   const LoopEvents& events_;
   std::vector<Active> active_;
-  std::vector<int64_t> ended_;  // that the ranks still know
+  std::vector<int64_t> ended_;  // that the ranks still remember
   int64_t last_number_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The thread that has the model: takes what requests wait for from the queue and computes it together.
+// The loop of the model's thread: takes items that requests wait for from the queue, and computes them in batches.
 #pragma once
 #include <functional>
 
@@ -13,11 +13,11 @@ struct LoopEvents {
   std::function<void(int64_t items, int64_t tokens)> computed;
 };
 
-// Both return when events.is_over() does. An exception in the model fails the items of its pass; where there are
-// several ranks, which may no longer agree, it is thrown.
+// Both return when events.is_over() does. If the model throws in a pass, the items of this pass fail; if there are
+// several ranks, which may no longer agree, the exception is passed on.
 void serve_examples(RankModel& model, ModelQueue& queue, const BatchLimits& limits, bool is_alone,
                     const LoopEvents& events);
-// Sequences begin and end at any time: each pass has the prompts of new ones and one token of each that goes on.
+// Sequences begin and end at any time: each pass has the prompts of new ones and one token of each that continues.
 void serve_continuations(RankModel& model, ModelQueue& queue, const BatchLimits& limits, bool is_alone,
                          const LoopEvents& events);
 

@@ -24,7 +24,7 @@ class ModelQueue {
   using Work = std::variant<Example, Continuation>;
   using Result = std::variant<Logits, std::vector<int32_t>>;
 
-  // What a request waits for.
+  // The results that a request waits for.
   struct Call;
   struct Item {
     Work work;
@@ -33,18 +33,18 @@ class ModelQueue {
   };
   static int64_t tokens_of(const Work& work);
 
-  // For those who answer requests: waits for the results. Throws HttpError if the deadline comes first or if the model
-  // has failed.
+  // For threads that answer requests: waits for the results. Throws HttpError if the deadline comes first or if the
+  // model has failed.
   std::vector<Result> run(std::vector<Work> works, Clock::time_point deadline);
 
-  // For the model's thread: the next items within these limits, but one item may have more tokens. Requests take turns,
-  // so that one with many inputs does not hold up the others. Waits for the first item for up to `patience`.
+  // For the model's thread: the next items within these limits, but one item alone may have more tokens. Requests take
+  // turns, so that one with many inputs does not delay the others. Waits for the first item for up to `patience`.
   std::vector<Item> take(const BatchLimits& limits, std::chrono::milliseconds patience);
-  // Whether nobody waits for the item any more.
+  // Whether no request waits for the item any more.
   bool is_abandoned(const Item& item) const;
   void finish(const Item& item, Result result);
   void fail(const Item& item, const std::string& reason);
-  // All items that wait, and all later ones, fail.
+  // Makes all waiting items, and all later ones, fail.
   void close(const std::string& reason);
   int64_t waiting() const;
 

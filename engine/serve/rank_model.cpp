@@ -64,7 +64,7 @@ int64_t logits_rows(const Example& example, HeadChoice::Kind head) {
   }
 }
 
-// Ranks that are alone need no words.
+// A single rank sends nothing.
 void RankModel::tell(const char* what, const json& details) {
   last_told_ = Clock::now();
   if (world_.size() == 1) return;

@@ -1,4 +1,4 @@
-// The model on the ranks. The first rank says what is computed; the others do the same with their parts.
+// The model on the ranks. The first rank decides what is computed; the others do their parts of it.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -16,7 +16,7 @@
 
 namespace shardline {
 
-// Tokens that a sequence goes on with: its prompt at first, later what was sampled last.
+// The next tokens of a sequence: its prompt at first, later the token that was sampled last.
 struct SequenceTokens {
   int64_t sequence = 0;  // a number of its own
   std::vector<int64_t> ids;
@@ -28,17 +28,17 @@ class RankModel {
   RankModel(RankTrainer& trainer, const ModelSpec& spec, HeadChoice::Kind head, Communicator& world)
       : trainer_(trainer), spec_(spec), head_(head), world_(world) {}
 
-  // For the first rank. What the head says about each example. The examples are not empty.
+  // For the first rank. Returns what the head predicts for each example. The examples are not empty.
   std::vector<Logits> logits(const std::vector<Example>& examples);
-  // The logits of the next token of each sequence, whose earlier tokens the ranks know: [sequences, vocabulary], in
-  // host memory. `ended`: sequences that will not go on and are forgotten first.
+  // Returns the logits of the next token of each sequence, whose earlier tokens the ranks know: [sequences,
+  // vocabulary], in host memory. `ended`: sequences that will not continue; they are forgotten first.
   at::Tensor next_logits(const std::vector<SequenceTokens>& tokens, const std::vector<int64_t>& ended);
-  // While there is nothing to compute: other ranks wait on, which they do for a limited time only. Often enough if it
-  // is called every second.
+  // Call it every second while there is nothing to compute, because the other ranks wait for the next message for a
+  // limited time only.
   void keep_waiting();
-  void end();  // of the others' follow()
+  void end();  // ends follow() on the other ranks
 
-  // For the other ranks: does what the first one says until it calls end().
+  // For the other ranks: does what the first rank asks for until that calls end().
   void follow();
 
  private:

@@ -1,4 +1,4 @@
-// How a model is served: what the command line says, and the environment of a hosting platform.
+// How a model is served: the options of the command line, and the environment of a hosting platform.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,7 +12,7 @@ namespace shardline {
 struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 8080;
-  int workers = 64;        // requests that are worked on at a time
+  int workers = 64;        // requests that are processed at a time
   int queue_length = 256;  // requests that wait for a worker; more are refused
   int timeout = 60;        // seconds from the arrival of a request until its answer, and for sending either
   HttpLimits http;

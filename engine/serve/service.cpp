@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr size_t kLargeBody = 1 << 20;
 
-// What a large request has used and freed, glibc would keep in the arena of its thread.
+// glibc would keep the memory that a large request has used and freed in the arena of its thread.
 void give_memory_back() {
 #ifdef __GLIBC__
   malloc_trim(0);
@@ -87,7 +87,7 @@ void Service::handle(HttpRequest request, HttpServer::Respond respond_to) {
   std::unique_lock lock(mutex_);
   if (ends_) {
     lock.unlock();
-    return respond(accepted, error_response(503, "the server stops"));
+    return respond(accepted, error_response(503, "the server is stopping"));
   }
   const int64_t open = working_ + std::ssize(accepted_);
   if (open >= options_.workers + options_.queue_length) {

@@ -16,7 +16,7 @@ namespace shardline {
 
 class Service {
  public:
-  // All must outlive it. The queue's other side computes.
+  // All must outlive it. The model's thread serves the other side of the queue.
   Service(const ServeOptions& options, const ModelFacts& facts, const ServeHandlers& handlers, ModelQueue& queue);
   ~Service() { finish(); }
   Service(const Service&) = delete;

@@ -46,7 +46,7 @@ std::string ServiceCounts::text(const Now& now) const {
   value("passes_total", "counter", "Passes through the model.", passes_);
   value("items_total", "counter", "Examples or sequences in these passes.", items_);
   value("tokens_total", "counter", "Tokens in these passes.", tokens_);
-  value("requests_working", "gauge", "Requests that are worked on.", now.working);
+  value("requests_working", "gauge", "Requests in progress.", now.working);
   value("requests_queued", "gauge", "Requests that wait for a worker.", now.queued);
   value("items_waiting", "gauge", "Examples or prompts that wait for the model.", now.waiting);
   value("connections", "gauge", "Open connections.", now.connections);

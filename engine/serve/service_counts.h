@@ -1,4 +1,4 @@
-// What a service has done so far, in Prometheus' text format.
+// Counts of what a service has done so far, in Prometheus' text format.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,7 +12,7 @@ class ServiceCounts {
  public:
   void answered(int status, double seconds);
   void computed(int64_t items, int64_t tokens);
-  // Seconds that a request took lately.
+  // Seconds that recent requests took.
   double recent_seconds() const;
 
   struct Now {
@@ -27,7 +27,7 @@ class ServiceCounts {
 
   mutable std::mutex mutex_;  // guards everything below
   std::map<int, int64_t> by_status_;
-  std::array<int64_t, kBounds.size()> within_ = {};  // requests that took at most so long
+  std::array<int64_t, kBounds.size()> within_ = {};  // by bound: requests that took no longer
   int64_t requests_ = 0, passes_ = 0, items_ = 0, tokens_ = 0;
   double seconds_ = 0, recent_ = 0.1;
 };

@@ -1,4 +1,4 @@
-// What machines cost.
+// The prices of machines.
 #pragma once
 #include <map>
 #include <optional>
@@ -9,7 +9,7 @@
 namespace shardline {
 
 // A file {"currency": "USD", "hourly_prices": {"p3.2xlarge": 3.06, "local": 0.5}, "sources": ...}: prices of a node, by
-// the name of its cluster file's "name"; "local" is the host on which runs are measured.
+// the "name" in its cluster file; "local" is the host on which runs are measured.
 struct Prices {
   static constexpr const char* kLocal = "local";
   std::string currency;

@@ -1,4 +1,4 @@
-// A study's runs beside what somebody else has published of them.
+// A study's runs compared with results that others have published for them.
 #pragma once
 #include <optional>
 #include <string>
@@ -24,7 +24,7 @@ struct PublishedRow {
   const RunRecord* run = nullptr;
   std::optional<double> time_ratio;  // the run's job_seconds / the published time
   std::optional<CostRange> cost;     // that follows from the published minutes, if the machine's price is known
-  bool is_misprint = false;          // the published cost does not
+  bool is_misprint = false;          // the published cost does not follow from the published minutes
 };
 // A row for each run of which a time or a cost is published. The records must outlive them.
 std::vector<PublishedRow> published_rows(const std::vector<RunRecord>& records, const Prices& prices);

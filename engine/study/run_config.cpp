@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// What a study's file says, as the text of a config and its name in messages.
+// The config of a study's file, as text, with its name in messages.
 struct BaseConfig {
   std::string text, name;
 };
@@ -64,7 +64,7 @@ std::vector<std::string> settings_of(const json& factors) {
   return settings;
 }
 
-// The factor by which a larger global batch than the reference changes the learning rate.
+// The factor that a global batch larger than the reference applies to the learning rate.
 double rate_factor(const json& factors, int64_t global_batch) {
   const std::string scaling = factors.value("learning_rate_scaling", "none");
   if (scaling == "none") return 1;
@@ -72,7 +72,7 @@ double rate_factor(const json& factors, int64_t global_batch) {
   return scaling == "sqrt" ? std::sqrt(larger) : larger;
 }
 
-// Whether the config's hosts, or those of the allocation, are enough for the nodes.
+// Whether there are enough hosts for the nodes, in the config or in the allocation.
 bool has_hosts(const BaseConfig& base, int nodes) {
   const json mpi = parse_json(base.text, base.name).value.value("mpi_options", json::object());
   const json hosts = mpi.is_object() ? mpi.value("hosts", json()) : json();
@@ -80,7 +80,7 @@ bool has_hosts(const BaseConfig& base, int nodes) {
   return available_hosts(Config()) >= nodes;
 }
 
-// Settings for ranks on hosts that are there, or for all ranks together: on this host, or in a plan.
+// Settings for ranks on known hosts, or for all ranks together: on this host, or in a plan.
 std::vector<std::string> ranks_on(bool hosts, int devices, int nodes) {
   if (hosts) return {cat("mpi_options.processes_per_host=", devices / nodes)};
   return {"mpi_options.hosts=[]", cat("mpi_options.processes_per_host=", devices)};
@@ -112,7 +112,7 @@ void count_steps(StudyRun& run) {
   }
 }
 
-// Puts what the run writes below its own directory, where nothing of other runs is.
+// Puts everything that the run writes into a directory of its own.
 void set_places(const StudyFile& study, StudyRun& run) {
   run.config.output_dir = output_of(study, run.name);
   if (run.config.training.checkpoint_dir) run.config.training.checkpoint_dir = checkpoints_of(study, run.name);

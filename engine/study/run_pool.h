@@ -1,4 +1,4 @@
-// Programs that run beside each other, as many as the cores allow.
+// Programs that run side by side, as many as the cores allow.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -22,8 +22,8 @@ struct Program {
   std::function<void(const ProgramEnd& end)> ends;  // called in the thread that called run_programs
 };
 
-// Starts them in their order, `at_once` at most (0: no limit) and while their cores together are no more than `cores`,
-// and waits for all. A program that takes longer than its limit is asked to stop (SIGTERM) and killed if it does not.
+// Starts them in their order, at most `at_once` at a time (0: no limit) and with no more than `cores` cores together,
+// and waits for all. A program that takes longer than its limit is asked to stop (SIGTERM), and killed if it does not.
 // All of them are killed if this process ends. Throws RunError if one cannot be started.
 void run_programs(const std::vector<Program>& programs, int cores, int at_once);
 

@@ -61,7 +61,7 @@ void read_planned(const StudyFile& study, const StudyRun& run, RunRecord& record
     throw DataError("does not fit the devices: " + plan.text("memory", ""));
 }
 
-// The last error that a run has printed, or else its last line.
+// The last error that a run printed, or else its last line.
 std::string last_words(const std::string& log) {
   std::istringstream lines(read_regular_file(log));
   std::string last, error;

@@ -68,7 +68,7 @@ double t_quantile(double probability, double degrees) {
   if (probability < 0.5) return -t_quantile(1 - probability, degrees);
   double low = 0, high = 1;
   while (upper_tail(high, degrees) > 1 - probability) high *= 2;
-  while (true) {  // halved until the two are neighbours
+  while (true) {  // bisect until the two are adjacent numbers
     const double middle = low + (high - low) / 2;
     if (middle <= low || middle >= high) return middle;
     (upper_tail(middle, degrees) > 1 - probability ? low : high) = middle;

@@ -36,7 +36,7 @@ class FittedLine {
   double intercept() const { return intercept_; }
   double at(double x) const { return intercept_ + slope_ * x; }
   // Half the width, at x, of the band that contains the true line's value there with a probability of 95 %. Unset for
-  // two points, which leave no error to judge by.
+  // two points, which leave no error to estimate.
   std::optional<double> half_band(double x) const;
 
  private:
@@ -50,8 +50,8 @@ std::optional<FittedLine> fitted_line(const Points& points);
 // Pearson's coefficient; unset if either variable is constant.
 std::optional<double> correlation(const Points& points);
 
-// The points that no other point beats: none is smaller in one coordinate and not larger in the other. Indices, by
-// ascending x; of equal points all.
+// The points that no other point beats by being smaller in one coordinate and not larger in the other. Returns indices,
+// by ascending x, with all of several equal points.
 std::vector<size_t> pareto_front(const Points& points);
 
 }  // namespace shardline

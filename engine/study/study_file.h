@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-// What somebody else has measured for a run, to be compared with it. Minutes are whole ones.
+// A result that others have published for a run, to compare it with. Minutes are whole numbers.
 struct PublishedResult {
   std::optional<double> minutes, cost, metric;
   bool operator==(const PublishedResult&) const = default;
@@ -39,8 +39,8 @@ struct StudyFile {
   std::string output_dir;
 };
 
-// Reads the file and expands its matrix. Throws one ConfigError: every mistake of the file itself, or the mistakes of
-// the first combination that has some.
+// Reads the file and expands its matrix. Throws one ConfigError: with every mistake of the file itself, or with the
+// mistakes of the first combination that has any.
 StudyFile study_from_json(const JsonDocument& document);
 StudyFile read_study(const std::string& path);
 

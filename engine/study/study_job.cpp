@@ -65,7 +65,7 @@ struct FinishedRuns {
   std::vector<RunRecord> others;
 };
 
-// What an earlier run did, or nothing if its config cannot be read.
+// The work of an earlier run; unset if its config cannot be read.
 std::optional<std::string> work_of_finished(const StudyFile& study, const RunRecord& record) {
   StudyRun run{.name = record.name, .cluster = record.kind == RunKind::planned ? "planned" : "", .nodes = record.nodes};
   try {
@@ -76,8 +76,8 @@ std::optional<std::string> work_of_finished(const StudyFile& study, const RunRec
   return work_of(run);
 }
 
-// Those of failed runs, and of runs without the study's metric, count as none. A run that has finished under another
-// name, as when an axis is added, is found by its config and gets that name.
+// Failed runs, and runs without the study's metric, do not count. A run that finished under another name, as happens
+// when an axis is added, is found by its config and gets the new name.
 FinishedRuns finished_runs(const StudyFile& study, std::vector<StudyRun>& runs) {
   std::map<std::string, RunRecord> records;
   for (const auto& file : {other_records_file(study.output_dir), records_file(study.output_dir)})
@@ -121,7 +121,7 @@ class Results {
  public:
   Results(const StudyFile& study, const std::vector<StudyRun>& runs, std::map<std::string, RunRecord> finished)
       : study_(study), runs_(runs), prices_(prices_of(study, runs)), found_(std::move(finished)) {
-    for (const auto& run : runs)  // what the study's file says about it now
+    for (const auto& run : runs)  // what the study's file now states about it
       if (const auto found = found_.find(run.name); found != found_.end()) describe_run(run, prices_, found->second);
   }
 
@@ -196,7 +196,7 @@ int study_job(const std::string& path, const StudyOptions& options, std::ostream
   make_directories(study.output_dir);
   const OutputLock lock(study.output_dir, "output_dir", study.output_dir);
   FinishedRuns finished = finished_runs(study, runs);
-  // Before study.jsonl has only the study's own runs.
+  // Written first, because study.jsonl will then have only the study's own runs.
   if (const auto others = other_records_file(study.output_dir); fs::exists(others) || !finished.others.empty())
     write_records(others, finished.others);
   Results results(study, runs, std::move(finished.of_study));
@@ -206,7 +206,7 @@ int study_job(const std::string& path, const StudyOptions& options, std::ostream
     if (results.has(run)) continue;
     Program program = program_of(study, run);
     program.starts = [&] {
-      // Of an attempt that did not finish: its records and checkpoints are not those of this run.
+      // An attempt that did not finish left records and checkpoints that are not those of this run.
       remove_directory(output_of(study, run.name));
       remove_directory(checkpoints_of(study, run.name));
       make_directories(directory_of(study, run.name));

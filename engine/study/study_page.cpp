@@ -35,7 +35,7 @@ TimeUnit unit_for(const StudyTable& table) {
   return longest >= 7200 ? TimeUnit{"hours", 3600} : longest >= 180 ? TimeUnit{"minutes", 60} : TimeUnit{"seconds", 1};
 }
 
-// Rows of one line in a figure over devices: what is equal but for the machines.
+// The name of a row's line in figures over devices: all settings except the machines.
 std::string line_of_row(const StudyTable& table, const StudyRow& row) {
   std::string name;
   for (const auto& key : table.columns) {
@@ -105,7 +105,7 @@ void add_metric(HtmlPage& page, const StudyTable& table, const std::vector<RunRe
     chart.series.push_back(fit);
     caption += cat(" Line: ", tick_text(line->intercept()), line->slope() < 0 ? " - " : " + ",
                    tick_text(std::abs(line->slope())), " x samples",
-                   band.points.empty() ? "." : "; the band has the true line with a probability of 95 %.");
+                   band.points.empty() ? "." : "; the band contains the true line with a probability of 95 %.");
   }
   chart.series.push_back(marks);
   page.figure(chart_svg(chart), caption);
@@ -172,7 +172,7 @@ void add_study(HtmlPage& page, const StudySummary& summary) {
   const TimeUnit unit = unit_for(table);
   page.heading("Runs");
   page.paragraph(
-      "Repeats are shown as their mean +- half the interval that has the true mean with a probability of 95 % "
+      "Repeats are shown as their mean +- half the interval that contains the true mean with a probability of 95 % "
       "(Student's "
       "t). Planned runs were not run: their times are predictions, without start, evaluation and saving.");
   page.table(table_cells(table));
@@ -181,7 +181,7 @@ void add_study(HtmlPage& page, const StudySummary& summary) {
     if (!record.error.empty()) failures.push_back(cat(record.name, " failed: ", record.error));
   if (!failures.empty()) page.items(failures);
   if (const auto published = published_cells(published_rows(summary.records, summary.prices)); !published.empty()) {
-    page.heading("Beside what is published");
+    page.heading("Compared with published results");
     if (!summary.source.empty()) page.paragraph(summary.source);
     page.table(published);
   }

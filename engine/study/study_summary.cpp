@@ -56,7 +56,7 @@ std::string summary_text(const StudySummary& summary) {
     if (!record.error.empty()) text += cat("failed: ", record.name, ": ", record.error, "\n");
   const auto published = published_cells(published_rows(summary.records, summary.prices));
   if (published.empty()) return text;
-  text += "\nbeside what is published" + (summary.source.empty() ? "" : " (" + summary.source + ")") + "\n";
+  text += "\ncompared with published results" + (summary.source.empty() ? "" : " (" + summary.source + ")") + "\n";
   return text + table(published.front(), {published.begin() + 1, published.end()});
 }
 

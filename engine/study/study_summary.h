@@ -1,4 +1,4 @@
-// What a study's directory says besides its runs: study.json, from which tables and pages can be made again.
+// What a study's directory contains besides its runs: study.json, from which tables and pages can be made again.
 #pragma once
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ void write_summary(const std::string& directory, const StudySummary& summary);
 // Throws ConfigError if the directory is not a study's, DataError for files that are damaged.
 StudySummary read_summary(const std::string& directory);
 
-// The tables of a study: its runs, and beside those what is published.
+// The tables of a study: its runs, and their comparison with published results.
 std::string summary_text(const StudySummary& summary);
 
 }  // namespace shardline

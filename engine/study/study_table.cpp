@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// What may differ between a row and the one that its speed-up is relative to: the machines, and what is often chosen
-// for them.
+// What may differ between a row and the one that its speed-up is relative to: the machines, and settings that are often
+// chosen for them.
 constexpr std::array kOfMachines = {"devices", "nodes", "cluster", "layout", "learning_rate", "batch"};
 
 template <class Get>
@@ -44,7 +44,7 @@ StudyRow row_of(const std::vector<const RunRecord*>& group, const std::string& m
   return row;
 }
 
-// What a speed-up compares of a row.
+// The parts of a row that speed-ups compare.
 struct ComparedRow {
   StudyRow* row;
   std::string work;  // all that must be equal but for the batch
@@ -65,8 +65,8 @@ struct ComparedRow {
   }
 };
 
-// The row that the speed-up of `row` is relative to: that with the fewest devices, of several one with the same batch
-// and learning rate. Null if no other row does its work and the table has rows with fewer devices.
+// The row that the speed-up of `row` is relative to: the one with the fewest devices; among several of those, one with
+// the same batch and learning rate. Null if no other row does its work and the table has rows with fewer devices.
 const ComparedRow* base_of(const ComparedRow& row, const std::vector<ComparedRow>& rows, int fewest_devices) {
   const ComparedRow* base = nullptr;
   const auto rank = [&](const ComparedRow& one) {

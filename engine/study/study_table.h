@@ -1,4 +1,4 @@
-// The results of a study by group of repeats: means with their spread, speed-up, cost, and what is published.
+// The results of a study by group of repeats: means with their spread, speed-up, cost, and published results.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,8 +15,8 @@ struct StudyRow {
   size_t failed = 0;
   std::optional<Spread> step_seconds, job_seconds, samples_per_second, cost, metric;  // unset: no run has it
   // samples_per_second relative to the row with the fewest devices that differs only in its machines (devices, nodes,
-  // cluster, layout), and in a learning rate or batch that was chosen for them; and that by the ratio of devices. Unset
-  // if nothing can be compared with the row, unless no row has fewer devices.
+  // cluster, layout), and in a learning rate or batch that was chosen for them; and that speed-up divided by the ratio
+  // of devices. Unset if nothing can be compared with the row, unless no row has fewer devices.
   std::optional<double> speedup, efficiency;
 };
 

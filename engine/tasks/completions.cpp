@@ -19,7 +19,7 @@ class Completions final : public LabelledTask {
 
   ExampleShape shape() const override { return {.labels = true}; }
 
-  // A row, or a piece of one, that has no predicted token has no example: a step of such rows would have nothing to
+  // A row, or a piece of one, without a predicted token gives no example: a step of such rows would have nothing to
   // learn.
   RowExamples encode(const DataRow& row, bool) const override {
     RowExamples row_examples;
@@ -87,8 +87,8 @@ class Completions final : public LabelledTask {
     return made;
   }
 
-  // As transformers shifts them: a label is that of its own token. Without labels, all tokens are predicted that TRL's
-  // masks do not leave out.
+  // A label is that of its own token, because transformers shifts labels itself. Without labels, all tokens are
+  // predicted except those that TRL's masks leave out.
   static Labelled labelled_tokens(const DataRow& row, const TokenisedRow& tokens) {
     refuse_types(row, tokens);
     Labelled made{tokens.ids, row.columns.contains("labels") ? word_labels(row, tokens) : tokens.ids};

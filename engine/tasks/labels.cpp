@@ -96,7 +96,7 @@ struct Found {
                         "decimal points, [0.0, 1.0], or list the labels that each row has"));
   }
 
-  // Whether these are the default names or the numbers of so many labels.
+  // Whether these are the default names or the numbers of this many labels.
   bool are_defaults_of(int64_t labels) const {
     return std::ranges::all_of(names, [&](const auto& name) {
       const auto id = name.starts_with('L') ? default_number(name) : integer_in(name);
@@ -180,7 +180,7 @@ void check_tags(const Config& config, const Found& found) {
                         "{\"0\": \"O\", \"1\": \"B-PER\"}, or set num_labels instead to train without names"));
 }
 
-// Returns the keys of a model's config for labels with these names, in order; without names, labels are numbers.
+// Sets the keys of a model's config for labels with these names, in order; without names, labels are numbers.
 void set_labels(json& keys, const std::vector<std::string>& names) {
   if (names.empty()) {
     keys["num_labels"] = 1;
@@ -197,7 +197,7 @@ void set_labels(json& keys, const std::vector<std::string>& names) {
   keys["label2id"] = std::move(label2id);
 }
 
-// The name of a label that a row of a known data set has; the value itself if it is none.
+// The name of a label in a row of a known data set; the value itself if it is not one of its labels.
 std::string name_in(const KnownData& data, const json& value, const DataRow& row) {
   const std::string text = label_text(value);
   if (row.is_headless)
@@ -238,7 +238,7 @@ bool is_multi_hot(const json& value) {
 
 bool leaves_labels_open(const Config& config) {
   if (!has_labels(config) || config.data.format == DataFormat::memory) return false;
-  // The config of a command on a model's directory has that in place of training data; the labels are the model's.
+  // Commands on a model's directory put it in place of training data; the labels are the model's.
   if (!config.model.path.empty() && config.data.train == std::vector{config.model.path}) return false;
   const json& own = config.model.config;
   const auto& name = config.data.task_name;
@@ -297,7 +297,7 @@ std::optional<int64_t> LabelIds::find(const json& value, const DataRow& row, con
 
 int64_t LabelIds::id_of(const json& value, const DataRow& row, const std::string& column) const {
   if (const auto id = find(value, row, column)) return *id;
-  throw DataError(cat(row.where, ": the label ", value.dump(), " in '", column, "' is none of the model's ",
+  throw DataError(cat(row.where, ": the label ", value.dump(), " in '", column, "' is not one of the model's ",
                       names_.size(), " labels (", first_names(names_), "); set model.config.id2label"));
 }
 

@@ -24,7 +24,7 @@ int32_t mask_token_of(const Tokenizer& tokenizer) {
       "\"mask_token\" to its tokenizer_config.json");
 }
 
-// Whether the token belongs to the word of the one before it: as in transformers, tokens that touch in the text do.
+// Whether the token continues the word of the token before it: as in transformers, if the two touch in the text.
 bool continues_word(const Encoding& encoding, size_t token) {
   if (token == 0 || encoding.is_special(token) || encoding.is_special(token - 1)) return false;
   return encoding.offsets[token].begin == encoding.offsets[token - 1].end;
@@ -60,7 +60,7 @@ class MaskedLm final : public LabelledTask {
       if (std::ranges::find(example.ids, mask_) == example.ids.end())
         throw DataError(cat(row.where, ": '", tokens ? "input_ids" : data_.text_column, "' has no ",
                             tokenizer_->decode(std::span(&mask_, 1)),
-                            is_shortened ? cat(" in the ", data_.sequence_length, " tokens that are left of it") : "",
+                            is_shortened ? cat(" in the ", data_.sequence_length, " tokens that remain of it") : "",
                             "; put one where a word is to be predicted"));
     }
     return {.examples = {std::move(example)}, .shortened = is_shortened};
@@ -131,8 +131,8 @@ class MaskedLm final : public LabelledTask {
     return {std::move(example), is_shortened};
   }
 
-  // Special tokens are those that special_tokens_mask marks, or else those with a role in the tokenizer. Labels that a
-  // row has leave out further tokens.
+  // Special tokens are those that special_tokens_mask marks, or else those with a role in the tokenizer. If a row has
+  // labels, they leave out further tokens.
   Example example_of_tokens(const DataRow& row, const TokenisedRow& tokens) const {
     if (data_.whole_word_mask)
       throw DataError(cat(row.where,

@@ -92,7 +92,7 @@ class QuestionAnswering final : public LabelledTask {
                '\n', data_.sequence_length, ' ', data_.doc_stride, ' ', tokenizer_->digest());
   }
 
-  // Logits that are not finite choose no answers: the metrics are not numbers, except those of questions.
+  // With logits that are not finite, no answers can be chosen, and all metrics but the numbers of questions are NaN.
   MetricValues metrics(const Predicted& predicted) const override {
     if (scores_of(predicted).isfinite().all().item<bool>()) return finite_metrics(predicted);
     MetricValues values = finite_metrics({predicted.data, at::zeros_like(predicted.logits), predicted.files});
@@ -257,7 +257,7 @@ class QuestionAnswering final : public LabelledTask {
     return spans;
   }
 
-  // The first and the last token of the first answer; the token for none twice if the window lacks a part of it.
+  // The first and the last token of the first answer; twice the token for "no answer" if the window lacks a part of it.
   std::array<int64_t, 2> answer_tokens_of(const Encoding& window, std::string_view context, const Gold& gold) const {
     const std::array none = {none_of(window.ids), none_of(window.ids)};
     if (gold.texts.empty()) return none;

@@ -7,8 +7,8 @@
 
 namespace shardline {
 
-// What a user should know of labelled files: the first question without an answer, unless data.version_2_with_negative
-// says that there are some. Empty if there is none. Tokenised rows, of which each is a window, do not count.
+// A note for the user about labelled files: the first question without an answer, unless data.version_2_with_negative
+// allows such questions. Empty if there is none. Tokenised rows, of which each is a window, do not count.
 std::string unanswered_note(const Config& config, const std::vector<DataFile>& files);
 
 std::unique_ptr<LabelledTask> question_answering(const Config& config, const TokenizerPtr& tokenizer);

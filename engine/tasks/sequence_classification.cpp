@@ -31,7 +31,7 @@ MetricValues class_metrics(const std::vector<int64_t>& predictions, const std::v
           {"matthews_correlation", matthews_correlation(predictions, labels)}};
 }
 
-// predictions: 1 for each label that an example has, else 0; likewise labels.
+// predictions, labels: 1 for each label that an example has, else 0.
 MetricValues label_set_metrics(const std::vector<int64_t>& predictions, const std::vector<int64_t>& labels,
                                int64_t width) {
   int64_t whole = 0;  // examples of which every label is right
@@ -41,7 +41,7 @@ MetricValues label_set_metrics(const std::vector<int64_t>& predictions, const st
   return {{"accuracy", whole / examples}, {"f1", multi_label_scores(predictions, labels).f1}};
 }
 
-// A column by the names that it may have, and the key of the config that says so.
+// A column by the names that it may have, and the config key that sets its name.
 struct Column {
   std::vector<std::string> names;
   const char* key;

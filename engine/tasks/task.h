@@ -22,7 +22,7 @@ namespace shardline {
 // Names without "eval_", with their values.
 using MetricValues = std::vector<std::pair<std::string, double>>;
 
-// What a model predicts for a range of examples.
+// The predictions of a model for a range of examples.
 struct Predicted {
   const Examples& data;
   at::Tensor logits;            // double [examples or their tokens, outputs], in the order of the examples (see Layer)
@@ -79,7 +79,7 @@ using Metric = std::function<double(const Predicted&)>;
 void add_metric(const std::string& task, const std::string& name, Metric metric);
 
 // Reads the rows of the files again, and calls use(row, first) in order for those that have examples in the data;
-// first: the place there of the first one.
+// first: the index of the row's first example.
 void for_each_predicted_row(const Predicted& predicted, const std::function<void(const DataRow&, int64_t first)>& use);
 
 // The metrics of a task, then those that were added under its name.

@@ -114,7 +114,7 @@ class Comparison {
     const Tensors after = one_ ? values_of(one_->trainer.parameters()) : Tensors();
     const Tensors mine = values_of(layout_.trainer.parameters());
     visit_whole(layout_.trainer.parameters(), spec_, mine, [&](const std::string& name, const at::Tensor& value) {
-      // The layout may have taken a dimension apart that it divides.
+      // The layout may have turned a dimension that it divides into several dimensions.
       const at::Tensor& expected = after.at(name);
       const double difference = (value.reshape(expected.sizes()) - expected).norm().item<double>();
       const double change = (expected - before.at(name)).norm().item<double>();

@@ -84,7 +84,7 @@ std::optional<LossScaler::State> RankTrainer::loss_scaler_state() const {
   return loss_scaler_ ? std::optional(loss_scaler_->state()) : std::nullopt;
 }
 
-// A run that continues in fp16 what was not trained in fp16 begins with its own scale.
+// A run in fp16 that continues from a run in another precision starts with its own scale.
 void RankTrainer::set_loss_scaler_state(const std::optional<LossScaler::State>& state) {
   if (loss_scaler_ && state) loss_scaler_->set_state(*state);
 }
@@ -145,7 +145,7 @@ LossTerm RankTrainer::accumulate_gradients(BatchSource& data, int64_t step) {
   return loss;
 }
 
-// Accelerators have done what they were given only where a step's parts are timed.
+// Waits for the accelerator only if the parts of a step are timed.
 double RankTrainer::seconds_now() const {
   if (stage_.waits_for_device) wait_for_device(stage_.activations.device(), "the end of a timed part of a step");
   return steady_seconds();
@@ -173,7 +173,7 @@ StepMetrics RankTrainer::train_step(BatchSource& data, int64_t step) {
   }
   const double norm = gradient_norm.value() / scale;
   set_flight_instruction("");
-  take_records();  // of a run that is over, since the norm is known
+  take_records();  // the run is over, because the norm is known
   step_end_ = seconds_now();
   const double seconds = step_end_ - step_start_;
   const double exposed = waited_seconds() - waited - waited_for_messages(last_records_);

@@ -40,10 +40,10 @@ class RankTrainer {
   // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
   // same numbers.
   StepMetrics train_step(BatchSource& data, int64_t step);
-  // Only the gradients of a step: afterwards they are complete on every rank, times loss_scale(). Returns the loss.
+  // Computes only the gradients of a step: they are then complete on every rank, times loss_scale(). Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1; }
-  // What steps change besides the parameters: the optimizer, which only a trainer that trains has, and the state of the
+  // The state that steps change besides the parameters: the optimizer, which only a trainer that trains has, and the
   // loss scale, which only fp16 has.
   Optimizer& optimizer() { return *optimizer_; }
   std::optional<LossScaler::State> loss_scaler_state() const;
@@ -61,7 +61,7 @@ class RankTrainer {
   at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
   // The same for the last row of each segment in host memory, [segments, vocabulary]. Targets must have one length.
   at::Tensor next_logits(const Microbatch& rows, const std::vector<KvCache*>& caches = {});
-  // Whether any rank says so. Collective over the world.
+  // Whether `mine` is true on any rank. Collective over the world.
   bool is_true_anywhere(bool mine) const;
   // Returns the first rank's value, because different hosts could compute different ones. Collective over the world.
   int64_t of_first_rank(int64_t value) const;

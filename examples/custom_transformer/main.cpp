@@ -1,4 +1,4 @@
-// A transformer of one's own, written with torch::nn, as a program that has every command of shardline.
+// A custom transformer, written with torch::nn, as a program that has every command of shardline.
 #include <shardline/models/program/trace/traced_model.h>
 #include <shardline/shardline.h>
 #include <torch/torch.h>

@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const bool trains = rank < 2;  // the others would go on with the simulation
+  const bool trains = rank < 2;  // the others would continue the simulation
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, trains ? 0 : 1, rank, &comm);
   int code = 0;

@@ -105,7 +105,7 @@ TEST_CASE("an exact sum on a device is the exact sum on the host") {
     const double found = sum.on_host("to compare").value(), wanted = expected.value();
     CHECK((found == wanted || (std::isnan(found) && std::isnan(wanted))));
   };
-  // Numbers of all exponents, including subnormal ones and zero.
+  // Numbers with all exponents, including subnormal ones and zero.
   const at::Tensor bits = at::randint(0, int64_t{0x7fe} << 52, {5000}, at::kLong);
   check(bits.view(at::kDouble));
   check(at::randint(0, int64_t{1} << 54, {5000}, at::kLong).view(at::kDouble));

@@ -52,10 +52,10 @@ void break_device(at::Device device, const std::string& text);
 // copies to the device for which the host never waited are unchanged, and calls joined_threads().
 std::vector<std::string> take_faults();
 
-// To be called after threads that used devices were joined: the caller then knows what they knew.
+// Call it after threads that used devices were joined: the caller then knows what they knew.
 void joined_threads();
 
-// Sets a function that is called with each violation when it is found, for programs that nobody asks for them.
+// Sets a function that is called with each violation when it is found, for programs that never call take_faults().
 void call_on_fault(void (*handler)(const std::string& fault));
 
 // What all devices did since the last call.

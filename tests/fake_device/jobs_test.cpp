@@ -1,4 +1,4 @@
-// Commands on the fake device print and write what they print and write on a CPU.
+// Commands on the fake device print and write the same as on a CPU.
 #include <ATen/Context.h>
 #include <c10/core/DeviceGuard.h>
 

@@ -146,7 +146,7 @@ void copy_to_device(const at::Tensor& from, const at::Tensor& to, bool non_block
     return;
   }
   copy.uses(from, false);
-  // What copies on their way to the host have brought there: streams see it, the host does not yet.
+  // The contents of host memory after the copies on their way: streams see them, the host does not yet.
   std::vector<Transfer*> unseen;
   for (auto& transfer : runtime().transfers)
     if (transfer.to_host && overlaps(transfer.host, from)) unseen.push_back(&transfer);

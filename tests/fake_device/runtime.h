@@ -97,7 +97,7 @@ Runtime& runtime();
 bool is_installed();
 
 void forget_ended(std::vector<OutsidePtr>& outside);
-// Waits until no outside work is in the way; throws after a minute. The mutex must not be locked.
+// Waits until the outside work in the way has ended; throws after a minute. The mutex must not be locked.
 void await_outside(const std::function<std::vector<OutsidePtr>()>& in_the_way);
 
 // The current thread's.

@@ -142,7 +142,7 @@ def notices(build, root, folder, fault):
     try:
         run = subprocess.run([mutant, case], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS)
         noticed = run.returncode != 0 and b"No test cases matched" not in run.stdout
-    except subprocess.TimeoutExpired:  # a suite that hangs fails, too, but says nothing
+    except subprocess.TimeoutExpired:  # a suite that hangs fails, too, but without output
         noticed = False
     print(("noticed: " if noticed else "NOT NOTICED: ") + what, flush=True)
     return noticed

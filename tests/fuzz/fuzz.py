@@ -144,7 +144,7 @@ def misplaced_seeds(fuzzer, target):
 def turn(fuzzer, target, options, keep):
     """Runs a target; returns the inputs that it read, or none after a finding, which is printed."""
     for seed in (misplaced := misplaced_seeds(fuzzer, target)):
-        print(f"{seed}: {target} does not treat it so; mend it, or move it to the other folder of its target")
+        print(f"{seed}: {target} does not treat it this way; fix it, or move it to the other folder")
     if misplaced:
         return None
     findings = BUILD / "findings"

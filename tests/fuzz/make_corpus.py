@@ -187,7 +187,7 @@ def manifests():
 
 
 def event(step):
-    """A record of TensorBoard's files; whoever reads them here leaves the checksums alone."""
+    """A record of TensorBoard's files; readers here ignore the checksums."""
     message = struct.pack("<Bd", 1 << 3 | 1, 0.5) + (bytes([2 << 3, step & 0x7f | 0x80, step >> 7]) if step else b"")
     return struct.pack("<QI", len(message), 0) + message + bytes(4)
 

@@ -1,6 +1,6 @@
 // Requests to a served model. The first line of an input names a task, the content type and what is accepted, the rest
-// is the body: it is answered, in the form that is asked for, or refused with a status that says that the client is
-// wrong. The model says the same about everything.
+// is the body: it is answered, in the requested form, or refused with a status that blames the client. The model
+// predicts the same for every input.
 #include <nlohmann/json.hpp>
 #include <sstream>
 

@@ -23,7 +23,7 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Whether `part` is what remains of `whole` when some of its bytes are left out.
+// Whether `part` is `whole` with some of its bytes left out.
 bool is_left_of(std::string_view part, std::string_view whole) {
   size_t found = 0;
   for (size_t byte = 0; byte < whole.size() && found < part.size(); ++byte) found += whole[byte] == part[found];

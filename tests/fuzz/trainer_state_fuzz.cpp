@@ -1,4 +1,4 @@
-// trainer_state.json of a checkpoint: what is accepted is written and read back unchanged.
+// trainer_state.json of a checkpoint: an accepted file is written and read back unchanged.
 #include <cmath>
 #include <optional>
 

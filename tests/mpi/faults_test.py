@@ -1,4 +1,4 @@
-"""What one of four ranks does wrong is named within the limit of a wait and two seconds, and `shardline doctor` says the
+"""The fault of one of four ranks is named within the limit of a wait and two seconds, and `shardline doctor` names the
 same afterwards.
 
   faults_test.py MPIRUN FAULTY_RANK SHARDLINE
@@ -48,7 +48,7 @@ class Faults(unittest.TestCase):
     def check(self, fault, cause, culprits, verdict, *options):
         code, lines, seconds = self.run_job(fault, *options)
         said = "\n".join(lines)
-        if "--enable-recovery" not in options:  # which makes mpirun say 0
+        if "--enable-recovery" not in options:  # which makes mpirun return 0
             self.assertNotEqual(code, 0, said)
         self.assertIsNotNone(seconds, said)
         self.assertLess(seconds, LIMIT + 2, said)

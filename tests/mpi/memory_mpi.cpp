@@ -1,4 +1,4 @@
-// What real ranks count, by class, against the plan.
+// The bytes that real ranks count, by class, compared with the plan.
 #include <ATen/ops/tensor.h>
 
 #include <filesystem>
@@ -118,7 +118,7 @@ Classes counted(const Setting& setting, const Plan& plan, const ModelSource& sou
           static_cast<double>(end.peak_live - ready.live)};
 }
 
-// With more ranks than cores, one may run ahead of another stage's that does not get its turn, and its borders pile up.
+// With more ranks than cores, a rank may run ahead of one of another stage that gets no core, and its borders pile up.
 double waiting_for_a_core(const Setting& s) {
   const int64_t border = s.samples * kLength * kHidden * (s.dtype == "float64" ? 8 : 4);
   const bool shares = s.world() > static_cast<int>(std::thread::hardware_concurrency());

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   MpiWorld world = make_mpi_world();
   testing::world_of_tests = &world;
 
-  // One summary is enough; other ranks speak when something failed.
+  // One summary is enough; other ranks print something only if a case failed.
   std::ostringstream kept;
   std::streambuf* const console = std::cout.rdbuf();
   if (world.comm->rank() != 0) std::cout.rdbuf(kept.rdbuf());

@@ -9,7 +9,7 @@ using namespace shardline::parity;
 
 namespace {
 
-// Those of the points that have as many ranks as there are; there must be some.
+// The points that need as many ranks as this world has; there must be at least one.
 std::vector<Point> for_these_ranks(const std::vector<Point>& points) {
   const auto those = with_world(points, testing::mpi_test_world().comm->size());
   REQUIRE(!those.empty());
@@ -20,7 +20,7 @@ void check_on_real_ranks(const std::vector<Point>& points) {
   const CommunicatorPtr world = testing::mpi_test_world().comm;
   for (const auto& point : for_these_ranks(points)) {
     const Outcome outcome = run_point_on(point, world);
-    if (world->rank() == 0) {  // the others have the same, as `copies` says, and wait at the barrier
+    if (world->rank() == 0) {  // the others have the same result, as `copies` shows, and wait at the barrier
       INFO(point.name());
       CHECK(compare(outcome, reference(point), limits_of(point)).exceeds(limits_of(point)) == "");
       CHECK(bit_equal(outcome, run_point(point)));

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kBytes = 100000;
 
-// Where the process that has signed in at `place` writes.
+// The place at which the process that has signed in at `place` writes.
 int place_of_text(int place) {
   return 5000 * place;
 }

@@ -17,11 +17,11 @@ struct Axis {
 
 // All axes of a float64 point.
 std::vector<Axis> matrix_axes();
-// Those of a point whose task has labels, with the families and the tasks.
+// All axes of a point whose task has labels, with the families and the tasks.
 std::vector<Axis> task_axes();
-// Those of traced modules.
+// The axes of traced modules.
 std::vector<Axis> traced_axes();
-// Those of all points together, with all values.
+// The axes of all points together, with all values.
 std::vector<Axis> all_axes();
 // `axes` with axis `name` cut down to some of its values.
 std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values);

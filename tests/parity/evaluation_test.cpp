@@ -22,8 +22,8 @@ namespace {
 
 // A whole batch, one whose microbatches are partly empty, and one with a single sample for all replicas.
 constexpr std::array<int64_t, 3> kValidation = {24, 5, 1};
-// On start, twice in a row, and at the end. What evaluation may not touch is looked at after one of them only: looking
-// waits for collectives that evaluation has to wait for itself.
+// On start, twice in a row, and at the end. State that evaluation must not touch is compared after one of them only:
+// comparing waits for collectives that evaluation has to wait for itself.
 constexpr std::array<int, 5> kEvaluated = {0, 3, 4, 7, kSteps};
 constexpr int kLookedAt = 4;
 

@@ -24,7 +24,7 @@ namespace {
 
 // ---- collectives
 
-// What a rule saw of the calls that it is about.
+// The calls that match a rule, as far as it has seen them.
 struct Strikes {
   std::mutex mutex;
   std::map<std::thread::id, int64_t> in_step;  // calls since the step began, by rank: ranks are threads

@@ -16,7 +16,7 @@ struct Fault {
 };
 
 std::vector<Fault> planted_faults();
-// Those that are not too fine, in bf16, and one of fp16's own.
+// The faults that are not too fine for bf16, in bf16, and one that only fp16 has.
 std::vector<Fault> planted_half_faults();
 
 }  // namespace shardline::parity

@@ -11,7 +11,7 @@ struct Call {
   std::string_view group, what;  // "tp", "reduce rows"
 };
 
-// What becomes of a call; `leave` for all that it does not care about. All ranks of a group must break alike.
+// What becomes of a call; `leave` for all other calls. All ranks of a group must damage the same calls.
 enum class Damage {
   leave,
   drop,     // nothing moves: of a gather, every rank sees only its own part

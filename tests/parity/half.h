@@ -13,13 +13,13 @@ struct HalfDistance {
   double loss = 0;      // largest of all steps
   double copies = 0;    // Outcome::copies_differ; must be 0
 
-  // What is too far away, where one process is `one` away: "gradient, loss"; empty when all is within.
+  // The quantities that are too far from fp32, if one process is `one` away: "gradient, loss"; empty if none is.
   std::string exceeds(const HalfDistance& one) const;
 };
 
 HalfDistance half_distance(const Outcome& outcome, const Outcome& exact);
 
-// Of a point in half precision.
+// The measurements of a point in half precision.
 struct MeasuredHalf {
   Point point;
   HalfDistance layout, one;

@@ -77,7 +77,7 @@ std::vector<Point> grid_points() {
 }
 
 std::vector<Point> choice_points() {
-  // One stage has no schedule to speak of.
+  // A single stage has nothing to schedule.
   return combinations(restricted(matrix_axes(), "P", {"2", "3", "4"}), {"pipeline", "checkpointing", "offload"}, kSeed);
 }
 

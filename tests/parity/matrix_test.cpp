@@ -67,7 +67,7 @@ std::vector<Checked> check_half_faults() {
 std::vector<Checked> check_twins() {
   const auto twins = equal_twins();
   REQUIRE(!twins.empty());
-  // Many are held against the same run.
+  // Many points are compared with the same run.
   std::map<std::string, Outcome> kept;
   std::vector<std::pair<const Point*, Outcome*>> runs;
   for (const auto& pair : twins)
@@ -90,7 +90,7 @@ std::vector<Checked> check_twins() {
 std::vector<Checked> check_faults() {
   const auto faults = planted_faults();
   REQUIRE(!faults.empty());
-  // Many faults stand in one point, whose sound run they share.
+  // Many faults are planted into the same point, and share its run without faults.
   std::map<std::string, Difference> sound;
   std::vector<Difference> tampered(faults.size());
   std::vector<std::function<void()>> runs;

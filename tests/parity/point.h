@@ -78,8 +78,8 @@ Point with_batch(Point point);
 // The point with few steps if more would repeat what they do: the loss scale of fp16 changes later.
 Point with_few_steps(Point point);
 
-// What two runs of a point may differ by: gradients of step 1 and norm relative to the largest, losses relative,
-// parameter change in relative L2 per tensor.
+// The limits of the differences between two runs of a point: gradients of step 1 and norm relative to the largest,
+// losses relative, parameter change in relative L2 per tensor.
 struct Limits {
   double gradient, norm, loss, change;
   double zero;               // of the layer's largest gradient: what is below is exactly zero but for rounding

@@ -18,7 +18,7 @@ std::string number(double value) {
   return value == 0 ? "0" : text;
 }
 
-// Of two differences, the larger of each number.
+// The larger of two differences, for each number.
 Difference worse(const Difference& a, const Difference& b) {
   return {.gradient = std::max(a.gradient, b.gradient),
           .norm = std::max(a.norm, b.norm),

@@ -373,7 +373,7 @@ Difference compare(const Outcome& outcome, const Outcome& reference, const Limit
     if (!(difference <= worst.gradient)) worst.gradient = difference, worst.worst_gradient = name;
 
     const auto change = parts_of(name, reference.after.at(name) - reference.before.at(name));
-    // A program's layout may have taken a dimension apart that it divides.
+    // A program's layout may have turned a dimension that it divides into several dimensions.
     const at::Tensor& whole = reference.after.at(name);
     const auto other = parts_of(name, (outcome.after.at(name) - outcome.before.at(name)).reshape(whole.sizes()));
     const auto gradients = parts_of(name, gradient);

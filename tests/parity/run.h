@@ -35,7 +35,7 @@ struct Tampering {
   std::function<void(Plan&)> plan;
   std::function<void(Batch&)> batch;
   std::function<void(RankTrainer&, int step)> after_step;  // on every rank; before the first with step 0
-  std::function<std::string()> missed;  // behind the run: how it did not strike as it was meant to; empty: it did
+  std::function<std::string()> missed;  // called after the run: why the fault did not strike as intended; empty: it did
 };
 
 // Where a rank computes, and what carries its tensors: `world` if null.

@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// "" where it is not.
+// "" if it throws no ConfigError.
 inline std::string message_of(const std::function<void()>& call) {
   try {
     call();

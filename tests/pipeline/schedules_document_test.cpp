@@ -29,7 +29,7 @@ std::string decimal(double value) {
   return text.str();
 }
 
-// Of one schedule, in units of a stage.
+// The row of one schedule, in units of a stage.
 std::string row(const std::string& name, int stages, int microbatches) {
   const auto schedule = example(name, stages, microbatches);
   const double chunks = schedule.chunks() / stages;  // of a stage; each costs so much less
@@ -65,12 +65,12 @@ std::string table() {
   return text + "\n";
 }
 
-// What belongs between a "<!-- NAME -->" line and its "<!-- end -->".
+// The text between a "<!-- NAME -->" line and its "<!-- end -->".
 std::string made(const std::string& name) {
   return name == "table" ? table() : grid(name.substr(name.find(' ') + 1));
 }
 
-// The document with its made parts made again.
+// The document with its generated parts made again.
 std::string renewed(const std::string& document) {
   std::string result;
   size_t at = 0;
@@ -95,7 +95,7 @@ std::string read(const std::filesystem::path& path) {
 
 }  // namespace
 
-// SHARDLINE_WRITE_DOCS=1 writes the made parts into the file instead.
+// SHARDLINE_WRITE_DOCS=1 writes the generated parts into the file instead.
 TEST_CASE("docs/schedules.md shows the schedules as they are") {
   const auto path = std::filesystem::path(SHARDLINE_SOURCE_DIR) / "docs/schedules.md";
   const auto document = read(path);

@@ -8,7 +8,7 @@ from harness import ProgramTest, unittest
 
 class BatchSize(ProgramTest):
     def needed(self, config, *changes):
-        """Bytes of the rank that needs most, by the plan."""
+        """Planned bytes of the rank that needs the most."""
         settings = [word for change in changes for word in ("--set", change)]
         result = self.expect(2, "train", config, *settings, "--set", "runtime.memory_cap=1", "--set",
                              "training.auto_find_batch_size=false", says="/runtime/memory_cap")
@@ -44,7 +44,7 @@ class BatchSize(ProgramTest):
                 self.assertEqual(json.loads(result.out)["sizes"]["accumulation_steps"], 4)
 
     def test_global_batch_shrinks(self):
-        """Without global_batch_size, the batch is that of fewer samples, which the run says."""
+        """Without global_batch_size, the batch becomes smaller, and the run says so."""
         training = {"global_batch_size": None, "per_device_train_batch_size": 12, "auto_find_batch_size": True}
         config = self.config(training=training)
         cap = self.between(config, *(f"training.per_device_train_batch_size={samples}" for samples in (3, 6)))
@@ -56,7 +56,7 @@ class BatchSize(ProgramTest):
         self.assertEqual(self.sizes()[1]["global_batch"], 3)
 
     def test_continues_with_the_batch_of_the_checkpoint(self):
-        """A run that has become smaller continues with its batch, also where more would fit."""
+        """A run with a halved batch continues with it, even if a larger one would fit."""
         training = {"global_batch_size": None, "per_device_train_batch_size": 12, "auto_find_batch_size": True,
                     "max_steps": 4, "save_steps": 2}
         config = self.config(training=training)

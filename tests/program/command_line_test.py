@@ -94,7 +94,7 @@ class CommandLine(ProgramTest):
         self.expect(2, "info", "missing.json", says="missing.json")
 
     def test_eval_and_generate_name_their_model(self):
-        """A config for training says where the model goes, not that it is to be used."""
+        """A config for training states where the model is saved, not that this model is to be used."""
         data = {"validation": "text.txt"}
         prompt = ("--prompt", "a", "--max-new-tokens", "2")
         for trained in (False, True):
@@ -237,7 +237,7 @@ class Plans(ProgramTest):
                 self.assertEqual(mesh["t"], smp.get("tensor_parallel_degree", 1))
 
     def test_paths_of_recipes_exist_or_are_named(self):
-        """configs/README.md says which models and data a recipe needs that are not in the repository."""
+        """configs/README.md names the models and data that a recipe needs and the repository lacks."""
         named = (ROOT / "configs/README.md").read_text()
         for recipe in (ROOT / "configs").glob("*.json"):
             config = json.loads(recipe.read_text())

@@ -46,7 +46,7 @@ class KilledFromOutside(DoctorTest):
         return process
 
     def test_rank_of_an_mpirun_that_the_user_has_started(self):
-        """Nobody tells the records that it was killed, and no rank fails: mpirun ends the others a second later."""
+        """No record shows that it was killed, and no rank fails: mpirun ends the others a second later."""
         process = self.start_with_own_mpirun()
         self.kill_ranks(1)
         self.assertNotEqual(self.end(process).code, 0)

@@ -36,7 +36,7 @@ def step_of(name):
 
 
 class Watch(threading.Thread):
-    """Sees to it that there is always a checkpoint, and never an older one than before."""
+    """Checks that there is always a checkpoint, and that the newest one is never older than before."""
 
     def __init__(self, folder):
         super().__init__()
@@ -65,7 +65,7 @@ class FailingCalls(ProgramTest):
         return dict(LAYOUTS[layout], model=MODEL, runtime={"timeline_steps": 0}, training=training)
 
     def checkpoints(self):
-        """By step of each complete one: contents by name."""
+        """The contents of each complete checkpoint by name, by step."""
         return {step_of(manifest.parent.name): {file.name: file.read_bytes() for file in manifest.parent.iterdir()}
                 for manifest in (self.dir / "saves").glob("*/manifest.json") if step_of(manifest.parent.name)}
 
@@ -137,7 +137,7 @@ class FailingCalls(ProgramTest):
                     self.every_call(layout, keep, error, whole)
 
     def test_directory_that_vanishes(self):
-        """Training goes on without its directory of checkpoints, and says that nothing was saved."""
+        """Training continues without its directory of checkpoints, and reports that nothing was saved."""
         for name, layout in LAYOUTS.items():
             with self.subTest(name):
                 shutil.rmtree(self.dir / "out", ignore_errors=True)

@@ -106,7 +106,7 @@ class Host:
         self.disk = pathlib.Path(f"/proc/{self.keeper.pid}/root{self.mounted}")
 
     def lose_power(self):
-        """It ends without a word to the others; set_link("up") starts it again."""
+        """It ends without notifying the others; set_link("up") starts it again."""
         self.set_link("down")
         self.kill_all()
 

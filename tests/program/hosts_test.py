@@ -131,7 +131,7 @@ class Hosts(HostsTest):
         self.assertEqual([json.loads(line)["step"] for line in metrics], [11, 12])
 
     def test_doctor_with_the_records_of_each_host(self):
-        """Those of one host say of whom records are missing; with the others' files the rank at fault is found."""
+        """One host's records show whose records are missing; with the others' files, the rank at fault is found."""
         # The launcher's working directory is one that hosts share.
         sections = self.sections(str(self.dir / "disk/out"), training={
             "max_steps": 1000000, "save_on_each_node": True, "ddp_timeout": 5})
@@ -158,7 +158,7 @@ class Hosts(HostsTest):
         self.assertEqual((found["hosts_without_records"], found["files_of_other_jobs"]), ([], 0))
 
     def test_full_disk_of_another_host(self):
-        """It is found before the first step. Where the disk fills up later, training goes on without checkpoints. The
+        """It is found before the first step. If the disk fills up later, training continues without checkpoints. The
         message names the host."""
         whole = self.whole_run(p=2)
         self.hosts[1].limit_disk("400k")
@@ -180,7 +180,7 @@ class Hosts(HostsTest):
             self.assertEqual((host.disk / "checkpoints/newest").read_text(), f"checkpoint-{max(saved)}\n")
 
     def wait_for_line(self, process, text, limit=LIMIT):
-        """In the messages of a run that goes on."""
+        """In the messages of a run that continues."""
         self.wait_for(lambda: process.poll() is not None or text in self.output(process.number, "err").read_text(), text,
                       limit)
         self.assertIsNone(process.poll(), self.output(process.number, "err").read_text())

@@ -1,4 +1,4 @@
-"""Whatever is killed and whenever, also while a checkpoint is saved: the run continues as if it had never been.
+"""Whatever is killed and whenever, also while a checkpoint is saved: the run continues as if nothing had happened.
 
     ctest --test-dir build-test -R all_kills        all layouts, about five minutes
 

@@ -15,7 +15,7 @@ ALLOCATION = {"SLURM_JOB_NODELIST": "n[08-09],gpu"}
 
 
 class Launch(ProgramTest):
-    """With an mpirun that only writes down what it is asked."""
+    """With an mpirun that only records its arguments."""
 
     def setUp(self):
         super().setUp()
@@ -60,7 +60,7 @@ class Launch(ProgramTest):
                            smp_options={"tensor_parallel_degree": "auto", "microbatches": "auto"})
         self.assertEqual(words[:2], ["-np", str(2 * cores)])
         self.assertEqual(words[5:7], ["--host", f"n1:{cores},n2:{cores}"])
-        # Degrees that say how many ranks there are say it for one host.
+        # Degrees alone determine the number of ranks, on one host.
         words = self.words(p=2, smp_options={"microbatches": "auto"})
         self.assertEqual(words[:2], ["-np", "2"])
         self.assertEqual(words[5:7], ["--host", "n1:2"])

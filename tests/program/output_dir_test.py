@@ -42,7 +42,7 @@ class OutputDir(ProgramTest):
         self.assertFalse((self.dir / "out/previous-model").exists())
 
     def test_a_run_that_ended_before_its_first_step_can_be_repeated(self):
-        """It waits for its token cache, which somebody else seems to make."""
+        """It waits for its token cache, which another process seems to make."""
         self.train(output_dir="earlier")
         cache = next((self.dir / "cache/shardline").glob("*.bin"))
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -59,7 +59,7 @@ class OutputDir(ProgramTest):
                 self.train(output_dir=number.name)
 
     def test_a_run_that_is_stopped_before_its_first_step_replaces_nothing(self):
-        """It waits for its token cache, which somebody else seems to make."""
+        """It waits for its token cache, which another process seems to make."""
         self.train(training={"save_steps": 1})
         before = {name: data for name, data in self.contents().items() if re.match(r"checkpoint-|model|config.json|metr", name)}
         self.assertIn("checkpoint-2/manifest.json", before)

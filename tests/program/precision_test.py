@@ -10,7 +10,7 @@ STEPS = 6
 
 
 def dtypes(path):
-    """Of a safetensors file."""
+    """The number types in a safetensors file."""
     data = path.read_bytes()
     header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
     return {entry["dtype"] for name, entry in header.items() if name != "__metadata__"}

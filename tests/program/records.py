@@ -25,7 +25,7 @@ def scalars(folder):
 
 
 def scalars_of(event):
-    """Of a tensorflow.Event {2 step, 5 summary {1 value {1 tag, 2 simple_value}}}."""
+    """Values of a tensorflow.Event {2 step, 5 summary {1 value {1 tag, 2 simple_value}}}."""
     step, values = 0, []
     for field, value in fields(event):
         if field == 2:

@@ -206,7 +206,7 @@ class Restarts(RestartTest):
                 self.assert_all_gone()
 
     def test_failure_with_a_directory_that_cannot_be_read(self):
-        """The failure is reported nevertheless."""
+        """The failure is still reported."""
         process = self.start_training(**self.sections(training={"max_steps": 1000000, "checkpoint_dir": "disk"}))
         self.wait_for_checkpoint(folder="disk")
         (self.dir / "disk").rename(self.dir / "disk-away")

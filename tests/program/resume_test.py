@@ -17,7 +17,7 @@ LAYOUTS = {"one": {"communicator": "local"},
                     "mpi_options": {"processes_per_host": 2}}}
 CAN_MOUNT = subprocess.run(["unshare", "-mu", "true"], stderr=subprocess.DEVNULL).returncode == 0
 
-# Answers the questions for a token and, with the token, for a notice, which is there once the file `notice` is.
+# Answers requests for a token and, with the token, for a notice, which exists once the file `notice` does.
 CURL = """#!/bin/sh
 echo "$*" >> "$FOLDER/asked"
 case "$*" in
@@ -182,7 +182,7 @@ class Resume(ProgramTest):
                     shutil.rmtree(folder / "checkpoint-20")
 
     def test_script_that_waits_for_a_spot_notice(self):
-        """That of the docs, with a provider's metadata and a clock that are imitated."""
+        """The script in the docs, with imitations of a provider's metadata and of the clock."""
         (script,) = re.findall(r"^```sh\n(#!/bin/sh\n# stop_on_notice.sh .*?)^```$",
                                (ROOT / "docs/checkpoints.md").read_text(), re.MULTILINE | re.DOTALL)
         (self.dir / "programs").mkdir()

@@ -151,7 +151,7 @@ class Serving(ProgramTest):
         self.assert_same(json.loads(body), single)
 
         server.refuses(400, {"inputs": "good", "parameters": {"top_k": 0}}, "/parameters/top_k: must be an integer >= 1")
-        server.refuses(400, {"inputs": "good", "parameters": {"topk": 1}}, "/parameters/topk: is no parameter")
+        server.refuses(400, {"inputs": "good", "parameters": {"topk": 1}}, "/parameters/topk: is not a parameter")
         server.refuses(400, {"inputs": ["good", 3]}, "/inputs/1: must be a text")
         server.refuses(400, {"inputs": ["good", "film " * 50]}, "/inputs/1: has more than the 40 tokens")
         self.assertEqual(len(server.ask("film " * 50, truncation=True)), 1)
@@ -217,7 +217,7 @@ class Serving(ProgramTest):
         server.stop()
 
     def test_clients(self):
-        """Bodies that are too large, slow and lost clients, and what is no HTTP harm nobody else."""
+        """Bodies that are too large, slow and lost clients, and invalid HTTP do not affect other clients."""
         server = Server(self, self.model(), "--max-body", "0.5", "--timeout", "3")
         server.ask("good")
         before = server.peak_mib()

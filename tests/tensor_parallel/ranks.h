@@ -30,7 +30,7 @@ inline Parameter parameter_of(const ParamSpec& spec, const at::Tensor& whole, in
   return {spec.name, &spec, value, at::zeros_like(value)};
 }
 
-// The largest difference; infinite where the sizes differ or a value is no number.
+// The largest difference; infinite if the sizes differ or a value is NaN.
 inline double difference(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes()) return std::numeric_limits<double>::infinity();
   if (a.numel() == 0) return 0;
@@ -50,7 +50,7 @@ inline double worst_over_ranks(int ranks, const std::function<std::vector<double
   return worst;
 }
 
-// 0 where `holds`, infinite where not: a condition among differences.
+// 0 if `holds`, otherwise infinite: a condition among differences.
 inline double unless(bool holds) {
   return holds ? 0 : std::numeric_limits<double>::infinity();
 }

@@ -100,7 +100,7 @@ PAIRS = {
         dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, decoder_start_token_id=2, pad_token_id=1,
         bos_token_id=0, eos_token_id=2))),
 }
-# Settings of a shardline config that go with a model that is no model of transformers.
+# Settings of a shardline config for a model that is not from transformers.
 START = 2
 OF_TRANSLATOR = ['model.inputs={"source": "input_ids", "source_mask": "attention_mask", "target": "decoder_input_ids"}',
                  'model.loss={"function": "cross_entropy", "logits": "0"}',

@@ -306,7 +306,7 @@ def compare(program, case, layout, references):
 
 
 def worse(rows):
-    """Of several layouts, the largest differences."""
+    """The largest differences over several layouts."""
     return {key: max(row[key] for row in rows) for key in LIMITS["float32"]}
 
 

@@ -34,7 +34,7 @@ FAMILIES = {
                              attention_types=[[["global", "local", "global"], 1]], vocab_size=1213,
                              initializer_range=0.25)),
 }
-# Of a tokenizer whose files do not say them.
+# The roles of a tokenizer whose files do not name them.
 ROLES = {"xlm-roberta": dict(bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>", pad_token="<pad>",
                              unk_token="<unk>", mask_token="<mask>")}
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -70,7 +70,7 @@ class Server:
 
 
 def differences(got, expected, where=""):
-    """Lines about what differs by more than SCORE, or at all if it is no score."""
+    """Lines about scores that differ by more than SCORE, and about all other differences."""
     if isinstance(expected, dict) and isinstance(got, dict):
         if got.keys() != expected.keys():
             return [f"{where}: keys {sorted(got)} instead of {sorted(expected)}"]

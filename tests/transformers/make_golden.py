@@ -37,7 +37,7 @@ CASES = {
     "options": dict(n_layer=3, n_head=4, n_embd=24, n_inner=40, vocab_size=67, n_positions=20, layer_norm_epsilon=1e-2,
                     activation_function="gelu", scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True,
                     tie_word_embeddings=False),
-    # The way files of old looked: see age().
+    # As old files look: see age().
     "old": dict(n_layer=2, n_head=3, n_embd=24, vocab_size=101, n_positions=17, tie_word_embeddings=False),
     "gptj": dict(model_type="gptj", n_layer=5, n_head=6, n_embd=24, vocab_size=1009, n_positions=24, rotary_dim=2),
     # One table for both ends, beside a head with a bias; half of each head is turned.
@@ -50,7 +50,7 @@ CASES = {
                             hidden_size=24, intermediate_size=40, vocab_size=67, max_position_embeddings=20,
                             window_size=1, layer_norm_epsilon=1e-2, activation_function="gelu",
                             tie_word_embeddings=False),
-    # As the files of old looked, too.
+    # This, too, as old files look.
     "gptj_old": dict(model_type="gptj", n_layer=2, n_head=2, n_embd=16, vocab_size=51, n_positions=17, rotary_dim=8),
 }
 # Runs: a case, and config keys laid over its own.

@@ -82,7 +82,7 @@ void require_files(const char* key, const std::vector<std::string>& paths) {
   for (const auto& path : paths)
     if (!is_data_file(path))
       missing += cat(missing.empty() ? "" : "\n", "/data/", key, ": there is no data file or folder \"", path,
-                     "\"; check the path, seen from the current directory");
+                     "\"; check the path, relative to the current directory");
   if (!missing.empty()) throw ConfigError(missing);
 }
 
@@ -146,7 +146,7 @@ void check_smoothing(const Config& config, const HeadChoice& head) {
       head.kind != HeadChoice::Kind::sequence_classification || head.problem == HeadChoice::Problem::single_label;
   if (!is_answer && is_class) return;
   throw ConfigError(cat("/training/label_smoothing_factor: has no effect ",
-                        is_answer                                         ? "on the places of answers"
+                        is_answer                                         ? "on the positions of answers"
                         : head.problem == HeadChoice::Problem::regression ? "on a regression"
                                                                           : "on several labels of a text",
                         "; leave it out"));
@@ -176,7 +176,7 @@ void check_blocks(const Config& config, const PlannedModel& planned, bool must_b
   count_steps(config, SampleOrder(order).batches_per_epoch());
 }
 
-// What is used of some data: rows, or blocks of tokens.
+// The part of some data that is used: rows, or blocks of tokens.
 template <class Data>
 struct Part {
   std::shared_ptr<const Data> data;
@@ -192,7 +192,7 @@ void limit(std::optional<Part<Data>>& part, const std::optional<int64_t>& most, 
   if (part && most) part->units = part->units.at_most(*most, options.max_samples_seed);
 }
 
-// read(DataPart): all of a part.
+// read(DataPart) reads all of a part.
 template <class Data, class Read>
 Parts<Data> read_parts(const DataOptions& options, bool with_train, const Read& read) {
   Parts<Data> parts;

@@ -15,7 +15,7 @@
 
 namespace shardline {
 
-// What a run continues from.
+// The checkpoint from which a run continues.
 struct ResumePoint {
   std::string path;  // of an intact checkpoint, which is complete in all stores
   bool is_own;       // it belongs to the run, and so do the records before it

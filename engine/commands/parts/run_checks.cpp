@@ -40,8 +40,8 @@ void check_optimizer(const Config& config) {
         "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");
 }
 
-// A rank's process may be limited to fewer bytes than its device has. on_accelerators: of the machines that the run is
-// judged for, which the layout of a plan for others need not know.
+// A rank's process may be limited to fewer bytes than its device has. on_accelerators: whether the machines that the
+// run is checked for have them; the layout does not say so if the plan is for other machines.
 void check_memory_cap(const Config& config, const Plan& plan, bool on_accelerators) {
   const double cap = config.runtime.memory_cap;
   if (cap == 0) return;
@@ -64,7 +64,7 @@ void check_memory_cap(const Config& config, const Plan& plan, bool on_accelerato
 
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment) {
   const bool starting = moment == RunMoment::starting;
-  // What runs now runs here, whatever machines the plan is for.
+  // A run that starts now runs on this machine, whatever machines the plan is for.
   Config machine = config;
   if (starting) machine.cluster.clear();
   Findings findings;

@@ -42,7 +42,7 @@ json written_config(const Config& config) {
   return keys;
 }
 
-// The tokens that end a text: those of generation_config.json, else of config.json, else the tokenizer's.
+// The tokens that end a text: from generation_config.json, else from config.json, else from the tokenizer.
 std::vector<int32_t> ends_of_text(const Config& config, const json& keys, const Tokenizer& tokenizer) {
   const auto read = [](const json& from, std::vector<int32_t>& ends) {
     const auto found = from.find("eos_token_id");
@@ -82,7 +82,7 @@ ModelFacts facts_of(const Config& config, const ModelSource& model, const Tokeni
           .ends = ends_of_text(config, keys, *tokenizer)};
 }
 
-// What the first rank does: requests on threads of their own, the model on this one.
+// The first rank's work: requests are read on their own threads, the model runs on this one.
 void serve_requests(RankModel& model, const ModelFacts& facts, const ServeOptions& options, RankContext& context) {
   ModelQueue queue;
   Service service(options, facts, serve_handlers(), queue);
@@ -96,7 +96,7 @@ void serve_requests(RankModel& model, const ModelFacts& facts, const ServeOption
     *context.out << "serving " << task_name(facts.head.kind) << " on http://" << options.host << ':' << server->port()
                  << std::endl;
 
-  // After a signal, what has been accepted is answered, within the time that a request has.
+  // After a signal, accepted requests are still answered, within the time limit of a request.
   std::optional<Clock::time_point> stopping;
   const LoopEvents events{.is_over =
                               [&] {
@@ -110,7 +110,7 @@ void serve_requests(RankModel& model, const ModelFacts& facts, const ServeOption
                           .computed = [&](int64_t items, int64_t tokens) { service.counts().computed(items, tokens); }};
   const bool is_alone = context.world->size() == 1;
   const auto end = [&] {
-    queue.close("the server stops");
+    queue.close("the server is stopping");
     service.finish();
     server.reset();
   };

@@ -23,7 +23,7 @@ enum class ModelInit { pretrained, random };
 enum class SamplingStrategy { random, sequential, group_by_length };
 // The first two are the same AdamW. added: by a program.
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor, added };
-enum class Tracker { tensorboard, none };  // where metrics are written, too
+enum class Tracker { tensorboard, none };  // where metrics are also written
 enum class LoggingStrategy { no, steps, epoch };
 enum class EvalStrategy { no, steps, epoch };
 enum class SaveStrategy { no, steps, epoch, best };  // all save the final model

@@ -100,14 +100,14 @@ bool is_from_command_line(const JsonDocument& document, const std::string& point
   });
 }
 
-// Whether `value` replaces what another key says. A flag that is turned off takes back only what it means when it is
-// on: adafactor false takes back optim "adafactor".
+// Whether `value` replaces what another key sets. A flag that is turned off removes only what it means when it is on:
+// adafactor false removes optim "adafactor".
 bool replaces(const Key& key, const json& value, const Key& other_key, const json& other) {
   if (key.writes.empty() || !key.meaning_of(value).is_null()) return true;
   return value == false && other_key.meaning_of(other) == key.meaning_of(true);
 }
 
-// Removes what the file says about the setting in any spelling. What an earlier --set says in another spelling is kept
+// Removes the file's values of the setting in any spelling. The value of an earlier --set in another spelling is kept,
 // and then refused as a contradiction, unless it is the "auto" for which this number was chosen.
 void erase_other_spellings(JsonDocument& document, const std::string& pointer, const json& value) {
   std::string setting;

@@ -93,7 +93,7 @@ void visit_loss_scale(Arguments& arguments, const Visit& visit) {
   visit("consecutive_hysteresis", arguments.consecutive_hysteresis, Bounds{});
 }
 
-// Reads the arguments that `visit_all` names; null counts as not given. unknown: what to say of another argument.
+// Reads the arguments that `visit_all` names; null counts as not given. unknown: the message about any other argument.
 template <class Arguments, class VisitAll, class Unknown>
 void read_arguments(const json& given, const char* example, Arguments& arguments, const VisitAll& visit_all,
                     const Unknown& unknown) {

@@ -24,7 +24,7 @@ struct ModelOptions {
   std::string path;                                  // Hugging Face directory or .pt2 file; empty: built from `config`
   nlohmann::json config = nlohmann::json::object();  // Hugging Face config keys, raw; override those of `path`
   std::optional<ModelInit> init;                     // unset: pretrained with a path
-  // Of a program: what its arguments are given, by argument; and its loss, see program_use() in
+  // For a program: the inputs of its arguments, by argument; and its loss, see program_use() in
   // engine/config/rules/program_rules.h.
   nlohmann::json inputs = nlohmann::json::object();
   nlohmann::json loss;
@@ -167,7 +167,7 @@ struct SmpOptions {
   std::optional<int> default_partition;  // stage of the layers that manual_partition does not name
   PartitionByHand manual_partition;
   std::optional<double> memory_weight;  // of memory against time in the automatic partition; unset: 0
-  bool load_partition = false;          // layers are placed as partition_file says
+  bool load_partition = false;          // layers are placed as in partition_file
   std::string partition_file;           // plan.json of an earlier run
   bool prescaled_batch = false;         // true: the replica's batch is not multiplied by T
   RecomputeRules activation_checkpointing;

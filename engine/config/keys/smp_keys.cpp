@@ -94,7 +94,7 @@ std::vector<Key> partition_keys() {
                "What the automatic partition balances: 0 means time, 1 means memory; values in between weight both, "
                "each as a share of the total. Unset: 0, because no stage exceeds its device's memory anyway, if that "
                "is possible. (SMP does not know the limit and uses 0.8, or 0.2 with optimize `speed`.)"),
-      honoured("load_partition", smp, &Smp::load_partition, json_boolean(), "Place the layers as partition_file says."),
+      honoured("load_partition", smp, &Smp::load_partition, json_boolean(), "Place the layers as partition_file does."),
       honoured("partition_file", smp, &Smp::partition_file, json_text(),
                "The plan.json of an earlier run, or a file with its `stages`: "
                "`{\"stages\": [{\"chunks\": [[\"embedding\", \"h.0\"]]}, ...]}`."),
@@ -177,8 +177,8 @@ std::vector<Key> memory_keys() {
 std::vector<Key> runtime_detail_keys() {
   return {
       honoured("ddp_dist_backend", &Config::smp, &SmpOptions::ddp_dist_backend, json_choice({{"auto"}, {"nccl"}}),
-               "`nccl`: the run is refused unless ranks communicate through NCCL; needs ddp true. `auto`: as "
-               "runtime.communicator says."),
+               "`nccl`: the run is refused unless ranks communicate through NCCL; needs ddp true. `auto`: as in "
+               "runtime.communicator."),
       no_effect("ddp_port", or_null(json_integer(0, 65535)), nullptr, "ranks find each other through MPI"),
       no_effect("deterministic_server", json_boolean(), false, "the execution order is always fixed"),
       no_effect("delayed_parameter_initialization", json_boolean(), false,

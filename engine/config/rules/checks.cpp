@@ -58,7 +58,7 @@ void report_mistakes(const std::function<void()>& read,
   }
 }
 
-// What an exported program cannot do, whatever is in it.
+// Reports what no exported program can do, whatever it contains.
 void check_program(const Config& config, const Complaint& complain) {
   for (const auto& [key, value] : config.model.config.items())
     if (!is_program_key(key))
@@ -74,7 +74,7 @@ void check_program(const Config& config, const Complaint& complain) {
              "give a directory, a tokenizer.json or \"bytes\"");
 }
 
-// What a traced model cannot do.
+// Reports what no traced model can do.
 void check_traced(const Config& config, const Complaint& complain) {
   if (!config.model.inputs.empty())
     complain("model.inputs", "is for exported programs; a traced model names its arguments itself",
@@ -112,9 +112,9 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
       complain("task", "\"seq2seq-lm\" needs an exported program of an encoder with a decoder",
                "set model.path to one (docs/programs.md)");
     if (!config.model.inputs.empty())
-      complain("model.inputs", "is for exported programs, but model.path is none", "leave it out");
+      complain("model.inputs", "is for exported programs, but model.path is not one", "leave it out");
     if (!config.model.loss.is_null())
-      complain("model.loss", "is for exported programs, but model.path is none", "leave it out");
+      complain("model.loss", "is for exported programs, but model.path is not one", "leave it out");
   }
   if (config.task == kSeq2SeqLm && config.data.max_target_length >= config.data.sequence_length)
     complain("data.max_target_length",
@@ -135,7 +135,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
     if (config.data.task_name != DataName::mnli)
       complain("data.validation_mismatched", "is only used with task_name \"mnli\"", "leave it out");
     else if (config.data.validation.empty())
-      complain("data.validation_mismatched", "is evaluated beside validation", "give data.validation, too");
+      complain("data.validation_mismatched", "is evaluated in addition to validation", "give data.validation, too");
   }
   if (const auto& weights = config.data.train_weights; !weights.empty()) {
     if (weights.size() != config.data.train.size())

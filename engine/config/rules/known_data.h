@@ -9,12 +9,12 @@
 namespace shardline {
 
 struct KnownData {
-  // The names that a column has in different files. Of several that a row has, the first one counts.
+  // The names that a column has in different files. If a row has several of them, the first one counts.
   std::vector<std::string> text, pair, label;  // no pair: samples have one text
   std::vector<std::string> labels;             // names, by id; empty: labels are numbers
   std::vector<std::string> metrics;
-  // The columns of CSV and TSV files whose first row does not name them. A row that contains the last of these names
-  // does.
+  // The columns of CSV and TSV files whose first row does not name them. The first row names them if it contains the
+  // last of these names.
   std::vector<std::string> columns = {};
   std::vector<std::string> labels_in_csv = {};  // by id, in such files, if these have neither names nor ids
 };

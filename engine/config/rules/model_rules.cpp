@@ -17,7 +17,7 @@ nlohmann::json config_in(const std::string& directory) {
   return nullptr;
 }
 
-// What a directory's model was trained for; unset if the "architectures" in its config.json do not say it.
+// The head that a directory's model was trained with; unset if the "architectures" in its config.json do not name it.
 std::optional<HeadChoice::Kind> head_of_directory(const nlohmann::json& file) {
   const auto classes = file.is_object() ? file.value("architectures", nlohmann::json()) : nlohmann::json();
   if (!classes.is_array() || classes.empty() || !classes[0].is_string()) return {};

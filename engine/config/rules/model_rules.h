@@ -21,7 +21,7 @@ std::optional<HfModel> described_model(const ModelOptions& options, const HeadCh
 // Whether the model's family is a traced one (models/traced/traced_family.h).
 bool is_traced(const ModelOptions& options);
 
-// What the config.json of model.path says about the labels of its head.
+// What the config.json of model.path states about the labels of its head.
 struct StatedLabels {
   int64_t number = 0;
   bool has_problem = false;  // also their problem_type

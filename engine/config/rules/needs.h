@@ -16,7 +16,7 @@ void check_needs(const Config& config, const std::function<bool(const std::strin
                  const Complaint& complain);
 
 // The shorthands ("section.key") that check_needs accepts in `from` and refuses in `to`, if the file gives them. A
-// Config has only their meaning, so it does not say whether the file does.
+// Config has only the values that they mean, so it does not show whether the file gives them.
 std::vector<std::string> shorthands_refused_after(const Config& from, const Config& to);
 
 // "training.adam_beta1 has no effect with optim \"sgd\"": a line for each other key whose value is not its default and

@@ -17,12 +17,12 @@ int64_t logging_steps(const TrainingOptions& training, const RunSteps& run);
 int64_t eval_steps(const TrainingOptions& training, const RunSteps& run);
 int64_t save_steps(const TrainingOptions& training, const RunSteps& run);
 
-// An epoch's end is also that of a run which ends within one.
+// The end of a run within an epoch also counts as the end of this epoch.
 bool logs_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
-// eval_delay are steps, or epochs with eval_strategy "epoch". The last step is evaluated unless the delay is longer or
-// the strategy is "no"; with do_eval, always.
+// eval_delay counts steps, or epochs with eval_strategy "epoch". The last step is evaluated unless the delay is longer
+// or the strategy is "no"; with do_eval, always.
 bool evaluates_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
-// Other than save_strategy "best"; with "steps" and "epoch" also after the last step.
+// Not for save_strategy "best"; with "steps" and "epoch" also true after the last step.
 bool saves_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
 
 }  // namespace shardline

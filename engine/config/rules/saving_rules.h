@@ -35,7 +35,7 @@ bool larger_is_better(const TrainingOptions& training);  // unset: unless the me
 // The metrics that evaluations may have, without "eval_". problem: of sequence classification; unset: not known yet.
 std::vector<std::string> metric_names(const Config& config,
                                       const std::optional<HeadChoice::Problem>& problem = std::nullopt);
-// What two runs must have in common for their evaluations to be comparable. data: digest of the evaluated data.
+// The settings that two runs must share for their evaluations to be comparable. data: digest of the evaluated data.
 nlohmann::json comparison_settings(const Config& config, const std::string& data);
 bool looks_for_best(const TrainingOptions& training);
 bool compares_evaluations(const TrainingOptions& training);  // for that, or to stop early

@@ -71,7 +71,7 @@ ReplicaBatch split_global_batch(const Config& config, int replicas, const Compla
   return {replica_batch, steps};
 }
 
-// Whether a microbatch of this many samples may exist; otherwise complains of `key`.
+// Whether a microbatch of this many samples may exist; otherwise complains about `key`.
 bool check_tokens(const Config& config, std::int64_t samples, const char* key, const Complaint& complain) {
   const std::int64_t tokens = samples * config.data.sequence_length;
   if (tokens <= kMostTokensOfMicrobatch) return true;

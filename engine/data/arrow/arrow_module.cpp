@@ -128,7 +128,7 @@ class Table final : public ArrowTable {
       batch_ = batches_->next();
       row_ = 0;
       if (!batch_) return false;
-      check(batch_->ValidateFull());  // the readers do not look at all sizes, and not at texts
+      check(batch_->ValidateFull());  // the readers do not check all sizes, and check no texts
     }
     columns = nlohmann::json::object();
     for (int column = 0; column < batch_->num_columns(); ++column) {

@@ -8,13 +8,13 @@
 
 namespace shardline {
 
-// What is known of a column, or of the values inside it.
+// The known properties of a column, or of the values inside it.
 struct Feature {
-  std::vector<std::string> names;         // of a ClassLabel; empty: it is none
+  std::vector<std::string> names;         // of a ClassLabel; empty: it is not one
   std::map<std::string, Feature> fields;  // of a struct
   std::shared_ptr<const Feature> item;    // of a list; null: what is known holds for its elements
 
-  // Of the elements of a list, and of a field. A Sequence of a struct is stored as a struct of lists.
+  // For the elements of a list, and for a field. A Sequence of a struct is stored as a struct of lists.
   const Feature& of_item() const { return item ? *item : *this; }
   const Feature& of_field(const std::string& field) const;
   // The names of the ClassLabel that this is, or that is inside its lists; empty: there is none.

@@ -32,7 +32,7 @@ json bytes(std::string_view value) {
   return json::binary({value.begin(), value.end()});
 }
 
-// Of lists, whose elements are a part of another array.
+// The value of a list; its elements are a part of another array.
 template <class List>
 json list(const List& array, int64_t i, const Feature& feature) {
   json values = json::array();

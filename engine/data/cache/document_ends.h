@@ -7,9 +7,9 @@
 
 namespace shardline {
 
-// A document ends where a file or a row of a table does, where a Megatron index says so, and after each end-of-text
-// token of the tokenizer. Documents without tokens are left out. With TokenDataOptions::end_documents, all documents
-// end with that token.
+// A document ends at the end of a file or of a row of a table, at the ends in a Megatron index, and after each
+// end-of-text token of the tokenizer. Documents without tokens are left out. With TokenDataOptions::end_documents, all
+// documents end with that token.
 class DocumentEnds {
  public:
   // Throws DataError if the file is missing or is not the one that was written with the cache.

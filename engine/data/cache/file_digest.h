@@ -10,12 +10,12 @@
 
 namespace shardline {
 
-// Streams XXH3. Texts and files are added with their length, so that neighbours cannot flow into each other.
+// Streams XXH3. Texts and files are added with their length, so that adjacent ones cannot be confused.
 class FileDigest {
  public:
   FileDigest();
   void add(std::string_view text);
-  // read: called now and then with the bytes that were read since the last call.
+  // read: called from time to time with the bytes that were read since the last call.
   void add_file(const std::filesystem::path& path, const std::function<void(int64_t bytes)>& read);
   XXH128_hash_t value() const;
 

@@ -9,11 +9,11 @@ namespace shardline {
 
 class FileLock {
  public:
-  // How far its holder has come, in any unit.
+  // The progress of its holder, in any unit.
   using Progress = std::function<int64_t()>;
 
-  // Creates the file if need be and waits for the lock. RunError when it cannot be created, or when the holder has made
-  // no progress for `limit`.
+  // Creates the file if necessary and waits for the lock. Throws RunError if it cannot be created, or if the holder has
+  // made no progress for `limit`.
   FileLock(const std::filesystem::path& path, std::chrono::milliseconds limit, const Progress& of_holder);
   ~FileLock();
   FileLock(const FileLock&) = delete;

@@ -13,7 +13,7 @@ void make_once(const MakeOnce& options) {
   std::filesystem::create_directories(folder, error);
   if (error) throw RunError(cat(folder.string(), ": cannot be created: ", error.message()));
   if (options.is_good()) return;
-  // The default is reached before other ranks, which wait for this one, give up: so this error is the one that counts.
+  // The default ends before the ranks that wait for this one give up, so that this error is the one that is reported.
   const auto limit = options.limit.count() > 0 ? options.limit : timeouts().collective.time * 3 / 4;
   const std::filesystem::path lock_file = options.path.string() + ".lock";
   const FileLock lock(lock_file, limit, [&] {

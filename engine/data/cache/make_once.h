@@ -1,4 +1,4 @@
-// Files that one process of a host makes and the others find.
+// Files that one process of a host makes for all of its processes.
 #pragma once
 #include <chrono>
 #include <cstdint>

@@ -28,7 +28,7 @@ std::string_view bytes_of(const TokenCacheHeader& header) {
   return {reinterpret_cast<const char*>(&header), sizeof header};
 }
 
-// Reports the two halves of the work: hashing the files, then checking or making the cache.
+// Reports the progress of both halves of the work: hashing the files, then checking or making the cache.
 class Meter {
  public:
   Meter(const TokenDataOptions& options, int64_t file_bytes) : progress_(options.progress), bytes_(file_bytes) {}
@@ -162,7 +162,7 @@ class CheckedFile {
     file_.clear();
     file_.append(first_bytes);
   }
-  // Whether a killed process has left so many bytes with this checksum; they are kept.
+  // Whether a killed process has left this many bytes with this checksum; if so, they are kept.
   bool goes_on(size_t first_bytes, size_t bytes, uint64_t expected, Meter& meter) {
     XXH3_64bits_reset(state_.get());
     if (file_.size() != first_bytes + bytes) return false;
@@ -253,7 +253,7 @@ class CacheWriter {
     ++items_;
   }
 
-  // Notes where documents end in these ids, which follow the tokens so far, and returns them with the tokens that end
+  // Records where documents end in these ids, which follow the tokens so far, and returns them with the tokens that end
   // documents.
   TokenIds with_ends(const TokenIds& ids, const std::vector<int64_t>& document_ends) {
     TokenIds made;
@@ -292,7 +292,7 @@ class CacheWriter {
     saved_bytes_ = done_bytes_;
   }
 
-  // False unless the files hold what the note of the first describes. The process may have died between the two saves.
+  // False unless the files match the note of the first one. The process may have died between the two saves.
   bool goes_on(Meter& meter) {
     const auto note = nlohmann::json::parse(ids_.file().note(), nullptr, /*allow_exceptions=*/false);
     if (!note.is_object()) return false;

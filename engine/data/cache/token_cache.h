@@ -1,6 +1,6 @@
-// The token ids of a data set in one memory-mapped file, with another one for the ends of documents, made once per host
-// and found again by a digest of everything that they depend on: paths, sizes and contents of the data files,
-// tokenizer, options, version of this format.
+// The token ids of a data set in one memory-mapped file, with another one for the ends of documents. They are made
+// once per host and found again by a digest of everything that they depend on: paths, sizes and contents of the data
+// files,
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -25,8 +25,8 @@ struct TokenDataOptions {
   bool end_documents = false;
   std::filesystem::path cache_folder;
   int threads = 1;
-  // Called on this thread, now and then, with the bytes that are done and the bytes in all, while hashing and while
-  // tokenizing. While another process makes the same cache: with what that process has written, and 0. May be empty.
+  // Called on this thread from time to time with the bytes that are done and the total bytes, while hashing and while
+  // tokenizing. While another process makes the same cache: with the bytes that it has written, and 0. May be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
   // How long to wait for another process that makes the same cache if it makes no progress; 0: three quarters of the
   // time limit of a collective.

@@ -78,7 +78,7 @@ class GzipReader final : public Decompressor {
   size_t inflate_part(char* out, uInt size) {
     const std::string_view part = input_.part();
     if (part.empty()) input_.refuse_end();
-    // zlib does not change its input, but says so only if ZLIB_CONST is defined.
+    // zlib does not change its input, but declares it const only if ZLIB_CONST is defined.
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(part.data()));
     stream_.avail_in = part.size();
     stream_.next_out = reinterpret_cast<Bytef*>(out);

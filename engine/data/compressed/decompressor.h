@@ -10,12 +10,12 @@ namespace shardline {
 
 enum class Compression { none, gzip, zstd };
 
-// By the first bytes, with which no text in UTF-8 begins.
+// Determined by the first bytes, with which no text in UTF-8 begins.
 Compression compression_of(std::string_view bytes);
-// By the ending of the name: .gz, .zst or .zstd.
+// Determined by the extension: .gz, .zst or .zstd.
 Compression compression_of_name(const std::filesystem::path& path);
 
-// Of the file's contents. Throws DataError if its name says that it is compressed and it does not begin so.
+// The compression of the contents. Throws DataError if the name has such an extension, but they are not compressed.
 Compression compression_of_file(const MappedFile& file);
 
 class Decompressor {

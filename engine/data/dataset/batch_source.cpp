@@ -11,14 +11,14 @@
 namespace shardline {
 namespace {
 
-// The labels that some position predicts: all but the first of a row, without the ignored ones.
+// The labels that some position predicts: all except those of a row's first token and the ignored ones.
 int64_t counting_labels(const at::Tensor& labels) {
   if (labels.size(1) < 2) return 0;
   return labels.slice(1, 1).ne(kNoLabel).sum().item<int64_t>();
 }
 
-// Throws unless the values of all rows, which `what` names ("id"), are below `count`; is_label: or kNoLabel. ahead: of
-// how many tokens after its own a row's value is.
+// Throws unless the values of all rows, which `what` names ("id"), are below `count`; is_label: or are kNoLabel. ahead:
+// by how many tokens a row's value is ahead of the row's token.
 void check_range(const Batch& batch, const at::Tensor& values, const char* what, int64_t count, bool is_label,
                  int64_t ahead, const std::string& rule) {
   const at::Tensor dense = values.contiguous();
@@ -55,7 +55,7 @@ SampleOrderOptions with_parts(SampleOrderOptions order, const std::vector<TextDa
   return order;
 }
 
-// The part that has this sample, whose number is made that in the part.
+// Returns the part that has this sample, and makes the sample's number relative to the part.
 const TextDataset& part_of(const std::vector<TextDataset>& parts, int64_t& sample) {
   auto part = parts.begin();
   for (; sample >= part->size(); ++part) sample -= part->size();

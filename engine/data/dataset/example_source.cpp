@@ -9,7 +9,7 @@ namespace shardline {
 
 namespace {
 
-// Adds samples of the examples in [begin, end), each of which has one of them, or several.
+// Adds samples with the examples in [begin, end); each sample has one or several of them.
 void add_bins(const Examples& data, int64_t begin, int64_t end, int64_t packed_length, Bins& bins) {
   const int64_t before = std::ssize(bins.items);
   if (packed_length == 0) {

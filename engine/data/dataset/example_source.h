@@ -26,7 +26,7 @@ struct PartBins {
   std::vector<int64_t> part_samples;
 };
 
-// The rows of the data that have examples.
+// The rows of the data that have at least one example.
 Selection rows_with_examples(const ExampleSet& set);
 Examples examples_of_rows(const std::shared_ptr<const ExampleSet>& set, const Selection& rows);
 

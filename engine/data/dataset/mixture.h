@@ -27,7 +27,7 @@ class Mixture {
   // follow. shuffle: parts alternate at random, and each of their own epochs has another random order; otherwise parts
   // alternate evenly, in the order of their samples.
   std::vector<uint32_t> samples_of_epoch(int64_t epoch, uint64_t seed, bool shuffle) const;
-  // Of one part: "700 samples of an epoch (70.0 %), 1.40 times its own 500".
+  // Describes one part: "700 samples of an epoch (70.0 %), 1.40 times its own 500".
   std::string describe(size_t part) const;
 
  private:

@@ -17,7 +17,7 @@ struct SampleOrderOptions {
   bool shuffle = true;           // else file order in every epoch
   bool group_by_length = false;  // if shuffled: samples of about the same length share a batch
   bool drop_last = false;        // leave out an epoch's last loader batch if it is short
-  // Of the parts of the data, in its order: their weights, if they have any, and their samples.
+  // For each part of the data, in its order: the weights, if there are any, and the numbers of samples.
   std::vector<double> weights = {};
   std::vector<int64_t> part_samples = {};
 };
@@ -30,7 +30,7 @@ struct SampleOrderOptions {
 // batches. One object serves one thread.
 class SampleOrder {
  public:
-  // lengths: of the samples, only needed to group by length. DataError when drop_last would leave no batch.
+  // lengths: of the samples, only needed to group by length. Throws DataError if drop_last would leave no batch.
   explicit SampleOrder(const SampleOrderOptions& options, std::vector<int64_t> lengths = {});
 
   int64_t batches_per_epoch() const;

@@ -13,7 +13,7 @@ namespace shardline {
 class Selection {
  public:
   Selection() = default;
-  Selection(int64_t first, int64_t count) : first_(first), count_(count) {}  // neighbours
+  Selection(int64_t first, int64_t count) : first_(first), count_(count) {}  // consecutive numbers
   explicit Selection(std::vector<uint32_t> ascending);
 
   int64_t size() const { return count_; }
@@ -28,7 +28,7 @@ class Selection {
 
  private:
   int64_t first_ = 0, count_ = 0;
-  std::shared_ptr<const std::vector<uint32_t>> list_;  // null: neighbours
+  std::shared_ptr<const std::vector<uint32_t>> list_;  // null: consecutive numbers
 };
 
 // How many of these units are held out for validation: this percentage, rounded. Throws DataError if that is none or

@@ -12,7 +12,7 @@
 
 namespace shardline {
 
-// What the targets of a microbatch are, see Microbatch::targets. numbers: several where they are not one.
+// What the targets of a microbatch are, see Microbatch::targets. numbers: one or several for each example.
 enum class TargetKind : uint32_t { none, classes, numbers, answers };
 
 // The input of the model for one sample, and what the model predicts.

@@ -19,7 +19,7 @@ struct RowExamples {
 using EncodeRow = std::function<RowExamples(const DataRow& row)>;
 
 struct ExampleSetOptions {
-  std::vector<DataFile> files;  // those of each part one after the other
+  std::vector<DataFile> files;  // one part's files after the other's
   ExampleShape shape;
   EncodeRow encode;
   // Above 0: the tokens of all rows, one after the other, are cut into examples of this many; the rest at the end is
@@ -35,7 +35,7 @@ struct ExampleSetOptions {
 // time. Throws DataError for bad data or if there is no example, and RunError if the cache's disk fails.
 std::filesystem::path prepare_examples(const ExampleSetOptions& options);
 
-// Calls use(row, bytes) for all rows of the files, in order, on this thread; bytes: those of the files up to here.
+// Calls use(row, bytes) for all rows of the files, in order, on this thread; bytes: how many have been read so far.
 void for_each_row(const std::vector<DataFile>& files, const std::function<void(DataRow& row, int64_t bytes)>& use);
 
 }  // namespace shardline

@@ -15,7 +15,7 @@
 namespace shardline {
 namespace {
 
-// A thread that encodes a piece begins a little before it without knowing the seam there. It lists the seams at the
+// A thread that encodes a piece begins a little before it, without knowing the seam there. It lists the seams at the
 // beginning of the piece, where the previous piece most probably ends.
 constexpr size_t kLeadBytes = 1 << 10;
 constexpr size_t kListedBytes = 1 << 14;

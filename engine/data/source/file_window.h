@@ -12,14 +12,14 @@ namespace shardline {
 
 class FileWindow {
  public:
-  // Without a mark of UTF-8 at the beginning. Throws DataError for a file that cannot be read or is not compressed as
-  // its name says.
+  // Leaves out a byte order mark. Throws DataError for a file that cannot be read, or that is not compressed although
+  // its name has such an extension.
   explicit FileWindow(const std::filesystem::path& path);
-  // Of bytes in memory, which must outlive the window; `name` stands for a file's in messages.
+  // For bytes in memory, which must outlive the window; `name` stands for a file's in messages.
   FileWindow(std::string_view bytes, std::string name);
 
   const std::string& name() const { return name_; }
-  // What is at hand and was not taken.
+  // The part at hand that was not taken.
   std::string_view rest() const { return decompressor_ ? std::string_view(buffer_).substr(taken_) : plain_; }
   void take(size_t bytes);
   // Makes the rest longer; false: it has the end of the text already. Views of the rest become invalid. Throws

@@ -48,7 +48,7 @@ class TextLines final : public LineRows {
   }
 };
 
-// The questions of one of SQuAD's articles, each with what the article and the paragraph say.
+// The questions of one of SQuAD's articles, each with the values of its article and paragraph.
 void add_questions(const json& article, const std::string& where, std::vector<json>& rows) {
   for (const json& paragraph : article.at("paragraphs")) {
     if (!paragraph.is_object() || !paragraph.contains("qas") || !paragraph.contains("context"))

@@ -43,12 +43,12 @@ class RowFile {
 // Texts may be compressed. Throws DataError, also for tokens, which have no columns.
 std::unique_ptr<RowFile> open_rows(const DataFile& file);
 
-// A row has no column of the name that a key of the config gives.
+// A row has no column of the name that a config key gives.
 struct MissingColumn : DataError {
   using DataError::DataError;
 };
 
-// Calls `read`, which reads the first row of a file: that this row has no such column is the config's mistake.
+// Calls `read`, which reads the first row of a file: if this row has no such column, the mistake is in the config.
 template <class Read>
 void read_first_row(const Read& read) try {
   read();
@@ -56,8 +56,8 @@ void read_first_row(const Read& read) try {
   throw ConfigError(cat("/data: ", error.what()));
 }
 
-// The value in a column. Throws MissingColumn, which shows the columns that there are and the key of the config that
-// names the column ("data.text_column"); or DataError if `key` is no key, but says what to set.
+// The value in a column. Throws MissingColumn, which lists the existing columns and the config key that names the
+// column ("data.text_column"); or DataError if `key` is not a config key, but an advice on what to set.
 const nlohmann::json& column_of(const DataRow& row, const std::string& column, const std::string& key);
 // The names of the labels in a column that the row's file states; empty: it states none.
 const std::vector<std::string>& label_names_of(const DataRow& row, const std::string& column);

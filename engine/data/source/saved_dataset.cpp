@@ -34,7 +34,7 @@ std::optional<Split> split_of_word(std::string_view word) {
   return {};
 }
 
-// The split that a word of letters in the name of a file or folder tells: "my-train_0.jsonl".
+// The split that a word in the name of a file or folder indicates: "my-train_0.jsonl".
 std::optional<Split> split_in_name(const std::string& name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   for (auto begin = std::find_if(name.begin(), name.end(), is_letter); begin != name.end();) {
@@ -45,7 +45,7 @@ std::optional<Split> split_in_name(const std::string& name) {
   return {};
 }
 
-// The split that the path of a file inside of a folder tells.
+// The split that the path of a file inside of a folder indicates.
 std::optional<Split> split_in_path(const fs::path& inside) {
   for (const fs::path& part : inside)
     if (const auto split = split_in_name(part.string())) return split;

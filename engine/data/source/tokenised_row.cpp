@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr const char *kIds = "input_ids", *kPositions = "position_ids", *kTypes = "token_type_ids";
 
-// A column that the row has, which must be a list with so many elements.
+// A column that the row has, which must be a list with this many elements.
 const json& list_in(const DataRow& row, const std::string& column, int64_t length) {
   const json& list = row.columns.at(column);
   if (!list.is_array()) throw DataError(cat(row.where, ": '", column, "' must be a list, but is ", list.type_name()));
@@ -29,7 +29,7 @@ int64_t integer_in(const DataRow& row, const char* column, const json& value, in
       cat(row.where, ": '", column, "' must be a list of integers from 0 to ", most, "; got ", json_shown(value)));
 }
 
-// Where documents begin again. Positions of tokens that attention_mask leaves out may be any.
+// Where further documents begin. Tokens that attention_mask leaves out may have any positions.
 std::vector<int64_t> starts_in(const DataRow& row, const TokenisedRow& tokens) {
   std::vector<int64_t> starts;
   int64_t next = 0;

@@ -21,17 +21,17 @@ struct TokenisedRow {
   int64_t length = 0;           // of these lists
 };
 
-// Whether the row has input_ids. A text that it has besides is not read.
+// Whether the row has input_ids. Any text that it also has is not read.
 bool is_tokenised(const DataRow& row);
 
 // Nothing if the row has no input_ids. Throws DataError unless its columns are lists of one length with integers in
 // range, and position_ids count 0, 1, 2, ... in each document.
 std::optional<TokenisedRow> tokenised_documents(const DataRow& row);
 
-// The same for rows of one document; throws DataError for several, and if more than `most` tokens are left.
+// The same for rows of one document; throws DataError for several, and if more than `most` tokens remain.
 std::optional<TokenisedRow> tokenised_row(const DataRow& row, int64_t most = std::numeric_limits<int64_t>::max());
 
-// Whether each token is predicted: those are not that have a 0 in TRL's columns completion_mask or assistant_masks.
+// Whether each token is predicted: all are, except those with a 0 in TRL's columns completion_mask or assistant_masks.
 // Throws DataError unless these are lists of 0 and 1 with an element for each of input_ids.
 std::vector<bool> predicted_tokens(const DataRow& row, const TokenisedRow& tokens);
 

@@ -58,7 +58,7 @@ int64_t characters_in(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; });
 }
 
-// What replaces a part by `with`: inserted characters are the last ones, removed ones belong to the last that is left.
+// Adds edits that replace a part by `with`: inserted characters come last, removed ones belong to the last one left.
 void add_edits(std::vector<CharacterEdit>& edits, std::string_view part, std::string_view with) {
   const size_t before = edits.size();
   for (size_t offset = 0; offset < with.size();) edits.push_back({next_code_point(with, offset), 0});

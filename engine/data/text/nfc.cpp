@@ -17,7 +17,7 @@ void check_icu(UErrorCode status) {
   if (U_FAILURE(status)) throw RunError(cat("ICU cannot normalize a text: ", u_errorName(status)));
 }
 
-// Those of Unicode 9, which the reference library knows.
+// The rules of Unicode 9, which the reference library knows.
 const icu::Normalizer2& nfc_rules() {
   static const icu::UnicodeSet known = [] {
     UErrorCode status = U_ZERO_ERROR;

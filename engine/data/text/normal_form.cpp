@@ -59,7 +59,7 @@ class Decomposition {
     ranks_.push_back(rank);
   }
 
-  // Sorts the marks since the last character that is none.
+  // Sorts the marks since the last character that is not a mark.
   void order() {
     const size_t count = ranks_.size();
     if (count > 1 && !std::is_sorted(ranks_.begin(), ranks_.end())) {

@@ -1,5 +1,5 @@
-// Tokens that are searched for in the text before anything else is done to it: <|endoftext|> and tokens that a user
-// added.
+// Tokens that are searched for in the text before anything else is done with it: <|endoftext|>, and tokens that a user
+// has added.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace shardline {
 namespace {
 
 constexpr size_t kRememberedBytes = 256;      // longer words are unlikely to occur again
-constexpr size_t kRememberedWords = 1 << 17;  // then a thread forgets all words
+constexpr size_t kRememberedWords = 1 << 17;  // a thread that remembers this many forgets them all
 
 struct WordHash {
   using is_transparent = void;

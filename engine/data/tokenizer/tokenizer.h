@@ -55,8 +55,8 @@ class Tokenizer {
   // whole, and throw DataError if it has more than AlignedText::kLongest bytes.
   virtual EncodedPart encode_part(std::string_view text, const Seam& from, const PartOptions& options) const = 0;
   // Returns what a model reads for one text or a pair: tokens, with special tokens around them and in between, cut to
-  // options.max_length. One encoding, or with options.windows as many as it takes to have all of the text. Equal to the
-  // reference library's, with offsets in bytes. Throws DataError if a text cannot be cut as asked for.
+  // options.max_length. One encoding, or with options.windows as many as the whole text needs. Equal to the reference
+  // library's, with offsets in bytes. Throws DataError if a text cannot be cut in the requested way.
   virtual std::vector<Encoding> encode_example(const TextOrWords& first, const TextOrWords* second,
                                                const ExampleOptions& options) const = 0;
   // Returns valid UTF-8: bytes that are not valid become U+FFFD. Special tokens are written out; ids without a token
@@ -64,9 +64,9 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   // A token as the vocabulary writes it, "##ing"; empty for an id without a token.
   virtual std::string token(int32_t id) const = 0;
-  // The text of tokens that are written so; decode() is that of the tokens of the ids.
+  // The text of these tokens; decode() returns that of the tokens of the ids.
   virtual std::string joined(std::vector<std::string> tokens) const = 0;
-  // Whether tokens that continue a word have a prefix that says so, as those of WordPiece.
+  // Whether tokens that continue a word have a prefix that marks them, as those of WordPiece do.
   virtual bool marks_continuations() const = 0;
   // Whether a token stands for no text of a user, as [SEP] or <|endoftext|>.
   virtual bool is_special(int32_t id) const = 0;

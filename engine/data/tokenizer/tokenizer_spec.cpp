@@ -31,7 +31,7 @@ bool ends_lines(const Normalizer& normalizer, std::string_view newline) {
   return all_white_space(text.text());
 }
 
-// Whether each line of a text has the tokens that it has alone.
+// Whether each line of a text has the tokens that it would have alone.
 bool lines_are_apart(const TokenizerSpec& spec) {
   const auto has_newline = [](const AddedToken& token) { return token.content.find('\n') != std::string::npos; };
   return spec.normalizes_lines_apart && spec.pre_tokenizer.removes_white_space && ends_lines(spec.normalizer, "\n") &&

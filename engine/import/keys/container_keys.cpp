@@ -49,7 +49,7 @@ Outcome read_model_folder(const Given& given, Draft& draft) {
 }
 
 Outcome read_checkpoint_folder(const Given& given, Draft& draft) {
-  draft.add("training.resume_from_checkpoint", "auto", "a job that was interrupted goes on from its newest checkpoint");
+  draft.add("training.resume_from_checkpoint", "auto", "an interrupted job continues from its newest checkpoint");
   if (draft.has("training.checkpoint_dir")) return neutral("checkpoint_dir is given");
   return draft.give("training.checkpoint_dir", given.value, given.name);
 }

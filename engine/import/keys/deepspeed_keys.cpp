@@ -16,7 +16,7 @@ bool is_left_open(const Given& given) {
   return plain_text(given.value) == "auto";
 }
 
-// A key that may be "auto": the arguments of the script say it.
+// A key that may be "auto": the arguments of the script then determine it.
 ForeignKey open_key(const std::string& name, const std::string& target, const std::string& note = "") {
   return reads(name, target, note, [=](const Given& given, Draft& draft) {
     if (is_left_open(given)) return neutral("the training arguments say it");
@@ -95,7 +95,7 @@ bool is_true(const Draft& draft, const std::string& target) {
   return draft.has(target) && draft.value(target) == true;
 }
 
-// What DeepSpeed does without the keys that its files often leave out.
+// DeepSpeed's defaults for keys that its files often leave out.
 constexpr double kRateOfWarmup = 0.001;    // warmup_max_lr, and lr of optimizers
 constexpr int kStepsOfWarmup = 1000;       // warmup_num_steps
 constexpr double kEndOfCosine = 0.0001;    // cos_min_ratio
@@ -103,7 +103,7 @@ constexpr double kClipping = 0;            // gradient_clipping: none
 constexpr double kFirstLossScale = 65536;  // 2 ^ initial_scale_power
 constexpr int kHysteresis = 2;
 
-// Gives a key the value that DeepSpeed has without `missing`.
+// Gives a key the value that DeepSpeed uses without `missing`.
 Outcome give_default(const std::string& missing, const std::string& target, const json& value, const Given& given,
                      Draft& draft) {
   Outcome outcome = draft.give(target, value, cat(given.name, " without ", missing));
@@ -134,7 +134,7 @@ Outcome read_schedule_type(const std::string& type, const Given& given, Draft& d
              : mapped_to("training.lr_scheduler_type, training.lr_scheduler_kwargs", cat("ends at ", end.dump(), " x"));
 }
 
-// Read after the training arguments, which say what is "auto".
+// Read after the training arguments, which determine what is "auto".
 Outcome read_schedule(const Given& given, Draft& draft) {
   const std::string type = plain_text(given.value);
   Outcome outcome = read_schedule_type(type, given, draft);
@@ -174,7 +174,7 @@ Outcome read_warmup_type(const Given& given, Draft&) {
 
 ForeignKey zero_or_auto(const std::string& name, const std::string& advice) {
   return reads(name, "", "0; other values are refused", [=](const Given& given, Draft&) {
-    if (is_left_open(given) || value_for(json_number(0), given.value) == 0) return neutral("is what is always done");
+    if (is_left_open(given) || value_for(json_number(0), given.value) == 0) return neutral("this is always done");
     return refused(advice);
   });
 }
@@ -352,7 +352,7 @@ Keys other_keys() {
   return keys;
 }
 
-// What DeepSpeed does, but shardline would not, where its file leaves keys out.
+// DeepSpeed's defaults for keys that its file leaves out, where shardline has other ones.
 void add_deepspeed_defaults(const json& root, Draft& draft) {
   const std::string reason = "what DeepSpeed does without ";
   if (!root.contains("gradient_clipping")) draft.add("training.max_grad_norm", kClipping, reason + "gradient_clipping");

@@ -1,4 +1,4 @@
-// The config that an import makes, key by key. Each value knows which key of the job it came from.
+// The config that an import makes, key by key. For each value it stores the key of the job that it came from.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// What became of a key of a job.
+// The result for a key of a job.
 enum class Fate {
   mapped,   // it set keys of ours
   neutral,  // it changes nothing here
@@ -25,12 +25,12 @@ Outcome mapped_to(std::string target, std::string note = "");
 Outcome neutral(std::string reason);
 Outcome refused(std::string reason);
 
-// What the user adds to a job on the command line.
+// The user's additions to a job on the command line.
 struct ImportOptions {
   std::map<std::string, std::string> channels;  // name of a data channel -> its files here
   std::vector<std::string> hosts;               // in place of the job's
-  int ranks = 0;                                // processes on all hosts; 0: as the job says
-  std::vector<std::string> settings;            // "path=VALUE" as for --set: replace what the job says
+  int ranks = 0;                                // processes on all hosts; 0: those of the job
+  std::vector<std::string> settings;            // "path=VALUE" as for --set: replace values of the job
 };
 
 class Draft {
@@ -49,11 +49,11 @@ class Draft {
 
   bool has(const std::string& target) const { return said_.contains(target); }
   const nlohmann::json& value(const std::string& target) const { return said_.at(target).value; }
-  // The value of an integer, or what it is if it is unset.
+  // The value of an integer key, or `unset` if it has none.
   int64_t integer(const std::string& target, int64_t unset) const;
   const ImportOptions& options() const { return options_; }
 
-  // What `add` has set: target, value, reason.
+  // An addition by `add`: target, value, reason.
   struct Addition {
     std::string target;
     nlohmann::json value;
@@ -62,14 +62,14 @@ class Draft {
   const std::vector<Addition>& additions() const { return additions_; }
   nlohmann::json config() const;
 
-  // Facts that keys of several targets follow from. Unset: the job does not say.
+  // Facts that determine several keys. Unset: the job does not state them.
   std::optional<int> machines;        // instance_count, num_machines
   std::optional<int> all_processes;   // num_processes
   std::optional<int> devices;         // GPUs of a machine; 0: it has none
   std::optional<std::string> script;  // without its folder
-  std::set<std::string> channels;     // the names of those that the job has
+  std::set<std::string> channels;     // the names of the job's channels
 
-  // Processes of the job: on one machine, and on all. 0: the job does not say.
+  // Processes of the job: on one machine, and on all. 0: not stated.
   int64_t processes_per_host() const;
   int64_t processes() const;
   int64_t replicas() const;  // processes / (P x T)

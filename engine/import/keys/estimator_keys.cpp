@@ -62,7 +62,7 @@ Keys keys_of_estimator_service() {
   const auto add = [&](const std::string& reason, const std::vector<const char*>& names) {
     for (const char* name : names) keys.push_back(ignores(name, reason));
   };
-  add("no service is called, so nobody needs rights", {"role", "sagemaker_session"});
+  add("no service is called, so no permissions are needed", {"role", "sagemaker_session"});
   add("no Python is run", {"source_dir", "dependencies", "git_config", "code_location", "py_version",
                            "container_log_level", "requirements_file"});
   add("shardline is the program",

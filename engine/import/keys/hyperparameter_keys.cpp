@@ -112,7 +112,7 @@ Outcome read_output(const Given& given, Draft& draft) {
   return draft.give("output_dir", path, given.name);
 }
 
-// Another value in the same object, whatever dashes its name has.
+// Another value in the same object, whatever dashes are in its name.
 json value_beside(const Given& given, const std::string& name) {
   for (const auto& [key, value] : given.root.items())
     if (plain_name(key) == name) return value;
@@ -192,7 +192,7 @@ Keys script_arguments() {
   };
 }
 
-// What the scripts of Hugging Face's notebooks for SageMaker call their arguments.
+// The arguments of the scripts in Hugging Face's notebooks for SageMaker.
 Keys notebook_arguments() {
   const auto data = [](const char* target) {
     return [target](const Given& given, Draft& draft) { return give_path(target, given, draft); };

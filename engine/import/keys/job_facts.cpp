@@ -97,7 +97,7 @@ std::string stem_of(const std::string& script) {
   return stem.ends_with(suffix) ? stem.substr(0, stem.size() - suffix.size()) : stem;
 }
 
-// The task that a key of ours is only used with; empty: none of the given keys tells it.
+// The task that one of the given keys requires; empty: none of them does.
 std::string task_told_by_keys(const Draft& draft) {
   static const std::vector<std::pair<const char*, const char*>> telling = {
       {"data.task_name", "sequence-classification"},
@@ -170,7 +170,7 @@ std::string target_of_channel(const std::string& channel, const Draft& draft) {
   if (is_for_training(channel)) return "data.train";
   if (is_for_evaluation(channel)) return "data.validation";
   if (channel != "test" && channel != "testing") return "";
-  // What scripts evaluate on if there is nothing else.
+  // The channels that scripts evaluate on if there are no others.
   const auto evaluates = [](const auto& name) { return is_for_evaluation(name); };
   const auto given = draft.options().channels | std::views::keys;
   const bool others = draft.has("data.validation") || draft.has("training.do_predict") ||
@@ -222,7 +222,7 @@ ForeignKey reads_script(const std::string& name) {
 }
 
 bool trains_only_if_told(const Draft& draft) {
-  // Not SageMaker's script, nor those that are called run_..._no_trainer.
+  // Not SageMaker's script, nor scripts that are called run_..._no_trainer.
   const std::string stem = fs::path(draft.script.value_or("")).stem().string();
   return stem.starts_with("run_") && scripts().contains(stem);
 }
@@ -298,7 +298,7 @@ Outcome read_spot(const Given& given, Draft& draft) {
   if (!is_on(given.value)) return neutral("is off");
   if (draft.has("training.resume_from_checkpoint")) return neutral("resume_from_checkpoint is given");
   return draft.give("training.resume_from_checkpoint", "auto", given.name,
-                    "a job that was interrupted goes on from its newest checkpoint");
+                    "an interrupted job continues from its newest checkpoint");
 }
 
 Outcome read_local_checkpoints(const Given& given, Draft& draft) {

@@ -1,4 +1,4 @@
-// The answer of describe-training-job.
+// The output of describe-training-job.
 #include <string>
 
 #include "core/error.h"
@@ -50,41 +50,41 @@ Keys channel_keys() {
   };
 }
 
-// What does not describe the work.
+// Keys that do not describe the work.
 Keys keys_of_job_service() {
   Keys keys;
   const auto add = [&](const std::string& reason, const std::vector<const char*>& names) {
     for (const char* name : names) keys.push_back(ignores(name, reason));
   };
   add("output_dir names the run", {"TrainingJobName"});
-  add("is of the job that has run, not of the next one", {"TrainingJobArn",
-                                                          "TuningJobArn",
-                                                          "LabelingJobArn",
-                                                          "AutoMLJobArn",
-                                                          "ModelArtifacts",
-                                                          "TrainingJobStatus",
-                                                          "SecondaryStatus",
-                                                          "FailureReason",
-                                                          "CreationTime",
-                                                          "TrainingStartTime",
-                                                          "TrainingEndTime",
-                                                          "LastModifiedTime",
-                                                          "SecondaryStatusTransitions",
-                                                          "FinalMetricDataList",
-                                                          "TrainingTimeInSeconds",
-                                                          "BillableTimeInSeconds",
-                                                          "DebugRuleEvaluationStatuses",
-                                                          "ProfilerRuleEvaluationStatuses",
-                                                          "ProfilingStatus",
-                                                          "WarmPoolStatus",
-                                                          "OutputModelPackageArn",
-                                                          "ModelPackageConfig",
-                                                          "ServerlessJobConfig",
-                                                          "MlflowDetails",
-                                                          "MlflowConfig",
-                                                          "ProgressInfo",
-                                                          "ResponseMetadata"});
-  add("no service is called, so nobody needs rights", {"RoleArn"});
+  add("describes the job that has run, not the next one", {"TrainingJobArn",
+                                                           "TuningJobArn",
+                                                           "LabelingJobArn",
+                                                           "AutoMLJobArn",
+                                                           "ModelArtifacts",
+                                                           "TrainingJobStatus",
+                                                           "SecondaryStatus",
+                                                           "FailureReason",
+                                                           "CreationTime",
+                                                           "TrainingStartTime",
+                                                           "TrainingEndTime",
+                                                           "LastModifiedTime",
+                                                           "SecondaryStatusTransitions",
+                                                           "FinalMetricDataList",
+                                                           "TrainingTimeInSeconds",
+                                                           "BillableTimeInSeconds",
+                                                           "DebugRuleEvaluationStatuses",
+                                                           "ProfilerRuleEvaluationStatuses",
+                                                           "ProfilingStatus",
+                                                           "WarmPoolStatus",
+                                                           "OutputModelPackageArn",
+                                                           "ModelPackageConfig",
+                                                           "ServerlessJobConfig",
+                                                           "MlflowDetails",
+                                                           "MlflowConfig",
+                                                           "ProgressInfo",
+                                                           "ResponseMetadata"});
+  add("no service is called, so no permissions are needed", {"RoleArn"});
   add("shardline is the program",
       {"AlgorithmSpecification.TrainingImage", "AlgorithmSpecification.AlgorithmName",
        "AlgorithmSpecification.ContainerEntrypoint", "AlgorithmSpecification.ContainerArguments",

@@ -38,7 +38,7 @@ json truth(const json& given) {
   return given;
 }
 
-// ".9", "3.", "+1": numbers for Python, but not in JSON. Null: no number.
+// ".9", "3.", "+1": numbers for Python, but not in JSON. Null: not a number.
 json number_of_python(const std::string& text) {
   const size_t sign = text.starts_with('+') && !text.starts_with("+-") ? 1 : 0;
   double value = 0;

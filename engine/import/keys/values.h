@@ -1,4 +1,4 @@
-// What values of job definitions mean for our keys. Hyperparameters are texts ("3", "true", "\"gpt2\"").
+// The meaning of values in job definitions for the config's keys. Hyperparameters are texts ("3", "true", "\"gpt2\"").
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// The value as a key of this type has it. What cannot be converted is returned as it is; the type does not accept it.
+// Converts a value to the type of a key. A value that cannot be converted stays as it is, and the type refuses it.
 nlohmann::json value_for(const JsonType& type, const nlohmann::json& given);
 
 // The text of a value: without its quotes if it is JSON in a text.
@@ -21,7 +21,7 @@ bool is_off(const nlohmann::json& given);
 // Throws ConfigError for a text that is not UTF-8, as all JSON is. `source` is its name in the message.
 void require_utf8(const std::string& text, const std::string& source);
 
-// As Python writes a setting: "learning_rate" for "--learning-rate".
+// The name of a setting in Python: "learning_rate" for "--learning-rate".
 std::string plain_name(const std::string& name);
 
 }  // namespace shardline

@@ -28,15 +28,15 @@ struct ForeignKey {
   Fate fate = Fate::mapped;
   std::string target;  // mapped: the keys of ours
   std::string note;    // see Outcome
-  // Reads the value; null: a mapped key gives it to `target`, the others say `note`.
+  // Reads the value; null: a mapped key gives it to `target`, the others have the outcome `note`.
   std::function<Outcome(const Given&, Draft&)> read = nullptr;
   // Not null: the value is an object with keys of this vocabulary, that object as JSON text, or the name of a file.
   const Vocabulary& (*inner)() = nullptr;
   // Keys that depend on others are read after them: those of phase 1 after those of phase 0.
   int phase = 0;
-  // Called for all keys before any of them is read: tells the draft what others follow from.
+  // Called for all keys before any of them is read: gives the draft facts that other keys depend on.
   std::function<void(const Given&, Draft&)> facts = nullptr;
-  nlohmann::json usual = nullptr;  // refused: the value, besides off or empty, that asks for nothing
+  nlohmann::json usual = nullptr;  // refused: the value, besides off or empty, that is accepted
 
   ForeignKey in_phase(int number) const;
 };
@@ -48,10 +48,10 @@ struct Vocabulary {
   bool names_vary = false;  // dashes may stand for underscores, and leading dashes do not count
   // Keys that are in a table of ours, too: not in the table of the documentation.
   std::vector<ForeignKey> own_keys = {};
-  // Called with each such object after all keys of the job have been read: adds what its program does where the object
-  // leaves keys out.
+  // Called with each such object after all keys of the job have been read: adds its program's defaults for keys that
+  // the object leaves out.
   std::function<void(const nlohmann::json& root, Draft& draft)> add_defaults = nullptr;
-  // Whether another key of the object says that this one and all below it are not used.
+  // Whether another key of the object switches off this one and all below it.
   std::function<bool(const nlohmann::json& root, const std::string& key)> is_unused = nullptr;
 
   const ForeignKey* find(const std::vector<std::string>& steps) const;
@@ -59,7 +59,7 @@ struct Vocabulary {
   std::vector<std::string> names_at(size_t depth) const;  // of the steps at this depth, without "*"
 };
 
-// A key that sets `target` to its value. `note` says how the value is converted, if the type alone does not.
+// A key that sets `target` to its value. `note` describes the conversion of the value, if the type alone does not.
 ForeignKey maps(std::string name, std::string target, std::string note = "");
 // A key that `read` maps; target and note are for the documentation.
 ForeignKey reads(std::string name, std::string target, std::string note,

@@ -19,7 +19,7 @@ auto purpose_of(const FlightRecord& record) {
   return std::pair(request_of(record), std::string(record.what));
 }
 
-// Operations that are numbered together, of all ranks: group, and for messages sender and receiver in it.
+// Operations of all ranks that are numbered together: group, and for messages sender and receiver in it.
 using Stream = std::tuple<uint64_t, int, int>;
 using Requests = std::map<int, const FlightRecord*>;  // by rank in the world
 using Numbered = std::map<uint64_t, Requests>;        // by sequence
@@ -37,8 +37,8 @@ int64_t begin_of(const Requests& requests) {
   return first;
 }
 
-// The ranks whose key differs from the most frequent one, unless no key has a majority; then those that differ from the
-// lowest rank's, and that one.
+// The ranks whose key differs from that of the majority; all ranks, if no key has a majority. Empty if all keys are
+// equal.
 template <class Key>
 std::vector<int> odd_ranks(const Requests& requests, const Key& key_of) {
   std::map<decltype(key_of(*requests.begin()->second)), std::vector<int>> by_key;
@@ -52,7 +52,7 @@ std::vector<int> odd_ranks(const Requests& requests, const Key& key_of) {
   return odd;
 }
 
-// Whether `rank` did in `number` what `other` did after it.
+// Whether `rank` did as operation `number` what `other` did as the next one.
 bool is_ahead(const Numbered& numbered, uint64_t number, int rank, int other) {
   const auto next = numbered.find(number + 1);
   if (next == numbered.end() || !next->second.contains(other)) return false;
@@ -60,7 +60,7 @@ bool is_ahead(const Numbered& numbered, uint64_t number, int rank, int other) {
   return purpose_of(mine) != purpose_of(theirs) && purpose_of(mine) == purpose_of(*next->second.at(other));
 }
 
-// Rank `odd` against the others, one of whom is `usual`.
+// Rank `odd` compared with the others, one of which is `usual`.
 Disagreement between(const Numbered& numbered, uint64_t number, std::vector<int> odd) {
   const Requests& requests = numbered.at(number);
   const auto is_odd = [&](int rank) { return std::count(odd.begin(), odd.end(), rank) > 0; };
@@ -113,7 +113,7 @@ std::optional<Disagreement> first_disagreement(const JobRecords& job,
   for (const auto& [stream, numbered] : streams)
     for (const auto& [number, requests] : numbered) {
       const std::vector<int> different = odd_ranks(requests, request_of);
-      // An operation for another purpose is one too many or too few only if it is what follows for the others.
+      // An operation for another purpose counts as extra or missing only if it is what the others do next.
       const std::vector<int> shifted = different.empty() ? odd_ranks(requests, purpose_of) : std::vector<int>{};
       if (different.empty() && shifted.empty()) continue;
       const int64_t at = begin_of(requests);

@@ -14,12 +14,12 @@ namespace shardline {
 namespace {
 
 constexpr double kSilent = 1e-3 * kFlightGapMilliseconds;
-constexpr double kLongWait = 10;  // longer than any in a job that works; docs/hangs.md
-constexpr double kAtOnce = 0.5;   // more than between two signs of life of one process
+constexpr double kLongWait = 10;  // longer than any wait in a job that works; docs/hangs.md
+constexpr double kAtOnce = 0.5;   // longer than the time between two signs of life of a process
 
 bool takes_part(const Wait& wait, int rank) {
   if (!is_message(wait.operation)) return std::ranges::count(wait.members, rank) > 0;
-  const int peer = wait.operation.peer;  // of a record that may be damaged
+  const int peer = wait.operation.peer;  // may be wrong if the record is damaged
   return peer >= 0 && std::cmp_less(peer, wait.members.size()) && wait.members[peer] == rank;
 }
 
@@ -27,7 +27,7 @@ double seconds_between(int64_t from_ns, int64_t to_ns) {
   return from_ns == 0 || to_ns <= from_ns ? 0 : 1e-9 * static_cast<double>(to_ns - from_ns);
 }
 
-// The last time at which a rank wrote something down.
+// The last time at which a rank recorded something.
 int64_t last_sign(const JobRecords::Rank& rank) {
   int64_t last = std::max({rank.file->beat_ns, rank.state.place.since_ns, rank.state.end_ns});
   for (const FlightRecord& record : rank.records)
@@ -101,10 +101,10 @@ class Doctor {
   std::map<int, int64_t> ends() const;
   std::vector<int> ended_as(FlightEnd end) const;
 
-  JobRecords job_;  // without what was later than:
+  JobRecords job_;  // without what happened later than:
   int64_t moment_;  // when the first rank failed, else when the job ended, or now
   bool has_failure_ = false;
-  // By rank, group, stream and peer: the first operation that was begun later.
+  // By rank, group, stream and peer: the first operation that was begun later than that.
   std::map<std::tuple<int, uint64_t, FlightStream, int>, uint64_t> later_;
   std::map<uint64_t, const FlightGroup*> groups_;
   Diagnosis result_;
@@ -183,7 +183,7 @@ std::optional<Wait> Doctor::wait_of(int rank) const {
   return wait;
 }
 
-// How many operations the rank lacks until it has begun its part of this one. If that is not known, none.
+// How many operations the rank still has to begin, up to its part of this one; 0 if that is not known.
 uint64_t Doctor::missing(const FlightRecord& operation, int rank) const {
   const FlightGroup& group = *groups_.at(operation.group_id);
   const FlightStream stream = counterpart(operation);
@@ -344,7 +344,7 @@ bool Doctor::find_silent() {
   return !silent.empty() && std::cmp_less(silent.size(), job_.ranks.size()) && blame(Cause::silent, silent);
 }
 
-// When each rank wrote something down for the last time; ranks of one process end together.
+// The last time at which each rank recorded something; ranks of one process end together.
 std::map<int, int64_t> Doctor::ends() const {
   std::map<const FlightFile*, int64_t> of_process;
   for (const auto& [rank, records] : job_.ranks) {
@@ -356,7 +356,7 @@ std::map<int, int64_t> Doctor::ends() const {
   return found;
 }
 
-// Nothing if the job runs or ranks have written down what failed.
+// The ranks that ended in this way; none if the job runs or if ranks have recorded a failure.
 std::vector<int> Doctor::ended_as(FlightEnd end) const {
   std::vector<int> found;
   if (result_.is_running || has_failure_) return found;

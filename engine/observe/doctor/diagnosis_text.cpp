@@ -103,7 +103,7 @@ std::string lag_text(const Diagnosis& diagnosis) {
              operation.group, "'");
 }
 
-// The one whom the others wait for.
+// The rank that the others wait for.
 std::string behind_text(const Diagnosis& diagnosis) {
   const RankSituation& first = diagnosis.ranks[diagnosis.culprits.front()];
   const FlightRecord& operation = *diagnosis.operation;

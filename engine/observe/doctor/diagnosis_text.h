@@ -11,8 +11,8 @@ namespace shardline {
 // the message of a rank that failed may have more, which are indented.
 std::string verdict(const Diagnosis& diagnosis);
 
-// Returns an indented line for each rank that says what it was doing: at most `most` lines, with the ranks first to
-// which the verdict applies and those that wait longest; the last of these lines counts the ranks that are left out.
+// Returns an indented line for each rank that describes what it was doing: at most `most` lines, with the ranks first
+// to which the verdict applies and those that wait longest; the last of these lines counts the ranks that are left out.
 // Further lines of a rank's message follow it. Then come the hosts without records, clocks that differ, and
 // left_out_text.
 std::string situations_text(const Diagnosis& diagnosis, int most);

@@ -50,7 +50,7 @@ std::string reference_of(const JobRecords& job) {
   return job.ranks.empty() ? "" : host_of(job, job.ranks.begin()->first);
 }
 
-// Leaves room for differences, as the reader of the files does.
+// Limits times so that differences do not overflow, as the reader of the files does.
 void shift(int64_t& time, int64_t ahead) {
   if (time != 0) time = std::clamp(time - ahead, int64_t{1}, std::numeric_limits<int64_t>::max() / 2);
 }

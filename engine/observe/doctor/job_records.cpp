@@ -34,7 +34,7 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& begin,
   return files;
 }
 
-// Calls `read`. If the file that it reads is damaged, the others still say something.
+// Calls `read`. If its file is damaged, records that, because other files are still useful.
 template <class Read>
 void read_or_note(std::vector<std::string>& damaged, const Read& read) {
   try {

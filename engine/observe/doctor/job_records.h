@@ -25,7 +25,7 @@ struct JobPlaces {
   std::vector<int> stages;         // by rank
   std::string job = {};            // its id
 };
-// The ids of the jobs of which there are such facts in a folder, as far as they can be read.
+// The ids of the jobs with such facts in a folder, as far as they can be read.
 std::set<std::string> recorded_jobs(const std::filesystem::path& folder);
 void write_job_places(const std::filesystem::path& folder, int rank, const JobPlaces& places);
 

@@ -54,7 +54,7 @@ struct Question {
   std::vector<Encoding> windows;
 };
 
-// earlier: the windows of earlier contexts.
+// earlier: the number of windows of earlier contexts.
 Question read_question(const JsonValue& input, const ModelFacts& facts, const QuestionOptions& options,
                        int64_t earlier) {
   if (!input.json().is_object()) input.fail("must be {\"question\": ..., \"context\": ...}");

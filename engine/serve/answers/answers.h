@@ -1,4 +1,4 @@
-// What the model answers to a request, in the form of transformers' pipelines and of the containers that run them.
+// The model's answers to requests, in the form of transformers' pipelines and of the containers that run them.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 enum class Apply { softmax, sigmoid, none };
 
-// A model with one output that is no regression by its config is a sigmoid, as in transformers.
+// A model with one output that its config does not make a regression uses a sigmoid, as in transformers.
 Apply usual(const ModelFacts& facts) {
   if (facts.is_regression) return Apply::none;
   const bool apart = facts.head.problem == HeadChoice::Problem::multi_label || facts.head.labels == 1;

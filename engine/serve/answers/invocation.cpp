@@ -35,8 +35,8 @@ json with_inputs(json document, const std::string& where) {
       cat(kWhere, ": has more than ", kMostValues, " values; send at most ", kMostInputs, " inputs in a request"));
 }
 
-// Before anything is allocated for them. Counts what begins a value or separates two outside of texts; what is no JSON
-// is refused later.
+// Checks this before anything is allocated for the values. Counts the characters outside of texts that begin a value or
+// separate two; invalid JSON is refused later.
 void require_few_values(std::string_view body) {
   int64_t values = 0;
   bool in_text = false;
@@ -70,7 +70,7 @@ json of_lines(const std::string& body) {
     json one = with_inputs(parse_data_value(text, where), where);
     if (one.contains("parameters")) {
       if (all.contains("parameters") && all["parameters"] != one["parameters"])
-        throw DataError(cat(where, ": /parameters: differ from those of an earlier line; send them in requests apart"));
+        throw DataError(cat(where, ": /parameters: differ from those of an earlier line; use separate requests"));
       all["parameters"] = std::move(one["parameters"]);
     }
     all["inputs"].push_back(std::move(one["inputs"]));
@@ -135,7 +135,7 @@ size_t depth_of(const json& answer) {
   return depth;
 }
 
-// A table of the objects of an answer. If these are in lists in a list, the first columns say in which ones.
+// A table of the objects of an answer. If these are in lists in a list, the first columns show in which ones.
 class CsvRows {
  public:
   explicit CsvRows(const json& answer) : places_(std::max<size_t>(depth_of(answer), 1) - 1) { append(answer, {}); }
@@ -144,7 +144,7 @@ class CsvRows {
  private:
   void append(const json& answer, const std::vector<size_t>& place) {
     if (answer.is_object()) return append_object(answer, place);
-    if (!answer.is_array()) throw HttpError(406, "the answer is no table; ask for application/json");
+    if (!answer.is_array()) throw HttpError(406, "the answer is not a table; ask for application/json");
     std::vector<size_t> below = place;
     below.push_back(0);
     for (const json& one : answer) {

@@ -11,12 +11,12 @@ namespace shardline {
 inline constexpr int64_t kMostInputs = 10000;             // of a request
 inline constexpr int64_t kMostValues = 32 * kMostInputs;  // of its JSON or CSV, each of which takes up to 100 bytes
 
-// What a request asks for.
+// The contents of a request.
 struct Invocation {
   nlohmann::json document = nlohmann::json::object();  // {"inputs": ..., "parameters": {...}}, as parsed
   bool is_lines = false;                               // each input came as a line, and each answer is one
 
-  // Names of values begin with "the request: /inputs/3", which is what messages say.
+  // Names of values, as messages show them, begin with "the request: /inputs/3".
   JsonValue inputs() const;
   // An object, empty if there is none.
   JsonValue parameters() const;
@@ -27,16 +27,16 @@ struct Invocation {
 
 // JSON: {"inputs": X or [X, ...], "parameters": {...}}; an object without "inputs" is itself the input. JSON lines: one
 // such object or input per line. CSV: a header, and a column "inputs", or the columns of objects (question, context;
-// text, text_pair). Text: one input. Throws DataError for a body that is none, HttpError 415 for other types.
+// text, text_pair). Text: one input. Throws DataError for an invalid body, HttpError 415 for other types.
 Invocation read_invocation(const std::string& body, const std::string& media_type);
 
 struct AnswerBody {
   std::string content_type;
   std::string body;
 };
-// Writes an answer as `accept` wants it: JSON, JSON lines or CSV (of objects, or lists of them; of lists of lists, the
-// column "index" has the number of the list, "index_2" that of a list in it). Throws HttpError 406
-// for other types.
+// Writes an answer in a format that `accept` allows: JSON, JSON lines or CSV (of objects, or lists of them; of lists of
+// lists, the column "index" has the number of the list, "index_2" that of a list in it). Throws HttpError 406 for other
+// types.
 AnswerBody write_answer(const nlohmann::json& answer, const std::string& accept);
 
 }  // namespace shardline

@@ -73,7 +73,7 @@ void require_parameters_among(const JsonValue& parameters, std::vector<std::stri
     if (std::ranges::find(keys, key) != keys.end()) continue;
     std::string known;
     for (size_t i = 0; i + 1 < keys.size(); ++i) known += (i == 0 ? "" : ", ") + keys[i];
-    value.fail("is no parameter of this task", cat("it takes ", known));
+    value.fail("is not a parameter of this task", cat("it takes ", known));
   }
 }
 

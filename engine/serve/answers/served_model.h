@@ -1,4 +1,4 @@
-// The model as those see it who answer requests.
+// The model as seen by the code that answers requests.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace shardline {
 
-// What the model says about one example: a row for the example, for each of its tokens, or for each of its labels, as
-// its head has them.
+// What the model predicts for one example: a row for the example, for each of its tokens, or for each of its labels,
+// depending on its head.
 struct Logits {
   int64_t width = 0;
   std::vector<double> values;  // [rows, width]
@@ -25,7 +25,7 @@ struct Logits {
   std::span<const double> row(int64_t i) const { return std::span(values).subspan(i * width, width); }
 };
 
-// A prompt and how it goes on.
+// A prompt and how to continue it.
 struct Continuation {
   std::vector<int64_t> prompt;  // not empty
   int64_t most_new = 0;         // tokens, at least 1; prompt and these fit into the model's positions
@@ -40,7 +40,7 @@ struct ModelFacts {
   int64_t vocab_size = 0;
   int64_t most_tokens = 0;                                         // of an example
   int64_t tokenizer_tokens = std::numeric_limits<int64_t>::max();  // model_max_length, to which truncation cuts
-  bool is_regression = false;  // a classification whose outputs are numbers, as its config says
+  bool is_regression = false;  // a classification whose outputs are numbers, by its config
   std::vector<int32_t> ends;   // tokens that end a text
 
   int64_t cut_tokens() const { return std::min(most_tokens, tokenizer_tokens); }
@@ -57,8 +57,8 @@ class ServedModel {
   // request is over.
   virtual std::vector<Logits> logits(std::vector<Example> examples) const = 0;
   virtual std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const = 0;
-  // To be called now and then by those who compute much around the model. Throws HttpError if the time of the request
-  // is over.
+  // Code that computes much outside the model calls this from time to time. Throws HttpError if the request's time is
+  // over.
   virtual void require_time() const {}
 
  private:

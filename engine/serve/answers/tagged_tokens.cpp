@@ -28,7 +28,7 @@ std::vector<std::string> ignored_in(const JsonValue& parameters) {
   return labels;
 }
 
-// A token of a text with what the model says about it.
+// A token of a text with what the model predicts for it.
 struct Token {
   std::string word;  // as the vocabulary writes it; what the text has there if the vocabulary lacks it
   std::vector<double> scores;

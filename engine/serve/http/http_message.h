@@ -24,7 +24,7 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-// What a client did wrong, or why the server cannot do it now.
+// A client's mistake, or the reason why the server cannot answer now.
 struct HttpError : Error {
   HttpError(int with_status, const std::string& what, int retry_after = 0)
       : Error(what), status(with_status), retry_after_seconds(retry_after) {}

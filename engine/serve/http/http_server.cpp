@@ -2,7 +2,7 @@
 
 #ifdef SHARDLINE_SERVE
 #include <utility>
-// Boost's coroutines need the one above.
+// Boost's coroutines need the header above.
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -42,8 +42,8 @@ auto into(error_code& error) {
   return asio::redirect_error(asio::use_awaitable, error);
 }
 
-// What a client is told whose request could not be read; unset: the connection is closed, by the client or because its
-// time is over.
+// The answer to a client whose request could not be read; unset: the client has closed the connection, or its time is
+// over.
 std::optional<HttpResponse> response_to(const error_code& error, const HttpLimits& limits) {
   if (error == http::error::body_limit || error == http::error::buffer_overflow)
     return error_response(413, cat("the body has more than ", limits.body_bytes,
@@ -107,7 +107,7 @@ struct HttpServer::Parts {
       error_code error;
       tcp::socket socket = co_await acceptor.async_accept(into(error));
       if (stopping) break;
-      if (error) {  // no file descriptors, for instance
+      if (error) {  // no file descriptors are left, for instance
         make_room();
         retry.expires_after(std::chrono::milliseconds(50));
         co_await retry.async_wait(into(error));
@@ -142,7 +142,7 @@ struct HttpServer::Parts {
     try {
       while (co_await serve_one(connection)) {
       }
-    } catch (const std::exception&) {  // a lack of memory: this connection ends
+    } catch (const std::exception&) {  // no memory, for instance: this connection ends
     }
     no_longer_waits(*connection);
     count_held(*connection, 0);
@@ -234,8 +234,8 @@ struct HttpServer::Parts {
     co_await http::async_write(stream, message, into(error));
   }
 
-  // Answers a request that is not read to its end. The client may still be sending, and would not see the answer if the
-  // connection were reset at once.
+  // Answers a request without reading it to its end. The client may still be sending, and would not see the answer if
+  // the connection were reset at once.
   asio::awaitable<void> refuse(boost::beast::tcp_stream& stream, HttpResponse answer) {
     error_code error;
     co_await write(stream, std::move(answer), 11, false, false, error);

@@ -1,8 +1,8 @@
 // An HTTP/1.1 server. One thread reads and writes for all connections; what answers a request runs on other threads.
 //
-// Whatever clients do, it stays within its limits: a connection has so long to send a request and to take its answer, a
-// body has at most so many bytes, with and without Content-Length, and so many bytes of all bodies are held at a time.
-// If there are too many connections, the one that has sent nothing for the longest time makes room for a new one.
+// Clients cannot make it exceed its limits: on the time in which a connection sends a request and takes its answer, on
+// the bytes of a body, with and without Content-Length, and on the bytes of all bodies held at a time. If there are too
+// many connections, the one that has been silent for the longest time makes room for a new one.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -25,13 +25,13 @@ struct HttpLimits {
 
 class HttpServer {
  public:
-  // Answers a request, later and from any thread if it likes; once.
+  // Answers a request: exactly once, but at any time and from any thread.
   using Respond = std::function<void(HttpResponse response)>;
   // Called on the server's thread, which must not wait.
   using Handle = std::function<void(HttpRequest request, Respond respond)>;
 
-  // Listens. Port 0: any free one. Throws ConfigError for a host that is no address of this machine or a port that is
-  // in use, and if the program was built without Boost.
+  // Listens. Port 0: any free one. Throws ConfigError for a host that is not an address of this machine, for a port
+  // that is in use, and if the program was built without Boost.
   HttpServer(const std::string& host, int port, const HttpLimits& limits, Handle handle);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

@@ -137,7 +137,7 @@ void broadcast_reaches_all(Communicator& comm) {
     }
 }
 
-// Whoever waits for all in one collective must not need them in another: only a root can be waited for.
+// Waits for the root alone: ranks that waited for all others in one broadcast would hang if another one needs them.
 void broadcasts_follow_each_other(Communicator& comm) {
   std::vector<at::Tensor> tensors;
   std::vector<WorkPtr> works;
@@ -172,7 +172,7 @@ void messages_of_a_pair_keep_their_order(Communicator& comm) {
   }
 }
 
-// Of all kinds, some smaller and some larger than what moves in one piece; waited for in reverse.
+// Operations of all kinds, some smaller and some larger than what moves in one piece; waited for in reverse.
 void many_operations_at_once(Communicator& comm) {
   const int n = comm.size(), me = comm.rank();
   std::vector<WorkPtr> works;
@@ -207,7 +207,7 @@ void many_operations_at_once(Communicator& comm) {
   for (size_t i = 0; i < works.size(); ++i) EXPECT(at::equal(results[i].first, results[i].second), "operation ", i);
 }
 
-// How long a rank computes between issuing an operation and waiting for it is its own affair.
+// The time between issuing an operation and waiting for it does not count.
 void limits_run_from_the_wait(Communicator& comm) {
   if (comm.size() == 1) return;
   using namespace std::chrono_literals;

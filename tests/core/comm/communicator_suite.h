@@ -1,5 +1,5 @@
 // What every communicator must do, whatever carries the bytes: run by each sibling's tests, on each of its ranks.
-// Catch's macros are not safe in several threads, so a broken promise is thrown.
+// Catch's macros are not safe in several threads, so a failure is thrown as an exception.
 #pragma once
 #include <functional>
 #include <stdexcept>
@@ -20,7 +20,7 @@ std::vector<CommBehaviour> comm_behaviours();
 // Operations that do not match: the last rank asks for another one than all others, or rank 0 does. Small ones, which
 // MPI's buffers hold, so that a process goes on after them.
 std::vector<CommBehaviour> comm_mismatches();
-// What the DistributedError says that the call throws; "" if it throws none.
+// The message of the DistributedError that the call throws; "" if it throws none.
 std::string failure_of(const std::function<void()>& call);
 
 // A digest of the bits of many reductions over `comm`: equal for siblings that add in the same order.

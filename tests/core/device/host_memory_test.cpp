@@ -1,5 +1,5 @@
-// What builds for CUDA lock in host memory. Their function gets another name here, because the library of this build
-// has one for other devices.
+// Host memory that builds for CUDA lock. Their function gets another name here, because the library of this build has
+// one for other devices.
 #define locked_zeros locked_zeros_on_cuda
 #include "core/device/host_memory.cpp"
 

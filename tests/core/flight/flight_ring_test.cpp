@@ -239,7 +239,7 @@ TEST_CASE("flight ring: where groups do not fit, operations that are not counted
   CHECK(read.begun(1000, 3, FlightStream::collective) == std::nullopt);
 }
 
-TEST_CASE("flight ring: a file that is none, or is cut, is refused by name") {
+TEST_CASE("flight ring: a file that is not one, or is truncated, is refused by name") {
   TemporaryFile file;
   CHECK_THROWS_AS(read_flight_file(file.path), DataError);
   std::ofstream(file.path) << "something else entirely, long enough for a header" << std::string(1000, '.');
@@ -306,7 +306,7 @@ TEST_CASE("flight ring: whatever a file contains, what is read can be used") {
   int read_well = 0;
   for (int attempt = 0; attempt < 3000; ++attempt) {
     std::string damaged = whole;
-    // Mostly behind the header, whose sizes must fit the file.
+    // Mostly after the header, whose sizes must fit the file.
     const size_t begin = attempt % 4 == 0 ? 0 : 128;
     for (int i = 0; i < 1 + attempt % 200; ++i)
       damaged[begin + random() % (damaged.size() - begin)] = static_cast<char>(attempt % 3 == 0 ? 0xff : random());

@@ -31,7 +31,7 @@ TEST_CASE("a directory of checkpoints that cannot be read is not one without che
   fs::create_symlink(loop, loop);
   CHECK_THAT(message_of<RunError>([&] { checkpoints_in(loop); }),
              Contains(loop.string()) && Contains("cannot be listed"));
-  // Nor does the only checkpoint vanish whose manifest cannot be looked for.
+  // The only checkpoint does not vanish either if its manifest cannot be looked for.
   fs::create_symlink(loop, folder.path() / "checkpoint-5");
   CHECK(checkpoints_in(folder.path()).size() == 1);
 }

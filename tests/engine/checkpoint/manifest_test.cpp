@@ -200,7 +200,7 @@ TEST_CASE("the bytes of a manifest's files can be counted") {
   CHECK_THROWS_AS(parse({{"a", {{most + 1, 1}, {most + 1, 2}}}}), DataError);
 }
 
-// Not so, the work is the square of the pieces: minutes for these.
+// Otherwise the work would be the square of the pieces: minutes for these.
 TEST_CASE("many damaged pieces of a file take a time that is proportional to them") {
   const ScratchDirectory scratch;
   constexpr int64_t pieces = 20'000;

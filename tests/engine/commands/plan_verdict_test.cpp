@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kConfigs = 300, kSampledConfigs = 120;  // that reach a plan
 
-// Empty: it is done. Else what was refused.
+// The refusal of an action; empty if it succeeds.
 std::string refusal(const std::function<void()>& action) {
   try {
     action();

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-// What keys take that say nothing of it in their types, by section and name.
+// Values of keys whose types do not describe them, by section and name.
 const std::map<std::string, std::vector<json>>& free_values() {
   static const std::map<std::string, std::vector<json>> values = {
       {"model.config", {{{"n_layer", 4}}, {{"resid_pdrop", 0.0}, {"unknown", {1, "a", nullptr}}}}},

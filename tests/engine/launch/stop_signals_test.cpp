@@ -13,7 +13,7 @@
 
 namespace shardline::stop_signals_test {
 
-// Mpirun, which repeats SIGUSR1, has not started it.
+// The process was not started by mpirun, which repeats SIGUSR1.
 TEST_CASE("The same signal a second time ends a training run", "[stop_signals]") {
   const int signal = GENERATE(SIGUSR1, SIGTERM, SIGINT);
   const pid_t child = ::fork();

@@ -51,7 +51,7 @@ Config config_of(const Choice& c) {
   return parse_config(file.dump(), "forecast test");
 }
 
-// Of an unsharded run. Both moments are as wide as the gradients, which are as wide as the weights.
+// The bytes of an unsharded run. Both moments are as wide as the gradients, which are as wide as the weights.
 MemoryBytes counted(RankTrainer& trainer, const Plan& plan, double width) {
   auto& parameters = trainer.parameters();
   std::set<const void*> seen;

@@ -143,7 +143,7 @@ class Draw {
   TempFolder folder_;
 };
 
-// Empty: it is done. Else what was refused.
+// The refusal of an action; empty if it succeeds.
 std::string refusal(const std::function<void()>& action) {
   try {
     action();

@@ -53,7 +53,7 @@ PlannedModel planned(const Choice& c) {
   return plan_model(config_of(c), c.t);
 }
 
-// The units that are whole, each with what was said of it.
+// The units that are whole, each with its reason.
 std::string whole(const Choice& c) {
   std::string text;
   for (const auto& unit : units_of(planned(c).plan))

@@ -1,4 +1,4 @@
-// A model that says what a test wants.
+// A model that predicts what a test wants.
 #pragma once
 #include <functional>
 #include <utility>

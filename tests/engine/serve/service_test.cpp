@@ -56,7 +56,7 @@ TEST_CASE("a queue gives results to those who wait for them") {
     CHECK(ModelQueue::tokens_of(two[1].work) == 2);
     queue.finish(two[1], Logits());
     small.get();
-    queue.close("the server stops");
+    queue.close("the server is stopping");
     CHECK_THROWS_AS(large.get(), HttpError);
   }
   SECTION("of which some are too late") {
@@ -70,8 +70,8 @@ TEST_CASE("a queue gives results to those who wait for them") {
     CHECK_THROWS_WITH(failing.get(), "no memory");
   }
   SECTION("or is gone") {
-    queue.close("the server stops");
-    CHECK_THROWS_WITH(queue.run({example_of(1)}, Clock::now() + 60s), "the server stops");
+    queue.close("the server is stopping");
+    CHECK_THROWS_WITH(queue.run({example_of(1)}, Clock::now() + 60s), "the server is stopping");
   }
 }
 

@@ -66,12 +66,12 @@ TEST_CASE("Speed-up and efficiency are relative to the fewest devices that do th
   CHECK(*table.rows[1].speedup == Approx((32 / 0.5 + 32 / 0.7) / 2 / base));
   CHECK(*table.rows[2].speedup == Approx(80 / base));
   CHECK(*table.rows[2].efficiency == Approx(80 / base / 4));
-  // Nothing is said about other work on more devices than the table's fewest.
+  // There is no speed-up for other work on more devices than the table's fewest.
   for (auto& record : records)
     if (record.devices == 4) record.factors["samples"] = 1;
   CHECK_FALSE(study_table(records, "", "").rows[2].speedup);
   CHECK_FALSE(study_table(records, "", "").rows[2].efficiency);
-  // Nor about plans beside measurements, and another batch, unless that of a device is the same.
+  // Nor for plans next to measurements, or for another batch, unless the batch of a device is the same.
   for (auto& record : records) record.factors = {{"devices", record.devices}, {"batch", 32 / record.devices}};
   CHECK_FALSE(study_table(records, "", "").rows[2].speedup);
   for (auto& record : records) record.batch_per_device = 32;

@@ -165,7 +165,7 @@ TEST_CASE("known data: a model with the labels in another order gets those with 
   CHECK(read(config).targets == std::vector<float>{0, 1});
   config.model.config["id2label"] = {{"0", "no"}, {"1", "yes"}};
   CHECK_THAT(message_of<DataError>([&] { read(config); }),
-             Contains("a.jsonl:1: the label 1 in 'label' is none of the model's 2 labels (no, yes)"));
+             Contains("a.jsonl:1: the label 1 in 'label' is not one of the model's 2 labels (no, yes)"));
 }
 
 TEST_CASE("known data: sets with the same columns share no examples, since their labels have other numbers") {

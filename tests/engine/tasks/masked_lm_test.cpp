@@ -120,7 +120,7 @@ TEST_CASE("masked-lm: predictions are the best words of each mask, and the text 
   CHECK_THAT(message_of<DataError>([&] { task.encode("a d", false); }),
              Contains("a.txt:7") && Contains("has no [MASK];"));
   CHECK_THAT(message_of<DataError>([&] { task.encode("d d d d d [MASK]", false); }),
-             Contains("has no [MASK] in the 6 tokens that are left of it"));
+             Contains("has no [MASK] in the 6 tokens that remain of it"));
 
   ExampleWriter writer(task.task->shape());
   writer.add(made.examples[0]);

@@ -36,7 +36,7 @@ Config config_of(int p, int t, int d) {
   return parse_config(file.dump(), "layout check");
 }
 
-// Of a program whose heads are split, which takes a dimension of their weights apart.
+// A program whose heads are split, which divides a dimension of their weights into several dimensions.
 Config program_config(int t) {
   const nlohmann::json file = {
       {"model", {{"path", golden("program/heads.pt2")}}},

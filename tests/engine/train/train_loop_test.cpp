@@ -103,7 +103,7 @@ struct Step {
   bool ends_epoch;
 };
 
-// Of one epoch: accumulation steps fill up with samples, and optimizer steps with accumulation steps.
+// The steps of one epoch: accumulation steps fill up with samples, and optimizer steps with accumulation steps.
 std::vector<Step> steps_of_epoch(const Run& run, int64_t samples, int64_t epoch) {
   const auto order = order_of_epoch(run, samples, static_cast<uint64_t>(epoch));
   const int64_t batch = run.global_batch_size ? run.batch * run.accumulation : run.batch;

@@ -139,7 +139,7 @@ std::vector<at::Tensor> values_of(const ModelSpec& spec, const HfDirectory& dire
   return values;
 }
 
-// By the names of tensors in the files, as they are there; uses of a tied parameter together.
+// Gradients by the names of tensors in the files, in their shapes; uses of a tied parameter together.
 std::map<std::string, at::Tensor> gradients_of(const ModelSpec& spec, const std::vector<at::Tensor>& gradients) {
   std::map<std::string, at::Tensor> whole, in_files;
   size_t next = 0;
@@ -166,7 +166,7 @@ std::vector<double> probes(const at::Tensor& flat) {
   return all;
 }
 
-// torch.optim.AdamW with lr 1e-3 and weight decay 0.1, behind clipping to 1.
+// torch.optim.AdamW with lr 1e-3 and weight decay 0.1, after clipping to 1.
 class AdamW {
  public:
   AdamW(const ModelSpec& spec, std::vector<at::Tensor>& values) : spec_(spec), values_(values) {
@@ -281,7 +281,7 @@ void save(const std::string& path, const json& config, const HeadChoice& head, c
   writer.finish();
 }
 
-// Of a gradient, relative to its largest element or a hundredth of the largest of all.
+// The error of a gradient, relative to its largest element or to a hundredth of the largest of all.
 double worst_difference(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& exact) {
   double largest = 0, worst = 0;
   for (const auto& gradient : exact) largest = std::max(largest, gradient.abs().max().item<double>());

@@ -45,7 +45,7 @@ TEST_CASE("a layer without stated costs gets those of its ops") {
 
   const int64_t tokens = 16, border = tokens * 32 * 4;
   const KeptCase at{.tokens = tokens, .rows = tokens};
-  // Inputs and results of two norms, q, k and v, attention and its sums, the MLP before and behind its activation.
+  // Inputs and results of two norms, q, k and v, attention and its sums, the MLP before and after its activation.
   CHECK(spec.layers[1].kept(at).activations == (4 + 3 + 1 + 8) * border + 4 * tokens * 4 + 4 * tokens * 4);
   KeptCase selective = at;
   selective.recompute_attention = true;

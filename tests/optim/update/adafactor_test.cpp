@@ -72,7 +72,7 @@ at::Tensor numbers(const std::vector<int64_t>& shape, double key) {
   return at::sin(at::arange(elements, at::kDouble) * 1.7 + key).reshape(shape);
 }
 
-// transformers.Adafactor on one tensor of a file, as its documentation and the paper write it.
+// transformers.Adafactor on one tensor of a file, by the formulas in its documentation and the paper.
 struct ByFormula {
   at::Tensor rows, columns, squares;
   int steps = 0;

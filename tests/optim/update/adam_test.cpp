@@ -11,7 +11,7 @@
 namespace shardline::adam_test {
 namespace {
 
-// torch.optim.AdamW and Adam as their documentation writes them.
+// torch.optim.AdamW and Adam, by the formulas in their documentation.
 struct ByFormula {
   at::Tensor value, m, v;
   int steps = 0;

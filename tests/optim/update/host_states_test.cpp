@@ -140,7 +140,7 @@ class Rank {
       parameters_.publish_values();
     }
     look_at_values("trained ");
-    fill(2.5);  // right behind an update
+    fill(2.5);  // directly after an update
     run_passes(kSteps + 1);
     look_at_values("filled again ");
     return std::move(seen_);
@@ -152,7 +152,7 @@ class Rank {
         [&](Parameter& p) { p.value.copy_(numbers(p.value.sizes(), key + static_cast<double>(p.name.size()))); });
   }
 
-  // Gradients follow from the values that passes see, so that a wrong one never heals.
+  // Gradients follow from the values that passes see, so that a wrong value has lasting effects.
   void run_passes(int step) {
     parameters_.zero_gradients();
     std::vector<int> order = layers_;
@@ -203,7 +203,7 @@ class Rank {
   Seen seen_;
 };
 
-// All that all ranks see of a run.
+// Everything that all ranks see of a run.
 Seen run(const Case& c, const Place& place) {
   const ModelSpec spec = model();
   Seen all;
@@ -287,14 +287,14 @@ TEST_CASE("a missing wait for a copy is detected") {
       CHECK_THROWS_AS(run(c, {.link = kLate.link, .fault = Fault::updates_early}), InvariantError);
       const auto ahead = [] { return std::make_shared<LateLink>(/*forgets_values=*/true); };
       CHECK_FALSE(differences(exact, run(c, {.link = ahead, .fault = Fault::passes_run_ahead})).empty());
-      // Publishing finds what was not handed on.
+      // Publishing detects updates that were not handed on.
       CHECK(differences(exact, run(c, {.link = kLate.link, .fault = Fault::hands_on_late})).empty());
     }
 }
 
 namespace {
 
-// Says what happens in which order; a range is known by its length.
+// Records what happens, in order; a range is known by its length.
 class ToldLink : public HostLink {
  public:
   explicit ToldLink(std::vector<std::string>& events) : events_(events) {}

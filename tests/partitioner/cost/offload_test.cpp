@@ -42,7 +42,7 @@ PlannedLayout planned(const Planning& job, const Layout& layout) {
 double seconds(const Planning& job, const Layout& layout) {
   return planned(job, layout).step.seconds;
 }
-// Of all stages.
+// The bytes of activations of all stages.
 double activations(const Planning& job, const Layout& layout) {
   double sum = 0;
   for (const auto& stage : planned(job, layout).memory) sum += stage.activations;

@@ -138,7 +138,7 @@ TEST_CASE("a measured machine is a cluster") {
   CHECK(cluster.device == "abacus");
   CHECK(cluster.intra_node.bytes_per_second == 1000);  // 2 x 4000 / 2 bytes pass in 4 s
   CHECK(cluster.intra_node.latency_seconds == 0.03);
-  // Told from these numbers, what was measured comes out.
+  // From these numbers, the planner computes the measured times.
   const Pricing pricing(cluster, Precision::fp32, 4, false);
   CHECK(pricing.collective(Collective::Kind::all_reduce, 4000, {2, 2, Group::tp}) == Approx(4).epsilon(0.02));
   CHECK(pricing.sweep(100, 0) == Approx(2));

@@ -40,7 +40,7 @@ double block_bytes(const Model& model, int tensor, bool sequence_parallel, Recom
   return block_activation_bytes(model.hidden, model.heads, shape_of(model, tensor, sequence_parallel), recomputed);
 }
 
-// Of the first stage, with what its pipeline keeps.
+// The bytes of the first stage, with what its pipeline keeps.
 double stage_bytes(const Model& model, bool sequence_parallel, Recompute::What recomputed) {
   const double more = model.chunks > 1 ? 1 + (model.pipeline - 1.0) / (model.pipeline * model.chunks) : 1;
   return block_bytes(model, model.tensor, sequence_parallel, recomputed) * model.layers * more;

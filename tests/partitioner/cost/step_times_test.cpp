@@ -45,7 +45,7 @@ Layout layout_of(const ScalingRow& row) {
           .recompute = all_blocks(row.heads, row.hidden, row.layers)};
 }
 
-// A row with what does not depend on the constants.
+// A row with everything that does not depend on the constants.
 struct Prepared {
   const ScalingRow& row;
   Schedule schedule;
@@ -87,7 +87,7 @@ double rate(const Planning& job, Layout layout) {
   return hardware_flops(job.workload, What::layers) / estimate_step(job, layout).seconds / layout.world() / 1e12;
 }
 
-// Of the figures: one replica or several, the calibrated constants.
+// A job of the figures: one replica or several, the calibrated constants.
 Planning figure_job(int heads, int hidden, int layers, int batch) {
   return {{.spec = published_gpt(heads, hidden, layers),
            .sequence_length = 2048,

@@ -35,7 +35,7 @@ double least_by_search(const std::vector<double>& costs, int stages) {
   return least;
 }
 
-// Of layers cut into stages of one chunk each.
+// Cuts layers into stages of one chunk each.
 std::vector<int> assign_stages(const std::vector<double>& costs, int stages) {
   std::vector<int> stage_of_chunk(static_cast<size_t>(stages));
   std::iota(stage_of_chunk.begin(), stage_of_chunk.end(), 0);

@@ -52,7 +52,7 @@ double bottleneck(const PartitionProblem& problem, const std::vector<int>& chunk
   return worst;
 }
 
-// By trying all ways to cut.
+// The result of trying all ways to cut.
 double least_by_search(const PartitionProblem& problem) {
   const size_t n = problem.seconds.size(), chunks = problem.stage_of_chunk.size();
   double least = std::numeric_limits<double>::infinity();

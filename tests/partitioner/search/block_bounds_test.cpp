@@ -58,7 +58,7 @@ Sharding random_sharding(Random& random, int replicas) {
   return sharding;
 }
 
-// Any that the model's layers are enough for.
+// A random layout for which the model has enough layers.
 Layout random_layout(Random& random, const ModelSpec& spec) {
   Layout layout;
   layout.schedule = random.one_of<ScheduleSource>(

@@ -73,7 +73,7 @@ ModelSpec tanh_spec() {
   return spec;
 }
 
-// Of `samples`, none and a multiple.
+// Microbatches of `samples`, of none, and of a multiple.
 std::vector<Microbatch> microbatches_of(const Schedule& schedule, int64_t samples = 1) {
   std::vector<Microbatch> microbatches;
   for (int64_t i = 0; i < schedule.microbatches; ++i) {

@@ -33,7 +33,7 @@ Parameter half_parameter(const ParamSpec& spec, const at::Tensor& whole, const T
   return p;
 }
 
-// A result that was added up over the ranks: in roundings of sums of so many rounded parts.
+// The error of a result that was added up over the ranks, in roundings of sums of this many rounded parts.
 double of_sum(const at::Tensor& got, const at::Tensor& exact, const TensorParallel& tp, const at::Tensor& size) {
   return roundings(got, exact, 3e-6, size) / (tp.size() == 1 ? 1.001 : 2.001);
 }

@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kScale = 0.25;
 
-// Of `count` rows: the sum of losses that torch's own function gives, and its weight.
+// For `count` rows: the sum of losses that torch's own function gives, and its weight.
 struct Reference {
   at::Tensor sum;  // of logits that require a gradient
   double weight = 0;

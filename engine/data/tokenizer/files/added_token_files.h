@@ -1,4 +1,4 @@
-// The files beside a vocabulary: which tokens are added, and which ones have a role.
+// The files next to a vocabulary: which tokens are added, and which ones have a role.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -11,8 +11,8 @@ namespace shardline {
 // The tokens' texts.
 using RoleNames = std::map<SpecialToken, std::string>;
 
-// The class of transformers that reads the folder, without "Fast": as tokenizer_config.json says, otherwise that of
-// config.json's model_type; empty if neither says.
+// The class of transformers that reads the folder, without "Fast": the one that tokenizer_config.json names, otherwise
+// that of config.json's model_type; empty if neither file names one.
 std::string tokenizer_class(const std::filesystem::path& folder);
 
 // The roles that tokenizer_config.json and special_tokens_map.json name, in addition to `defaults` or instead of them.

@@ -8,8 +8,8 @@
 namespace shardline {
 namespace {
 
-// Classes of transformers whose models get no token types. TokenizersBackend is what version 5 calls a tokenizer that
-// is of no model.
+// Classes of transformers whose models get no token types. TokenizersBackend is version 5's name of a tokenizer that
+// belongs to no model.
 bool has_no_types(const std::string& tokenizer_class) {
   static constexpr const char* kClasses[] = {"DistilBertTokenizer", "GPT2Tokenizer",     "LlamaTokenizer",
                                              "RobertaTokenizer",    "TokenizersBackend", "XLMRobertaTokenizer"};

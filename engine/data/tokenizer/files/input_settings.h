@@ -1,4 +1,4 @@
-// What the files of a tokenizer say about the input that models get of a text, beside tokens.
+// Settings in a tokenizer's files for the input that models get for a text, besides the tokens.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -12,9 +12,9 @@ class JsonValue;
 // The side of "truncation" in a tokenizer.json; right if it has none.
 TextSide truncated_side(const JsonValue& tokenizer);
 
-// As transformers reads tokenizer_config.json: truncation_side counts more than the side in tokenizer.json, and without
-// token_type_ids in model_input_names all types are 0. tokenizer_class: says that types are 0 if nothing names inputs;
-// empty: it does not. Returns what a digest of the files needs in addition.
+// As in transformers, truncation_side in tokenizer_config.json takes precedence over the side in tokenizer.json, and
+// all types are 0 if model_input_names lacks token_type_ids. tokenizer_class: decides whether types are 0 if nothing
+// names inputs; empty: they are not. Returns what a digest of the files needs in addition.
 std::string apply_input_settings(const std::filesystem::path& folder, const std::string& tokenizer_class,
                                  TokenizerSpec& spec);
 

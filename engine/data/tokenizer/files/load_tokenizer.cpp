@@ -38,7 +38,7 @@ std::string digest_of(const fs::path& folder, const fs::path& vocabulary) {
   return hex_digits(digest);
 }
 
-// tokenizer_class: empty if it says nothing about the input besides what is in `spec`.
+// tokenizer_class: empty if it determines nothing about the input besides what is in `spec`.
 TokenizerPtr build(TokenizerSpec spec, const fs::path& folder, const fs::path& vocabulary, const std::string& digest,
                    const std::string& tokenizer_class = "") {
   const SpecialTokens special = find_special_tokens(folder, spec);

@@ -69,7 +69,7 @@ class Message {
     return bytes;
   }
 
-  [[noreturn]] void damaged() const { throw DataError(cat(file_, ": is no SentencePiece model, or it is damaged")); }
+  [[noreturn]] void damaged() const { throw DataError(cat(file_, ": is not a SentencePiece model, or is damaged")); }
 
   std::string_view rest_;
   const std::string& file_;

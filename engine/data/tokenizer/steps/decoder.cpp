@@ -99,7 +99,7 @@ DecoderStep spaces_for(char32_t replacement, bool prepended) {
   };
 }
 
-// Removes `content` from the beginning and the end of each token, at most so many times.
+// Removes `content` from the beginning and the end of each token, at most `start` and `stop` times.
 DecoderStep strip_tokens(const std::string& content, int start, int stop) {
   return [=](Tokens& tokens) {
     for (std::string& token : tokens) {

@@ -16,7 +16,7 @@
 namespace shardline {
 namespace {
 
-// Edits a text by what each of its characters becomes: `append` adds that to the edits.
+// Edits a text character by character: `append` adds the result of a character to the edits.
 template <class Append>
 void edit_characters(AlignedText& text, const Append& append) {
   const std::string_view bytes = text.text();

@@ -1,4 +1,4 @@
-// The table of NCCL itself, which builds for CUDA have, with an NCCL that this test defines. Its functions get other
+// Tests NCCL's own table, which builds for CUDA have, with an NCCL that this test defines. Its functions get other
 // names here, because the library of this build has those of builds without CUDA.
 #define has_nccl has_nccl_of_cuda
 #define nccl_api nccl_api_of_cuda

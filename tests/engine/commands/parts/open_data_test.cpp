@@ -71,7 +71,7 @@ Config config_in(const Place& place) {
   return parse_config(file.dump(), "open data test");
 }
 
-// On three ranks; what rank 0 tells its user.
+// Opens the data on three ranks; returns what rank 0 prints.
 std::string open_on_ranks(const Config& config) {
   std::ostringstream out;
   const PlannedModel planned = plan_model(config, 3);
@@ -88,7 +88,7 @@ TEST_CASE("open data: one rank reads the text and all open its cache") {
   const Place place(10s);
   const Config config = config_in(place);
   CHECK_THAT(open_on_ranks(config), Contains("reading text: 2.0k of 2.0k"));
-  // Whoever holds the lock: nobody makes the cache again.
+  // The lock is held, so that no rank can make the cache again.
   const FileLock held(place.cache().string() + ".lock", 1s, [] { return 0; });
   open_on_ranks(config);
 }
@@ -314,7 +314,7 @@ TEST_CASE("open data: label smoothing is refused where the loss does not use it"
              Contains("/training/label_smoothing_factor: has no effect on several labels of a text; leave it out"));
   CHECK_THAT(mistake(with("regression")), Contains("/training/label_smoothing_factor: has no effect on a regression"));
   CHECK_THAT(mistake({{"task", "question-answering"}}),
-             Contains("/training/label_smoothing_factor: has no effect on the places of answers"));
+             Contains("/training/label_smoothing_factor: has no effect on the positions of answers"));
 }
 
 }  // namespace

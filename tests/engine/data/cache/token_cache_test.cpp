@@ -88,7 +88,7 @@ class CountingTokenizer final : public Tokenizer {
   TokenizerPtr tokenizer_;
 };
 
-// Of this process, without mapped files.
+// The memory of this process, without mapped files.
 int64_t own_memory_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -352,7 +352,7 @@ TEST_CASE("a damaged or truncated cache is noticed and made again") {
     CHECK_THAT(message_of<DataError>([&] { TokenCache cache(path); }), Contains("it has ") && Contains("documents"));
   }
   std::string outside = good;
-  outside[129] = 1;  // the high byte of the first id: behind the vocabulary
+  outside[129] = 1;  // the high byte of the first id: beyond the vocabulary
   folder.write("cache/deep/" + path.filename().string(), outside);
   const TokenCache cache(path);
   CHECK_FALSE(cache.is_intact());

@@ -16,7 +16,7 @@ using Catch::StartsWith;
 
 constexpr int64_t kSecond = 1'000'000'000, kStart = 1000 * kSecond;
 
-// A job whose ranks write down what the test lets them do, each in a file of its own.
+// A job whose ranks record what the test lets them do, each in a file of its own.
 class Job {
  public:
   explicit Job(int ranks) {
@@ -106,7 +106,7 @@ class Job {
     state.before_gap = state.place;
     beat(rank);
   }
-  // The clock of the rank's host is ahead by so much, and has always been.
+  // The clock of the rank's host is ahead by this much, and has always been.
   void set_clock(int rank, double seconds) {
     const auto ahead = static_cast<int64_t>(seconds * kSecond);
     const auto change = [&](int64_t& time) { time += time == 0 ? 0 : ahead; };

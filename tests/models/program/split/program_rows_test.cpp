@@ -66,7 +66,7 @@ TEST_CASE("rows of samples of different lengths are divided without their paddin
 TEST_CASE("norms, dropout and sums of hidden states work on rows, and products get the whole", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto calls = calls_by_rows(runs);
-  // Of three products with divided sums and of the words, whose sums become rows.
+  // One for each of three products with divided sums, and one for the words, whose sums become rows.
   CHECK(calls.count(kAddToRows) == 4);
   CHECK(calls.count(kAddOverRanks) == 0);
   // What the three norms of the block and that before the head give to products, and what is mixed again.

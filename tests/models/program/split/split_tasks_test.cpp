@@ -18,7 +18,7 @@ constexpr double kRounding = 1e-12;
 
 TEST_CASE("ranks divide the words of an encoder and a decoder, with and without its masks", "[split]") {
   const double dropout = GENERATE(0.0, 0.3);
-  // Of one length, of which masks are dropped, and of different ones.
+  // Samples of one length, whose masks are dropped, and of different lengths.
   const auto samples = GENERATE(std::vector{1}, std::vector{0, 1, 2});
   CAPTURE(dropout, samples);
   const auto program = with_unmasked(pairs_program::dropped_pairs(dropout), 8);

@@ -82,7 +82,7 @@ std::string why_whole(const Forward& forward, int ranks) {
   return "";
 }
 
-// Of the result of the first product, whose columns the second one adds over.
+// A model with a change of the first product's result, over whose columns the second product sums.
 Forward between(const std::function<at::Tensor(const at::Tensor&)>& change) {
   return [change](Block& block, const at::Tensor& x) { return x + block.second(change(block.first(x))); };
 }

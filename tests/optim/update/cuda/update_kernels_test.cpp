@@ -18,7 +18,7 @@
 namespace shardline::update_kernels_test {
 namespace {
 
-// Of exactly so many bytes, for the address sanitizer.
+// An array of exactly this many bytes, for the address sanitizer.
 std::unique_ptr<float[]> random_floats(int64_t count, unsigned seed, int smallest_exponent, int largest_exponent) {
   auto values = std::make_unique<float[]>(count);
   std::mt19937 generator(seed);
@@ -28,7 +28,7 @@ std::unique_ptr<float[]> random_floats(int64_t count, unsigned seed, int smalles
   return values;
 }
 
-// Also in their order of words, because ranks add words.
+// Checks the sums, also with their words in another order, because ranks add words.
 void check_sum(const float* gradient, int64_t count, int parts) {
   ExactSum expected;
   for (int64_t i = 0; i < count; i += kNormLeaf) expected.add(norm_leaf(gradient + i));

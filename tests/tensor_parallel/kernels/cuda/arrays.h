@@ -20,7 +20,7 @@ namespace shardline::testing {
 using cuda::Number;
 
 inline constexpr Number kNumbers[] = {Number::fp32, Number::bf16, Number::fp16};
-// Of a layer and of the residual stream.
+// The types of a layer and of the residual stream.
 inline constexpr std::pair<Number, Number> kNumberPairs[] = {{Number::fp32, Number::fp32},
                                                              {Number::bf16, Number::bf16},
                                                              {Number::fp16, Number::fp16},

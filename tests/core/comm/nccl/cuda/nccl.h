@@ -1,4 +1,4 @@
-// What core/comm/nccl/nccl_api.cpp uses of NCCL, for its test, which defines the functions.
+// The parts of NCCL that core/comm/nccl/nccl_api.cpp uses, for its test, which defines the functions.
 #pragma once
 #include <cstddef>
 

@@ -90,7 +90,7 @@ struct Peak {
   int64_t added_by_short_step = 0;                    // page-locked
 };
 
-// Of activations, while gradients are accumulated.
+// The peak of activations, while gradients are accumulated.
 Peak peak_of(const Choice& choice) {
   const AsOnGpus as_on_gpus;
   const Config config = config_of(choice);
