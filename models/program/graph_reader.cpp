@@ -450,9 +450,9 @@ class GraphReader {
   GraphArgument argument_of(const JsonValue& json, const Scope& scope) const {
     const auto [kind, value] = choice(json);
     const auto constant = [](c10::IValue made) { return GraphArgument{.constant = std::move(made)}; };
-    const auto list = [&](const auto& item_of) {
+    const auto list = [&items = value](const auto& item_of) {
       GraphArgument made{.is_list = true};
-      for (const auto& item : value.items()) made.items.push_back(item_of(item));
+      for (const auto& item : items.items()) made.items.push_back(item_of(item));
       return made;
     };
     const auto tensor = [&](const JsonValue& item) { return GraphArgument{.value = value_of(item.at("name"), scope)}; };

@@ -14,7 +14,7 @@
 namespace shardline {
 namespace {
 
-constexpr std::string_view kFormat = "archive_format", kFormatName = "pt2";
+constexpr std::string_view kFormatEntry = "archive_format", kPt2 = "pt2";
 
 // The entries of the archive without the name of its folder.
 class Records {
@@ -24,13 +24,13 @@ class Records {
     entries_ = zip_entries(archive, path_);
     for (const auto& [name, bytes] : entries_) {
       const size_t slash = name.find('/');
-      if (slash == std::string::npos || name.substr(slash + 1) != kFormat) continue;
-      if (!prefix_.empty()) fail(cat("has two entries NAME/", kFormat));
+      if (slash == std::string::npos || name.substr(slash + 1) != kFormatEntry) continue;
+      if (!prefix_.empty()) fail(cat("has two entries NAME/", kFormatEntry));
       prefix_ = name.substr(0, slash + 1);
-      if (bytes != kFormatName) fail(cat(name, " must be \"", kFormatName, '"'));
+      if (bytes != kPt2) fail(cat(name, " must be \"", kPt2, '"'));
     }
     if (prefix_.empty())
-      throw DataError(cat(path_, ": has no entry NAME/", kFormat,
+      throw DataError(cat(path_, ": has no entry NAME/", kFormatEntry,
                           ", so it is not an archive of torch.export.save or an older one; ", kExportAgain));
     const auto order = find("byteorder");
     if (order && *order != "little")
