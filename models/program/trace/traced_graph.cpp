@@ -90,7 +90,7 @@ class GraphMaker {
     return cat(size.batch, " x ", size.length, has_target ? cat(" and ", size.target) : "");
   }
 
-  // The value of a number that depends on sizes: computed at the begin of the graph.
+  // The value for a number that depends on sizes: computed at the beginning of the graph.
   int value_of(const SizeFormula& formula) {
     const auto found = number_values_.find(formula);
     if (found != number_values_.end()) return found->second;
@@ -203,7 +203,7 @@ class GraphMaker {
     return node;
   }
 
-  // One argument in all runs.
+  // One argument as it appears in all runs.
   GraphArgument merged(const std::vector<const GraphArgument*>& of_runs, const GraphNode& node) {
     GraphArgument merged_argument = *of_runs[0];
     const auto differs = [&](const GraphArgument* other) {
@@ -247,7 +247,7 @@ class GraphMaker {
 
   const TracedFunction& function_;
   std::vector<BatchSize> of_runs_;
-  std::vector<TracedRun> runs_;  // at these sizes
+  std::vector<TracedRun> runs_;  // one for each of the sizes
   TracedGraph made_;
   std::vector<GraphNode> sizes_, calls_;
   std::map<SizeFormula, int> number_values_;
