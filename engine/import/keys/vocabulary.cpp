@@ -48,7 +48,7 @@ ForeignKey key_of_section(const Section& section, const Key& key, const std::str
           .target = "",
           .note = key.advice,
           .read = [advice = key.advice, is_default](const Given& given, Draft&) {
-            return is_default(given.value) ? neutral("is what is always done") : refused(advice);
+            return is_default(given.value) ? neutral("this is always done") : refused(advice);
           }};
 }
 
