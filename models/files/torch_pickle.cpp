@@ -76,7 +76,7 @@ class TensorReader {
     if (count < least || count > most) refuse(cat("there cannot be ", count, ' ', what));
   }
 
-  // The metadata says if values are to be negated or conjugated.
+  // The metadata states whether values are to be negated or conjugated.
   void check_metadata(const PickleValue& value) const {
     if (std::holds_alternative<std::monostate>(value)) return;
     if (!as<PickleDict*>(value, "metadata")->items.empty()) refuse("has metadata that changes its values");

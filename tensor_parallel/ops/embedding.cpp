@@ -191,7 +191,7 @@ void add_noise_by_loops(const MicrobatchContext& context, const RandomStream& st
   });
 }
 
-// Fills a few rows at a time, because the integers behind the numbers take several times their memory.
+// Fills a few rows at a time, because the random integers take several times as much memory as the rows.
 void add_noise_by_operators(const MicrobatchContext& context, const RandomStream& stream, Range mine, at::Tensor rows) {
   const Microbatch& batch = *context.batch;
   const int64_t hidden = rows.size(1), at_a_time = std::max<int64_t>(1, kNoiseBlockElements / hidden);

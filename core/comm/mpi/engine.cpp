@@ -245,7 +245,7 @@ void Engine::start_queued() {
   for (const auto& job : jobs) job();
 }
 
-// Returns whether any operation advanced.
+// Returns whether anything advanced.
 bool Engine::advance() {
   const bool messages = advance_messages(), workers = advance_workers();
   return messages || workers;
