@@ -144,7 +144,7 @@ class Cutter {
     program_->target_length = length_of(*target);
     if (program_->target_length == program_->source_length)
       refuse("source and target have the same length in it",
-             "it with an example whose target has another length than its source");
+             "it with an example whose target has a different length than its source");
   }
 
   // For an argument [batch, length].
@@ -162,8 +162,8 @@ class Cutter {
     const bool wants_rows = use_.predicts != Predicts::segment;
     if (use_.predicts != Predicts::span && by_row != wants_rows)
       refuse(cat("its labels are ", by_row ? "one for each token" : "not one for each token",
-                 ", but those of the task are ", wants_rows ? "one for each token" : "one for each sample"),
-             "one for the task, or set task to the one that it is for");
+                 ", but the task's labels are ", wants_rows ? "one for each token" : "one for each sample"),
+             "a program for this task, or set task to that of the program");
   }
 
   std::optional<int> output(const std::string& name) const {

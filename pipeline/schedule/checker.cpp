@@ -139,13 +139,13 @@ class Checker {
     const Op op = instruction.op;
     const int microbatch = instruction.microbatch, chunk = instruction.chunk;
     if (op == Op::end_gradients) {
-      if (reduced_[chunk]) refuse(stage, index, "comes a second time");
+      if (reduced_[chunk]) refuse(stage, index, "occurs a second time");
       if (next_weight_[chunk] < schedule_.microbatches)
         refuse(stage, index, cat("comes before backward_weight of microbatch ", next_weight_[chunk]));
       reduced_[chunk] = true;
       return;
     }
-    if (was(op, microbatch, chunk)) refuse(stage, index, "comes a second time");
+    if (was(op, microbatch, chunk)) refuse(stage, index, "occurs a second time");
     const auto needs = [&](Op before) {
       if (!was(before, microbatch, chunk)) refuse(stage, index, cat("comes before its ", to_string(before)));
     };
@@ -155,14 +155,14 @@ class Checker {
       case Op::recv_gradient:
         break;
       case Op::forward:
-        if (!arrived(Op::recv_activation, Op::forward, instruction)) refuse(stage, index, "its input is not there yet");
+        if (!arrived(Op::recv_activation, Op::forward, instruction)) refuse(stage, index, "its input is not available");
         // The last chunk's forward computes gradients.
         if (report_.training && chunk + 1 == schedule_.chunks()) advance(next_loss_, stage, index);
         break;
       case Op::backward_input:
         needs(Op::forward);
         if (!arrived(Op::recv_gradient, Op::backward_input, instruction))
-          refuse(stage, index, "its gradient is not there yet");
+          refuse(stage, index, "its gradient is not available");
         advance(next_input_[chunk], stage, index);
         break;
       case Op::backward_weight:

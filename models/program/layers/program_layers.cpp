@@ -432,7 +432,7 @@ class ProgramSpecMaker {
         refuse(cat("layer ", layer.name, " has more than ", kMostSites, " dropouts and attentions"),
                "a model whose blocks have fewer");
       if (drops(node) && site_of(*program_, node).kind == DropoutSite::Kind::unknown)
-        refuse(cat("layer ", layer.name, " has dropout on something else than [batch, length, features], [batch, ",
+        refuse(cat("layer ", layer.name, " has dropout on something other than [batch, length, features], [batch, ",
                    "features] and [batch, heads, length, length]"),
                "a model in which this dropout is 0");
     }

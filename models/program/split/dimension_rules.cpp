@@ -225,7 +225,7 @@ void DimensionRules::forbid_all(const std::string& why) {
 }
 
 void DimensionRules::unknown() {
-  forbid_all(cat("nothing is known of ", here()));
+  forbid_all(cat("there is no rule for ", here()));
 }
 
 // result [..., m, n] = left [..., m, k] x right [..., k, n], or right [n, k] transposed. A bias is added to the last

@@ -139,7 +139,7 @@ class Tracing {
     const ProgramUse use{.predicts = labels_.predicts};
     for (const auto& name : model_.arguments)
       if (!is_given(name, use))
-        refuse(cat("takes ", name, ", which the data of its task does not have"), cat("use ", given_names(use)));
+        refuse(cat("takes ", name, ", which the data of its task does not provide"), cat("use ", given_names(use)));
   }
 
   std::vector<at::Tensor> results(const std::vector<at::Tensor>& arguments) const {
@@ -150,7 +150,7 @@ class Tracing {
       refuse(cat("cannot run: ", error.what()), "see TracedModel::arguments");
     }
     if (made.size() != model_.results.size())
-      refuse(cat("returns ", made.size(), " tensors, but has the names of ", model_.results.size()),
+      refuse(cat("returns ", made.size(), " tensors, but has names for ", model_.results.size()),
              "see TracedModel::results");
     return made;
   }
