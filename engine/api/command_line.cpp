@@ -383,8 +383,7 @@ int run_command_line(int argc, char** argv) {
   auto* help = app.add_subcommand("help", "Explain a key of the config");
   help->add_option("key", asked,
                    "A key, such as smp_options.microbatches, a section or a command; default: all sections");
-  auto* schema =
-      app.add_subcommand("schema", "Print the JSON schema of configs, with which editors complete and check");
+  auto* schema = app.add_subcommand("schema", "Print the JSON schema of configs, for completion and checks in editors");
   app.footer(
       "shardline COMMAND --help lists the options of a command, shardline help KEY explains a key of the config.");
   add_generate_options(*generate, line);

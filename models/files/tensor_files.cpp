@@ -24,7 +24,7 @@ constexpr Format kSafetensors{".safetensors",
                               [](const std::string& path) -> TensorFile { return SafetensorsFile(path); }};
 constexpr Format kTorch{".bin", [](const std::string& path) -> TensorFile { return TorchFile(path); }};
 
-// {"weight_map": {tensor: file}} -> file -> its tensors. Files are names within the directory, never paths.
+// {"weight_map": {tensor: file}} -> the tensors of each file. Files are names within the directory, never paths.
 std::map<std::string, std::set<std::string>> read_index(const std::string& path, const char* extension) {
   const json index = read_data_json(path);
   const auto map = index.find("weight_map");

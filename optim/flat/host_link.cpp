@@ -25,7 +25,7 @@ class StreamCopy : public HostCopy {
     made_.record(stream);
   }
   void wait() override {
-    // Work that the device does before the copy may itself wait for other ranks.
+    // The device's work before the copy may itself be waiting for other ranks.
     const TimeLimit limit = timeouts().collective;
     const HostWait because("gradients for an update on the host");
     for (const auto begin = std::chrono::steady_clock::now(); !made_.query(); std::this_thread::sleep_for(kPoll))

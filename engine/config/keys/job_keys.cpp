@@ -80,12 +80,12 @@ std::vector<Key> model_keys() {
                "Initial weights; unset: `pretrained` with a path, `random` without. An exported program always starts "
                "with the weights in its file."),
       honoured("inputs", model, &ModelOptions::inputs, json_object(),
-               "For a program (docs/programs.md): an object with the inputs of its arguments, by argument, such as "
-               "`{\"tokens\": \"input_ids\"}`. Other arguments get the input of the same name."),
+               "Programs only (docs/programs.md): an object that maps arguments to the data that they are given, such "
+               "as `{\"tokens\": \"input_ids\"}`. Other arguments are given the data of their own name."),
       honoured("loss", model, &ModelOptions::loss, or_null(json_any()),
-               "For a program: the name of the output that is the loss, or an object with a `function` "
-               "(`cross_entropy`, `mse`, `bce_with_logits`) and the output with the `logits`, from which it is "
-               "computed with the labels of the data. Unset: the output `loss`, or the only scalar."),
+               "Programs only: the name of the output that is the loss, or an object with a `function` "
+               "(`cross_entropy`, `mse`, `bce_with_logits`) and the name of the output `logits`, from which the loss "
+               "is computed with the labels of the data. Unset: the output `loss`, or the only scalar."),
       refused("ignore_mismatched_sizes", false, "Start heads of another size with initial values.",
               "leave it out: a head that the files lack starts with initial values, but a head of another size is an "
               "error; remove its tensors from the files, or set path to the model from which it was trained"),
@@ -143,7 +143,7 @@ std::vector<Key> data_keys() {
           "rows with named columns: one JSON object per line, an array of objects, or a first line with names. `conll` "
           "has a word on each line, in columns separated by white space, and blank lines between sentences. `tokens` "
           "are token ids and need no tokenizer. `parquet` files, and `arrow` files or folders of `datasets`, have rows "
-          "of columns ([data files](tasks.md#data)). `memory`: there are no files, a program gives its samples to a "
+          "of columns ([data files](tasks.md#data)). `memory`: there are no files; a program passes its samples to a "
           "Trainer "
           "(docs/library.md)."),
       honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
@@ -174,8 +174,8 @@ std::vector<Key> data_keys() {
       honoured("prefix", data, &Data::prefix, json_text(),
                "`seq2seq-lm`: text before each source, such as `summarize: `."),
       honoured("max_target_length", data, &Data::max_target_length, json_integer(1, 1 << 24),
-               "`seq2seq-lm`: maximum number of tokens in a target, also in a generated one. The source has the "
-               "rest of `sequence_length`."),
+               "`seq2seq-lm`: maximum number of tokens in a target, also when targets are generated. The source has "
+               "the rest of `sequence_length`."),
       honoured("question_column", data, &Data::question_column, json_text(),
                "`question-answering`: column of the question."),
       honoured("context_column", data, &Data::context_column, json_text(),
