@@ -10,8 +10,8 @@
 
 namespace shardline {
 
-// How the ranks of a group are placed on hosts, in rank order: each host has equally many, either consecutively (A A B
-// B) or alternating (A B A B).
+// How the ranks of a group are placed on hosts, in rank order: each host has the same number of ranks, either
+// consecutively (A A B B) or alternating (A B A B).
 struct HostGrid {
   int hosts = 1, per_host = 1;
   bool in_turns = false;

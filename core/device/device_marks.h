@@ -26,8 +26,8 @@ class DeviceMarks {
 
   c10::Device device_;
   Clock clock_;
-  std::vector<double> times_;       // CPUs
-  std::vector<c10::Event> events_;  // accelerators
+  std::vector<double> times_;       // on CPUs
+  std::vector<c10::Event> events_;  // on accelerators
   // An event before all marks, whose time is known by both clocks.
   std::optional<c10::Event> zero_;
   double zero_seconds_ = 0;

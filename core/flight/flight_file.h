@@ -28,7 +28,7 @@ struct FlightFile {
   int64_t gap_begin_ns = 0, gap_end_ns = 0;  // the last long period without a sign of life; 0: none
   std::vector<Rank> ranks;
   std::vector<FlightGroup> groups;  // members are ranks of the world
-  // Oldest first; rank and peer are existing ranks, or -1. They include the operation for which a rank waits, even if
+  // Oldest first; rank and peer are existing ranks, or -1. The operation for which a rank waits is among them, even if
   // the ring has overwritten it.
   std::vector<FlightRecord> records;
   std::map<uint64_t, uint64_t> streams;  // internal to begun()

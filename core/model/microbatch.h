@@ -40,7 +40,7 @@ struct Microbatch {
 
   int64_t tokens() const { return ids.numel(); }
   int64_t segments() const { return std::ssize(ends); }
-  int64_t length() const;  // rows of each segment, which must all have equally many; 0 if there are no segments
+  int64_t length() const;  // rows of each segment, the same number in all; 0 if there are no segments
 };
 // The tensors of rows with causal_microbatch's labels and samples, whose places are the positions.
 inline constexpr int64_t kInputBytesPerRow = 4 * sizeof(int64_t);

@@ -10,7 +10,7 @@ namespace shardline {
 
 class ExactSum {
  public:
-  // 32 bits of the number each, from 2^-1074 upwards, plus room for carries; the last two count infinities and NaNs.
+  // Each word holds 32 bits of the number, from 2^-1074 up, and room for carries; the last two count infinities, NaNs.
   static constexpr size_t kWords = 70, kInfinities = kWords - 2, kNans = kWords - 1;
 
   void add(double value);

@@ -404,7 +404,7 @@ int run_command_line(int argc, char** argv) {
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   handle_stop_signals(*train   ? "error: stopped by a signal before the first step; there is nothing to save\n"
-                      : *study ? "error: stopped by a signal; start it again to make the runs that have not finished\n"
+                      : *study ? "error: stopped by a signal; start it again to do the runs that have not finished\n"
                                : "error: stopped by a signal\n");
   if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
   if (*train && line.config.empty()) return run_training_of_container(line);

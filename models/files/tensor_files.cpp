@@ -49,7 +49,7 @@ void check_shard(const TensorFile& file, const std::set<std::string>& promised, 
   for (const auto& [name, entry] : file.tensors())
     if (!promised.contains(name))
       throw DataError(
-          cat(file.path(), ": tensor ", name, ": ", index, " does not give it to this file; fetch both again"));
+          cat(file.path(), ": tensor ", name, ": ", index, " does not assign it to this file; download both again"));
 }
 
 TensorFiles open_files(const std::string& directory, const std::string& single, const std::string& index_name,

@@ -80,7 +80,7 @@ class ModuleTracer {
              "a layer returns [batch, length, features]");
     if (!same(run(input), output))
       refuse(name_, "it returns a different result when it runs again on the same input",
-             "let its result follow from its input, parameters and buffers alone");
+             "make its result depend only on its input, parameters and buffers");
   }
 
   // Names the modules that draw random numbers, by putting each one into training mode while all others are not.

@@ -62,7 +62,7 @@ at::MemoryFormat memory_format(const JsonValue& value) {
 
 at::Layout layout(const JsonValue& value) {
   constexpr int kStrided = 7;
-  if (integer(value) != kStrided) value.fail("must be 7, the layout with strides");
+  if (integer(value) != kStrided) value.fail("must be 7, the strided layout");
   return at::kStrided;
 }
 
@@ -171,7 +171,7 @@ c10::IValue converted(const c10::IValue& value, As as) {
   return value;
 }
 
-// A list of constants in the type that the operator expects; nothing if the items have another type.
+// A list of constants in the type that the operator expects; nothing if the items are of a different type.
 std::optional<c10::IValue> constant_list(const std::vector<GraphArgument>& items, As as) {
   const auto all = [&](auto has_type) {
     return std::ranges::all_of(items, [&](const GraphArgument& item) { return has_type(item.constant); });

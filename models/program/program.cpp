@@ -90,7 +90,7 @@ class Cutter {
     throw ConfigError(cat(archive.place(), ": ", what, "; ", archive.verb(), " ", wanted));
   }
 
-  // Values that depend on parameters only through arithmetic and lookups of other things than tokens.
+  // Values that depend on parameters only through arithmetic and lookups of things other than tokens.
   void find_light_values() {
     const int ids = program_->argument(kIdsArgument)->value;
     is_light_.assign(graph().values.size(), true);

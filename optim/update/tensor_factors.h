@@ -10,7 +10,7 @@
 namespace shardline {
 
 // One tensor of the file. It fills a box of the logical parameter; each step along a logical dimension inside the box
-// moves by these numbers of places in the vectors.
+// moves this many places in the vectors.
 struct TensorFactors {
   int64_t elements = 0;
   bool factored = false;               // has at least two dimensions

@@ -35,7 +35,7 @@ class Pricing {
   // its own adapter's bandwidth.
   double collective(Collective::Kind kind, double bytes, const GroupSpan& group) const;
   // An all-gather of values over several nodes. With messages, each rank of a node receives the parts of other nodes
-  // itself; with two steps, a node receives them once. Two steps require equally many ranks on each node; otherwise
+  // itself; with two steps, a node receives them once. Two steps require equal numbers of ranks on all nodes; otherwise
   // messages are used.
   double gathering(double bytes, const GroupSpan& group, GatherWay way) const;
   // The fraction of a collective's time that overlapping computation hides; 1 if it was not measured.

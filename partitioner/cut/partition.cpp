@@ -16,7 +16,7 @@ namespace shardline {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-12;  // relative; sums of the same costs in another order count as equal
+constexpr double kRounding = 1e-12;  // relative; sums of the same costs in a different order count as equal
 constexpr double kBetter = 1e-9;     // relative; a smaller improvement is not worth searching for
 constexpr int kMostNodes = 20000;    // visited in a search for a better solution
 

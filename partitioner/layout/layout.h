@@ -127,7 +127,7 @@ bool is_measured(const Workload& workload, const Profile* profile, const Layout&
 // One line: "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, recompute each, sequence parallel, ZeRO-1".
 std::string to_string(const Layout& layout);
 
-// Whether two layers are blocks with equal costs, provided that equally much of them is recomputed.
+// Whether two layers are blocks with equal costs, provided that the same parts of them are recomputed.
 bool alike(const LayerSpec& a, const LayerSpec& b);
 
 // The number of a parameter's elements on the first tensor-parallel rank, which has most.

@@ -96,7 +96,7 @@ void Messages::begin(const Schedule& schedule, Shapes shapes, bool posts_ahead) 
   for (auto& [peer, incoming] : incoming_) prepare_next(incoming);
 }
 
-// Allocates the memory of the next message even if its receive is not posted ahead, so that all runs need equally much.
+// Allocates the next message's memory even if its receive is not posted ahead, so that all runs need the same amount.
 void Messages::prepare_next(Incoming& incoming) {
   if (incoming.expected.empty()) return;
   const Instruction& instruction = *incoming.expected.front();

@@ -102,7 +102,7 @@ std::vector<Key> script_keys() {
       no_effect("pad_to_max_length", json_boolean(), false, "samples are never padded"),
       no_effect("overwrite_cache", json_boolean(), false, "caches follow the content of the files"),
       no_effect("preprocessing_num_workers", or_null(json_integer(0)), nullptr, "all cores are used"),
-      refused("keep_linebreaks", true, "Keep line ends of text files in the text.",
+      refused("keep_linebreaks", true, "Keep the line breaks of text files in the text.",
               "leave it out: this is always done"),
       refused("streaming", false, "Make samples during the run.",
               "leave it out: token ids are cached on disk once and read from there"),
@@ -127,8 +127,8 @@ std::vector<Key> data_keys() {
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),
       honoured(
           "validation_mismatched", data, &Data::validation_mismatched, json_texts(),
-          "`task_name` `mnli`: validation files of other genres than the training data; unset: those in the folder "
-          "that `validation` names. Their metrics end with `_mm`."),
+          "`task_name` `mnli`: validation files of genres that the training data does not have; unset: those in the "
+          "folder that `validation` names. Their metrics end with `_mm`."),
       honoured("test", data, &Data::test, json_texts(),
                "Files for `shardline predict`; unset: those of `validation`. Their rows need no labels."),
       honoured(

@@ -45,7 +45,7 @@ Keys keys_of_estimator() {
       ignores("inputs.*.content_type", "data.format chooses by the files"),
       ignores("inputs.*.s3_data_type", "nothing is read from S3"),
       refuses("inputs.*.compression", "unpack the files", "None"),
-      refuses("inputs.*.record_wrapping", "give the files themselves", "None"),
+      refuses("inputs.*.record_wrapping", "files are read as they are; leave it out", "None"),
       refuses("instance_groups", "all hosts have the same number of ranks; give instance_type and instance_count"),
       refuses("compiler_config", "there is no compiler; leave it out"),
   };

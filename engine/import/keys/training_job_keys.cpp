@@ -44,7 +44,7 @@ Keys channel_keys() {
       reads_channel(system + "DirectoryPath", "as S3Uri", channel_of, folder_of),
       ignores(channel + "ContentType", "data.format chooses by the files"),
       refuses(channel + "CompressionType", "unpack the files", "None"),
-      refuses(channel + "RecordWrapperType", "give the files themselves", "None"),
+      refuses(channel + "RecordWrapperType", "files are read as they are; leave it out", "None"),
       reads(channel + "InputMode", "", "File and FastFile; Pipe is refused", read_input_mode),
       maps(channel + "ShuffleConfig.Seed", "training.data_seed"),
   };

@@ -44,8 +44,8 @@ struct TracedRun {
 
 // Runs the function. Operators that change a tensor in place are replaced by ones that return the changed tensor. A
 // call belongs to the module of the parameter that it takes, otherwise to the module of the previous call. If modules
-// share the parameter, each of them gets one call in turn if there are equally many, otherwise the one that has most in
-// common with the previous module. Operators of other libraries than ATen are calls, too. Throws a ConfigError that
+// share the parameter, each of them gets one call in turn if there are as many calls, otherwise the one with the most
+// in common with the previous module. Operators of libraries other than ATen are calls, too. Throws a ConfigError that
 // begins with the function's name for what a graph cannot express: reading values of tensors, changing an argument, a
 // parameter, a buffer, or a tensor with views, norms over the batch, results that no call computes, custom gradients of
 // the function, and operators without gradients.

@@ -105,8 +105,8 @@ SHARDLINE_KERNEL(T::kThreads, query_gradients, AttentionBackward a, AttentionSiz
   store_rows<T>(head.start<S>(a.dq), a.dq.token_stride, {row, row + 8}, dq[0], {sizes.scale, sizes.scale}, sizes);
 }
 
-// log_sum_exp and along of a tile of queries: in shared memory, or read from global memory because fp32 tiles leave no
-// shared memory for them.
+// log_sum_exp and along of a tile of queries: in shared memory or, with fp32 tiles, which leave no shared memory for
+// them, read from global memory.
 template <class T>
 class QuerySums {
  public:
