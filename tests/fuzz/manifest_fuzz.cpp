@@ -79,6 +79,13 @@ bool read_text(const std::string& text, size_t size) {
   return true;
 }
 
+// Whether the folder has a file of tensors that an accepted manifest does not list.
+bool has_added_tensors(const std::string& text) {
+  for (const auto& name : added_files(fuzz::folder().string(), parse_manifest(text, "manifest.json")))
+    if (name.ends_with(".safetensors")) return true;
+  return false;
+}
+
 }  // namespace
 
 FUZZ_TARGET(manifest) {
@@ -92,7 +99,8 @@ FUZZ_TARGET(manifest) {
   for (const std::string& written : {text, repaired(text)}) {
     fuzz::file_with("manifest.json", written);
     const bool is_read = fuzz::accepts(size + written.size(), [&] { read_manifest(fuzz::folder().string()); });
-    FUZZ_REQUIRE(read_text(written, size) == is_read, "the file and its text differ");
+    const bool is_right = read_text(written, size) && !has_added_tensors(written);
+    FUZZ_REQUIRE(is_right == is_read, "the file and its text differ");
     accepted |= is_read;
   }
   return accepted;

@@ -17,8 +17,9 @@ const ModelSpec& small_model() {
     ModelSpec spec{.family = "small"};
     spec.layers = {{.name = "wte", .params = {{.name = "weight", .shape = {4, 3}, .split_dim = 0}}},
                    {.name = "h.0", .params = {{.name = "w", .shape = {2, 3}}}, .ignored_tensors = {"h.0.mask"}}};
-    spec.layers[0].params[0].sources = {{.tensor = "transformer.wte.weight"}};
-    spec.layers[1].params[0].sources = {{.tensor = "transformer.h.0.w", .view = {3, 2}, .permute = {1, 0}}};
+    spec.layers[0].params[0].sources = {{.tensor = "transformer.wte.weight", .aliases = {"wte.weight"}}};
+    spec.layers[1].params[0].sources = {
+        {.tensor = "transformer.h.0.w", .view = {3, 2}, .permute = {1, 0}, .aliases = {"h.0.w"}}};
     return spec;
   }();
   return model;

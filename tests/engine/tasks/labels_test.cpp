@@ -65,7 +65,7 @@ TEST_CASE("labels: a number that is not among labels that are numbers is none of
   const Config config = labelled(folder, "a.csv", "text,label\nx,2\ny,3\nz,4\n");
   const LabelIds ids(config, head_of(config));
   CHECK(ids.id_of(3, {}, "label") == 1);
-  CHECK_THROWS_WITH(ids.id_of(1, {}, "label"), Contains("none of the model's 3 labels (2, 3, 4)"));
+  CHECK_THROWS_WITH(ids.id_of(1, {}, "label"), Contains("not one of the model's 3 labels (2, 3, 4)"));
   const Config words = labelled(folder, "words.csv", "text,label\nx,bad\ny,good\n");
   CHECK(LabelIds(words, head_of(words)).id_of(1, {}, "label") == 1);
 }
@@ -178,7 +178,7 @@ TEST_CASE("labels: a trained head keeps its number of labels") {
   CHECK(head_of(named).names == std::vector<std::string>{"a", "b", "c"});
   const Config other = labelled_from(folder, trained, rows({"\"a\"", "\"b\""}));
   CHECK_THROWS_WITH(LabelIds(other, head_of(other)).id_of("a", {}, "label"),
-                    Contains("none of the model's 3 labels (LABEL_0, LABEL_1, LABEL_2)"));
+                    Contains("not one of the model's 3 labels (LABEL_0, LABEL_1, LABEL_2)"));
   // Two labels are the default, which transformers does not write.
   const Config two = labelled_from(folder, {{"architectures", {"BertForSequenceClassification"}}}, rows({"1"}));
   CHECK(head_of(two).labels == 2);
