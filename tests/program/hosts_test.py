@@ -203,6 +203,8 @@ class Hosts(HostsTest):
                     p=2, training={"max_steps": LONG}, mpi_options={"max_restarts": 2, "host_timeout": HOST_TIMEOUT})))
                 self.addCleanup(process.kill)
                 self.wait_for((alpha.disk / "checkpoints/newest").exists, "a checkpoint")
+                steps = len(self.metrics())
+                self.wait_for(lambda: len(self.metrics()) > steps + 2, "steps after it, when the launcher knows it")
                 lose()
                 begin = time.monotonic()
                 self.wait_for_line(process, "attempt 1 failed:")

@@ -150,7 +150,7 @@ TEST_CASE("mistakes in an added model are reported in the config") {
   const RunFolder folder("registry-mistakes");
   CHECK_THROWS_WITH(run(folder, {{"model", {{"config", {{"width", nullptr}}}}}}), Contains("width"));
   CHECK_THROWS_WITH(run(folder, {{"model", {{"config", {{"loss", "none"}}}}}}), Contains("no loss \"none\""));
-  CHECK_THROWS_WITH(run(folder, {{"model", {{"config", {{"loss", "mean"}}}}}}), Contains("one number for each row"));
+  CHECK_THROWS_WITH(run(folder, {{"model", {{"config", {{"loss", "mean"}}}}}}), Contains("one number per row"));
   CHECK_THROWS_WITH(run(folder, {{"task", "masked-lm"}}), Contains("causal-lm"));
   CHECK_THROWS_WITH(run(folder, {{"smp_options", {{"optimize", "memory"}, {"tensor_parallel_degree", 2}}}}),
                     Contains("/smp_options/optimize"));

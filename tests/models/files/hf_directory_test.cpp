@@ -324,8 +324,9 @@ TEST_CASE("an error about a directory without a model says what to do", "[hf_dir
   // A config alone is enough to begin with random numbers.
   CHECK(HfDirectory(scratch.path()).config().empty());
   const auto check = [&] { return message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(toy()); }); };
-  CHECK_THAT(check(), Contains("neither model.safetensors nor model.safetensors.index.json, neither pytorch_model.bin "
-                               "nor pytorch_model.bin.index.json"));
+  CHECK_THAT(check(),
+             Contains("contains none of model.safetensors, model.safetensors.index.json, pytorch_model.bin and "
+                      "pytorch_model.bin.index.json"));
   CHECK_FALSE(has_weights(scratch.path()));
   put(scratch / "pytorch_model.bin", "");
   CHECK(has_weights(scratch.path()));
@@ -381,7 +382,7 @@ TEST_CASE("an index of pytorch_model.bin names files of its directory only", "[h
     CHECK_THAT(with_map(std::string(R"({"wte.weight":")") + file + "\"}"),
                Contains("a .bin file in the same directory"));
   CHECK_THAT(with_map(R"({"wte.weight":"pytorch_model-00002-of-00002.bin"})"), Contains("does not contain it"));
-  CHECK_THAT(with_map(R"({"h.0.c_attn.weight":"pytorch_model-00002-of-00002.bin"})"), Contains("does not give it"));
+  CHECK_THAT(with_map(R"({"h.0.c_attn.weight":"pytorch_model-00002-of-00002.bin"})"), Contains("does not assign it"));
 }
 
 TEST_CASE("a large tensor of the older format is read in pieces, wherever it begins", "[hf_directory]") {
@@ -425,7 +426,7 @@ TEST_CASE("an index cannot lie or lead out of the directory", "[hf_directory]") 
   CHECK_THAT(with_map("[]"), Contains("/weight_map must be an object"));
   CHECK_THAT(with_map("{}"), Contains("/weight_map must be an object"));
   CHECK_THAT(with_map(R"({"wte.weight":"model-00002-of-00002.safetensors"})"), Contains("does not contain it"));
-  CHECK_THAT(with_map(R"({"h.0.c_attn.weight":"model-00002-of-00002.safetensors"})"), Contains("does not give it"));
+  CHECK_THAT(with_map(R"({"h.0.c_attn.weight":"model-00002-of-00002.safetensors"})"), Contains("does not assign it"));
   CHECK_THAT(with_map(R"({"wte.weight":"gone.safetensors"})"), Contains("gone.safetensors: cannot be opened"));
   put(index, "{");
   CHECK_THAT(open(scratch.path()), Contains("not JSON"));

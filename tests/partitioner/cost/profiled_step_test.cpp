@@ -143,7 +143,7 @@ TEST_CASE("a measured machine is a cluster") {
   CHECK(pricing.collective(Collective::Kind::all_reduce, 4000, {2, 2, Group::tp}) == Approx(4).epsilon(0.02));
   CHECK(pricing.sweep(100, 0) == Approx(2));
   p.valid_for.erase("ranks_per_host");
-  CHECK_THROWS_WITH(profiled_cluster(p, 2), Catch::Contains("does not say its ranks_per_host"));
+  CHECK_THROWS_WITH(profiled_cluster(p, 2), Catch::Contains("does not state its ranks_per_host"));
 }
 
 }  // namespace shardline::profiled_step_test
