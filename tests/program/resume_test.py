@@ -38,9 +38,9 @@ class Resume(ProgramTest):
     def numbers(self, folder):
         return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in self.metrics(folder)]
 
-    def whole_run(self, layout):
+    def whole_run(self, layout, training=None):
         """Its numbers and its weights."""
-        self.train(output_dir=f"whole-{layout}", **self.sections(layout))
+        self.train(output_dir=f"whole-{layout}", **self.sections(layout, training=training))
         folder = self.dir / f"whole-{layout}"
         return self.numbers(folder.name), (folder / "model.safetensors").read_bytes()
 
@@ -118,13 +118,14 @@ class Resume(ProgramTest):
         """mpirun that gets SIGTERM or SIGINT kills its ranks after about a second, so the launcher keeps both from it."""
         recorder = {"LD_PRELOAD": os.environ["FILE_CALLS"], "FILE_CALLS_LOG": str(self.dir / "calls.log"),
                     "FILE_CALLS_SLOW": "5"}
-        whole = self.whole_run("ZeRO")
+        many = {"max_steps": 2000, "save_steps": 10000}  # which take longer than the signal to the ranks
+        whole = self.whole_run("ZeRO", many)
         (self.dir / "calls.log").touch()
         for kind in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(kind.name):
                 self.env, kept = dict(self.env, FILE_CALLS_ROOT=str(self.dir / kind.name), **recorder), self.env
-                process = self.start("train", self.config(output_dir=kind.name, **self.sections(
-                    "ZeRO", training={"save_steps": 1000})), start_new_session=True)
+                process = self.start("train", self.config(output_dir=kind.name, **self.sections("ZeRO", training=many)),
+                                     start_new_session=True)
                 self.addCleanup(process.kill)
                 self.wait_for_steps(5, kind.name)
                 asked = time.monotonic()
@@ -134,7 +135,8 @@ class Resume(ProgramTest):
                 self.assertEqual(result.code, 3, str(result))
                 self.assertGreater(time.monotonic() - asked, 5)
                 self.env = kept
-                self.train(output_dir=kind.name, **self.sections("ZeRO", training={"resume_from_checkpoint": True}))
+                self.train(output_dir=kind.name,
+                           **self.sections("ZeRO", training={**many, "resume_from_checkpoint": True}))
                 self.assert_continued("ZeRO", kind.name, whole)
 
     def test_signal_to_one_rank(self):
