@@ -138,8 +138,9 @@ std::unique_ptr<RowFile> open_rows(const DataFile& file) {
       return open_arrow(file);
     default:
       throw DataError(cat(file.path.string(),
-                          ": has token ids and no columns; this task reads text, jsonl, json, csv, tsv, conll, parquet "
-                          "and arrow files"));
+                          file.format == DataFormat::safetensors ? ": has tensors, but this task reads "
+                                                                 : ": has token ids and no columns; this task reads ",
+                          "text, jsonl, json, csv, tsv, conll, parquet and arrow files"));
   }
 }
 
