@@ -109,10 +109,14 @@ int traced_length(const Config& config) {
 
 void set_program(const Config& config, std::shared_ptr<const ExportedModel> model, ModelSource& source) {
   source.exported = std::move(model);
-  if (const int64_t most = source.exported->specs.whole().max_positions; config.data.sequence_length > most)
-    throw ConfigError(cat("/data/sequence_length: must be at most the ", most, " positions of ",
-                          source.exported->program->archive.path, "; got ", config.data.sequence_length,
-                          "; use shorter samples"));
+  if (const int64_t most = source.exported->specs.whole().max_positions; config.data.sequence_length > most) {
+    const Program& program = *source.exported->program;
+    const int64_t source_rows = program.source_rows();
+    throw ConfigError(cat(source_rows > 0 ? "/data/max_target_length" : "/data/sequence_length",
+                          ": must be at most the ", most - source_rows, " positions of ", program.archive.path,
+                          "; got ", config.data.sequence_length - source_rows, "; use shorter ",
+                          source_rows > 0 ? "targets" : "samples"));
+  }
   source.spec = make_spec(config, source);
 }
 

@@ -304,6 +304,18 @@ class Cutter {
     return ids ? ids->value : -1;
   }
 
+  // The values of a call that takes rows of a table, also of a parameter by table[indices]; -1 for other calls.
+  std::pair<int, int> table_and_indices(const GraphNode& node) const {
+    const auto argument = [&](const char* name) { return node.arguments[place_of_argument(node, name)]; };
+    if (node.name == kLookup) return {argument("weight").value, argument("indices").value};
+    if (node.text() != "aten::index.Tensor") return {-1, -1};
+    const GraphArgument indices = argument("indices");
+    const auto* table = program_->input_of(argument("self").value);
+    const bool takes_rows = table && table->kind == GraphInput::Kind::parameter && indices.items.size() == 1 &&
+                            value(table->value).sizes.size() == 2;
+    return takes_rows ? std::pair(table->value, indices.items[0].value) : std::pair(-1, -1);
+  }
+
   void find_tables() {
     const int ids = value_of_ids();
     std::set<int64_t> compared;
@@ -314,16 +326,14 @@ class Cutter {
       if (compares && ids >= 0 && node.overload == "Scalar" && node.arguments[0].value >= 0 &&
           origin(node.arguments[0].value) == ids && node.arguments[1].constant.isInt())
         compared.insert(node.arguments[1].constant.toInt());
-      if (node.name != kLookup) continue;
-      const int table = node.arguments[place_of_argument(node, "weight")].value;
-      const int indices = node.arguments[place_of_argument(node, "indices")].value;
+      const auto [table, indices] = table_and_indices(node);
       if (table < 0 || indices < 0 || value(table).sizes.empty()) continue;
       const int64_t rows = value(table).sizes[0].number;
       if (ids >= 0 && origin(indices) == ids) {
         program_->vocab_size = rows;
-        if (const auto& of_table = node.arguments[place_of_argument(node, "padding_idx")].constant;
-            of_table.isInt() && of_table.toInt() >= 0)
-          padding = of_table.toInt();
+        const auto of_table =
+            node.name == kLookup ? node.arguments[place_of_argument(node, "padding_idx")].constant : c10::IValue();
+        if (of_table.isInt() && of_table.toInt() >= 0) padding = of_table.toInt();
       } else if (!flow().is_trained[indices] && (ids >= 0 || program_->is_of_target(indices)))
         program_->lookups.push_back({part_from(0, {indices}, i), rows});
     }

@@ -37,8 +37,7 @@ FUZZ_TARGET(npy) {
   bool accepted = read_file(input);
   if (input.size() > 0xffff) return accepted;
   std::string head = std::string("\x93NUMPY\x01\0", 8) + char(input.size() & 0xff) + char(input.size() >> 8);
-  for (size_t bytes = 0; bytes <= kMostData; bytes += 4)
-    accepted |= read_file(head + input + std::string(bytes, '\1'));
+  for (size_t bytes = 0; bytes <= kMostData; bytes += 4) accepted |= read_file(head + input + std::string(bytes, '\1'));
   return accepted;
 }
 

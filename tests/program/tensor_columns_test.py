@@ -41,7 +41,7 @@ class TensorColumns(ProgramTest):
     def setUp(self):
         super().setUp()
         images = [numbers(i, 32) for i in range(SAMPLES)]
-        self.classes = [i * i % 3 for i in range(SAMPLES)]
+        self.classes = [i * 2 % 3 for i in range(SAMPLES)]
         (self.dir / "images.safetensors").write_bytes(safetensors([
             ("image", "F32", [SAMPLES, *IMAGE], floats(sum(images, []))),
             ("labels", "I64", [SAMPLES], array.array("q", self.classes).tobytes())]))
@@ -51,25 +51,30 @@ class TensorColumns(ProgramTest):
             (self.dir / f"files/{i}.npy").write_bytes(npy(floats(image), IMAGE))
             rows.append({"image": f"{i}.npy", "label": self.classes[i]})
         self.write_rows("files/rows.jsonl", rows)
+        (self.dir / "letters").mkdir()
+        (self.dir / "letters/tokenizer.json").write_text(json.dumps(
+            {"model": {"type": "BPE", "vocab": {letter: i for i, letter in enumerate("abcdefghijk")}, "merges": []},
+             "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "decoder": {"type": "ByteLevel"}}))
 
     def write_rows(self, name, rows):
         (self.dir / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def pictures(self, data="images.safetensors", name="config.json", inputs=None, **sections):
+    def pictures(self, file="images.safetensors", name="config.json", inputs=None, **sections):
         config = tiny(**sections)
         config["task"] = "sequence-classification"
-        config["model"] = {"path": str(MODELS / "pictures.pt2"), "inputs": inputs or PICTURES}
-        config["data"] = {"train": data, "validation": data, "test": data, "shuffle": False,
+        config["model"] = {"path": str(MODELS / "pictures.pt2"), "inputs": inputs or PICTURES,
+                           "config": {"num_labels": 3}}
+        config["data"] = {"train": file, "validation": file, "test": file, "shuffle": False,
                           **sections.get("data", {})}
         config["runtime"]["dtype"] = "float64"
         (self.dir / name).write_text(json.dumps(config))
         return name
 
-    def sounds(self, data="sounds.safetensors", name="config.json", **sections):
+    def sounds(self, file="sounds.safetensors", name="config.json", **sections):
         config = tiny(**sections)
         config["task"] = "seq2seq-lm"
         config["model"] = {"path": str(MODELS / "sounds.pt2"), "inputs": {"input_features": "sound"}}
-        config["data"] = {"train": data, "validation": data, "tokenizer": "bytes", "shuffle": False,
+        config["data"] = {"train": file, "validation": file, "tokenizer": "letters", "shuffle": False,
                           "max_target_length": 6, **sections.get("data", {})}
         config["runtime"]["dtype"] = "float64"
         (self.dir / name).write_text(json.dumps(config))
@@ -96,7 +101,7 @@ class TensorColumns(ProgramTest):
         self.assert_same(self.losses(self.pictures, "d2", **replicas), one)
 
     def test_files_of_arrays_are_the_same_samples(self):
-        self.assert_same(self.losses(self.pictures, "rows", data="files/rows.jsonl"),
+        self.assert_same(self.losses(self.pictures, "rows", file="files/rows.jsonl"),
                          self.losses(self.pictures, "tensors"))
 
     def test_a_trained_program_predicts(self):
@@ -108,7 +113,7 @@ class TensorColumns(ProgramTest):
 
     def test_the_plan_says_what_a_sample_is(self):
         self.expect(0, "plan", self.pictures())
-        self.expect(2, "train", self.pictures(data={"train": "images.safetensors", "sequence_length": 7}),
+        self.expect(2, "train", self.pictures(data={"sequence_length": 7}),
                     says="/data/sequence_length: must be 5 where samples are columns of tensors")
 
     def test_sounds_train_alike_on_all_layouts_and_are_written_down(self):
@@ -124,9 +129,9 @@ class TensorColumns(ProgramTest):
         self.expect(2, "generate", self.sounds(), "--prompt", "x", says="generate takes texts")
 
     def test_data_that_does_not_fit_is_refused(self):
-        def refused(rows, says, code=3):
+        def refused(rows, says, code=1):
             self.write_rows("files/bad.jsonl", rows)
-            self.expect(code, "train", self.pictures(data="files/bad.jsonl"), says=says)
+            self.expect(code, "train", self.pictures(file="files/bad.jsonl"), says=says)
 
         (self.dir / "outside.npy").write_bytes(npy(floats(numbers(0, 32)), IMAGE))
         (self.dir / "files/small.npy").write_bytes(npy(floats(numbers(0, 4)), [2, 2]))
@@ -138,15 +143,15 @@ class TensorColumns(ProgramTest):
         refused([{"image": "objects.npy", "label": 1}], "pickles are not read")
         refused([{"image": "absent.npy", "label": 1}], "there is no such file")
         refused([{"image": "0.txt", "label": 1}], "name a .npy file")
-        refused([{"label": 1}], "has no 'image'")
+        refused([{"label": 1}], "has no 'image'", code=2)
         (self.dir / "uneven.safetensors").write_bytes(safetensors([
             ("image", "F32", [1, *IMAGE], floats(numbers(0, 32))),
             ("labels", "I64", [2], array.array("q", [0, 1]).tobytes())]))
-        self.expect(3, "train", self.pictures(data="uneven.safetensors"),
+        self.expect(1, "train", self.pictures(file="uneven.safetensors"),
                     says="the tensor labels has 2 samples, but image has 1")
 
     def test_contradictions_in_the_config_are_refused(self):
-        self.expect(2, "plan", self.pictures(data={"train": "images.safetensors", "format": "text"}),
+        self.expect(2, "plan", self.pictures(data={"format": "text"}),
                     says="has no columns")
         self.expect(2, "train", self.pictures(inputs={"pixel_values": "picture"}), says="has no tensor picture")
         self.expect(2, "train", self.pictures(inputs={"pixels": "image"}), says="the program has no such argument")

@@ -62,7 +62,8 @@ class HeaderReader {
     throw DataError(cat(file_, ": is no array of numpy: ", what, kDamagedFile));
   }
   [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError(cat(file_, ": ", what, "; save it with numpy.save as a C-ordered array of float16, float32, float64, "
+    throw DataError(cat(file_, ": ", what,
+                        "; save it with numpy.save as a C-ordered array of float16, float32, float64, "
                         "int32, int64 or uint8"));
   }
 

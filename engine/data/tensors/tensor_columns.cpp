@@ -43,6 +43,8 @@ std::vector<TensorPlace> TensorColumns::places(const DataRow& row) const {
     const TensorPlace place{is_in_file ? row.file.string() : file_of(row, column.name), row.tensor_row};
     try {
       view(column, place);
+    } catch (const MissingColumn&) {
+      throw;
     } catch (const DataError& error) {
       throw DataError(is_in_file ? error.what() : cat(row.where, ": ", error.what()));
     }
@@ -64,6 +66,8 @@ at::Tensor TensorColumns::read(int64_t column, std::span<const TensorPlace> plac
     if (all.scalar_type() != one.scalar_type()) all = all.to(c10::promoteTypes(all.scalar_type(), one.scalar_type()));
     all[i].copy_(one);
   }
+  for (const auto& place : places)
+    if (place.row >= 0) open(place).release(columns_[column].name);
   return all;
 }
 
@@ -74,7 +78,7 @@ at::Tensor TensorColumns::view(const TensorColumn& column, const TensorPlace& pl
   if (found == file.tensors().end()) {
     std::string names;
     for (const auto& [known, unused] : file.tensors()) names += cat(names.empty() ? "" : ", ", known);
-    throw DataError(cat(place.file, ": has no tensor ", column.name, ", only {", names, "}; set model.inputs"));
+    throw MissingColumn(cat(place.file, ": has no tensor ", column.name, ", only {", names, "}; set model.inputs"));
   }
   const auto& entry = found->second;
   const auto sizes = at::IntArrayRef(entry.shape).slice(place.row < 0 ? 0 : 1);
@@ -85,7 +89,8 @@ at::Tensor TensorColumns::view(const TensorColumn& column, const TensorPlace& pl
     throw DataError(cat(place.file, ": ", column.name, " has the type ", entry.dtype, ", but the program takes ",
                         column.dtype, "; write integers"));
   if (place.row >= 0 && place.row >= entry.shape[0])
-    throw DataError(cat(place.file, ": has ", entry.shape[0], " samples, but there were more; do not change the data while it is used"));
+    throw DataError(cat(place.file, ": has ", entry.shape[0],
+                        " samples, but there were more; do not change the data while it is used"));
   const at::Tensor whole = file.view(name);
   return elements_of(place.row < 0 ? whole : whole[place.row], entry.dtype);
 }

@@ -42,8 +42,7 @@ inline Microbatch batch_of_pictures() {
   const auto wanted = expected("pictures");
   const std::vector<int64_t> classes = wanted["labels"];
   const int64_t count = std::ssize(classes), rows = pictures()->source_rows();
-  Microbatch batch =
-      causal_microbatch(at::zeros({count, rows}, at::kLong), at::Tensor(), at::arange(count, at::kLong));
+  Microbatch batch = causal_microbatch(at::zeros({count, rows}, at::kLong), at::Tensor(), at::arange(count, at::kLong));
   batch.targets = at::tensor(classes);
   batch.columns = {{"image", values_of(wanted["values"], {count, 2, 4, 4})}};
   return batch;

@@ -84,6 +84,21 @@ TEST_CASE("sounds have the loss and the gradients of PyTorch, whatever the micro
   check_gradients(layers, wanted);
 }
 
+TEST_CASE("the next token of a target follows from a sound", "[program]") {
+  const auto wanted = expected("sounds");
+  ProgramRun layers(sounds(), at::kFloat, {}, 9);
+  Microbatch batch = part_of(batch_of_sounds(), {0, 1});
+  batch.labels = at::Tensor();
+  for (at::Tensor* rows : {&batch.ids, &batch.positions, &batch.places, &batch.samples})
+    *rows = rows->narrow(0, 0, batch.target_begins[0] + 3);  // two tokens, and one that is not known
+  batch.ends = {batch.ids.numel()};
+  const auto logits = layers.run(batch, Mode::generate)[0];
+  REQUIRE(logits.sizes() == std::vector<int64_t>{1, words_program::kWords});
+  for (int64_t word = 0; word < words_program::kWords; ++word)
+    CHECK(logits[0][word].item<double>() ==
+          Approx(wanted["logits"][2 * words_program::kWords + word].get<double>()).epsilon(1e-4).margin(1e-6));
+}
+
 TEST_CASE("the numbers of columns may have other types than the program's", "[program]") {
   Microbatch batch = batch_of_pictures();
   batch.columns["image"] = batch.columns["image"].mul(10).round();
@@ -103,9 +118,9 @@ TEST_CASE("programs whose samples cannot be columns of tensors are refused", "[p
                               sizes[0] = {{"as_int", 3}};
                             }),
                     Contains("must be [batch, ...] with a batch of any size"));
-  CHECK_THROWS_WITH(cut_program(read_pt2(words_program::path()),
-                                {.predicts = use.predicts, .inputs = {{"input_ids", "some"}}}),
-                    Contains("its input_ids, which is given the column \"some\" of the data, must be"));
+  CHECK_THROWS_WITH(
+      cut_program(read_pt2(words_program::path()), {.predicts = use.predicts, .inputs = {{"input_ids", "some"}}}),
+      Contains("its input_ids, which is given the column \"some\" of the data, must be"));
 }
 
 }  // namespace shardline::tensors_layers_test
