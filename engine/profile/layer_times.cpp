@@ -254,8 +254,11 @@ ModelSpec distinct_layers(const ModelSpec& spec) {
 
 void measure_layers(const Config& config, const Plan& plan, const ModelSource& model, const RankContext& context,
                     Profile& profile, const std::function<void(int64_t, int64_t)>& progress) {
-  const ModelSource distinct{
-      .hf_config = model.hf_config, .head = model.head, .spec = distinct_layers(model.spec), .directory = nullptr};
+  const ModelSource distinct{.hf_config = model.hf_config,
+                             .head = model.head,
+                             .spec = distinct_layers(model.spec),
+                             .directory = nullptr,
+                             .exported = model.exported};
   const int group = plan.layout.mesh().members(Group::tp, context.world->rank()).front();
   const auto host = context.world->split(group, "tp to be measured");
   const auto device =

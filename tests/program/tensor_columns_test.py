@@ -111,8 +111,10 @@ class TensorColumns(ProgramTest):
         self.assertEqual(len(lines), SAMPLES)
         self.assertTrue(all(0 < line["score"] < 1 for line in lines))
 
-    def test_the_plan_says_what_a_sample_is(self):
+    def test_commands_know_what_a_sample_is(self):
         self.expect(0, "plan", self.pictures())
+        self.expect(0, "profile", self.pictures())
+        self.expect(0, "train", self.pictures(), says=f"{SAMPLES} examples, image [2, 4, 4]")
         self.expect(2, "train", self.pictures(data={"sequence_length": 7}),
                     says="/data/sequence_length: must be 5 where samples are columns of tensors")
 

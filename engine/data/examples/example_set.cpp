@@ -143,6 +143,10 @@ std::span<const float> ExampleSet::targets(int64_t example) const {
   return targets_.subspan(example * shape_.width, shape_.width);
 }
 
+std::string ExampleSet::columns_text() const {
+  return reader_ ? reader_->describe() : "";
+}
+
 std::map<std::string, at::Tensor> ExampleSet::columns(std::span<const int64_t> examples) const {
   std::map<std::string, at::Tensor> columns;
   if (shape_.tensors == 0 || examples.empty()) return columns;

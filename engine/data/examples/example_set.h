@@ -79,6 +79,7 @@ class ExampleSet {
   std::span<const int32_t> labels(int64_t example) const;     // empty without labels
   std::span<const uint8_t> continues(int64_t example) const;  // empty without words
   std::span<const float> targets(int64_t example) const;      // empty without targets
+  std::string columns_text() const;                           // of columns of tensors; empty if there are none
   // The tensors of examples, by column. Throws DataError if their files have changed.
   std::map<std::string, at::Tensor> columns(std::span<const int64_t> examples) const;
 
