@@ -11,31 +11,31 @@
 namespace shardline {
 namespace {
 
-constexpr std::string_view kMagic("\x93NUMPY", 6);
+constexpr std::string_view kNpyMagic("\x93NUMPY", 6);
 constexpr size_t kVersionBytes = 2;
-constexpr size_t kLongestHeader = 1 << 16;  // bytes
-constexpr size_t kMostDimensions = 32;
+constexpr size_t kLongestNpyHeader = 1 << 16;  // bytes
+constexpr size_t kMostNpyDimensions = 32;
 
-constexpr std::array<std::pair<const char*, at::ScalarType>, 7> kDtypes{{{"<f2", at::kHalf},
-                                                                         {"<f4", at::kFloat},
-                                                                         {"<f8", at::kDouble},
-                                                                         {"<i4", at::kInt},
-                                                                         {"<i8", at::kLong},
-                                                                         {"|u1", at::kByte},
-                                                                         {"<u1", at::kByte}}};
+constexpr std::array<std::pair<const char*, at::ScalarType>, 7> kNpyDtypes{{{"<f2", at::kHalf},
+                                                                            {"<f4", at::kFloat},
+                                                                            {"<f8", at::kDouble},
+                                                                            {"<i4", at::kInt},
+                                                                            {"<i8", at::kLong},
+                                                                            {"|u1", at::kByte},
+                                                                            {"<u1", at::kByte}}};
 
-struct Header {
+struct NpyHeader {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape;
 };
 
 // Reads {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, with the keys in any order.
-class HeaderReader {
+class NpyHeaderReader {
  public:
-  HeaderReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
+  NpyHeaderReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
 
-  Header read() {
-    Header header;
+  NpyHeader read() {
+    NpyHeader header;
     bool has_dtype = false, has_order = false, has_shape = false;
     expect('{');
     while (!takes('}')) {
@@ -95,7 +95,7 @@ class HeaderReader {
     const std::string_view name = text();
     if (name.find('O') != std::string_view::npos)
       refuse("is an array of Python objects, which are pickled; pickles are not read");
-    for (const auto& [known, dtype] : kDtypes)
+    for (const auto& [known, dtype] : kNpyDtypes)
       if (name == known) return dtype;
     refuse(cat("has elements of the type '", name.substr(0, 16), "'"));
   }
@@ -111,7 +111,7 @@ class HeaderReader {
     std::vector<int64_t> sizes;
     expect('(');
     while (!takes(')')) {
-      if (sizes.size() == kMostDimensions) fail(cat("it has more than ", kMostDimensions, " dimensions"));
+      if (sizes.size() == kMostNpyDimensions) fail(cat("it has more than ", kMostNpyDimensions, " dimensions"));
       sizes.push_back(size());
       if (!takes(',') && !sees(')')) fail("its shape has no comma after a size");
     }
@@ -140,18 +140,19 @@ NpyFile::NpyFile(const std::string& path) : TensorFile(path) {
   const auto fail = [&](const std::string& what) {
     throw DataError(cat(path_, ": is no array of numpy: ", what, kDamagedFile));
   };
-  if (!bytes_.starts_with(kMagic) || bytes_.size() < kMagic.size() + kVersionBytes) fail("it begins with other bytes");
-  const int version = static_cast<uint8_t>(bytes_[kMagic.size()]);
+  if (!bytes_.starts_with(kNpyMagic) || bytes_.size() < kNpyMagic.size() + kVersionBytes)
+    fail("it begins with other bytes");
+  const int version = static_cast<uint8_t>(bytes_[kNpyMagic.size()]);
   if (version < 1 || version > 3) fail(cat("it has the version ", version, ", but 1 to 3 are known"));
-  const size_t length_bytes = version == 1 ? 2 : 4, begin = kMagic.size() + kVersionBytes + length_bytes;
+  const size_t length_bytes = version == 1 ? 2 : 4, begin = kNpyMagic.size() + kVersionBytes + length_bytes;
   if (bytes_.size() < begin) fail("it is too short");
   const uint64_t length = little_endian(bytes_.substr(begin - length_bytes, length_bytes));
-  if (length > kLongestHeader || length > bytes_.size() - begin)
-    fail(cat("its header has ", length, " bytes, but ", bytes_.size() - begin, " follow and at most ", kLongestHeader,
-             " are read"));
+  if (length > kLongestNpyHeader || length > bytes_.size() - begin)
+    fail(cat("its header has ", length, " bytes, but ", bytes_.size() - begin, " follow and at most ",
+             kLongestNpyHeader, " are read"));
   header_ = bytes_.substr(begin, length);
   data_ = bytes_.substr(begin + length);
-  const Header header = HeaderReader(path_, header_).read();
+  const NpyHeader header = NpyHeaderReader(path_, header_).read();
   const auto bytes = bytes_of_shape(header.shape, header.dtype);
   if (!bytes) fail(cat("the sizes of ", at::IntArrayRef(header.shape), " overflow 64 bits"));
   if (*bytes != data_.size())
