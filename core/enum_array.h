@@ -4,7 +4,7 @@
 
 namespace shardline {
 
-// The enum's values count up from 0.
+// The enum's values must be 0, 1, 2, ...
 template <class Enum, class T, size_t kCount>
 struct EnumArray {
   T elements[kCount];

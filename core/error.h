@@ -1,6 +1,6 @@
-// The errors of shardline. A user's mistake is a typed exception that says the rule, the values, where they came from
-// and what to change; a mistake of ours is an InvariantError with rank, file and line. The library never prints or
-// exits.
+// The errors of shardline. A user's mistake is a typed exception whose message states the rule, the values, where they
+// came from and what to change; our own mistake is an InvariantError with rank, file and line. The library never prints
+// or exits.
 #pragma once
 #include <sstream>
 #include <stdexcept>
@@ -17,7 +17,7 @@ struct ConfigError : Error {
   using Error::Error;
 };
 
-// A file, a disk or a peer failed while running. The program exits with 1.
+// A file, a disk or a peer failed during the run. The program exits with 1.
 struct RunError : Error {
   using Error::Error;
 };
@@ -27,12 +27,12 @@ struct OutOfMemory : RunError {
   using RunError::RunError;
 };
 
-// A file that the user gave has wrong contents; the message names the file and the place in it. Exits with 1.
+// A file that the user supplied has invalid contents; the message names the file and the place in it. Exits with 1.
 struct DataError : RunError {
   using RunError::RunError;
 };
 
-// An operation between ranks failed. The message has rank, host, operation, group, peer, times and the library's error.
+// An operation between ranks failed. The message states rank, host, operation, group, peer, times and library error.
 struct DistributedError : RunError {
   using RunError::RunError;
 };
@@ -42,17 +42,17 @@ struct Interrupted : RunError {
   using RunError::RunError;
 };
 
-// The same, but the run can continue from a checkpoint: a new one, or its old one before step 1. Exits with 3.
+// As above, but the run can continue from a checkpoint: a new one, or its old one before step 1. Exits with 3.
 struct StoppedAfterSaving : Interrupted {
   using Interrupted::Interrupted;
 };
 
-// A broken promise inside shardline itself.
+// An invariant of shardline itself does not hold.
 struct InvariantError : Error {
   using Error::Error;
 };
 
-// An error that all ranks throw, because all of them know its cause; messages about it name no rank.
+// An error that all ranks throw because all of them know its cause; its message names no rank.
 struct OfAllRanks {
   virtual ~OfAllRanks() = default;
 };
@@ -76,7 +76,7 @@ std::string concat(const Parts&... parts) {
 }
 }  // namespace detail
 
-// cat("rank ", 3, " of ", 4) -> "rank 3 of 4": how messages are put together.
+// Concatenates the parts of a message: cat("rank ", 3, " of ", 4) returns "rank 3 of 4".
 template <class... Parts>
 std::string cat(const Parts&... parts) {
   return detail::concat(parts...);
@@ -84,7 +84,7 @@ std::string cat(const Parts&... parts) {
 
 }  // namespace shardline
 
-// On in all builds. SL_ASSERT(n == m, "n is ", n, ", m is ", m)
+// Checked in all builds. SL_ASSERT(n == m, "n is ", n, ", m is ", m)
 #define SL_ASSERT(condition, ...)                                                                           \
   do {                                                                                                      \
     if (!(condition))                                                                                       \

@@ -8,7 +8,7 @@
 namespace shardline {
 namespace {
 
-// Scales by `base` until the number, rounded to one decimal, is below it; whole numbers of the first unit stay whole.
+// Divides by `base` until the number, rounded to one decimal, is below it; whole numbers of the first unit stay whole.
 std::string scaled(double value, double base, const std::vector<std::string>& units) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   size_t unit = 0;

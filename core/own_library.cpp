@@ -23,7 +23,7 @@ std::vector<fs::path> places(const std::string& file, const void* address, const
   Dl_info here;
   if (dladdr(address, &here) != 0) add_neighbours(here.dli_fname);
   add_neighbours("/proc/self/exe");
-  places.emplace_back(file);  // in the run path of a user's program
+  places.emplace_back(file);  // found through the run path of a user's program
   places.push_back(built);
   return places;
 }

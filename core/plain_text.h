@@ -5,15 +5,15 @@
 
 namespace shardline {
 
-// Text from a file of an untrusted source, for messages: replaces characters that a terminal might interpret as
-// commands, except this character.
+// Makes text from an untrusted file safe for messages: replaces characters that a terminal might interpret as commands,
+// except `kept`.
 inline std::string plain_text(std::string text, char kept = ' ') {
   for (char& c : text)
     if ((c < ' ' || c > '~') && c != kept) c = '?';
   return text;
 }
 
-// Calls `read`, whose errors may quote files of an untrusted source.
+// Calls `read`, whose errors may quote untrusted files.
 template <class Read>
 auto with_plain_errors(const Read& read) try {
   return read();

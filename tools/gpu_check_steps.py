@@ -353,7 +353,7 @@ def peer(name):
             command = [sys.executable, HERE / "gpu_peer.py", json.dumps(check.model(name)), "--batch", str(batch),
                        "--microbatches", str(samples // batch), "--weights", weights,
                        "--device", "cpu" if check.options.rehearse else "cuda"]
-            try:  # with the libraries of its Python, which may have another torch than our programs
+            try:  # with the libraries of its Python, whose torch may differ from that of our programs
                 out = check.run(*command, environment={"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
             except Failed as failure:
                 if missing := re.search(NO_COMPILER, failure.output):

@@ -14,7 +14,7 @@ namespace {
 constexpr int kRoundTrips = 8;
 constexpr CommOptions kOptions{.what = "clock"};
 
-// Rank 0's part: what `rank` has to add.
+// Rank 0's side of the exchange. Returns the offset that `rank` has to add.
 double offset_of(Communicator& world, int rank) {
   const at::Tensor time = at::zeros({1}, at::kDouble);
   double best_trip = std::numeric_limits<double>::infinity(), offset = 0;

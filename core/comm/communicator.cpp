@@ -49,7 +49,7 @@ double waited_seconds() {
   return waited + stream_waited_seconds();
 }
 
-// A dry run moves nothing, so results begin as zeros plus what this rank knows itself.
+// A dry run transfers nothing, so results start as zeros plus what this rank itself contributes.
 
 at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local) {
   std::vector<int64_t> sizes = local.sizes().vec();

@@ -1,21 +1,21 @@
-// How ranks communicate. One interface with five implementations: `local` (one rank), `threads` (ranks are threads of
-// this process), `mpi` (CPU tensors over Open MPI; CUDA tensors staged through host memory), `nccl` (only CUDA
-// tensors), `fake` (a dry run of any world size: every operation succeeds immediately and moves nothing).
+// Communication between ranks. One interface with five implementations: `local` (one rank), `threads` (ranks are
+// threads of this process), `mpi` (CPU tensors over Open MPI; CUDA tensors staged through host memory), `nccl` (only
+// CUDA tensors), `fake` (a dry run of any world size: every operation succeeds immediately and transfers nothing).
 //
-// Promises
-//  - Operations on one communicator match in the order in which they are issued, as do sends and receives of one pair.
-//    All ranks of a group issue the same collectives in the same order; different communicators are independent.
+// Guarantees
+//  - Operations on one communicator match in the order in which they are issued, and so do the sends and receives of a
+//    pair. All ranks of a group issue the same collectives in the same order; different communicators are independent.
 //  - On CPUs a collective is complete only when every rank has issued it, even on the root of a broadcast. If ranks
 //    disagree about kind, operation, root, type or length, all of them get a DistributedError, and so does the receiver
 //    of a message.
 //  - Tensors are contiguous; the caller must not use them until it has waited for the Work.
-//  - An operation on tensors of an accelerator begins after the work that this thread has queued on its current stream,
-//    and waiting for it makes that stream wait, not the host. The tensors are freed on this stream.
-//  - CPU communicators define the order of addition: ascending group rank into an accumulator of at least fp32, each
-//    element summed on one rank and then copied to the others. So all ranks and all CPU implementations get equal bits.
-//  - Every wait has a limit (`timeouts.h`), which starts with the first call of Work::wait: time that a rank computes
-//    after issuing an operation does not count. An expired or failed operation throws DistributedError on the waiting
-//    rank.
+//  - An operation on tensors of an accelerator begins after the work that this thread has queued on its current stream.
+//    Waiting for it makes that stream wait, not the host. The tensors are freed on this stream.
+//  - CPU communicators define the order of addition: by ascending group rank into an accumulator of at least fp32, each
+//    element on one rank, which copies it to the others. So all ranks and all CPU implementations get equal bits.
+//  - Every wait has a limit (`timeouts.h`), counted from the first call of Work::wait: time that a rank spends
+//    computing after it issued the operation does not count. If an operation fails or exceeds its limit, the waiting
+//    rank gets a DistributedError.
 //  - Every operation leaves a record in the flight ring (`flight_ring.h`).
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -35,35 +35,35 @@ enum class ReduceOp { sum, max };
 
 struct CommOptions {
   ReduceOp op = ReduceOp::sum;
-  // What the operation is for, in messages and records: "gradients of h.3". Must outlive the call (a literal or
-  // a string of the plan).
+  // The purpose of the operation, for messages and records: "gradients of h.3". Must outlive the call (a literal or a
+  // string of the plan).
   const char* what = "";
-  // 0: the limit for this kind of operation from the table in timeouts.h.
+  // 0: the limit that the table in timeouts.h gives for this kind of operation.
   TimeLimit timeout{std::chrono::milliseconds(0)};
 };
 
-// A started operation. Dropping the Work does not cancel it: the communicator keeps what it needs until it is done.
+// A started operation. Dropping the Work does not cancel it: the communicator keeps what it needs until the end.
 class Work {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   virtual ~Work() = default;
-  // Starts the operation if the communicator has only collected it, and advances it if that needs a call. Returns
-  // whether it has succeeded or failed, so that wait() returns or throws immediately. Never blocks and never throws.
-  // Results may be read after wait(), not before.
+  // Starts the operation if the communicator has only queued it, and advances it if that requires a call. Returns
+  // whether it has succeeded or failed, in which case wait() returns or throws immediately. Never blocks and never
+  // throws. Results may be read only after wait().
   virtual bool poll() = 0;
   // Like poll(), but first waits until this operation and all earlier ones have started; once the ranks are connected,
   // this needs no other rank. Throws DistributedError after a failure.
   virtual void start() { poll(); }
-  // Tensors on CPUs: blocks until it has ended; throws DistributedError on failure or when the operation's limit has
-  // passed since the first call. Tensors on accelerators: what this thread queues on its current stream from now on
-  // runs after it; a failure, or a limit that has passed since the stream began to wait, ends the job.
+  // Tensors on CPUs: blocks until the operation has ended; throws DistributedError if it fails or exceeds its limit,
+  // counted from the first call. Tensors on accelerators: work that this thread queues on its current stream from now
+  // on runs after it; a failure, or a limit exceeded since the stream began to wait, ends the job.
   void wait();
 
  protected:
   // since: when wait() was first called.
   virtual void await(TimePoint since) = 0;
-  // Whether await() makes a stream wait, which is measured by its events (core/device/stream_wait.h), and not the host.
+  // Whether await() makes a stream wait and not the host. Such waits are timed by events (core/device/stream_wait.h).
   virtual bool waits_on_stream() const { return false; }
 
  private:
@@ -71,8 +71,8 @@ class Work {
 };
 using WorkPtr = std::shared_ptr<Work>;
 
-// The time that this thread, or one of its streams, has spent in Work::wait so far: communication that did not overlap
-// with computation. Waits of streams are counted when they are over.
+// The time that this thread or one of its streams has spent in Work::wait so far: communication that did not overlap
+// with computation. Waits of streams are added when they end.
 double waited_seconds();
 
 class Communicator {
@@ -85,10 +85,10 @@ class Communicator {
 
   // In place: every rank ends with the reduction over all ranks.
   virtual WorkPtr all_reduce(const at::Tensor& tensor, const CommOptions& options = {}) = 0;
-  // input: size() equal parts, one after the other; output: part rank() reduced over all ranks.
+  // input: size() equal parts in rank order; output: part rank(), reduced over all ranks.
   virtual WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                  const CommOptions& options = {}) = 0;
-  // output: size() times input's elements, the inputs in rank order.
+  // output: the inputs of all size() ranks in rank order.
   virtual WorkPtr all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options = {}) = 0;
   // Input and output are size() equal parts; part j of the input goes to rank j, part i of the output is from rank i.
   virtual WorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input, const CommOptions& options = {}) = 0;
@@ -100,12 +100,12 @@ class Communicator {
   // Collective over this communicator: ranks with equal color form a group, ordered by their rank here.
   virtual std::shared_ptr<Communicator> split(int color, const std::string& name) = 0;
 
-  // Ends all waits on this rank and, if the implementation can, on its peers; their errors contain the reason.
+  // Ends all waits on this rank and, if the implementation can, on its peers. The errors contain the reason.
   virtual void abort(const std::string& reason) = 0;
 };
 using CommunicatorPtr = std::shared_ptr<Communicator>;
 
-// Helpers on top of the interface, for small host values.
+// Convenience functions on top of the interface, for small host values.
 at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local);                  // [size, ...local.sizes()]
 std::vector<std::string> gather_strings(Communicator& comm, const std::string& local);  // by rank
 std::string broadcast_string(Communicator& comm, const std::string& value, int root);

@@ -58,14 +58,14 @@ FlightRecord record_of(const CommRequest& request, const CommIdentity& identity)
   return record;
 }
 
-// A time of the steady clock in nanoseconds since the epoch.
+// Converts a time of the steady clock to nanoseconds since the epoch.
 int64_t since_epoch_ns(Work::TimePoint time) {
   using namespace std::chrono;
   const auto ago = steady_clock::now() - time;
   return duration_cast<nanoseconds>(system_clock::now().time_since_epoch() - ago).count();
 }
 
-// Only where the records of this job are in files: the doctor would explain an earlier job.
+// Empty unless the records of this job are in files; otherwise the doctor would explain an earlier job.
 std::string doctor_advice() {
   const std::filesystem::path file = flight_ring().path();
   if (file.empty()) return "";
@@ -73,7 +73,7 @@ std::string doctor_advice() {
   return cat("; the command 'shardline doctor ", output_dir.string(), "' shows what each rank was doing");
 }
 
-// Returns a number that is equal on all ranks with equal text, and very likely different for other text.
+// A hash of the text: equal on all ranks for equal text, and very likely different for other text.
 uint64_t hash_of(std::string_view text, uint64_t hash = 0xcbf29ce484222325) {
   for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;  // FNV-1a
   return hash;
@@ -179,7 +179,7 @@ CommIdentity CommIdentity::of_world(int rank, int size, const std::string& libra
   return identity;
 }
 
-// Groups of one split share no rank, so the first one tells them apart.
+// Groups of one split have no rank in common, so the first rank identifies a group.
 CommIdentity CommunicatorBase::identity_of_part(const std::vector<int>& ranks, const std::string& part_name) {
   CommIdentity part;
   part.name = part_name;

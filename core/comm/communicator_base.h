@@ -1,5 +1,5 @@
-// The base class of communicators: it checks arguments, numbers and records operations, finds their limits and formats
-// their errors. Implementations override start(), which receives only valid requests.
+// The base class of communicators: it checks arguments, numbers and records operations, looks up their limits and
+// formats their errors. Implementations override start(), which receives only valid requests.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,7 +19,7 @@ class FlightRing;
 enum class CommOp { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send, recv, barrier };
 const char* name_of(CommOp op);
 
-// One operation as one rank requests it.
+// One operation as requested by one rank.
 struct CommRequest {
   CommOp op = CommOp::barrier;
   at::Tensor input;         // undefined for recv and barrier; the output itself for all_reduce and broadcast
@@ -43,13 +43,13 @@ struct CommRequest {
   }
 };
 
-// A group as one of its ranks sees it. Names the rank in errors; shared with the works, which may outlive the
-// communicator.
+// A group from the point of view of one of its ranks. It names the rank in errors, and works hold a reference because
+// they may outlive the communicator.
 struct CommIdentity : FlightGroup {
   int rank = 0;         // in the group
   std::string library;  // "Open MPI 4.1.4"
 
-  // All ranks, in a communicator over this library ("" for none).
+  // The group of all ranks, for a communicator over this library ("" for none).
   static CommIdentity of_world(int rank, int size, const std::string& library = "");
 
   int size() const { return members.size(); }
@@ -61,8 +61,8 @@ struct CommIdentity : FlightGroup {
   DistributedError timed_out(const CommRequest& request, Work::TimePoint since) const;
 };
 
-// While the object lives, the flight ring shows that this thread waits for the operation. If an exception destroys the
-// object, the ring shows that the wait has failed.
+// While the object exists, the flight ring shows that this thread waits for the operation. If the object is destroyed
+// by an exception, the ring shows that the wait failed.
 class RecordedWait {
  public:
   RecordedWait(const CommRequest& request, const CommIdentity& identity);
@@ -77,7 +77,7 @@ class RecordedWait {
   int exceptions_;  // uncaught when the wait began
 };
 
-// The communicator of one rank, which only one thread at a time may use.
+// The communicator of one rank. Only one thread at a time may use it.
 class CommunicatorBase : public Communicator {
  public:
   int rank() const final { return identity_->rank; }
@@ -100,7 +100,7 @@ class CommunicatorBase : public Communicator {
   virtual WorkPtr start(CommRequest request) = 0;
 
   const std::shared_ptr<const CommIdentity>& identity() const { return identity_; }
-  // This rank's part of the next split, which consists of these ranks of the group.
+  // This rank's identity in the next split, for a part that consists of these ranks of the group.
   CommIdentity identity_of_part(const std::vector<int>& ranks, const std::string& name);
 
  private:

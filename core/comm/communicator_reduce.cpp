@@ -16,7 +16,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kBlock = 2048;  // elements whose accumulators stay in the first-level cache
+constexpr int64_t kBlock = 2048;  // elements whose accumulators fit into the L1 cache
 
 template <class Value>
 struct AccumulatorOf {
@@ -35,8 +35,8 @@ struct AccumulatorOf<int32_t> {
   using type = int64_t;
 };
 
-// The loops are inlined into functions that are compiled once for any processor and once for processors with vectors of
-// 32 bytes. Both compute the same sums.
+// The loops are inlined into functions that are compiled twice: for any processor, and for processors with 32-byte
+// vectors. Both compute the same sums.
 #define SL_INLINE [[gnu::always_inline]] inline
 
 template <class Accumulator, class Value>
@@ -72,7 +72,7 @@ struct AnyProcessor {
 };
 
 #ifdef __x86_64__
-// Converts fp16 with instructions that compilers do not generate for c10's loops.
+// Converts fp16 with instructions that compilers do not generate from c10's loops.
 struct WithAvx2 : AnyProcessor {
   using AnyProcessor::from_wide;
   using AnyProcessor::to_wide;

@@ -6,7 +6,7 @@
 namespace shardline {
 namespace {
 
-// The type of sums, as in communicator_reduce.h.
+// The type in which sums are accumulated, as in communicator_reduce.h.
 at::ScalarType accumulator_of(at::ScalarType type) {
   if (type == at::kBFloat16 || type == at::kHalf) return at::kFloat;
   return type == at::kInt ? at::kLong : type;
@@ -24,7 +24,7 @@ at::Tensor reduced(ReduceOp op, const std::vector<at::Tensor>& inputs) {
   return total;
 }
 
-// Keeps the memory from being reused before the current stream has reached this point.
+// Prevents the memory from being reused before the current stream has reached this point.
 void use_here(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   const c10::impl::VirtualGuardImpl guard(tensor.device().type());

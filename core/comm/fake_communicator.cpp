@@ -13,7 +13,7 @@ class FakeCommunicator : public CommunicatorBase {
 
   std::shared_ptr<Communicator> split(int color, const std::string& group_name) override {
     if (!colors_)
-      throw ConfigError(cat("a dry run cannot split the group ", group_name, " off ", name(),
+      throw ConfigError(cat("a dry run cannot split group ", group_name, " off ", name(),
                             " without knowing the colors of all ranks; give them to make_fake_world"));
     std::vector<int> ranks;
     for (int other = 0; other < size(); ++other) {

@@ -1,4 +1,4 @@
-// One rank of a simulated world: every operation succeeds immediately and moves nothing. For dry runs of any size.
+// One rank of a simulated world: every operation succeeds immediately and transfers nothing. For dry runs of any size.
 #pragma once
 #include <functional>
 
@@ -6,7 +6,7 @@
 
 namespace shardline {
 
-// The color that `rank` (in the world) would give when the group `name` is split off.
+// The color that `rank` (of the world) would pass when group `name` is split off.
 using FakeColors = std::function<int(const std::string& name, int rank)>;
 
 // Without colors, split() throws ConfigError, because there are no other ranks to ask.

@@ -29,11 +29,11 @@ struct TwoSteps {
   // Filled in when the second step begins.
   bool begun = false;
   std::vector<WorkPtr> second;
-  std::exception_ptr failure;  // instead of it
+  std::exception_ptr failure;  // set if the second step could not begin
 };
 using TwoStepsPtr = std::shared_ptr<TwoSteps>;
 
-// Begins second steps. Its ranks must do so in one order, whatever the order in which their first steps end.
+// Starts second steps. All ranks must do so in the same order, even if their first steps end in different orders.
 class SecondSteps {
  public:
   explicit SecondSteps(CommunicatorPtr inside) : inside_(std::move(inside)) {
@@ -51,7 +51,7 @@ class SecondSteps {
     wake_.notify_all();
     thread_.join();
     if (std::uncaught_exceptions() > 0) return;
-    // The others of this host still count on this rank.
+    // The other ranks of this host still depend on this rank.
     while (const TwoStepsPtr next = oldest()) try_to_begin(*next);
   }
 
@@ -63,7 +63,7 @@ class SecondSteps {
     wake_.notify_all();
   }
 
-  // Begins all second steps that can begin.
+  // Starts all second steps that are ready.
   void advance() {
     std::lock_guard lock(mutex_);
     const auto is_over = [](const WorkPtr& work) { return work->poll(); };
@@ -76,11 +76,11 @@ class SecondSteps {
     return gather.begun;
   }
 
-  // Waits for the first steps of this one and of those before it.
+  // Waits for the first steps of this all-gather and of those before it.
   void bring_to_begin(const TwoSteps& gather) {
     while (!has_begun(gather)) {
       const TwoStepsPtr next = oldest();
-      if (!next) continue;  // it has begun meanwhile
+      if (!next) continue;  // it has begun in the meantime
       for (const auto& work : next->first) work->wait();
       advance();
     }
@@ -95,13 +95,13 @@ class SecondSteps {
   void try_to_begin(const TwoSteps& gather) {
     try {
       bring_to_begin(gather);
-    } catch (const Error&) {  // no rank waits for it; waiting ranks get the error
+    } catch (const Error&) {  // no rank is waiting here; ranks that do wait get the error
       std::lock_guard lock(mutex_);
       waiting_.clear();
     }
   }
 
-  // The caller holds the lock. The first steps are complete, so waiting for them only reports how they ended.
+  // Requires the lock. The first steps are complete, so wait() returns or throws immediately.
   void begin_oldest() {
     TwoSteps& gather = *waiting_.front();
     try {
@@ -116,7 +116,7 @@ class SecondSteps {
     waiting_.pop_front();
   }
 
-  // The thread: MPI moves messages by itself, but something must start what follows them.
+  // The thread's loop. MPI transfers messages by itself, but something must start the second steps.
   void look() {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
@@ -129,7 +129,7 @@ class SecondSteps {
   }
 
   CommunicatorPtr inside_;
-  std::mutex mutex_;  // guards the next two, inside_ and what is filled in of those that wait
+  std::mutex mutex_;  // guards waiting_ and its entries, stopping_ and inside_
   std::deque<TwoStepsPtr> waiting_;
   bool stopping_ = false;
   std::condition_variable wake_;
@@ -175,12 +175,12 @@ class HierarchicalCommunicator : public ForwardingCommunicator {
  private:
   HostGrid grid_;
   int host_, place_;
-  CommunicatorPtr between_;  // ranks of equal place, by host
+  CommunicatorPtr between_;  // ranks with the same place, one for each host
   std::shared_ptr<SecondSteps> steps_;
 };
 
-// Parts are put directly into their places in the output, so no other memory is needed, and the second step gathers in
-// place.
+// Parts are received directly into their places in the output, so no other memory is needed, and the second step
+// gathers in place.
 WorkPtr HierarchicalCommunicator::all_gather(const at::Tensor& output, const at::Tensor& input,
                                              const CommOptions& options) {
   if (output.numel() == 0) return inner().all_gather(output, input, options);
@@ -202,7 +202,7 @@ WorkPtr HierarchicalCommunicator::all_gather(const at::Tensor& output, const at:
   const at::Tensor own = parts(rank(), 1);
   if (own.const_data_ptr() != input.const_data_ptr()) own.copy_(input.detach().view({-1}));
 
-  // The parts of equal places are neighbours where hosts take turns, those of a host where they do not.
+  // Parts with the same place are contiguous if hosts alternate; otherwise the parts of one host are.
   if (grid_.in_turns)
     gather->tensors.emplace_back(whole, parts(grid_.rank(0, place_), grid_.hosts));
   else
@@ -223,7 +223,7 @@ std::optional<HostGrid> host_grid(const std::vector<int>& host_of) {
   grid.per_host = ranks / grid.hosts;
   for (const bool in_turns : {false, true}) {
     grid.in_turns = in_turns;
-    // There are as many sets of ranks as hosts, so if each set is on one host, no two sets share a host.
+    // There are as many sets as hosts, so if each set is on one host, no two sets share a host.
     bool fits = true;
     for (int rank = 0; rank < ranks; ++rank) fits &= host_of[rank] == host_of[grid.rank(grid.host(rank), 0)];
     if (fits) return grid;

@@ -1,4 +1,4 @@
-// The world of one rank, for tensors on any device: every operation copies within the process and completes
+// A world of one rank, for tensors on any device: every operation copies within the process and completes
 // immediately.
 #pragma once
 #include "core/comm/communicator.h"

@@ -17,7 +17,7 @@ double limit_in_seconds() {
   return std::chrono::duration<double>(timeouts().collective.time).count();
 }
 
-// Ranks that wait stay in one round until those that work begin it: a small part of the limit, and never long.
+// The time for which waiting ranks stay in one round until working ranks join: a small part of the limit, never long.
 double seconds_between_rounds() {
   return std::min(0.5, limit_in_seconds() / 8);
 }
@@ -62,7 +62,7 @@ void LongWork::await(Work& work) {
     {
       const std::lock_guard lock(mutex_);
       take_part();
-      if (round_ && steady_seconds() > round_start_ + limit_in_seconds()) end_round();  // throws after another limit
+      if (round_ && steady_seconds() > round_start_ + limit_in_seconds()) end_round();  // throws after a further limit
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

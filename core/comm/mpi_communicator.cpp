@@ -6,7 +6,7 @@
 
 namespace shardline {
 
-// What Open MPI and other PMI runtimes pass to their processes; a scheduler's own variables say nothing about MPI.
+// Open MPI and other PMI runtimes set these for their processes; a scheduler's own variables say nothing about MPI.
 bool mpi_is_launched() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
     if (std::getenv(name) != nullptr) return true;

@@ -1,11 +1,11 @@
-// Ranks that are processes started by mpirun, over Open MPI. CPU tensors; CUDA tensors are staged through pinned host
-// memory, so that several ranks can share one GPU, and their result is on the device after wait().
+// Ranks are processes started by mpirun and communicate over Open MPI. It takes CPU tensors; CUDA tensors are staged
+// through pinned host memory, so that several ranks can share one GPU, and their result is on the device after wait().
 //
-// MPI moves nothing by itself while a program computes. So one thread per process makes all MPI calls: it starts,
-// advances and completes operations, reduces, and polls gently, leaving its core to the computation when nothing moves.
+// MPI makes no progress by itself while a program computes. So one thread per process makes all MPI calls: it starts,
+// advances and completes operations, reduces, and polls gently, leaving its core to the computation when idle.
 //
-// If all ranks of a group are on one host, its collectives use memory that the ranks share; the same thread copies and
-// adds. The environment variable SHARDLINE_SHARED_MEMORY=0 uses messages instead, for comparisons.
+// If all ranks of a group are on one host, its collectives use shared memory, and the same thread copies and adds. The
+// environment variable SHARDLINE_SHARED_MEMORY=0 selects messages instead, for comparisons.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,7 +18,7 @@ namespace shardline {
 // Whether the MPI runtime started this process as one of its ranks. Does not initialise MPI.
 bool mpi_is_launched();
 
-// ConfigError in a build without MPI.
+// Throws ConfigError in a build without MPI.
 void require_mpi();
 
 // "Open MPI v4.1.4", or empty in a build without MPI. Does not initialise MPI.
@@ -33,13 +33,13 @@ struct MpiWorld {
 };
 
 // Collective over all ranks. A process without mpirun is a world of one rank. Unless the program has initialised MPI,
-// this does, and MPI is finalised with the last communicator. A program that has initialised MPI itself needs at least
-// MPI_THREAD_SERIALIZED (and then makes no MPI call while communicators live) or MPI_THREAD_MULTIPLE; it may pass a
+// this does, and MPI is finalised with the last communicator. A program that initialises MPI itself needs at least
+// MPI_THREAD_SERIALIZED (and then must not call MPI while communicators exist) or MPI_THREAD_MULTIPLE; it may pass a
 // pointer to its MPI_Comm. Sets current_rank(). Throws as require_mpi() does.
 MpiWorld make_mpi_world(const void* callers_mpi_comm = nullptr);
 
 // Communicator::abort() passes the rank's last message to this function before MPI ends the whole job with exit code 1.
-// The function may end the process itself with another code. Without a handler, nothing is printed.
+// The function may itself end the process with another code. Without a handler, nothing is printed.
 void set_mpi_abort_handler(std::function<void(const std::string& reason)> handler);
 
 }  // namespace shardline

@@ -11,11 +11,11 @@ struct RankGroups {
   Coordinates coordinates;
   CommunicatorPtr world, mp;                      // carry host values (see Group in mesh.h)
   CommunicatorPtr device_world, pp, tp, rdp, dp;  // carry tensors of the run's device
-  std::vector<int> host_of = {};                  // by rank of the world, see host_grid(); empty: all on one host
+  std::vector<int> host_of = {};                  // by world rank, see host_grid(); empty: all on one host
 };
 
-// Collective over both communicators, which have as many ranks as the mesh. They may be the same: on CPUs, and where
-// `mpi` also carries device tensors.
+// Collective over both communicators, each of which has as many ranks as the mesh. They may be the same communicator:
+// on CPUs, and where `mpi` also carries device tensors.
 RankGroups make_rank_groups(const Mesh& mesh, const CommunicatorPtr& world, const CommunicatorPtr& device_world);
 
 }  // namespace shardline

@@ -26,13 +26,13 @@ namespace {
 // Where the participants of one operation meet: all ranks of a group, or a sender and a receiver.
 struct Meeting {
   std::condition_variable changed;
-  std::vector<std::optional<CommRequest>> requests;  // by rank in the group; of a pair: sender, receiver
+  std::vector<std::optional<CommRequest>> requests;  // by rank in the group; for a pair: sender, receiver
   size_t arrived = 0;
   std::string agreed;   // signature of the first to arrive
-  std::string first;    // that rank and its request, for errors
-  bool moving = false;  // a rank reads and writes the tensors without the lock
+  std::string first;    // that rank and its request, for error messages
+  bool moving = false;  // a rank accesses the tensors without holding the lock
   bool done = false;
-  // The data of a send that was posted before its recv: of a CPU tensor, or of an accelerator's.
+  // The data of a send posted before its receive, for a CPU tensor and for an accelerator's tensor.
   std::unique_ptr<char[]> payload;
   at::Tensor device_payload;
   // For an accelerator's tensors: events after each rank's earlier work, and after the operation itself.
@@ -57,9 +57,9 @@ struct ThreadWorld {
   std::string failure;
   std::vector<std::weak_ptr<ThreadGroup>> groups;
   std::map<std::tuple<ThreadGroup*, uint64_t, int>, std::pair<ThreadGroupPtr, size_t>>
-      splitting;  // with the number of ranks that have not arrived
+      splitting;  // with the number of ranks that are still missing
 
-  void fail(const std::string& reason) {  // with the lock
+  void fail(const std::string& reason) {  // requires the lock
     if (failure.empty()) failure = reason;
     for (const auto& weak : groups)
       if (const ThreadGroupPtr group = weak.lock())
@@ -77,7 +77,7 @@ std::optional<at::Device> accelerator_of(const CommRequest& request) {
   return tensor.defined() && is_accelerator(tensor) ? std::optional(tensor.device()) : std::nullopt;
 }
 
-// Queues `work` on the current stream, after what all ranks have queued that have come.
+// Queues `work` on the current stream, after everything that the ranks that have arrived had queued.
 template <class Queue>
 void queue_after_all(Meeting& meeting, at::Device device, const Queue& work) {
   for (const auto& event : meeting.ready) event->block(stream_of(device));
@@ -152,7 +152,7 @@ class ThreadWork : public Work {
   }
 
  protected:
-  // Tensors of an accelerator: the host waits for all ranks to come, the stream for what the last of them queues.
+  // Tensors of an accelerator: the host waits for all ranks to arrive, the stream for what the last of them queues.
   void await(TimePoint since) override {
     std::optional<StreamWait> wait;
     if (device_) wait.emplace(*device_);
@@ -177,7 +177,7 @@ class ThreadWork : public Work {
     if (!meeting_->done) fail(identity_->error(request_, world_->failure, since));
   }
 
-  // Requires the lock. While a rank moves data, the tensors must outlive even a failure or the limit.
+  // Requires the lock. While a rank accesses the tensors, they must stay alive even after a failure or a timeout.
   bool is_over() const { return meeting_->done || (!world_->failure.empty() && !meeting_->moving); }
 
   [[noreturn]] void fail(const DistributedError& error) {
@@ -217,8 +217,8 @@ class ThreadCommunicator : public CommunicatorBase {
   void take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key,
                     const CommRequest& request);
 
-  // Calls `move` without the lock. Its exception (a lack of memory) leaves this rank, whose end ends the others, so
-  // they stop waiting for the move.
+  // Calls `move` without the lock. An exception (such as a lack of memory) propagates to this rank; when the rank ends,
+  // it ends the others, which thus stop waiting for the move.
   template <class Move>
   static void without_lock(std::unique_lock<std::mutex>& lock, Meeting& meeting, const CommRequest& request,
                            const Move& move) {
@@ -237,11 +237,11 @@ class ThreadCommunicator : public CommunicatorBase {
     meeting.moving = false;
   }
 
-  void finish(Meeting& meeting, const MeetingKey& key) {  // with the lock
+  void finish(Meeting& meeting, const MeetingKey& key) {  // requires the lock
     meeting.done = true;
     for (const auto& request : meeting.requests)
       if (request) flight_ring().end(request->ticket, FlightState::done);
-    meeting.requests.clear();  // the tensors
+    meeting.requests.clear();  // frees the tensors
     group_->open.erase(key);
     meeting.changed.notify_all();
   }
@@ -251,7 +251,7 @@ class ThreadCommunicator : public CommunicatorBase {
   uint64_t splits_ = 0;
 };
 
-// Joins the meeting; ends the world if the first rank joined with another operation. Requires the lock.
+// Joins the meeting; fails the world if the first rank joined with a different operation. Requires the lock.
 MeetingPtr ThreadCommunicator::meet(const CommRequest& request, const MeetingKey& key, size_t place, size_t places) {
   if (world_->failure.empty()) {
     const auto device = accelerator_of(request);
@@ -300,14 +300,14 @@ WorkPtr ThreadCommunicator::start_send(CommRequest request) {
   const MeetingKey key{rank(), request.peer, request.sequence};
   std::unique_lock lock(world_->mutex);
   const MeetingPtr meeting = meet(request, key, 0, 2);
-  if (meeting->arrived == 2) {  // the receiver waits
+  if (meeting->arrived == 2) {  // the receiver is waiting
     without_lock(lock, *meeting, request, [&] { deliver(*meeting, request.input); });
     finish(*meeting, key);
     return finished_work();
   }
   without_lock(lock, *meeting, request, [&] { keep_payload(*meeting, request.input); });
-  meeting->requests[0]->input.reset();  // the caller may have its tensor back
-  if (meeting->arrived == 2)            // the receiver came while we copied
+  meeting->requests[0]->input.reset();  // releases the caller's tensor
+  if (meeting->arrived == 2)            // the receiver arrived while we copied
     take_payload(lock, *meeting, key, request);
   return finished_work();
 }
@@ -322,7 +322,7 @@ WorkPtr ThreadCommunicator::start_recv(CommRequest request) {
   return finished_work();
 }
 
-// A copy of what is sent, for a receiver that has not come yet.
+// Copies the data of a send for a receiver that has not arrived yet.
 void ThreadCommunicator::keep_payload(Meeting& meeting, const at::Tensor& input) {
   if (is_accelerator(input)) {
     const at::Tensor copy = at::empty_like(input);
@@ -336,7 +336,7 @@ void ThreadCommunicator::keep_payload(Meeting& meeting, const at::Tensor& input)
   }
 }
 
-// Copies the message to its receiver, which has arrived: `input` or, if that is undefined, the stored copy.
+// Copies the message to the receiver, which has arrived. The source is `input` or, if undefined, the stored copy.
 void ThreadCommunicator::deliver(Meeting& meeting, const at::Tensor& input) {
   const at::Tensor output = meeting.requests[1]->output;
   if (is_accelerator(output))
@@ -355,7 +355,7 @@ void ThreadCommunicator::take_payload(std::unique_lock<std::mutex>& lock, Meetin
 std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::string& group_name) {
   const std::vector<int> ranks = ranks_of_color(*this, color);
   CommIdentity part = identity_of_part(ranks, group_name);
-  // The first rank of the new group creates it, the last removes the entry by which it was found.
+  // The first rank of the new group creates it; the last one removes the entry through which the others found it.
   std::lock_guard lock(world_->mutex);
   const auto key = std::make_tuple(group_.get(), splits_++, color);
   auto& [group, missing] = world_->splitting[key];

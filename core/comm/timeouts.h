@@ -1,4 +1,4 @@
-// How long ranks wait for one another: the one table of limits. A limit runs from the moment a rank begins to wait.
+// How long ranks wait for one another: the only table of limits. A limit counts from the moment a rank begins to wait.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -8,13 +8,13 @@ namespace shardline {
 
 struct TimeLimit {
   std::chrono::milliseconds time{0};
-  const char* setting = "";  // the config key or environment variable that sets it; "": none
+  const char* setting = "";  // the config key or environment variable that sets the limit; "": none
 
   template <class Rep, class Period>
   constexpr TimeLimit(std::chrono::duration<Rep, Period> limit, const char* changed_by = "")
       : time(std::chrono::duration_cast<std::chrono::milliseconds>(limit)), setting(changed_by) {}
 
-  // The end of an error message: "; SHARDLINE_TIMEOUT_SECONDS sets this limit", or "" without a setting.
+  // The end of an error message: "; SHARDLINE_TIMEOUT_SECONDS sets this limit", or "" if nothing sets it.
   std::string advice() const;
 };
 
@@ -34,8 +34,8 @@ struct Timeouts {
 // replaces every entry; ConfigError unless its value is a number of seconds above 0 and below 1e8.
 Timeouts timeouts_with(std::chrono::seconds ddp_timeout);
 
-// The table of this process; until it is set, the table for kDefaultTimeoutSeconds. Setting it affects operations that
-// start afterwards.
+// The table of this process; until it is set, the table for kDefaultTimeoutSeconds. Setting it affects only operations
+// that start later.
 Timeouts timeouts();
 void set_timeouts(const Timeouts& table);
 

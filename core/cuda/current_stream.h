@@ -7,7 +7,7 @@
 
 namespace shardline::cuda {
 
-// This thread's current stream; null for host twins, whose tensors are not on a GPU.
+// This thread's current stream; null in host twins, whose tensors are not on a GPU.
 inline Stream current_stream(const at::Tensor& t) {
   if (!t.is_cuda()) return nullptr;
   return static_cast<Stream>(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(t.device()).native_handle());

@@ -1,14 +1,14 @@
-// The vocabulary of our kernels. nvcc compiles them for GPUs; any other compiler compiles their host twins, in which
-// the threads of a block are fibers (core/cuda/twin): the same source runs index by index, under sanitizers. This file
-// includes no torch header, and neither may a .cu file.
+// The functions that our kernels are written with. nvcc compiles them for GPUs; any other compiler compiles their host
+// twins, in which the threads of a block are fibers (core/cuda/twin): the same source runs index by index, under
+// sanitizers. This file includes no torch header, and .cu files must not either.
 //
 // Kernels use the functions below instead of CUDA's own names, take all shared memory from a SharedRoom, and are
 // started by launch() (core/cuda/launch.h). They are declared as
 //
 //   SHARDLINE_KERNEL(threads, name, parameters...) { ... }
 //
-// with the most threads that their blocks may have: the compiler limits the registers of a thread so that such a block
-// fits, and launch() refuses a larger one.
+// where `threads` is the maximum number of threads in a block: the compiler limits the registers of a thread so that
+// such a block fits, and launch() refuses larger blocks.
 #pragma once
 #include <cstdint>
 
@@ -21,7 +21,7 @@
   __global__ void __launch_bounds__(threads) name(::shardline::cuda::BlockOf<threads> __VA_OPT__(, ) __VA_ARGS__)
 #define SHARDLINE_DEVICE __device__ __forceinline__
 #define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops over arrays that should stay in registers
-#define SHARDLINE_ROLLED _Pragma("unroll 1")  // before loops whose copies would crowd out others
+#define SHARDLINE_ROLLED _Pragma("unroll 1")  // before loops that would be too large if unrolled
 #else
 #include <bit>
 #include <cmath>
@@ -37,7 +37,7 @@ namespace shardline::cuda {
 
 constexpr int kWarp = 32;
 
-// The first parameter of every kernel: the most threads of a block, as part of the kernel's type.
+// The first parameter of every kernel: the maximum number of threads in a block, encoded in the kernel's type.
 template <int kThreads>
 struct BlockOf {};
 
@@ -68,8 +68,8 @@ SHARDLINE_DEVICE void sync_warp() {
   __syncwarp();
 }
 
-// These return the value that another lane passed: the caller's lane number xor `mask`, or `lane`. All lanes of a warp
-// must call them.
+// These return the value that another lane passed: the lane whose number is the caller's xor `mask`, or lane `lane`.
+// All lanes of a warp must call them.
 SHARDLINE_DEVICE float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
@@ -80,7 +80,7 @@ SHARDLINE_DEVICE float shuffle(float value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 
-// An array in shared memory. add_atomically takes only integers, whose sum does not depend on the order.
+// An array in shared memory. add_atomically takes only integers, because their sum does not depend on the order.
 template <class T>
 struct SharedArray {
   SHARDLINE_DEVICE T& operator[](int64_t i) const { return values[i]; }
@@ -94,7 +94,7 @@ SHARDLINE_DEVICE void add_atomically_to_global(unsigned long long* to, unsigned 
   atomicAdd(to, value);
 }
 
-// Hands out the block's shared memory as aligned arrays. All threads take the same arrays in the same order.
+// Hands out the block's shared memory as aligned arrays. All threads must take the same arrays in the same order.
 class SharedRoom {
  public:
   template <class T>
@@ -109,9 +109,9 @@ class SharedRoom {
   uint32_t offset_ = 0;
 };
 
-// Starts a copy of kCount numbers to a shared array, or of zeros if the source does not exist. Source and target are
-// aligned to the size of the copy: 4, 8 or 16 bytes. No thread may read or write the target until this thread has
-// waited; the other threads of the block must also pass a barrier after that.
+// Starts a copy of kCount numbers to a shared array, or of zeros if the source does not exist. Source and target must
+// be aligned to the size of the copy: 4, 8 or 16 bytes. No thread may access the target until this thread has waited
+// for the copy; the other threads of the block must also pass a barrier after that.
 template <int kCount, class T>
 SHARDLINE_DEVICE void start_copy(const SharedArray<T>& to, int first, const T* from, bool exists) {
   constexpr int kBytes = kCount * sizeof(T);
@@ -136,7 +136,7 @@ SHARDLINE_DEVICE float exponential2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
-// The other number if one is NaN.
+// The larger number; if one is NaN, the other.
 SHARDLINE_DEVICE float larger(float a, float b) {
   return fmaxf(a, b);
 }
@@ -153,7 +153,7 @@ SHARDLINE_DEVICE uint64_t double_to_bits(double x) {
   return __double_as_longlong(x);
 }
 
-// Conversions between half precision and fp32. They round to nearest even, as those of core/numbers/half_numbers.h do.
+// Conversions between half precision and fp32. They round to nearest even, like those of core/numbers/half_numbers.h.
 SHARDLINE_DEVICE float number(float x) {
   return x;
 }
@@ -301,7 +301,7 @@ SHARDLINE_DEVICE float warp_max(float value) {
   return value;
 }
 
-// kCount neighbouring numbers that are read or written at once; their address is a multiple of their total size.
+// kCount adjacent numbers that are read or written at once; their address is a multiple of their total size.
 template <class S, int kCount>
 struct alignas(kCount * sizeof(S)) Pack {
   S value[kCount];

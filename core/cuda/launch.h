@@ -14,14 +14,14 @@ struct Launch {
   int64_t blocks_x, blocks_y = 1;
   int threads;
   size_t shared_bytes = 0;
-  int64_t bytes_read = 0, bytes_written = 0;  // in device memory; an element counts once per pass over it
+  int64_t bytes_read = 0, bytes_written = 0;  // of device memory; an element counts once for each pass over it
 };
 
-constexpr int64_t kMostBlocksX = (int64_t{1} << 31) - 1, kMostBlocksY = 65535;  // of a launch on any GPU
+constexpr int64_t kMostBlocksX = (int64_t{1} << 31) - 1, kMostBlocksY = 65535;  // the limits of every GPU
 
 // Starts the kernel on the stream; does nothing if there are no blocks. Throws std::invalid_argument if a block has
-// more threads than the kernel declares or if there are too many blocks, of whose number CUDA would see the lower half,
-// and std::runtime_error with CUDA's message.
+// more threads than the kernel declares, or if there are too many blocks (CUDA would use only the lower half of the
+// number); throws std::runtime_error with CUDA's message if the launch fails.
 template <int kMostThreads, class... Parameters>
 void launch(const Launch& how, Stream stream, void (*kernel)(BlockOf<kMostThreads>, Parameters...),
             Parameters... parameters) {

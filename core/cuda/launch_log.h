@@ -1,5 +1,5 @@
-// Records which of our kernels a thread has started and the device memory that each reads and writes, where they are
-// started.
+// Records which of our kernels a thread starts and how much device memory each reads and writes. launch() makes the
+// entries.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,7 +20,7 @@ struct LoggedLaunch {
   int64_t bytes_read, bytes_written;
 };
 
-// Records the launches of its thread while it exists. If several exist, only the newest records them.
+// Records the launches of its thread while it exists. If there are several, only the newest records.
 class LaunchLog {
  public:
   LaunchLog();

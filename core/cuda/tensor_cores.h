@@ -1,7 +1,7 @@
-// Products of small matrices by a warp, and the loads of their operands: the PTX instructions mma.sync.m16n8k16 and
-// ldmatrix, and host twins that place every element where the PTX manual says ("Matrix Fragments for mma.m16n8k16 with
-// floating point type", "ldmatrix"). S is Bf16 or Fp16; a register holds two numbers, the first in its lower half. Lane
-// L belongs to group g = L / 4 and has number t = L % 4 in it. All lanes of a warp must take part.
+// Matrix products of a warp and the loads of their operands: the PTX instructions mma.sync.m16n8k16 and ldmatrix, and
+// host twins that place every element as the PTX manual specifies ("Matrix Fragments for mma.m16n8k16 with floating
+// point type", "ldmatrix"). S is Bf16 or Fp16; a register holds two numbers, the first in its lower half. Lane L is
+// number t = L % 4 of group g = L / 4. All lanes of a warp must take part.
 #pragma once
 #include "core/cuda/device_code.h"
 
@@ -45,7 +45,7 @@ SHARDLINE_DEVICE void multiply_add<Fp16>(float (&c)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Loads four 8 x 8 matrices. Lane 8 i + r passes the index in the shared array at which row r of matrix i starts, a
+// Loads four 8 x 8 matrices. Lane 8 i + r passes the index in the shared array where row r of matrix i starts, a
 // multiple of 8. In register i, lane (g, t) gets the elements (g, 2t) and (g, 2t + 1) of matrix i, or (2t, g) and (2t +
 // 1, g) if transposed.
 template <bool transposed, class S>
@@ -93,7 +93,7 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
               half_of<S>(of_lane(column * 4 + number_in_group)->b[k / 8], k % 2);
     }
   }
-  twin::exchange(twin::Exchange::registers, 0);  // the other lanes may read this lane's operands until here
+  twin::exchange(twin::Exchange::registers, 0);  // until here, other lanes may read this lane's operands
 }
 
 template <bool transposed, class S>

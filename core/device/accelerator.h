@@ -1,8 +1,8 @@
 // What the engine knows about accelerators: devices that run queued work in streams while the host continues. Only this
-// file and kernels check on which device something is. Everything uses torch's device-neutral interface, which serves
-// both CUDA and the test device of tests/fake_device.
+// file and kernels check the device of a tensor. Everything uses torch's device-neutral interface, which supports both
+// CUDA and the test device of tests/fake_device.
 //
-// The host waits for a device only in these functions or while a HostWait exists, and every wait names its reason. A
+// The host waits for a device only in these functions or while a HostWait exists, and every wait states a reason. A
 // test counts the waits of a training step by reason and fails if one has none.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -14,14 +14,14 @@
 
 namespace shardline {
 
-// False for CPUs. Meta tensors represent tensors of a CPU, unless a RepresentedDevice of this thread says otherwise.
+// False for CPUs. Meta tensors represent CPU tensors unless a RepresentedDevice of this thread says otherwise.
 bool is_accelerator(at::Device device);
 inline bool is_accelerator(const at::Tensor& tensor) {
   return is_accelerator(tensor.device());
 }
 
-// While it lives, this thread's meta tensors represent tensors on the kind of device for which a dry run
-// (models/graph/dry_run.h) counts: an accelerator or a CPU.
+// While the object exists, this thread's meta tensors represent tensors on the kind of device, accelerator or CPU, that
+// a dry run (models/graph/dry_run.h) simulates.
 class RepresentedDevice {
  public:
   explicit RepresentedDevice(bool accelerator);
@@ -38,7 +38,7 @@ at::Device accelerator(int index);
 
 c10::StreamId current_stream_id(at::Device device);  // on this thread; 0 for CPUs
 
-// While one exists, this thread may wait for a device. `reason` is a literal.
+// While such an object exists, this thread may wait for a device. `reason` must be a literal.
 class HostWait {
  public:
   explicit HostWait(const char* reason);
@@ -53,15 +53,15 @@ class HostWait {
 };
 
 // Waits until all work that this thread has queued on its current stream is done; returns at once for CPUs. It does not
-// wait for other streams, which may hold a receive that was posted early and whose message is sent only after this
+// wait for other streams: they may hold a receive that was posted early and whose message is sent only after this
 // rank's next work.
 void wait_for_device(at::Device device, const char* reason);
 
-// Copies a tensor to host memory; waits for the work queued on the current stream. Returns a CPU tensor itself.
+// Waits for the work queued on the current stream and copies a tensor to host memory. Returns CPU tensors unchanged.
 at::Tensor on_host(const at::Tensor& tensor, const char* reason);
 
-// A copy of a tensor to the host that does not block: it runs after the work queued on the current stream, and get()
-// waits for the copy, but not for work that is queued later. A CPU tensor is not copied.
+// An asynchronous copy of a tensor to the host: it runs after the work queued on the current stream, and get() waits
+// for the copy, but not for work that is queued later. A CPU tensor is not copied.
 class HostValues {
  public:
   explicit HostValues(const at::Tensor& tensor);
@@ -73,11 +73,11 @@ class HostValues {
 };
 
 // Copies a host tensor to `device` without waiting: the copy runs after the work queued on the current stream. The host
-// tensor may be changed or dropped at once.
+// tensor may be changed or freed immediately.
 at::Tensor on_device(const at::Tensor& host, at::Device device);
 
-// Bytes of tensors on the device, the same with memory that was freed but that other streams may still use
-// (record_stream), and bytes that torch's allocator reserves. Peaks count from the start of the process.
+// Bytes of tensors on the device; these plus freed memory that other streams may still use (record_stream); and bytes
+// that torch's allocator holds. Peaks count from the start of the process.
 struct DeviceMemory {
   int64_t allocated = 0, active = 0, reserved = 0;  // now
   int64_t peak_allocated = 0, peak_active = 0, peak_reserved = 0;
@@ -85,7 +85,7 @@ struct DeviceMemory {
 DeviceMemory device_memory(at::Device device);
 int64_t device_memory_size(at::Device device);  // bytes
 int64_t free_device_memory(at::Device device);  // bytes that no process has allocated
-// Returns the memory of freed tensors, which torch's allocator keeps for reuse, to the current device.
+// Returns memory of freed tensors, which torch's allocator keeps for reuse, to the current device.
 void release_device_memory();
 
 }  // namespace shardline

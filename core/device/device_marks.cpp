@@ -8,14 +8,14 @@ namespace shardline {
 namespace {
 
 c10::Event timed_event(c10::Device device) {
-  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // this flag enables timing
+  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // the default flag enables timing
   event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   return event;
 }
 
 }  // namespace
 
-// Done again after every use, because the clocks drift apart.
+// Repeated after every use, because the clocks drift apart.
 void DeviceMarks::align() {
   zero_ = timed_event(device_);
   const HostWait wait("the device's clock");

@@ -1,4 +1,4 @@
-// Marks in a device's queue of work. Neither the host nor the device waits for a mark; its time becomes known later.
+// Time marks in a device's queue of work. Neither host nor device waits for a mark; its time becomes known later.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -12,13 +12,13 @@ class DeviceMarks {
  public:
   using Clock = double (*)();  // the host's time in seconds
 
-  // On CPUs a mark has the time of the call.
+  // On CPUs, the time of a mark is the time of the call.
   DeviceMarks(c10::Device device, Clock clock) : device_(device), clock_(clock) {}
 
   void add();    // marks the end of the work queued so far on the current stream
   void clear();  // forgets the marks
-  // Returns the times of all marks by the clock, in the order in which they were added, and forgets the marks. Waits
-  // until the device has done what was queued on the current stream.
+  // Returns the times of all marks by this clock, in the order in which they were added, and forgets the marks. Waits
+  // until the device has finished the work queued on the current stream.
   std::vector<double> take();
 
  private:
@@ -26,9 +26,9 @@ class DeviceMarks {
 
   c10::Device device_;
   Clock clock_;
-  std::vector<double> times_;       // CPUs
-  std::vector<c10::Event> events_;  // accelerators
-  // A moment before all marks whose time both clocks know.
+  std::vector<double> times_;       // on CPUs
+  std::vector<c10::Event> events_;  // on accelerators
+  // An event before all marks, whose time is known by both clocks.
   std::optional<c10::Event> zero_;
   double zero_seconds_ = 0;
 };

@@ -29,7 +29,7 @@ namespace {
 double attribute(cudaDeviceAttr which, int device) {
   int value = 0;
   if (cudaDeviceGetAttribute(&value, which, device) == cudaSuccess) return value;
-  cudaGetLastError();  // otherwise the runtime reports it again after the next kernel
+  cudaGetLastError();  // otherwise the runtime would report it again after the next kernel
   return 0;
 }
 

@@ -44,8 +44,8 @@ at::Tensor locked_zeros(int64_t elements, at::ScalarType type) {
     fail(bytes, cudaGetErrorString(error));
   }
   const auto release = [bytes](void* locked) {
-    // A copy may still be running. If an exception ends the rank, the device may run a receive whose message never
-    // comes, and waiting for it would keep the error from being reported: the memory is left to the end of the process.
+    // A copy may still be running. If an exception ends the rank, the device may be in a receive whose message never
+    // comes, and waiting for it would hide the error. So the memory is kept until the process ends.
     if (std::uncaught_exceptions() > 0) return;
     const HostWait wait("copies of host memory that is freed");
     cudaDeviceSynchronize();

@@ -1,5 +1,5 @@
 // Keeps the host from running far ahead of its accelerator. The host frees some memory, such as that of messages, only
-// when it sees that work is over; without this, all work that it has queued would hold such memory.
+// when it sees that work has finished; otherwise all the work it has queued would hold such memory.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -14,7 +14,7 @@ class HostPace {
   HostPace(c10::Device device, size_t ahead) : device_(device), ahead_(ahead) {}
 
   // Marks the end of the work queued so far on the current stream, then waits until the device has reached all marks
-  // but the last `ahead` ones. Does nothing on CPUs. `reason`: see HostWait.
+  // but the last `ahead`. Does nothing on CPUs. `reason`: see HostWait.
   void mark(const char* reason);
 
  private:

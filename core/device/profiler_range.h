@@ -1,4 +1,4 @@
-// A named range of time on this thread, for NVIDIA's profilers (NVTX). Does nothing in builds without CUDA.
+// A named time range on this thread, for NVIDIA's profilers (NVTX). Does nothing in builds without CUDA.
 #pragma once
 
 namespace shardline {

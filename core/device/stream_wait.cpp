@@ -7,7 +7,7 @@
 namespace shardline {
 namespace {
 
-thread_local std::deque<std::shared_ptr<StreamWait::Times>> unmeasured;  // in the order of the stream
+thread_local std::deque<std::shared_ptr<StreamWait::Times>> unmeasured;  // in stream order
 thread_local double waited = 0;
 
 // Torch measures the time between two events only after query() has returned true for both.
@@ -33,7 +33,7 @@ StreamWait::StreamWait(at::Device device)
 void StreamWait::end_with(const c10::Event& event) {
   event.block(stream_);
   times_->end.record(stream_);
-  measure_ended();  // in evaluation, where the times of waits are not read, their events would pile up
+  measure_ended();  // evaluation never reads the times of waits, so their events would accumulate
   unmeasured.push_back(times_);
 }
 

@@ -1,5 +1,5 @@
 // Makes an accelerator's stream wait for an operation between ranks while the host continues. Events on the stream
-// measure how long it was idle.
+// measure the idle time.
 #pragma once
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -16,7 +16,7 @@ class StreamWait {
   // Work queued on that stream from now on runs after `event`. Called once, by the thread that created this object.
   void end_with(const c10::Event& event);
 
-  bool has_begun() const { return times_->begin.query(); }  // may be called on any thread
+  bool has_begun() const { return times_->begin.query(); }  // may be called from any thread
 
   struct Times {
     c10::Event begin, end;
@@ -27,7 +27,7 @@ class StreamWait {
   std::shared_ptr<Times> times_;
 };
 
-// The total seconds of this thread's waits that have ended.
+// The total time of this thread's waits that have ended, in seconds.
 double stream_waited_seconds();
 
 }  // namespace shardline

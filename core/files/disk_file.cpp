@@ -15,7 +15,7 @@
 namespace shardline {
 namespace {
 
-// What to do about an error of the system, where that is known.
+// Advice for an error of the system, where there is any.
 std::string advice(const std::string& path, int error) {
   switch (error) {
     case ENOSPC:
@@ -70,7 +70,7 @@ DiskFile::~DiskFile() {
   if (direct_ >= 0) ::close(direct_);
 }
 
-// posix_fallocate would write every block where the file system (NFS before 4.2, for one) cannot reserve.
+// posix_fallocate would write every block if the file system (such as NFS before 4.2) cannot reserve space.
 void DiskFile::reserve(int64_t bytes) {
   const auto checked = [&](auto call) {
     int result;
@@ -97,7 +97,7 @@ void DiskFile::write_with(int fd, int64_t offset, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EINVAL && fd == direct_) {  // this file system wants another alignment
+    if (written < 0 && errno == EINVAL && fd == direct_) {  // this file system requires a different alignment
       ::close(std::exchange(direct_, -1));
       fd = fd_;
       continue;
@@ -158,7 +158,7 @@ void make_directories(const std::string& path) {
 
 void sync_directory(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool done = fd >= 0 && (::fsync(fd) == 0 || errno == EINVAL);  // EINVAL: this file system has no such thing
+  const bool done = fd >= 0 && (::fsync(fd) == 0 || errno == EINVAL);  // EINVAL: not supported by this file system
   const int error = errno;
   if (fd >= 0) ::close(fd);
   if (!done) throw file_error(path, "cannot be flushed to disk", error);

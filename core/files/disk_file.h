@@ -15,7 +15,7 @@ RunError file_error(const std::string& path, const std::string& what, int error)
 class DiskFile {
  public:
   static DiskFile open(const std::string& path);  // opens an existing file for writing
-  // The same, but aligned parts of what is written bypass the page cache, if the file system can do that. Memory and
+  // As above, but aligned parts of what is written bypass the page cache if the file system supports that. Memory and
   // offset are aligned if they are multiples of 4096.
   static DiskFile open_uncached(const std::string& path);
   static DiskFile create(const std::string& path);  // creates the file, or opens it with its contents if it exists
@@ -23,11 +23,11 @@ class DiskFile {
   DiskFile& operator=(DiskFile&&) = delete;
   ~DiskFile();
 
-  // Gives the file this size and, if the file system supports it, reserves disk space for all of it.
+  // Sets the size of the file and, if the file system supports it, reserves disk space for all of it.
   void reserve(int64_t bytes);
   void write_at(int64_t offset, std::string_view bytes);
   bool bypasses_cache() const { return direct_ >= 0; }  // except for unaligned ends
-  // Returns when everything that was written is on the disk.
+  // Returns when everything written is on the disk.
   void sync();
 
  private:
@@ -39,18 +39,18 @@ class DiskFile {
   int direct_ = -1;  // bypasses the page cache
 };
 
-// Both replace a file of that name atomically: readers find either the old or the new contents. With write_file this
-// holds even after a power failure; with rename_file only if `from` was synced before. All errors are RunErrors; what
-// write_file could not complete is removed.
+// Both replace a file of that name atomically: readers find either the old or the new contents. For write_file this
+// holds even after a power failure; for rename_file only if `from` was synced before. All errors are RunErrors;
+// write_file removes what it could not complete.
 void rename_file(const std::string& from, const std::string& to);
 void write_file(const std::string& path, std::string_view text);
-// Exchanges the names of two files or directories, atomically if the file system can do that. If it cannot, `other` has
-// the suffix in the meantime.
+// Exchanges the names of two files or directories, atomically if the file system supports it. Otherwise, `other` has
+// this suffix in the meantime.
 inline constexpr const char* kReplacedSuffix = ".replaced.incomplete";
 void exchange_files(const std::string& one, const std::string& other);
 // Makes creations, renames and removals in a directory durable.
 void sync_directory(const std::string& path);
-// Makes everything durable that any process has written to a file so far.
+// Makes everything durable that any process has written to the file so far.
 void sync_file(const std::string& path);
 // Durably creates a directory and all its parents that do not exist. All errors are RunErrors.
 void make_directories(const std::string& path);

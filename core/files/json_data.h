@@ -1,5 +1,5 @@
-// JSON files made by other programs: model directories, tokenizers, schedules, lines of data. Reading ends at the first
-// mistake, with a DataError like those of core/files/json_reader.h: "FILE: /pointer: rule; got VALUE; what to change".
+// JSON files made by other programs: model directories, tokenizers, schedules, lines of data. Reading stops at the
+// first mistake, with a DataError as in core/files/json_reader.h: "FILE: /pointer: rule; got VALUE; what to change".
 #pragma once
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -12,23 +12,23 @@
 
 namespace shardline {
 
-// Throws DataError for anything but a JSON object, for duplicate keys, and for nesting deeper than in any such file;
-// its message begins with `file` and the place.
+// Throws DataError for anything but a JSON object, for duplicate keys, and for nesting deeper than any such file needs.
+// The message begins with `file` and the place.
 nlohmann::json parse_data_json(std::string_view text, const std::string& file);
-// The same for any JSON value.
+// As above, for any JSON value.
 nlohmann::json parse_data_value(std::string_view text, const std::string& file);
 nlohmann::json read_data_json(const std::string& path);
 
 // One value of a file and its place in it. The json must outlive it.
 class JsonValue {
  public:
-  // The whole file.
+  // The root value of the file.
   JsonValue(const nlohmann::json& value, std::string file) : value_(&value), where_(std::move(file)) {}
 
   const nlohmann::json& json() const { return *value_; }
-  const std::string& where() const { return where_; }  // "FILE: /pointer", for the whole "FILE"
+  const std::string& where() const { return where_; }  // "FILE: /pointer"; "FILE" for the root
 
-  // The value if it is of this type.
+  // Returns the value if it is of this type; otherwise throws.
   const nlohmann::json& require(const JsonType& type) const;
   std::string text() const { return require(json_text()).get<std::string>(); }
   int integer(int minimum, int maximum = std::numeric_limits<int>::max()) const {

@@ -15,11 +15,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kDeepest = 64;  // levels of nesting; hand-written files stay far below
+constexpr std::size_t kDeepest = 64;  // levels of nesting; hand-written files have far fewer
 
-constexpr std::size_t kMostProblems = 100;  // of a document; each repeats the path of its key
+constexpr std::size_t kMostProblems = 100;  // per document; each repeats the path of its key
 
-// Builds the value and notices what nlohmann's own builder passes over in silence: keys that are given twice.
+// Builds the value and detects duplicate keys, which nlohmann's own builder silently accepts.
 class StrictBuilder : public nlohmann::json_sax<json> {
  public:
   StrictBuilder(JsonDocument& document, const std::string& text) : document_(document), text_(text) {}
@@ -53,7 +53,7 @@ class StrictBuilder : public nlohmann::json_sax<json> {
   static std::string reason(std::string what) {
     if (const auto bracket = what.find("] "); bracket != std::string::npos) what = what.substr(bracket + 2);
     if (what.rfind("parse error at", 0) == 0) what = what.substr(what.find(": ") + 2);
-    // What was read last is quoted in the middle: its beginning, and what was expected instead.
+    // The message quotes what was read last: keeps its beginning and the end, which states what was expected.
     constexpr std::size_t begin = 160, end = 60;
     if (what.size() > begin + end) what.replace(begin, what.size() - begin - end, "...");
     return what;
@@ -122,7 +122,7 @@ class StrictBuilder : public nlohmann::json_sax<json> {
   std::vector<std::string> steps_;
 };
 
-// Optimal string alignment: insertions, deletions, replacements and swapped neighbours count one each.
+// Optimal string alignment: insertions, deletions, substitutions and transpositions of neighbours cost 1 each.
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
@@ -202,7 +202,7 @@ struct JsonReader::Report {
 
   std::string source_of(const std::string& pointer) const {
     std::string source = document->file;
-    for (const auto& [changed, origin] : document->origins)  // the innermost comes last
+    for (const auto& [changed, origin] : document->origins)  // the innermost origin comes last
       if (pointer == changed || pointer.rfind(changed + "/", 0) == 0) source = origin;
     return source;
   }

@@ -1,4 +1,4 @@
-// What a JSON value must be, and how a mistake in one is worded.
+// What a JSON value must be, and the wording of mistakes.
 #pragma once
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -8,8 +8,8 @@
 
 namespace shardline {
 
-// A word that a key takes; "*.csv": all words with this ending. `advice` not empty: the word is known but not
-// available, and this is what to do instead.
+// A word that a key accepts; "*.csv": all words with this ending. If `advice` is not empty, the word is known but not
+// available, and the advice says what to use instead.
 struct JsonChoice {
   std::string value;
   std::string advice = "";
@@ -20,7 +20,7 @@ struct JsonMistake {
   std::string rule, advice;
 };
 
-// What a value must be. Bounds are inclusive unless `below`; integers are exact up to 2^53.
+// What a value must be. Bounds are inclusive unless `below` is set; integers are exact up to 2^53.
 struct JsonType {
   // numbers: a list of them; texts: one text or a list of them
   enum class Kind { boolean, integer, number, numbers, text, texts, array, object, any };
@@ -32,7 +32,7 @@ struct JsonType {
   bool nullable = false;                 // null is accepted and means unset
 
   std::string describe() const;                           // "an integer >= 1", "one of \"a\", \"b\""
-  bool accepts(const nlohmann::json& value) const;        // by kind and bounds; words are not looked up
+  bool accepts(const nlohmann::json& value) const;        // by kind and bounds; ignores `choices`
   std::string repair(const nlohmann::json& value) const;  // how to write what was probably meant; may be empty
   // "must be ..." for a value that is not accepted. Null is accepted if the type is nullable.
   std::optional<JsonMistake> mistake(const nlohmann::json& value) const;
@@ -54,7 +54,7 @@ JsonType or_null(JsonType type);
 // "PLACE: rule; got VALUE; advice", where PLACE is "FILE: /pointer". A missing value or advice is omitted.
 std::string json_mistake(const std::string& place, const std::string& rule, const nlohmann::json* value,
                          const std::string& advice);
-std::string json_shown(const nlohmann::json& value);  // as messages show it: shortened if it is long
+std::string json_shown(const nlohmann::json& value);  // as shown in messages: shortened if it is long
 std::string json_escaped(const std::string& key);     // as a part of a pointer
 
 }  // namespace shardline

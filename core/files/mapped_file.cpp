@@ -15,7 +15,7 @@
 namespace shardline {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe must not block
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // opening a pipe must not block
   if (file.fd < 0) throw DataError(cat(path.string(), ": cannot be opened: ", std::strerror(errno)));
   struct stat status {};
   if (::fstat(file.fd, &status) != 0) throw DataError(cat(path.string(), ": ", std::strerror(errno)));
@@ -29,11 +29,11 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
 
 void MappedFile::release(std::string_view part) const {
   if (part.empty()) return;
-  // Whole pages, with what else stands in them.
+  // Whole pages, including what else is in them.
   const size_t page = ::sysconf(_SC_PAGESIZE);
   const size_t begin = (part.data() - data_) / page * page;
   const size_t end = part.data() + part.size() - data_;
-  ::madvise(data_ + begin, end - begin, MADV_DONTNEED);  // only a hint: failure is harmless
+  ::madvise(data_ + begin, end - begin, MADV_DONTNEED);  // only a hint: failure does no harm
 }
 
 MappedFile::~MappedFile() {

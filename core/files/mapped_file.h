@@ -1,4 +1,4 @@
-// A file of any size as a read-only span of bytes, without reading it first.
+// Maps a file of any size as a read-only span of bytes, without reading it first.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -8,7 +8,7 @@ namespace shardline {
 
 class MappedFile {
  public:
-  // DataError naming the file and the system's reason when it cannot be opened, is a folder, or cannot be mapped.
+  // Throws DataError, with the file and the system's reason, if it cannot be opened, is a folder, or cannot be mapped.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -19,7 +19,7 @@ class MappedFile {
   const std::filesystem::path& path() const { return path_; }
   size_t size() const { return size_; }
   std::string_view bytes() const { return {data_, size_}; }
-  // To be called after reading a part of bytes(): it then counts as this process's memory only when it is read again.
+  // Call it after reading a part of bytes(): that part then counts as this process's memory only when it is read again.
   void release(std::string_view part) const;
 
  private:

@@ -19,7 +19,7 @@ namespace {
 }  // namespace
 
 RegularFile::RegularFile(const std::string& path)
-    : path_(path), file_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {  // a pipe must not block
+    : path_(path), file_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {  // opening a pipe must not block
   struct stat status = {};
   if (file_.fd < 0 || ::fstat(file_.fd, &status) != 0) refuse(path_, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) refuse(path_, "it must be a regular file");
@@ -33,7 +33,7 @@ std::string RegularFile::read(int64_t count) const {
     const ssize_t more = ::pread(file_.fd, bytes.data() + done, bytes.size() - done, done);
     if (more < 0 && errno == EINTR) continue;
     if (more < 0) refuse(path_, std::strerror(errno));
-    if (more == 0) break;  // the file may have been shortened
+    if (more == 0) break;  // the file may have been truncated
     done += more;
   }
   bytes.resize(done);

@@ -1,4 +1,4 @@
-// Whole files, which may come from an untrusted source.
+// Reads whole files, which may come from an untrusted source.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// Far more than the size of any file of a model or a run that is read as a whole.
+// Far larger than any file of a model or a run that is read as a whole.
 inline constexpr int64_t kLargestWhole = int64_t{1} << 29;
 
 // Throws DataError if the file cannot be opened, or if it is a pipe or a device, from which reading might never end.
@@ -15,7 +15,7 @@ class RegularFile {
  public:
   explicit RegularFile(const std::string& path);
   int64_t size() const { return size_; }  // when it was opened
-  // The bytes from the beginning, fewer than `count` if it has fewer. Throws DataError.
+  // The first `count` bytes, or fewer if the file is shorter. Throws DataError.
   std::string read(int64_t count) const;
 
  private:

@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kMostRanks = 1 << 20;
 constexpr uint64_t kMostRingBytes = uint64_t{1} << 32;
 
-// Ends the text inside its field and replaces what a terminal might obey, except this character.
+// Terminates the text inside its field and replaces characters that a terminal might interpret, except this one.
 template <size_t n>
 void make_plain(char (&field)[n], char kept = '\0') {
   field[n - 1] = '\0';
@@ -25,7 +25,7 @@ void make_plain(char (&field)[n], char kept = '\0') {
     if ((*c < ' ' || *c > '~') && *c != kept) *c = '?';
 }
 
-// Replaces times that are out of range, so that differences of times do not overflow.
+// Clears times that are out of range, so that differences of times do not overflow.
 void make_time(int64_t& ns) {
   if (ns < 0 || ns > std::numeric_limits<int64_t>::max() / 2) ns = 0;
 }
@@ -54,7 +54,7 @@ std::vector<T> table_of(const std::string& bytes, uint64_t offset, uint64_t coun
   return table;
 }
 
-// The whole file, once its size is that which its header states.
+// Reads the whole file after checking that its size matches its header.
 std::string read_bytes(const std::string& path, flight::Header& header) {
   const RegularFile file(path);
   const uint64_t size = file.size();
@@ -69,10 +69,10 @@ std::string read_bytes(const std::string& path, flight::Header& header) {
   const uint64_t stated = flight::Offsets(header).end;
   if (stated != size) throw DataError(cat(path, " has ", size, " bytes, but its header describes ", stated));
   if (size > kMostRingBytes) throw DataError(cat(path, " has ", size, " bytes, more than any flight ring"));
-  // A process that wakes up records the gap in its signs of life before its new place. Who reads them in the opposite
-  // order never sees the new place of a process that was silent without the gap.
+  // A process that wakes up records the gap between its signs of life before its new place. Reading them in the
+  // opposite order therefore never shows the new place of a process without also showing the gap.
   const std::string bytes = file.read(size), end = file.read(sizeof header);
-  if (bytes.size() < size || end.size() < sizeof header) throw DataError(cat(path, " was made shorter"));
+  if (bytes.size() < size || end.size() < sizeof header) throw DataError(cat(path, " was truncated"));
   flight::Header last;
   std::memcpy(&last, end.data(), sizeof last);
   header.beat_ns = last.beat_ns;
@@ -85,7 +85,7 @@ std::vector<FlightGroup> groups_in(const std::string& bytes, const flight::Heade
                                    const flight::Offsets& offsets) {
   const auto members = table_of<int32_t>(bytes, offsets.members, header.members);
   std::vector<FlightGroup> groups;
-  uint64_t used = 0;  // members: each belongs to one group
+  uint64_t used = 0;  // members so far: each belongs to one group
   for (auto& entry : table_of<flight::Group>(bytes, offsets.groups, std::min(header.groups, header.groups_used))) {
     make_plain(entry.name);
     if (entry.first_member < used || uint64_t{entry.first_member} + entry.size > members.size()) continue;

@@ -1,6 +1,6 @@
-// The file of a flight ring: a header, then tables whose sizes it states, each beginning at a multiple of 8 bytes.
-// Fields that are read while they are written are accessed through std::atomic_ref. Internal to flight_ring.cpp, which
-// maps the file, and flight_file.cpp, which reads it.
+// The file of a flight ring: a header, followed by tables whose sizes it states; each begins at a multiple of 8 bytes.
+// Fields that may be read while they are written are accessed through std::atomic_ref. Internal to flight_ring.cpp,
+// which maps the file, and flight_file.cpp, which reads it.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace shardline::flight {
 
 inline constexpr char kMagic[8] = {'S', 'L', 'F', 'L', 'Y', '0', '0', '3'};
-inline constexpr uint32_t kMembersPerRank = 16;  // of the world: the room that a file has for them at least
-inline constexpr uint32_t kFull = 1;             // flags: some operations could not be counted
+inline constexpr uint32_t kMembersPerRank = 16;  // for each rank of the world: the minimum room for members
+inline constexpr uint32_t kFull = 1;             // flag: some operations could not be counted
 
 struct Header {
   char magic[8];
@@ -27,14 +27,14 @@ struct Header {
   uint32_t flags;
   uint64_t next;  // ticket
   int64_t opened_ns, beat_ns;
-  int64_t gap_begin_ns, gap_end_ns;  // between two signs of life: the last long one
+  int64_t gap_begin_ns, gap_end_ns;  // the last long gap between two signs of life
   char host[64];
   char job[24];
 };
 
 struct Rank {
   FlightPlace place, before_gap;
-  FlightRecord waits_for;  // its ticket is 0 if the rank waits for nothing
+  FlightRecord waits_for;  // ticket 0: the rank waits for nothing
   int64_t end_ns;
   FlightEnd end;  // written last
   char reason[508];

@@ -19,7 +19,7 @@
 namespace shardline {
 namespace {
 
-// A rank is in a dozen groups, most of them of a part of the world; every group of a process is counted for.
+// A rank is in about a dozen groups, most of which cover part of the world; there is room for all groups of a process.
 constexpr uint32_t kGroupsPerRank = 64, kStreamsPerRank = 256;
 
 int64_t now_ns() {
@@ -49,7 +49,7 @@ FlightStream stream_of(std::string_view op) {
   return op == "send" ? FlightStream::send : op == "recv" ? FlightStream::recv : FlightStream::collective;
 }
 
-// The begin of a text that is too long, with a mark that says so.
+// The beginning of a text that is too long, with a mark that it was shortened.
 std::string shortened(const std::string& text, size_t most) {
   const std::string mark = " ...";
   return text.substr(0, most - mark.size()) + mark;
@@ -69,7 +69,7 @@ struct FlightRing::Tables {
         streams(reinterpret_cast<flight::Stream*>(memory + at.streams)),
         records(reinterpret_cast<FlightRecord*>(memory + at.records)) {}
 
-  // A slot's ticket is written last, so a torn record shows as absent.
+  // A slot's ticket is written last, so a partly written record appears as absent.
   FlightRecord& slot(uint64_t ticket) const { return records[ticket % header.capacity]; }
   flight::Rank* rank(int world_rank) const {
     const int64_t place = int64_t{world_rank} - header.first_rank;
@@ -97,7 +97,7 @@ FlightRing::FlightRing(const Options& options) : path_(options.path), job_(optio
   int descriptor = -1;
   if (!path_.empty()) {
     descriptor = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    // Allocates all blocks now: on a full disk, writing into a mapped hole would kill the process.
+    // Allocates all blocks now: on a full disk, writing to a hole of a mapped file would kill the process.
     const int error = descriptor < 0 ? errno : ::posix_fallocate(descriptor, 0, bytes_);
     if (error != 0) {
       const std::string reason = std::strerror(error);
@@ -190,7 +190,7 @@ void FlightRing::end(uint64_t ticket, FlightState state) {
   slot.state = state;
 }
 
-// Adds the group to the table unless it is there. Returns false if there is no room.
+// Adds the group to the table unless it is there already. Returns false if there is no room.
 bool FlightRing::knows(const FlightGroup& group) {
   flight::Header& header = tables_->header;
   const auto is_there = [&](uint32_t begin, uint32_t end) {
@@ -217,7 +217,7 @@ bool FlightRing::knows(const FlightGroup& group) {
   return true;
 }
 
-// Each stream is one thread's, so only new entries need the lock.
+// Each stream belongs to one thread, so only new entries need the lock.
 void FlightRing::count(uint64_t key, uint64_t begun) {
   const uint32_t size = tables_->header.streams;
   std::unique_lock lock(mutex_, std::defer_lock);
@@ -275,7 +275,7 @@ void FlightRing::beat() {
   std::atomic_ref(tables_->header.beat_ns).store(now, std::memory_order_relaxed);
 }
 
-// The thread that notices it first writes it down, before it goes on.
+// The first thread that notices a gap records it before it continues.
 void FlightRing::end_gap(int64_t now) {
   flight::Header& header = tables_->header;
   const std::atomic_ref beat(header.beat_ns);
@@ -290,7 +290,7 @@ void FlightRing::end_gap(int64_t now) {
 }
 
 namespace {
-// A replaced ring is kept: operations in progress still complete their records in it.
+// Replaced rings are kept: operations in progress still complete their records in them.
 std::atomic<FlightRing*> ring_of_process{nullptr};
 }  // namespace
 

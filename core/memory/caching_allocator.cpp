@@ -20,9 +20,9 @@ constexpr size_t kMapped = 128 * 1024;  // larger blocks are mapped pages
 
 thread_local MemoryClass current_class = MemoryClass::workspace;
 
-// The header before the data, which has the same alignment.
+// The header in front of the data, with the same alignment.
 struct alignas(64) Header {
-  size_t block, bytes;  // of the whole block; as requested
+  size_t block, bytes;  // of the whole block; of the request
   MemoryClass memory;
 };
 constexpr size_t kHeader = sizeof(Header);
@@ -62,7 +62,7 @@ class CachingAllocator final : public c10::Allocator {
   }
 
   static CachingAllocator& instance() {
-    static auto* const allocator = new CachingAllocator;  // tensors may outlive everything
+    static auto* const allocator = new CachingAllocator;  // never freed, because tensors may outlive everything else
     return *allocator;
   }
 
@@ -141,7 +141,7 @@ class CachingAllocator final : public c10::Allocator {
     return classes;
   }
 
-  // Null if the system has no more.
+  // Null if the system has no more memory.
   static void* from_system(size_t size) {
     if (size < kMapped) return std::aligned_alloc(kHeader, (size + kHeader - 1) / kHeader * kHeader);
     void* block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -166,7 +166,7 @@ class CachingAllocator final : public c10::Allocator {
   }
 
   std::mutex mutex_;
-  std::map<size_t, std::vector<void*>> free_;  // by size of the block
+  std::map<size_t, std::vector<void*>> free_;  // by block size
   MemoryTotals totals_;
   int64_t blocks_ = 0;  // bytes of the blocks in use
   int64_t cap_ = 0;

@@ -1,8 +1,8 @@
 // The program's allocator of CPU tensors. It keeps freed blocks in lists by size, so that in the steady state a step
-// requests nothing from the system and no page is faulted in twice. It also counts memory by purpose.
+// requests nothing from the system and touches no new pages. It also counts memory by purpose.
 //
-// Sizes are rounded up to an eighth of a power of two. Every function may be called from any thread; totals are those
-// of the process, classes those of the allocating thread's innermost MemoryScope.
+// Sizes are rounded up to an eighth of a power of two. Every function may be called from any thread. Totals are for the
+// process; the class comes from the allocating thread's innermost MemoryScope.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class MemoryClass { weights, gradients, optimizer, activations, communicati
 constexpr size_t kMemoryClasses = 6;
 const char* to_string(MemoryClass memory);
 
-// Everything that this thread allocates while the object exists belongs to the class; without a scope, to workspace.
+// While the object exists, what this thread allocates belongs to this class; without a scope, to workspace.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryClass memory);
@@ -33,20 +33,20 @@ struct MemoryTotals {
   std::array<int64_t, kMemoryClasses> now = {}, peak_of_class = {};
   int64_t live = 0;        // sum of `now`
   int64_t peak_live = 0;   // maximum so far
-  int64_t cached = 0;      // in the lists
+  int64_t cached = 0;      // in free lists
   int64_t new_blocks = 0;  // requested from the system so far
 };
 
-// Thrown by an allocation that would exceed the cap, or that the system refuses; the message has the totals.
+// Thrown if an allocation would exceed the cap or is refused by the system; the message states the totals.
 struct HostMemoryError : RunError {
   using RunError::RunError;
 };
 
 void use_caching_allocator();  // for all CPU tensors from now on; may be called again
 MemoryTotals memory_totals();
-void restart_memory_peaks();  // to what is live now
+void restart_memory_peaks();  // to the bytes live now
 // Limits live and cached bytes; cached bytes are returned to the system first. 0: no limit.
 void set_memory_cap(int64_t bytes);
-int64_t trim_memory();  // returns all cached blocks to the system; returns their bytes
+int64_t trim_memory();  // returns all cached blocks to the system and their number of bytes to the caller
 
 }  // namespace shardline

@@ -1,5 +1,5 @@
-// Copies between an accelerator and its host that overlap with the device's work. Written against the device-neutral
-// streams and events of c10, so that it needs no CUDA header.
+// Copies between an accelerator and its host that overlap with the device's work. They use c10's device-neutral streams
+// and events, so they need no CUDA header.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
@@ -16,10 +16,10 @@ struct CopyStreams {
   c10::Stream current() const { return guard.getStream(out.device()); }
 };
 
-// Makes `stream` wait for the work that is queued on `other`.
+// Makes `stream` wait for the work queued on `other`.
 void stream_waits_for(const c10::Stream& stream, const c10::Stream& other);
 
-// An uninitialised tensor in pinned host memory, which the device copies to and from by itself.
+// An uninitialised tensor in pinned host memory, which the device accesses directly.
 at::Tensor pinned_tensor(at::IntArrayRef sizes, at::ScalarType type);
 
 }  // namespace shardline

@@ -20,9 +20,9 @@ struct MetaBytes::Totals {
 
 namespace {
 
-thread_local std::shared_ptr<MetaBytes::Totals> counting;  // null while the thread does not count
+thread_local std::shared_ptr<MetaBytes::Totals> counting;  // null if the thread does not count
 
-// Stands for a storage's memory; counted until it is deleted.
+// Represents a storage's memory; counted until it is deleted.
 class CountedBytes {
  public:
   CountedBytes(std::shared_ptr<MetaBytes::Totals> totals, int64_t bytes) : totals_(std::move(totals)), bytes_(bytes) {

@@ -1,4 +1,4 @@
-// Counts the memory that meta tensors, which have sizes but no storage, would occupy.
+// Counts the memory that meta tensors, which have sizes but no data, would occupy.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,7 +7,7 @@ namespace shardline {
 
 // Counts the meta tensors that this thread creates during the object's lifetime, each storage once, until they are
 // freed (by the same thread). Their storages have addresses, so that code that checks whether a tensor has memory
-// treats them like others; these addresses must not be read. One object at a time in a thread.
+// treats them like others; these addresses must not be dereferenced. Only one such object may exist per thread.
 class MetaBytes {
  public:
   MetaBytes();

@@ -1,10 +1,10 @@
-// A tensor's memory as an array of bytes or of number types that ATen does not know.
+// Access to a tensor's memory as an array of bytes or of number types that ATen does not know.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace shardline {
 
-// The first element; null for an undefined tensor.
+// Pointer to the first element; null for an undefined tensor.
 template <class T>
 const T* data_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<const T*>(tensor.const_data_ptr()) : nullptr;

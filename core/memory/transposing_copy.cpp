@@ -18,9 +18,9 @@ namespace {
 
 constexpr int64_t kSquare = 16;      // one or two cache lines wide
 constexpr int64_t kLine = 64;        // bytes of a cache line
-constexpr int64_t kGrain = 1 << 15;  // elements for which a thread is worth its start
+constexpr int64_t kGrain = 1 << 15;  // elements for which a further thread is worthwhile
 
-// Views of both in which neighbouring dimensions are one where that is possible in both.
+// Views of both tensors in which adjacent dimensions are merged where both allow it.
 std::pair<at::Tensor, at::Tensor> with_merged_dims(const at::Tensor& to, const at::Tensor& from) {
   std::vector<int64_t> sizes, to_strides, from_strides;
   for (int64_t d = 0; d < to.dim(); ++d) {
@@ -38,14 +38,14 @@ std::pair<at::Tensor, at::Tensor> with_merged_dims(const at::Tensor& to, const a
   return {to.as_strided(sizes, to_strides), from.as_strided(sizes, from_strides)};
 }
 
-// The dimension whose elements are next to each other in memory, if squares fit into it; -1: none.
+// The dimension whose elements are contiguous in memory, if squares fit into it; -1: none.
 int64_t contiguous_dim(const at::Tensor& tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d)
     if (tensor.stride(d) == 1 && tensor.size(d) >= kSquare) return d;
   return -1;
 }
 
-// Stores one row of a square, which is aligned and fills whole cache lines, without reading these lines from memory.
+// Writes one row of a square, which is aligned and fills whole cache lines, without reading these lines first.
 template <class T>
 void stream_row(const T* row, T* to) {
 #ifdef __SSE2__
@@ -57,7 +57,7 @@ void stream_row(const T* row, T* to) {
 #endif
 }
 
-// Other threads see what stream_row() has stored from this call on.
+// After this call, other threads see what stream_row() has stored.
 void finish_streams() {
 #ifdef __SSE2__
   _mm_sfence();
@@ -77,7 +77,7 @@ void transpose_square(const T* from, int64_t from_stride, T* to, int64_t to_stri
 }
 
 // How squares cover the columns of a matrix in `to`: from column `first` on, squares begin at cache lines in every row
-// and can be streamed. Squares at both ends may overlap them.
+// and can be streamed. At both ends, squares may overlap these.
 struct Strips {
   template <class T>
   Strips(const T* to, int64_t stride, int64_t all_columns) : columns(all_columns) {
@@ -87,7 +87,7 @@ struct Strips {
     first = streams ? to_line : 0;
     count = (columns - first) / kSquare;
   }
-  // Calls see(column, streams) for the squares that begin in strip `i`, and at the ends for those before or after.
+  // Calls see(column, streams) for the squares that begin in strip `i`, and at the ends for those before or after it.
   template <class See>
   void visit(int64_t i, const See& see) const {
     if (i == 0 && first > 0) see(0, false);
@@ -98,7 +98,7 @@ struct Strips {
   bool streams;
 };
 
-// Calls see(begin) for squares that cover [0, end). The last one may overlap that before it.
+// Calls see(begin) for squares that cover [0, end). The last one may overlap the one before it.
 template <class See>
 void for_squares(int64_t end, const See& see) {
   for (int64_t at = 0; at < end - kSquare; at += kSquare) see(at);

@@ -56,8 +56,8 @@ class OnThisThread {
 at::Tensor with_backward(at::Tensor output, const std::vector<at::Tensor>& inputs, SavedTensors saved, const char* name,
                          BackwardFunction backward) {
   if (!at::GradMode::is_enabled()) return output;
-  output = output.detach();                             // of its own, also where it is a view of something the op keeps
-  for (auto& tensor : saved) tensor = tensor.detach();  // no way from the node back into the graph
+  output = output.detach();                             // separate, even if it is a view of something the op keeps
+  for (auto& tensor : saved) tensor = tensor.detach();  // so that no path leads from the node back into the graph
   auto node = std::make_shared<OpNode>(name, std::move(saved), std::move(backward));
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   torch::autograd::set_history(output, node);
@@ -73,7 +73,7 @@ void backward_on_this_thread(const std::vector<torch::autograd::Edge>& outputs,
 
 SavedTensors saved_in_graph(const std::vector<torch::autograd::Edge>& outputs) {
   SavedTensors saved;
-  std::vector<torch::autograd::Node*> nodes;  // seen; a layer's graph is small
+  std::vector<torch::autograd::Node*> nodes;  // nodes visited so far; a layer's graph is small
   const auto see = [&](const torch::autograd::Edge& edge) {
     if (edge.function && std::find(nodes.begin(), nodes.end(), edge.function.get()) == nodes.end())
       nodes.push_back(edge.function.get());

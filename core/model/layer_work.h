@@ -1,6 +1,6 @@
-// The work of a layer for one microbatch on one tensor-parallel rank, in numbers that do not depend on a device: matrix
-// products, sweeps over memory, collectives. Ops record it (core/model/work_notes.h), or a layer states it; the planner
-// turns it into seconds.
+// The work of a layer for one microbatch on one tensor-parallel rank, in device-independent numbers: matrix products,
+// sweeps over memory, collectives. Ops record it (core/model/work_notes.h), or a layer states it; the planner converts
+// it to seconds.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace shardline {
 
 // One microbatch on one rank. Units that cannot be divided equally (heads, vocabulary) are counted for the rank that
-// has the most.
+// has most.
 struct WorkShape {
   int64_t sequences = 1;  // of the microbatch
   int64_t length = 1;     // tokens of a sequence
   int tensor = 1;         // T
   bool sequence_parallel = false;
-  bool fused = true;         // attention and loss in blocks: scores and logits are never in memory
-  int64_t value_bytes = 4;   // of a number inside of layers
+  bool fused = true;         // attention and loss run in blocks: scores and logits are never in memory as a whole
+  int64_t value_bytes = 4;   // of a number inside layers
   int64_t border_bytes = 4;  // of a number between layers
 
   int64_t tokens() const { return sequences * length; }
@@ -25,21 +25,21 @@ struct WorkShape {
   auto operator<=>(const WorkShape&) const = default;
 };
 
-// The pass to which work belongs: the forward, the input gradient or the weight gradient.
+// The pass to which work belongs: forward, input gradient or weight gradient.
 enum class Phase { forward, backward_input, backward_weight };
 
-// `count` independent products [m, k] x [k, n]. count may be a fraction: a causal mask leaves out half of the scores.
+// `count` independent products [m, k] x [k, n]. count may be fractional: a causal mask skips half of the scores.
 struct Product {
   Phase phase = Phase::forward;
   int64_t m = 0, n = 0, k = 0;
   double count = 1;
-  bool stored = true;  // factors and results pass through memory; not so inside a fused op
+  bool stored = true;  // factors and results are in memory; false inside a fused op
   bool core = false;   // part of the attention core, which selective recomputation recomputes
 
   double flops() const { return 2.0 * m * n * k * count; }
 };
 
-// Elementwise ops, norms, softmax: they read and write `bytes`, which takes most of their time.
+// Elementwise ops, norms, softmax: reading and writing `bytes` takes most of their time.
 struct Sweep {
   Phase phase = Phase::forward;
   double bytes = 0;
@@ -47,7 +47,7 @@ struct Sweep {
   bool core = false;
 };
 
-// A collective of the T ranks. bytes: of the whole tensor, as each rank has it before a reduction or after a gather.
+// A collective of the T ranks. bytes: size of the whole tensor that each rank has before a reduction or after a gather.
 struct Collective {
   enum class Kind { all_reduce, all_gather, reduce_scatter };
   Kind kind = Kind::all_reduce;

@@ -1,5 +1,5 @@
 // The rank geometry: D replicas x P pipeline stages x T tensor-parallel ranks, mapped to ascending ranks by a
-// placement. A plain value; other code calls it instead of computing ranks.
+// placement. A plain value; other code calls it instead of doing rank arithmetic.
 //
 //   rank = i(s0)*n(s1)*n(s2) + i(s1)*n(s2) + i(s2)
 //
@@ -18,13 +18,13 @@ struct Coordinates {
   bool operator==(const Coordinates&) const = default;
 };
 
-// How the members of a group differ: pp only in the stage, tp only in the tensor rank, rdp only in the replica, dp in
-// replica and tensor rank (all holders of one stage), mp in stage and tensor rank (one whole model), world in
+// What differs between the members of a group: in pp the stage, in tp the tensor rank, in rdp the replica, in dp
+// replica and tensor rank (all holders of one stage), in mp stage and tensor rank (one whole model), in world
 // everything.
 enum class Group { pp, tp, rdp, dp, mp, world };
 const char* to_string(Group group);
 
-// The place of a replica if groups of `degree` neighbouring replicas share a copy of something.
+// A replica's place if groups of `degree` adjacent replicas share a copy of something.
 struct SharePlace {
   int copy = 0;  // of the D / degree copies
   int part = 0;  // of the degree parts of that copy
@@ -47,11 +47,11 @@ class Mesh {
 
   std::vector<int> members(Group group, int rank) const;  // ascending global ranks, `rank` among them
 
-  // Sharded data parallelism; degree: neighbouring replicas that share a copy, a divisor of D.
+  // Sharded data parallelism. degree: number of adjacent replicas that share a copy, a divisor of D.
   int copies(int degree) const;
   SharePlace shared(int d, int degree) const;       // the place of replica d
-  int replica(SharePlace place, int degree) const;  // and back
-  // Data that is split over the T ranks of those replicas, too, has degree x T parts, which go to ascending ranks.
+  int replica(SharePlace place, int degree) const;  // the inverse
+  // Data that is also split over the T ranks of those replicas has degree x T parts, which go to ascending ranks.
   int part_over_t(Coordinates place, int degree) const;
 
   bool operator==(const Mesh&) const = default;

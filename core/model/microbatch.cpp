@@ -58,7 +58,7 @@ Microbatch causal_microbatch(const at::Tensor& ids, const at::Tensor& labels, co
 Microbatch on_device(const Microbatch& host, at::Device device) {
   if (host.ids.device() == device) return host;
   Microbatch moved = host;
-  // Members that share one tensor, as positions and places may, still share one afterwards.
+  // Members that share one tensor, such as positions and places, still share one afterwards.
   std::map<const at::TensorImpl*, std::vector<at::Tensor*>> places_of;
   std::vector<at::Tensor> flat;
   for (at::Tensor* tensor : {&moved.ids, &moved.labels, &moved.positions, &moved.samples, &moved.places,

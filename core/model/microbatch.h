@@ -1,4 +1,4 @@
-// The tokens that pass through the model together, as rows: one sample after the other, without padding.
+// Tokens that pass through the model together, as rows: one sample after another, without padding.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,7 +11,7 @@
 
 namespace shardline {
 
-// The label of a row that predicts nothing.
+// The label of a row without a prediction.
 inline constexpr int64_t kNoLabel = -100;
 
 // What samples have in a column of the data whose values are tensors, such as images.
@@ -21,51 +21,51 @@ struct TensorColumn {
   std::vector<int64_t> sizes;  // of one sample
 };
 
-// Known to every rank of the replica. It has no rows if a short last batch has no samples for it. Tensors are int64 and
+// Every rank of the replica has it. It has no rows if a short last batch has no samples for it. Tensors are int64 and
 // on the device of the activations, unless stated otherwise.
 struct Microbatch {
   at::Tensor ids;        // [rows]
   at::Tensor labels;     // [rows] what each row predicts, or kNoLabel; undefined in generation
-  at::Tensor positions;  // [rows] of the token in its sequence: selects rows of a position table and rotary angles
+  at::Tensor positions;  // [rows] place in the sequence: selects rows of a position table and rotary angles
   // Keys of the dropout masks: the position of the row's sample in the global batch, and the row's place in this
-  // sample, [rows]; the same of the first row of each segment, [segments]. May be undefined where nothing is dropped.
+  // sample, [rows]; the same for the first row of each segment, [segments]. May be undefined if nothing is dropped.
   at::Tensor samples, places;
   at::Tensor segment_samples, segment_places;
-  at::Tensor types;     // [rows] token types, of models that have a table of them; undefined: all 0
-  at::Tensor features;  // [rows, n] numbers, of models that take these in place of ids
+  at::Tensor types;     // [rows] token types, for models with a table of them; undefined: all 0
+  at::Tensor features;  // [rows, n] numbers, for models that take these in place of ids
   // By the name of a TensorColumn: its values, [segments, ...], of the data's own type. Such segments have rows for the
   // hidden states of the model, whose ids are 0.
   std::map<std::string, at::Tensor> columns;
   // What each segment predicts, in tasks where segments and not rows do: its class, int64 [segments]; the outputs of a
   // regression or of several labels, each 0 or 1, float [segments] or [segments, labels]; the first and the last row of
-  // an answer, int64 [segments, 2], counted in the segment. kNoLabel where nothing is known: a class, a row of an
-  // answer that is elsewhere. Undefined where rows predict, and in predictions.
+  // an answer, int64 [segments, 2], counted in the segment. kNoLabel if unknown: a class, or a row of an answer that is
+  // elsewhere. Undefined if rows predict, and in predictions.
   at::Tensor targets;
-  // A segment is a run of rows that see each other: a sample, or one of the documents packed into it. Segment i ends
-  // before row ends[i].
+  // A segment is a run of rows that attend to each other: a sample, or one of the documents packed into it. Segment i
+  // ends before row ends[i].
   std::vector<int64_t> ends;
-  // Where segments are a source with the target that follows from it: the first row of each segment's target. Empty:
+  // If segments consist of a source and a target that follows it: the first row of each segment's target. Empty:
   // segments have no targets.
   std::vector<int64_t> target_begins;
   bool is_rectangular = false;  // whether segments are whole samples of one length
-  int64_t position_count = 0;   // all positions are smaller
+  int64_t position_count = 0;   // an upper bound: all positions are smaller
 
   int64_t tokens() const { return ids.numel(); }
   int64_t segments() const { return std::ssize(ends); }
-  int64_t length() const;  // rows of each segment, which must be as many in all of them; 0 if there are no segments
+  int64_t length() const;  // rows of each segment, the same number in all; 0 if there are no segments
 };
 // The tensors of rows with causal_microbatch's labels and samples, whose places are the positions.
 inline constexpr int64_t kInputBytesPerRow = 4 * sizeof(int64_t);
 
-// Sequences of one length in which every row predicts the next one. ids: [batch, length]. labels: likewise, those of
-// the same positions, or undefined. samples: [batch], or undefined. first_position: that of column 0.
+// Sequences of one length in which every row predicts the next one. ids: [batch, length]. labels: likewise, of the same
+// positions, or undefined. samples: [batch], or undefined. first_position: the position of column 0.
 Microbatch causal_microbatch(const at::Tensor& ids, const at::Tensor& labels = {}, const at::Tensor& samples = {},
                              int64_t first_position = 0);
 
-// The same in memory of this device, in one copy but for the targets; itself if it is there.
+// The same microbatch in this device's memory, copied at once except for the targets; itself if it is there already.
 Microbatch on_device(const Microbatch& host, at::Device device);
 
-// The segments of a range, with their rows.
+// A range of segments, with their rows.
 Microbatch part_of(const Microbatch& whole, const Range& segments);
 
 }  // namespace shardline

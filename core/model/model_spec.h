@@ -1,6 +1,6 @@
 // The description of a model before anything is allocated: layers in execution order and, for every parameter, its
 // logical global shape, how tensor parallelism splits it, where it is in a Hugging Face file and how it is initialised.
-// Local shards, reading and writing files, the memory model and the gradient groups follow from it.
+// Local shards, reading and writing files, the memory model and the gradient groups are derived from it.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -24,14 +24,14 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Part `index` of `count` units divided into `parts` contiguous parts; the first count % parts parts are one unit
-// longer.
+// Part `index` of `count` units divided into `parts` contiguous parts; the first count % parts parts have one unit
+// more.
 Range split_range(int64_t count, int parts, int index);
 
 // One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is viewed with the sizes
 // `view` (empty: those of the logical parameter), its dimensions are permuted by `permute` (empty: unchanged), and it
 // is at `offset` in the logical parameter (empty: at its start). `shape` is its sizes in the file (empty: as `view`).
-// `aliases` are other names that files have for it: those of a base model without a head, and older ones.
+// `aliases` are other names that it has in files: those of a base model without a head, and older ones.
 struct ParamSource {
   std::string tensor;
   std::vector<int64_t> view;
@@ -54,19 +54,19 @@ struct ParamSpec {
   Init init;
   std::string tied_to;  // full name of the parameter whose values this one shares; empty: its own
   bool trainable = true;
-  bool decays = true;           // takes weight decay
-  bool partial_over_t = false;  // whole on every T rank, but each has only a part of its gradient
+  bool decays = true;           // subject to weight decay
+  bool partial_over_t = false;  // whole on every T rank, but each computes only a part of its gradient
   bool deferred = false;        // its gradient is a product that waits in the WeightGradQueue
-  bool may_be_missing = false;  // in files, then it is initialised: a part of a head that is trained first
+  bool may_be_missing = false;  // in files, in which case it is initialised: a part of a head that is yet to be trained
   bool row_is_word = false;     // dimension 0 counts words: files may have fewer, see models/files/new_rows.h
   std::vector<ParamSource> sources;
 
   int64_t numel() const;                   // of the logical parameter
-  Range split(int t, int t_degree) const;  // units of split_dim on rank t; {0, 0} when not split
+  Range split(int t, int t_degree) const;  // units of split_dim on rank t; {0, 0} if not split
   std::vector<int64_t> local_shape(int t, int t_degree) const;
 };
 
-// One tensor at a layer border. Sizes are symbolic: kRows is the number of rows that a rank has of a microbatch (all
+// One tensor at a layer border. Sizes are symbolic: kRows is the number of rows of a microbatch that a rank has (all
 // its tokens, or its part of them under sequence parallelism).
 struct BorderTensor {
   static constexpr int64_t kRows = -1;
@@ -74,10 +74,10 @@ struct BorderTensor {
   std::vector<int64_t> shape;
 };
 
-// The properties of a microbatch on one rank that determine what a layer keeps of it in training.
+// The properties of a microbatch on one rank that determine what a layer keeps for it in training.
 struct KeptCase {
-  int64_t tokens = 0, rows = 0;  // rows: of its borders, see border_rows()
-  int64_t length = 1;            // of a sequence; divides tokens
+  int64_t tokens = 0, rows = 0;  // rows: at its borders, see border_rows()
+  int64_t length = 1;            // of a sequence; a divisor of tokens
   int t = 0, t_degree = 1;
   int64_t element_bytes = 4;         // of activations inside layers
   int64_t border_bytes = 4;          // of an element between layers
@@ -94,9 +94,9 @@ struct KeptBytes {
   bool operator==(const KeptBytes&) const = default;
 };
 
-// The peak of bytes that a pass of one microbatch through a layer uses in addition to what exists when it begins: what
-// it keeps, its result, and workspace of its ops. Without the few thousand bytes that depend on threads, and without an
-// accelerator's own workspaces.
+// The peak number of bytes that a pass of one microbatch through a layer uses in addition to what exists when it
+// begins: what it keeps, its result, and the workspace of its ops. Excludes the few thousand bytes that depend on
+// threads, and an accelerator's own workspaces.
 struct PassBytes {
   int64_t forward = 0;
   int64_t backward = 0;        // weight gradients computed immediately; memory freed on the way is reused
@@ -119,7 +119,7 @@ inline constexpr const char* kAttentionHeads = "heads";
 // SplitUnit::parts of units with a row for each word of the vocabulary.
 inline constexpr const char* kVocabularyWords = "words";
 
-// Decisions about units, by full name ("h.3.attn"); other units are split.
+// Decisions about units, by full name ("h.3.attn"); all other units are split.
 struct SplitChoice {
   bool split = true;
   std::string why;
@@ -129,21 +129,21 @@ using SplitChoices = std::map<std::string, SplitChoice>;
 
 struct LayerSpec {
   std::string name;       // "h.3": prefix of its parameters' full names
-  bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
+  bool is_block = false;  // one transformer layer of the HF config (the unit of stage counts)
   std::vector<SplitUnit> units;
   std::vector<ParamSpec> params;
   std::vector<BorderTensor> output;          // passed to the next layer; empty for the last one
-  std::vector<std::string> ignored_tensors;  // buffers that older Hugging Face files contain; left out
-  // What the layer does, where layers with equal parameters and borders may do different work; compared only.
+  std::vector<std::string> ignored_tensors;  // buffers in older Hugging Face files; not read
+  // Distinguishes layers with equal parameters and borders that compute different things; it is only compared.
   std::string code;
-  // False if neither this layer nor an earlier one has a trained parameter: only the forward pass of such a layer runs.
+  // False if neither this layer nor an earlier one has a trained parameter: then it runs only its forward pass.
   bool has_backward = true;
   // Costs of the layer: add_costs_of_ops (models/graph/dry_run.h) finds them by a dry run, or the spec states them.
   // flops_per_token, which the partition balances, is a third of the products of forward and backward, without the
-  // attention core. For a layer that is trained this is its forward pass.
+  // attention core. For a layer that is trained, this equals its forward pass.
   double flops_per_token = 0;
   std::function<LayerWork(const WorkShape&)> work;
-  std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
+  std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // creates the local part
   std::function<KeptBytes(const KeptCase&)> kept;                  // for full microbatches
   std::function<PassBytes(const KeptCase&)> passes;
 
@@ -151,25 +151,25 @@ struct LayerSpec {
   std::string full_name(const SplitUnit& unit) const { return name + "." + unit.name; }
 };
 
-// The kind of a layer: a text that describes shapes, splits, borders and code, but no names. Layers of a model with
-// equal kinds cost the same.
+// The kind of a layer: a text that describes shapes, splits, borders and code, but contains no names. Layers of a model
+// with equal kinds have equal costs.
 std::string layer_kind(const LayerSpec& layer);
 
 struct ModelSpec {
   std::string family;             // "gpt2"
-  std::string variant;            // what changes the layers' work but no shape: "gelu_tanh, attention dropout"
+  std::string variant;            // what changes the layers' work but not their shapes: "gelu_tanh, attention dropout"
   std::vector<LayerSpec> layers;  // in execution order
   int64_t vocab_size = 0;
-  int64_t type_count = 0;        // of token types; 0: they are not looked at
+  int64_t type_count = 0;        // number of token types; 0: they are ignored
   int64_t row_labels = 0;        // of a head that classifies rows; 0: labels of rows are words
-  bool predicts_next = true;     // a row's label is that of the next token; false: of its own
+  bool predicts_next = true;     // a row's label is that of the next token; false: its own
   bool loss_of_samples = false;  // a step's loss is the mean over its samples, not over its labels
   int64_t max_positions = 0;
   int64_t column_bytes = 0;  // of the tensors of a sample, see Microbatch::columns
-  // Prefixes of names: tensors in files that belong to heads that this model does not have. They are not read.
+  // Prefixes of tensors in files that belong to heads that this model does not have. They are not read.
   std::vector<std::string> surplus;
 
-  int64_t parameter_count() const;  // tied parameters once
+  int64_t parameter_count() const;  // counts tied parameters once
   int64_t trained_count() const;    // of these, the trained ones
   int block_count() const;
   const ParamSpec& param(const std::string& full_name) const;

@@ -14,8 +14,8 @@
 namespace shardline {
 namespace {
 
-constexpr size_t kLongest = 1024;                 // characters; std::regex needs stack for each of them
-constexpr const char* kOnlyRegex = "\\()|+^${}";  // occur in no name, and have no meaning in a shell pattern
+constexpr size_t kLongest = 1024;                 // characters; std::regex uses stack for each of them
+constexpr const char* kOnlyRegex = "\\()|+^${}";  // occur in no name, and have no meaning in shell patterns
 
 bool looks_like_regex(const std::string& text) {
   return text.starts_with(".*") || text.find_first_of(kOnlyRegex) != std::string::npos;

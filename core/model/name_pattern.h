@@ -1,10 +1,10 @@
 // The patterns that select layers ("h.3"), units ("h.3.attn") and parameters ("h.3.attn.qkv.weight") by name. They are
-// shell patterns for whole names, as in the tensor-parallel plans of transformers:
-//   *              any text, which may be empty and may contain dots: "h.*" selects everything in blocks
+// shell patterns that match whole names, as in the tensor-parallel plans of transformers:
+//   *              any text, also empty or with dots: "h.*" selects everything in blocks
 //   ?              one character
-//   [0-3], [!0-3]  one character that is, or is not, in the set; "[0-12]", meant as a range of numbers, is refused
-// Every other character matches itself. There are no regular expressions: what looks like one is refused, and the error
-// shows it as a shell pattern.
+//   [0-3], [!0-3]  one character in, or not in, the set; "[0-12]", meant as a range of numbers, is refused
+// Every other character matches itself. Regular expressions are not supported: what looks like one is refused, and the
+// error shows it as a shell pattern.
 #pragma once
 #include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
@@ -33,13 +33,13 @@ std::ostream& operator<<(std::ostream& out, const NamePattern& pattern);
 void to_json(nlohmann::json& json, const NamePattern& pattern);
 void from_json(const nlohmann::json& json, NamePattern& pattern);
 
-// Throws ConfigError("PLACE: RULE; ADVICE") unless the pattern matches one of the names; the advice is a pattern that
-// matches, or the nearest name. kind: what the names belong to ("layer").
+// Throws ConfigError("PLACE: RULE; ADVICE") unless the pattern matches one of the names. The advice is a pattern that
+// matches, or the most similar name. kind: what the names refer to ("layer").
 void require_match(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
                    const std::string& kind);
 
-// Returns, for each name, the index of the first pattern that matches it, if any. Throws ConfigError for a pattern that
-// is not the first one for any name, with PLACE/INDEX as its place.
+// Returns, for each name, the index of the first pattern that matches it, if any. Throws ConfigError, with PLACE/INDEX
+// as the place, if a pattern is not the first match of any name.
 std::vector<std::optional<size_t>> first_matches(const std::vector<NamePattern>& patterns,
                                                  const std::vector<std::string>& names, const std::string& place,
                                                  const std::string& kind);

@@ -13,9 +13,9 @@
 namespace shardline {
 namespace {
 
-constexpr uint32_t kInitOp = 65535;  // no dropout has this number
+constexpr uint32_t kInitOp = 65535;  // no dropout uses this number
 
-// Where the local elements stand in the logical parameter: `outer` runs of `inner` consecutive ones.
+// Where the local elements are in the logical parameter: `outer` runs of `inner` consecutive ones.
 struct Runs {
   int64_t outer = 1, inner = 1, logical_stride = 1, offset = 0;
 };

@@ -17,7 +17,7 @@ std::vector<std::string> names_of(const LayerSpec& layer, const ParamSpec& param
   return names;
 }
 
-// The name under which all uses of a parameter are known.
+// The name that identifies a parameter in all its uses.
 std::string owner_of(const LayerSpec& layer, const ParamSpec& param) {
   return param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
 }

@@ -1,12 +1,12 @@
-// Records the work that ops do in a dry run (models/graph/dry_run.h). An op notes its work where it does it, so work
-// that is skipped, such as the gradient of a frozen weight, is not recorded. Outside of a dry run the functions do
+// Records the work that ops do in a dry run (models/graph/dry_run.h). An op notes its work where it does it, so
+// skipped work, such as the gradient of a frozen weight, is not recorded. Outside a dry run, the functions do
 // nothing.
 #pragma once
 #include "core/model/layer_work.h"
 
 namespace shardline {
 
-// Collects this thread's notes during its lifetime; one at a time in a thread.
+// Collects this thread's notes during its lifetime; only one may exist per thread.
 class WorkNotes {
  public:
   explicit WorkNotes(const WorkShape& shape);
@@ -15,11 +15,11 @@ class WorkNotes {
   WorkNotes& operator=(const WorkNotes&) = delete;
 
   const WorkShape shape;
-  Phase phase = Phase::forward;  // the phase of the work that is noted
+  Phase phase = Phase::forward;  // the phase to which noted work belongs
   LayerWork work;
 };
 
-// Null outside of a dry run.
+// Null outside a dry run.
 WorkNotes* work_notes();
 
 // One product [m, k] x [k, n] whose factors and result are in memory.

@@ -23,7 +23,7 @@ void ExactSum::add(double value) {
     ++words_[std::isnan(value) ? kNans : kInfinities];
     return;
   }
-  SL_ASSERT(!std::signbit(value) || value == 0, "only what is not negative is summed exactly; got ", value);
+  SL_ASSERT(!std::signbit(value) || value == 0, "exact sums take only numbers that are not negative; got ", value);
   // value = mantissa * 2^(place - 1074)
   uint64_t mantissa = bits & ((uint64_t{1} << 52) - 1);
   if (exponent > 0) mantissa |= uint64_t{1} << 52;
@@ -57,7 +57,7 @@ double ExactSum::value() const {
   if (words_[kInfinities] > 0) return std::numeric_limits<double>::infinity();
   ExactSum carried = *this;
   carried.carry();
-  // From the lowest word up: what is lost is less than half of the last bit of the result.
+  // From the lowest word up: what is lost is less than half of the result's last bit.
   long double sum = 0;
   for (size_t i = 0; i < kInfinities; ++i) {
     const long double word = carried.words_[i];

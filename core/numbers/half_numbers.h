@@ -1,22 +1,22 @@
-// The numbers that tensors hold, as our own loops and kernels see them. Half-precision numbers are only storage: loops
-// read them into fp32, compute in fp32, and round once, to nearest even, when they write.
+// The numbers that tensors hold, as our own loops and kernels see them. Half precision is only for storage: loops read
+// it into fp32, compute in fp32, and round once, to nearest even, when they write.
 #pragma once
 #include <bit>
 #include <cstdint>
 
-#define SHARDLINE_INLINED __attribute__((always_inline))  // of a lambda, after its parameters
+#define SHARDLINE_INLINED __attribute__((always_inline))  // for lambdas, after their parameters
 #define SHARDLINE_INLINE SHARDLINE_INLINED inline
 
 namespace shardline {
 
 struct Bf16 {
-  uint16_t bits;  // the upper half of an fp32
+  uint16_t bits;  // the upper half of an fp32 number
 };
 struct Fp16 {
   uint16_t bits;  // IEEE binary16
 };
 
-// What loops compute with.
+// The type in which loops compute.
 template <class S>
 struct WideOf {
   using type = float;

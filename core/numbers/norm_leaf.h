@@ -1,10 +1,10 @@
-// The small sums of squares from which the gradient norm is computed, on processors and accelerators.
+// The small sums of squares from which the gradient norm is computed, on processors and accelerators alike.
 #pragma once
 #include <cstdint>
 
 namespace shardline {
 
-// Elements of a parameter, from its start; shards never cut a leaf.
+// The number of consecutive elements of a parameter, from its start, that form a leaf. Shards never cut a leaf.
 constexpr int64_t kNormLeaf = 16;
 
 template <typename T>

@@ -7,9 +7,9 @@
 namespace shardline {
 
 struct NumberTypes {
-  at::ScalarType values = at::kFloat;   // weights in forward and backward passes, activations inside layers
+  at::ScalarType values = at::kFloat;   // weights in forward and backward passes, and activations inside layers
   at::ScalarType borders = at::kFloat;  // activations between layers
-  at::ScalarType exact = at::kFloat;    // what is trained, gradients, optimizer states, saved files: at least fp32
+  at::ScalarType exact = at::kFloat;    // trained parameters, gradients, optimizer states, saved files: at least fp32
   bool operator==(const NumberTypes&) const = default;
 };
 

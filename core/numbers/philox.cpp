@@ -21,8 +21,8 @@ StreamWords words_of(const RandomStream& stream) {
 #ifdef SHARDLINE_PHILOX_AVX2
 constexpr int64_t kWideBlocks = 8;  // per round of the function below; two groups of four hide the multiplier's latency
 
-// random_keep of 4 * kWideBlocks * rounds elements from the start of block `index`. A 64-bit lane holds a word of one
-// block in its low half; the high half is whatever the multiplications left there, which they do not read.
+// random_keep for 4 * kWideBlocks * rounds elements from the start of block `index`. A 64-bit lane holds a word of one
+// block in its low half; the multiplications ignore what they left in the high half.
 __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64_t index, int64_t rounds,
                                                uint32_t limit, uint8_t* keep) {
   constexpr int kGroups = kWideBlocks / 4;
@@ -52,7 +52,7 @@ __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64
         c3[group] = product0;
       }
     }
-    __m256i dropped[kGroups];  // of the group's four blocks, in 16 bits: -1 where word >= limit
+    __m256i dropped[kGroups];  // for the group's four blocks, in 16 bits: -1 where word >= limit
 #pragma GCC unroll 2
     for (int group = 0; group < kGroups; ++group) {
       const __m256i words01 = _mm256_or_si256(_mm256_and_si256(c0[group], low_half), _mm256_slli_epi64(c1[group], 32));
@@ -67,7 +67,7 @@ __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64
   }
 }
 
-// The general form: what is not whole rounds goes through a round of its own.
+// The general form: a part of a round goes through a full round of its own.
 void keep_all_wide(const StreamWords& stream, uint64_t first, int64_t count, uint32_t limit, uint8_t* keep) {
   constexpr int64_t kRound = 4 * kWideBlocks;
   while (count > 0) {
@@ -88,7 +88,7 @@ void keep_all_wide(const StreamWords& stream, uint64_t first, int64_t count, uin
 }
 #endif
 
-// The words from `element` on, one by one, up to the end of a block or until count runs out; returns how many.
+// Handles words one by one from `element` to the end of a block, or until count runs out; returns how many.
 int64_t keep_in_block(const StreamWords& stream, uint64_t element, int64_t count, uint64_t limit, uint8_t* keep) {
   const PhiloxBlock words = stream.block(element / 4);
   const int64_t offset = element % 4;
@@ -120,7 +120,7 @@ void random_keep(const RandomStream& stream, uint64_t first, int64_t count, doub
 
 namespace {
 
-// The four normal numbers of a block: two pairs by Box-Muller.
+// The four normally distributed numbers of a block: two pairs by Box-Muller.
 std::array<double, 4> normals_of_block(const StreamWords& stream, uint64_t index) {
   const PhiloxBlock block = stream.block(index);
   std::array<double, 4> normals;

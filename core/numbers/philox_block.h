@@ -20,7 +20,7 @@ constexpr uint32_t lower_half(uint64_t x) {
 
 constexpr int kPhiloxRounds = 10;
 
-// The keys of the rounds, which follow from the first.
+// The keys of all rounds, derived from the first.
 struct PhiloxKeys {
   uint32_t key0[kPhiloxRounds], key1[kPhiloxRounds];
 };
@@ -48,7 +48,7 @@ constexpr PhiloxBlock philox_block(PhiloxBlock c, uint32_t key0, uint32_t key1) 
   return philox_block(c, philox_keys(key0, key1));
 }
 
-// What is the same in all blocks of a stream.
+// The part that all blocks of a stream share.
 struct StreamWords {
   uint32_t high, sample, step, key0, key1;
 

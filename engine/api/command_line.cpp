@@ -384,8 +384,7 @@ int run_command_line(int argc, char** argv) {
   auto* help = app.add_subcommand("help", "Explain a key of the config");
   help->add_option("key", asked,
                    "A key, such as smp_options.microbatches, a section or a command; default: all sections");
-  auto* schema =
-      app.add_subcommand("schema", "Print the JSON schema of configs, with which editors complete and check");
+  auto* schema = app.add_subcommand("schema", "Print the JSON schema of configs, for completion and checks in editors");
   app.footer(
       "shardline COMMAND --help lists the options of a command, shardline help KEY explains a key of the config.");
   add_generate_options(*generate, line);
@@ -406,7 +405,7 @@ int run_command_line(int argc, char** argv) {
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   handle_stop_signals(*train   ? "error: stopped by a signal before the first step; there is nothing to save\n"
-                      : *study ? "error: stopped by a signal; start it again to make the runs that have not finished\n"
+                      : *study ? "error: stopped by a signal; start it again to do the runs that have not finished\n"
                                : "error: stopped by a signal\n");
   if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
   if (*train && line.config.empty()) return run_training_of_container(line);

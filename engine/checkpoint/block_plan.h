@@ -1,6 +1,6 @@
 // Which rank writes which bytes of a checkpoint, and where the values come from. Files are cut into blocks of a fixed
 // length; one rank writes a whole block, so that ranks write long contiguous ranges and checksums need no other rank.
-// A block is written by a rank that holds much of it; ranks that hold equally much divide a run of blocks among
+// A block is written by a rank that holds much of it; ranks that hold the same amount share a run of blocks among
 // themselves. The writer receives values that it lacks from one of the ranks that have them.
 #pragma once
 #include <vector>

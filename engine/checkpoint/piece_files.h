@@ -34,7 +34,7 @@ class PieceFiles {
   PieceFiles& operator=(const PieceFiles&) = delete;
 
   const std::vector<CheckpointPiece>& pieces() const { return pieces_; }
-  // A line for each file that is missing or has another length than its pieces.
+  // A line for each file that is missing or whose length is not that of its pieces.
   const std::vector<std::string>& wrong_files() const { return wrong_files_; }
   // Whether the manifest lists the piece.
   bool lists(size_t piece) const { return places_[piece].listed; }
@@ -67,7 +67,7 @@ class PieceFiles {
   std::vector<std::string> wrong_files_;
 };
 
-// Compares the files with the manifest. Returns a line for each file that is missing or has another length, and for
+// Compares the files with the manifest. Returns a line for each file that is missing or has the wrong length, and for
 // each piece that is damaged. Throws RunError if a file cannot be opened. Reads only the pieces whose number is `part`
 // modulo `parts`, and passes their bytes to `read`.
 std::vector<std::string> find_damage(const std::string& directory, const Manifest& manifest, int part = 0,

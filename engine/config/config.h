@@ -20,7 +20,7 @@ nlohmann::json resolved(const Config& config, const nlohmann::json& derived = nu
 // The overrides ("training.max_steps=10") that turn one config into the other.
 std::vector<std::string> settings_between(const Config& from, const Config& to);
 
-// One line for each key that the config gives and that has no effect on CPUs or on accelerators, with the reason.
+// Notes for the user, one per line: keys of the config that have no effect on CPUs (or on accelerators), and why.
 std::vector<std::string> notes(const Config& config, bool on_accelerators);
 
 // docs/config.md: every key with type, default, status and meaning.

@@ -51,8 +51,8 @@ bool begins_between(const Tag& before, const Tag& after) {
   return !is_one_of(after.letter, "O.") && before.type != after.type;
 }
 
-// seqeval reads all sentences as one with an O after each, and starts with an O of another type. Letters that no scheme
-// has follow its rules, too: an end without a beginning extends back to the last beginning.
+// seqeval reads all sentences as one with an O after each, and starts with an O of a different type. Letters that are
+// in no scheme follow its rules, too: an end without a beginning extends back to the last beginning.
 class EntityReader {
  public:
   void add(const Tag& tag) {

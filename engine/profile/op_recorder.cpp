@@ -49,9 +49,9 @@ double flops_of(const OpRecorder::Event& event) {
   const auto size = [&](size_t argument, size_t dimension) -> double {
     return event.shapes.at(argument).at(dimension);
   };
-  // a [m, k] and b, whose `other` dimension is the one that a does not have
+  // FLOPs of a product of a [m, k] and b; `other` is the dimension of b that a does not have.
   const auto product = [&](size_t a, size_t b, size_t other) { return 2 * size(a, 0) * size(a, 1) * size(b, other); };
-  // [batch, heads, length, head_dim]
+  // FLOPs of this many products of attention on [batch, heads, length, head_dim].
   const auto attention = [&](double products) {
     return products * size(0, 0) * size(0, 1) * size(0, 2) * size(0, 2) * size(0, 3);
   };

@@ -96,7 +96,7 @@ void ModelSaver::write_program() const {
       unfinished_program());
 }
 
-// Gives the files their names. An earlier program goes first: it must not be next to other weights than its own.
+// Gives the files their names. An earlier program goes first: it must not be next to weights that are not its own.
 void ModelSaver::finish() {
   const std::string program = file_in(directory_, kProgramFile);
   if (exported_) {

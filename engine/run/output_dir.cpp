@@ -178,7 +178,7 @@ std::vector<fs::path> files_read_from(const std::string& source) {
   return files;
 }
 
-// Whether checkpoint_dir is another directory than output_dir.
+// Whether checkpoint_dir is a different directory from output_dir.
 bool has_checkpoints_elsewhere(const Config& config) {
   std::error_code ignored;
   const std::string directory = checkpoint_directory(config);
@@ -245,12 +245,12 @@ bool continues(const Config& config, const fs::path& dir) {
 std::optional<std::string> earlier_checkpoint_directory(const fs::path& dir) {
   try {
     return checkpoint_directory(read_config((dir / "config.resolved.json").string()));
-  } catch (const std::exception&) {  // there is none, or that of another version
+  } catch (const std::exception&) {  // there is none, or it is of a different version
     return {};
   }
 }
 
-// A run that looks for checkpoints in another directory than the one that saved them would start anew unnoticed.
+// A run that looks for checkpoints in a directory other than the one that has them would start over unnoticed.
 void check_earlier_checkpoints(const Config& config, const fs::path& dir) {
   if (resume_source(config).kind != ResumeSource::Kind::newest_or_fresh) return;
   const std::string directory = checkpoint_directory(config);
@@ -264,7 +264,7 @@ void check_earlier_checkpoints(const Config& config, const fs::path& dir) {
                         *earlier, ", or choose another output_dir to start from the beginning"));
 }
 
-// A checkpoint that was set aside may be of another curve than the records of the run.
+// A checkpoint that was set aside may be of a different curve from that of the run's records.
 void check_source_elsewhere(const Config& config) {
   const auto source = resume_source(config);
   if (source.kind != ResumeSource::Kind::path || !is_at_or_below(source.path, checkpoint_directory(config))) return;

@@ -51,7 +51,7 @@ HostChoices choices_here(const Config& config);
 
 // Whether this process is a rank of the config that mpirun has started.
 bool is_started_rank(const Config& config);
-// Throws ConfigError if mpirun started another number of ranks than the config asks for.
+// Throws ConfigError if mpirun did not start as many ranks as the config asks for.
 void check_world(const Config& config, const Communicator& world);
 
 // Whether this process has to start mpirun first: the ranks are to be processes, and this process is not one of them.

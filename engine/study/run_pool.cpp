@@ -68,7 +68,7 @@ class Running {
 
   const Program& program() const { return *program_; }
 
-  // Whether it has ended. Asks it to stop when its time is over.
+  // Whether it has ended. Asks it to stop when its time is up.
   bool has_ended() {
     int status = 0;
     if (waitpid(process_, &status, WNOHANG) == process_) {

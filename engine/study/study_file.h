@@ -34,7 +34,7 @@ struct StudyFile {
   std::string prices;               // a file; empty: prices are those of the cluster files
   std::string metric;               // "eval_f1"; empty: none
   std::string source;               // of the published results
-  int at_once = 0;                  // most runs at the same time; 0: as many as the cores allow
+  int at_once = 0;                  // maximum runs at the same time; 0: as many as the cores allow
   int timeout_seconds = 86400;      // of a run
   std::string output_dir;
 };

@@ -24,7 +24,7 @@ struct StudyTable {
   std::string metric;                // empty: none
   std::string currency;              // empty: not known
   std::vector<std::string> columns;  // factors that differ between rows
-  std::vector<StudyRow> rows;        // in the order of the study; refer to the records
+  std::vector<StudyRow> rows;        // in the order of the study; they refer to the records
 };
 
 // The records must outlive the table.

@@ -100,7 +100,7 @@ class Completions final : public LabelledTask {
 
   static constexpr const char* kKey = "data.completion_only_loss to false, or rename the columns";
 
-  int64_t length_;  // most tokens of an example
+  int64_t length_;  // maximum tokens of an example
   bool may_cut_;    // longer rows become several examples, otherwise they are cut off
   TokenizerPtr tokenizer_;
 };

@@ -20,7 +20,7 @@ bool leaves_labels_open(const Config& config);
 
 // The same config with the labels that it leaves open. They are those of the data set that data.task_name names, or
 // else those in data.label_column of all rows of the training data (without any, of the validation data), for which
-// files are read; a tokenised row may have other columns (see label_column_of), and its elements -100 are no labels. A
+// files are read; a tokenised row may have other columns (see label_column_of), and its elements -100 are not labels. A
 // label is the text of a value: 3, "3" and true are the labels "3", "3" and "true". Then model.config has:
 // - id2label and label2id of all labels: those of the column's ClassLabel if the files have one that names them all, in
 //   its order, or else those of the rows in the order of their texts, or of their numbers if all are integers or all

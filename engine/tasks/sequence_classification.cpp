@@ -222,7 +222,7 @@ class SequenceClassification final : public LabelledTask {
   Column text_, pair_, label_;  // pair_: without names if there is none
   std::optional<DataName> name_;
   std::optional<KnownData> data_;  // with this name
-  int64_t length_;                 // most tokens of an example
+  int64_t length_;                 // maximum tokens of an example
   bool has_columns_;               // of tensors; then examples have this many rows
   TokenisedInputs inputs_;
   HeadChoice head_;

@@ -104,7 +104,7 @@ class TokenClassification final : public LabelledTask {
     std::vector<int32_t> ids;
     std::vector<uint8_t> types;
     std::vector<int64_t> first_of_word;  // for each token the word that it begins, or kNone
-    int64_t length = 0;                  // words of the row, those without tokens included
+    int64_t length = 0;                  // words of the row, including those without tokens
     bool is_shortened = false;           // words were cut off
     bool lacks_end = false;              // at its end
   };
@@ -157,7 +157,7 @@ class TokenClassification final : public LabelledTask {
   }
 
   std::string words_, tags_;
-  int64_t length_;  // most tokens of an example
+  int64_t length_;  // maximum tokens of an example
   TokenisedInputs inputs_;
   HeadChoice head_;
   LabelIds labels_;

@@ -142,7 +142,7 @@ class Trainer {
   // labels [n, length], classes [n] or numbers [n, outputs].
   StepReport step(const at::Tensor& inputs);
   StepReport step(const at::Tensor& inputs, const at::Tensor& labels);
-  int64_t steps() const;  // so far, those before a resume included
+  int64_t steps() const;  // so far, including those before a resume
   void after_step(StepCallback callback);
 
   // The mean loss.

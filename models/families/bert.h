@@ -24,12 +24,12 @@ struct BertConfig : EncoderConfig {
   double classifier_dropout = 0;
 };
 
-// Reads the keys of a BERT, which RoBERTa has too, into their defaults. Contradictions and unsupported features
-// (decoders, relative positions) are mistakes that `read` keeps.
+// Reads the keys of BERT, which RoBERTa shares, into `config`, which holds their defaults. `read` records
+// contradictions and unsupported features (decoders, relative positions) as mistakes.
 void read_bert_config(HfConfigReader& read, BertConfig& config);
 BertConfig bert_config(HfConfigReader& read);
 
-// The names that BERT and RoBERTa share, `base` before those of the encoder.
+// The names that BERT and RoBERTa share; `base` is the prefix of the encoder's.
 EncoderNames bert_names(const std::string& base);
 
 HeadClasses bert_heads();

@@ -20,7 +20,7 @@ int64_t first_unit(const LayerBuild& build, size_t param) {
   return build.spec->params[param].split(build.tp->rank(), build.tp->size()).begin;
 }
 
-// Null where the family has none.
+// Null if the family does not have it.
 Parameter* optional_parameter(const LayerBuild& build, size_t param) {
   return param < build.params.size() ? build.params[param] : nullptr;
 }
@@ -58,7 +58,7 @@ class CausalEmbedding : public Layer {
   std::optional<at::ScalarType> border_;
 };
 
-// The last norm, the vocabulary's logits, and the loss.
+// The final norm, the logits over the vocabulary, and the loss.
 class CausalHead : public Layer {
  public:
   enum { kNorm, kNormBias, kWords, kWordsBias };
@@ -130,7 +130,7 @@ LayerSpec causal_head(const TransformerConfig& c, const SpecMaker& make) {
 
 void read_causal_heads(HfConfigReader& read, CausalConfig& c) {
   json dropout = nullptr;
-  for (const char* key : {"hidden_dropout", "classifier_dropout"}) {  // transformers prefers the second one
+  for (const char* key : {"hidden_dropout", "classifier_dropout"}) {  // of both, transformers uses the second
     read.any(key, or_null(json_number(0, 0.999)), dropout);
     if (!dropout.is_null()) c.classifier_dropout = dropout.get<double>();
   }

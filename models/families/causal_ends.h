@@ -1,4 +1,4 @@
-// The first and the last layer of the decoder families. The first layer turns words (and positions) into hidden states,
+// The first and the last layer of the decoder families. The first layer turns words (and positions) into hidden states;
 // the last one turns these into logits of words, or into the outputs of a small head for segments or rows. Units:
 // "embedding.wte" and "head.lm_head".
 #pragma once
@@ -22,7 +22,7 @@ void read_causal_heads(HfConfigReader& read, CausalConfig& config);
 LayerSpec causal_embedding(const TransformerConfig& config, const SpecMaker& make);
 LayerSpec causal_head(const TransformerConfig& config, const SpecMaker& make);
 
-// A whole model; block(i) makes block i, counted from 0.
+// Describes a whole model; block(i) makes block i, counted from 0.
 ModelSpec causal_spec(const std::string& family, const CausalConfig& config, const HeadChoice& head,
                       const SpecMaker& make, const std::function<LayerSpec(int64_t)>& block);
 

@@ -25,7 +25,7 @@ struct DistilBertConfig : EncoderConfig {
   double qa_dropout = 0.1, seq_classif_dropout = 0.2;
 };
 
-// Contradictions are mistakes that `read` keeps.
+// `read` records contradictions as mistakes.
 DistilBertConfig distilbert_config(HfConfigReader& read);
 
 HeadClasses distilbert_heads();

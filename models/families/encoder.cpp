@@ -16,7 +16,7 @@
 namespace shardline {
 namespace {
 
-// Norms give the type of their weights; borders, and the sums that norms take, may be wider (fp32_residual_addition).
+// The result of a norm has its weight's type; borders, and the input of norms, may be wider (fp32_residual_addition).
 struct BorderType {
   std::optional<at::ScalarType> wide;
   at::Tensor border(const at::Tensor& x) const { return wide ? x.to(*wide) : x; }
@@ -84,7 +84,7 @@ class EncoderBlock : public TransformerBlock {
   BorderType type_;
 };
 
-// norm(activation(dense(labelled rows))), the vocabulary's logits, and the loss.
+// norm(activation(dense(labelled rows))), the logits over the vocabulary, and the loss.
 class MaskedHead : public Layer {
  public:
   enum { kDense, kDenseBias, kNorm, kNormBias, kWords, kWordsBias };
@@ -123,7 +123,7 @@ class MaskedHead : public Layer {
   int64_t first_word_;
 };
 
-// Weights [n, heads, head_dim, hidden] or biases [n, heads, head_dim] of modules, one after the other.
+// Concatenates the weights [n, heads, head_dim, hidden] or biases [n, heads, head_dim] of several modules.
 std::vector<ParamSource> stacked(const std::vector<std::string>& modules, const char* tensor,
                                  const std::vector<int64_t>& whole) {
   std::vector<int64_t> view = whole, shape = {whole[1] * whole[2]};
@@ -170,7 +170,7 @@ LayerSpec encoder_block(const EncoderConfig& c, const EncoderNames& names, const
   const std::vector<std::string> qkv = {hf + names.query, hf + names.key, hf + names.value};
   ParamSpec qkv_bias = make.of(attn, make.column_bias("attn.qkv.bias", {3, n, d}, ""), 1);
   qkv_bias.sources = stacked(qkv, ".bias", {3, n, d});
-  qkv_bias.deferred = true;  // added with its weight's
+  qkv_bias.deferred = true;  // computed together with the weight's
   const auto norm1 = make.norm("norm1", hf + names.norm1), norm2 = make.norm("norm2", hf + names.norm2);
   layer.params = {
       linear(attn, "attn.qkv.weight", {3, n, d, h}, stacked(qkv, ".weight", {3, n, d, h}), 1),

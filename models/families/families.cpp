@@ -26,7 +26,7 @@ std::map<std::string, Family>& families() {
   return all;
 }
 
-// Whether the family has the head; if not, this is a mistake.
+// Whether the family has this head; reports a mistake if not.
 bool has_head(const std::string& type, const Family& family, HeadChoice::Kind kind, HfModel& model) {
   if (family.heads.contains(kind)) return true;
   std::string rule = cat("must be a task for which ", type, " has a head:");

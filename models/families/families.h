@@ -14,23 +14,23 @@ namespace shardline {
 struct Parameter;
 struct Pt2Archive;
 
-// The model that a config describes. If there are mistakes, only these are set.
+// The model that a config describes. If there are mistakes, nothing else is set.
 struct HfModel {
   std::vector<HfConfigMistake> mistakes;
   nlohmann::json config;             // contents of a saved model's config.json
   std::set<std::string> only_saved;  // the user's keys that change only that file
   int64_t max_positions = 0, vocab_size = 0;
-  int64_t features = 0;  // numbers that the model takes for each row in place of ids; 0: it takes ids
-  HeadChoice head;       // with nothing left open
-  std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave the layers' costs unset
-  // Instead of make_spec, for modules that are traced: the program that they are, with the values that they have under
-  // a seed. longest: tokens of a sample at most.
+  int64_t features = 0;  // number of features that the model takes per row in place of ids; 0: it takes ids
+  HeadChoice head;       // fully specified
+  std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave layers' costs unset
+  // Used instead of make_spec for traced modules: returns them as a program, with their initial values under a seed.
+  // longest: maximum number of tokens in a sample.
   std::function<Pt2Archive(uint64_t seed, int64_t longest)> trace;
-  // Fills parameters with a model's own initial values; null: they are drawn as the spec says (ParamSpec::init).
+  // Fills parameters with the model's own initial values; null: they are drawn according to the spec (ParamSpec::init).
   std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values;
 };
 
-// A family by the heads that it has. `read` reads a config and sets the model that it describes, with model.head as its
+// A family and the heads it has. `read` reads a config and sets the model that it describes, with model.head as its
 // head, or reports mistakes to the reader.
 struct Family {
   HeadClasses heads;
@@ -38,7 +38,7 @@ struct Family {
   bool is_traced = false;  // sets HfModel::trace
 };
 
-// A family whose config `read_config` reads and whose layers `make` describes; the layers need not state their costs.
+// A family whose config is read by `read_config` and whose layers are described by `make`, which need not state costs.
 template <class FamilyConfig>
 Family family_of(HeadClasses heads, FamilyConfig (*read_config)(HfConfigReader&),
                  ModelSpec (*make)(const FamilyConfig&, const HeadChoice&, bool sequence_parallel,
@@ -54,19 +54,19 @@ Family family_of(HeadClasses heads, FamilyConfig (*read_config)(HfConfigReader&)
   return {std::move(heads), read};
 }
 
-// Lets a program add a family of its own; call it before a config is read.
+// Lets a user's program add a family; must be called before a config is read.
 void add_family(const std::string& model_type, Family family);
 bool has_family(const std::string& model_type);
 bool is_traced_family(const std::string& model_type);
 
 // `file`: the config.json of a directory, or an empty object; `overrides`: a user's keys, which override those of the
-// file; only keys of the family are accepted. An unknown model_type and features that the family does not support are
-// mistakes. `head` is the task's choice: what it leaves open, config.json decides. A head that the family does not have
+// file. Only keys of the family are accepted. An unknown model_type and features that the family does not support are
+// mistakes. `head` is the task's choice; config.json decides what it leaves open. A head that the family does not have
 // is a mistake at "task" (HfConfigMistake::of_task).
 HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides, const HeadChoice& head = {});
 
-// The same for a config alone; `where` names it in messages. `adjust` may change everything on which costs depend,
-// before they are determined. Throws ConfigError with all mistakes.
+// As above for a config alone; `where` names it in messages. Before the costs are determined, `adjust` may change
+// everything they depend on. Throws ConfigError with all mistakes.
 ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel,
                      const SplitChoices& choices = {}, const std::function<void(ModelSpec&)>& adjust = nullptr,
                      const HeadChoice& head = {});

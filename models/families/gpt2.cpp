@@ -48,7 +48,7 @@ class Gpt2Block : public TransformerBlock {
   }
 };
 
-// HF keeps a Conv1D weight inputs first, file_shape; view and permute make the logical one, outputs first, of it.
+// HF stores a Conv1D weight with inputs first, as file_shape; view and permute turn it into the logical weight.
 std::vector<ParamSource> conv1d(const std::string& hf, std::vector<int64_t> file_shape, std::vector<int64_t> view,
                                 std::vector<int64_t> permute) {
   return {{hf, std::move(view), std::move(permute), {}, std::move(file_shape)}};
@@ -57,7 +57,7 @@ std::vector<ParamSource> conv1d(const std::string& hf, std::vector<int64_t> file
 LayerSpec gpt2_block(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
   const std::string hf = cat("transformer.h.", i, ".");
   const int64_t h = c.n_embd, n = c.n_head, d = c.head_dim(), inner = c.inner();
-  // The weights that add to the residual stream start smaller (GPT-2 paper, 2.3).
+  // The initial weights that feed the residual stream are smaller (GPT-2 paper, 2.3).
   const double std = c.initializer_range, residual_std = std / std::sqrt(2.0 * c.n_layer);
   LayerSpec layer{.name = cat("h.", i)};
   const BlockSplit split = describe_block(layer, c, make);
@@ -87,7 +87,7 @@ LayerSpec gpt2_block(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
                            conv1d(hf + "mlp.c_proj.weight", {inner, h}, {inner, h}, {1, 0})),
                1),
        make.row_bias("mlp.proj.bias", hf + "mlp.c_proj.bias")});
-  layer.params[Gpt2Block::kQkvBias].deferred = true;  // added with its weight's; fc's is the activation's
+  layer.params[Gpt2Block::kQkvBias].deferred = true;  // computed with its weight's; fc's belongs to the activation
   layer.ignored_tensors = {hf + "attn.bias", hf + "attn.masked_bias"};
   layer.build = [c, split, i](const LayerBuild& build) { return std::make_unique<Gpt2Block>(c, split, i, build); };
   return layer;

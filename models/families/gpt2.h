@@ -22,13 +22,13 @@ struct Gpt2Config : CausalConfig {
   bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
 };
 
-// Unsupported features (cross attention) and contradictions are mistakes that `read` keeps.
+// `read` records unsupported features (cross attention) and contradictions as mistakes.
 Gpt2Config gpt2_config(HfConfigReader& read);
 
 HeadClasses gpt2_heads();
-// sequence_parallel: the ranks of a tensor-parallel group have parts of the rows at borders (optimize: memory). Units:
-// "embedding.wte", "h.N.attn", "h.N.mlp", "head.lm_head"; tied ones must have equal choices. A unit that is whole makes
-// complete gradients, or with sequence_parallel those of the rank's own rows.
+// sequence_parallel: each rank of a tensor-parallel group has a part of the rows at borders (optimize: memory). Units:
+// "embedding.wte", "h.N.attn", "h.N.mlp", "head.lm_head"; tied ones must have equal choices. A unit that is whole
+// computes complete gradients or, with sequence_parallel, those of the rank's own rows.
 ModelSpec gpt2_spec(const Gpt2Config& config, const HeadChoice& head, bool sequence_parallel,
                     const SplitChoices& choices = {});
 

@@ -63,8 +63,8 @@ LayerSpec gpt_neo_block(const GptNeoConfig& c, const SpecMaker& make, int64_t i)
   return layer;
 }
 
-// "global" or "local" for each block, from a list of [kinds, how often they are repeated]. Unset: it is not such a
-// list.
+// Returns "global" or "local" for each block, from a list of [kinds, number of repetitions]. Unset if `types` is not
+// such a list.
 std::optional<std::vector<std::string>> kinds_of_blocks(const json& types, int64_t blocks) {
   std::vector<std::string> kinds;
   for (const json& type : types) {
@@ -83,7 +83,7 @@ std::optional<std::vector<std::string>> kinds_of_blocks(const json& types, int64
 }
 
 void read_attention_types(HfConfigReader& read, GptNeoConfig& c) {
-  json types = json::parse(R"([[["global", "local"], 12]])");  // as in transformers, whatever num_layers is
+  json types = json::parse(R"([[["global", "local"], 12]])");  // as in transformers, regardless of num_layers
   read.any("attention_types", json_array(), types);
   const auto kinds = kinds_of_blocks(types, c.n_layer);
   if (!kinds) {
@@ -97,7 +97,7 @@ void read_attention_types(HfConfigReader& read, GptNeoConfig& c) {
   }
   for (int64_t i = 0; i < c.n_layer; ++i)
     if ((*kinds)[i] == "local") c.local_blocks.insert(i);
-  // transformers prefers the list of blocks where a file has both.
+  // If a file has both, transformers uses the list of blocks.
   json layers = *kinds;
   read.any("attention_layers", json_array(), layers);
   if (layers != json(*kinds))

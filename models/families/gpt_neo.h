@@ -1,5 +1,5 @@
-// GPT-Neo (Black et al. 2021) as a list of layers, with the names of Hugging Face's GPTNeoForCausalLM: the order of
-// GPT-2's blocks, scores that are not scaled, and blocks whose queries see only the last `window_size` keys.
+// GPT-Neo (Black et al. 2021) as a list of layers, with the names of Hugging Face's GPTNeoForCausalLM: GPT-2's order
+// within blocks, unscaled scores, and some blocks whose queries see only the last `window_size` keys.
 #pragma once
 #include <set>
 
@@ -20,14 +20,14 @@ struct GptNeoConfig : CausalConfig {
                       .position_table = true}} {}
 
   int64_t window_size = 256;
-  std::set<int64_t> local_blocks;  // that have the window; counted from 0
+  std::set<int64_t> local_blocks;  // the blocks with a window; counted from 0
 };
 
-// Contradictions are mistakes that `read` keeps.
+// `read` records contradictions as mistakes.
 GptNeoConfig gpt_neo_config(HfConfigReader& read);
 
 HeadClasses gpt_neo_heads();
-// As gpt2_spec.
+// See gpt2_spec.
 ModelSpec gpt_neo_spec(const GptNeoConfig& config, const HeadChoice& head, bool sequence_parallel,
                        const SplitChoices& choices = {});
 

@@ -1,13 +1,13 @@
 // GPT-J (Wang and Komatsuzaki 2021) as a list of layers, with the names of Hugging Face's GPTJForCausalLM: no table of
-// positions, rotary embedding in attention, and blocks whose attention and MLP read one norm.
+// positions, rotary embedding in attention, and blocks whose attention and MLP share one norm.
 #pragma once
 #include "core/model/model_spec.h"
 #include "models/families/causal_ends.h"
 
 namespace shardline {
 
-// The defaults are HF's. rotary_dim null in the file means all features of a head, which HF itself accepts only with
-// one head.
+// The defaults are HF's. rotary_dim null in the file means all features of a head, which HF itself accepts only with a
+// single head.
 struct GptjConfig : CausalConfig {
   GptjConfig()
       : CausalConfig{{.vocab_size = 50400,
@@ -19,7 +19,7 @@ struct GptjConfig : CausalConfig {
                       .head_bias = true}} {}
 };
 
-// Contradictions are mistakes that `read` keeps.
+// `read` records contradictions as mistakes.
 GptjConfig gptj_config(HfConfigReader& read);
 
 HeadClasses gptj_heads();

@@ -29,7 +29,7 @@ bool has_labels(const HeadChoice& head) {
   return head.kind != Kind::causal_lm && head.kind != Kind::masked_lm && head.kind != Kind::seq2seq_lm;
 }
 
-// The names in id2label, {"0": name, ...}; empty if it does not name the labels 0, 1, ...
+// The names in id2label, {"0": name, ...}; empty unless it names the labels 0, 1, ...
 std::vector<std::string> names_in(const json& id2label) {
   std::vector<std::string> names;
   for (size_t i = 0; i < id2label.size(); ++i) {
@@ -59,7 +59,7 @@ void read_labels(HfConfigReader& read, HeadChoice& head) {
   const auto own = names_in(id2label.is_null() ? json::object() : id2label);
   if (id2label.is_object() && !id2label.empty() && own.empty())
     read.complain({"id2label"}, "must name the labels \"0\", \"1\", ... with texts");
-  if (head.kind == Kind::question_answering) head.labels = 2;  // first and last row
+  if (head.kind == Kind::question_answering) head.labels = 2;  // of the first and of the last row
   if (head.labels == 0) head.labels = head.names.size();
   if (head.labels == 0 && !count.is_null()) head.labels = count.get<int64_t>();
   if (head.labels == 0) head.labels = own.empty() ? kDefault : own.size();
@@ -157,7 +157,7 @@ void put_head(json& config, const HeadChoice& head, const std::string& head_clas
   }
   config["id2label"] = id2label;
   config["label2id"] = label2id;
-  config.erase("num_labels");  // follows from the names; a second, older number would contradict them
+  config.erase("num_labels");  // the names determine it; a second, older number could contradict them
   if (head.problem) config["problem_type"] = kProblems[*head.problem];
 }
 

@@ -1,5 +1,5 @@
 // The small heads: classes or numbers for segments, classes for rows, and the first and last rows of answers. Each rank
-// has the whole head, and under sequence parallelism computes its part of the rows that the head uses.
+// has the whole head and, under sequence parallelism, computes its part of the rows that the head uses.
 #pragma once
 #include <string>
 
@@ -23,10 +23,10 @@ struct LabelHead {
   bool classifier_bias = true;
 };
 
-// The rows for which a head of this kind has logits; segments are represented by `of_segment`.
+// The rows for which a head of this kind computes logits; `of_segment` selects the row that represents a segment.
 LabelHead::Rows rows_of_head(HeadChoice::Kind kind, LabelHead::Rows of_segment);
 
-// The last layer of a model, for every kind of choice.kind that predicts no words.
+// The last layer of a model, for every choice.kind that does not predict words.
 LayerSpec label_head(const TransformerConfig& config, const SpecMaker& make, const HeadChoice& choice,
                      const LabelHead& head);
 

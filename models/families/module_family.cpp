@@ -10,9 +10,9 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kTracedLength = 128;  // costs of longer samples are scaled from these
+constexpr int64_t kTracedLength = 128;  // costs of longer samples are extrapolated from this
 
-// Modules are run to describe a model, so the description of a config is kept.
+// Describing a model runs its modules, so the description of a config is kept.
 class Descriptions {
  public:
   ModelSpec of(const ModuleModel& model, const std::string& config) {

@@ -1,4 +1,4 @@
-// Models of a program's own torch::nn modules, which configs name by their model_type as they name a family.
+// Models made of a user's own torch::nn modules. Configs select them by model_type, like a family.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -9,17 +9,17 @@
 
 namespace shardline {
 
-// All keys of a config whose family is a program's own. Those about labels are num_labels alone, however the config
+// All keys of a config for a user-defined family. Keys about labels are reduced to num_labels, however the config
 // states them.
 nlohmann::json own_keys(HfConfigReader& read, const HeadChoice& head);
 
-// Makes the model of a config: model.config, over the config.json of model.path if there is one, with num_labels for
-// models that predict something about each sample. Called often, on every
-// rank; must make the same model each time. What it throws is reported as a mistake in the config.
+// Makes the model of a config: the keys of config.json in model.path, if any, overridden by model.config, and
+// num_labels for models that predict something about each sample. Called often, on every rank; must make the same model
+// each time. What it throws is reported as a mistake in the config.
 using MakeModules = std::function<ModuleModel(const nlohmann::json& config)>;
 
 // A family with one head: causal_lm, or sequence_classification for models that predict something about each sample.
-// The key "loss" of a config replaces ModuleModel::loss. head_class: `architectures` of a saved config.json.
+// The config key "loss" replaces ModuleModel::loss. head_class: `architectures` of a saved config.json.
 Family family_of_modules(const std::string& head_class, HeadChoice::Kind head, MakeModules make);
 
 }  // namespace shardline

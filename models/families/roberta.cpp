@@ -10,7 +10,7 @@ namespace {
 
 using Kind = HeadChoice::Kind;
 
-// The entries of the table of positions up to that of pad_token_id belong to padding.
+// In the table of positions, the entries up to pad_token_id are reserved for padding.
 void read_positions(HfConfigReader& read, RobertaConfig& c) {
   constexpr int64_t kMostWords = 1 << 24;
   nlohmann::json pad = 1;
@@ -30,7 +30,7 @@ Config config_of(HfConfigReader& read) {
   Config c;
   read_bert_config(read, c);
   read_positions(read, c);
-  c.head_activation = Activation::gelu;  // whatever hidden_act says
+  c.head_activation = Activation::gelu;  // regardless of hidden_act
   return c;
 }
 

@@ -1,5 +1,5 @@
 // RoBERTa (Liu et al. 2019, arXiv 1907.11692) and XLM-RoBERTa (Conneau et al. 2020, arXiv 1911.02116): BERT with
-// positions that are counted from pad_token_id + 1, and other heads. The two differ only in the names of their classes.
+// positions counted from pad_token_id + 1, and other heads. The two differ only in their class names.
 #pragma once
 #include "models/families/bert.h"
 

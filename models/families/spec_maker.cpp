@@ -24,7 +24,7 @@ std::vector<ParamSource> qkv_sources(const std::string& hf, int64_t heads, int64
 
 namespace {
 
-// Empty if the name does not have this ending.
+// Replaces the ending of the name; empty if the name does not have it.
 std::string with_ending(const std::string& name, const std::string& ending, const std::string& other) {
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) + other : "";
 }

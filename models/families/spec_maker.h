@@ -7,13 +7,13 @@
 
 namespace shardline {
 
-// The weight of a torch Linear in a file, outputs first.
+// The weight of a torch Linear in a file, with outputs first.
 ParamSource torch_linear(const std::string& hf, std::vector<int64_t> shape);
 // The weights of "q_proj", "k_proj" and "v_proj" as one weight [3, heads, head_dim, heads * head_dim].
 std::vector<ParamSource> qkv_sources(const std::string& hf, int64_t heads, int64_t head_dim);
 
-// Adds the other names that tensors may have in files: names without `base` ("bert."), as in a base model, and the
-// older names "gamma" and "beta" of the weight and bias of a module LayerNorm.
+// Adds other names of tensors in files: names without `base` ("bert."), as in a base model, and the older names "gamma"
+// and "beta" of the weight and bias of a LayerNorm module.
 void add_aliases(ModelSpec& spec, const std::string& base);
 
 struct SpecMaker {
@@ -23,17 +23,17 @@ struct SpecMaker {
   const SplitChoices& choices;
 
   void add_unit(LayerSpec& layer, const std::string& name, const std::string& parts, int64_t count) const;
-  // A parameter of a unit: split at `split_dim`, or whole with the gradient of the rank's own rows.
+  // A parameter of a unit: split at `split_dim`, or whole with gradients from the rank's own rows.
   ParamSpec of(const SplitUnit& unit, ParamSpec param, int split_dim) const;
 
-  // [hidden]; two of them, "ln_1" -> "ln_1.weight", "ln_1.bias".
+  // [hidden]: both parameters of a norm, "ln_1" -> "ln_1.weight", "ln_1.bias".
   std::vector<ParamSpec> norm(const std::string& name, const std::string& hf) const;
-  // A bias that is added after the sum over ranks: every rank has the whole bias.
+  // A bias that is added after the sum over ranks: every rank holds all of it.
   ParamSpec row_bias(const std::string& name, const std::string& hf) const;
   // The bias of a split linear; one-dimensional in the file.
   ParamSpec column_bias(const std::string& name, const std::vector<int64_t>& shape, const std::string& hf) const;
   ParamSpec table(const std::string& name, std::vector<int64_t> shape, const std::string& hf) const;
-  // The weight of a linear, outputs first. std: of its initial values.
+  // The weight of a linear, with outputs first. std: standard deviation of its initial values.
   ParamSpec linear(const std::string& name, std::vector<int64_t> shape, double std,
                    std::vector<ParamSource> sources) const;
 };

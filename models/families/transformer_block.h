@@ -1,5 +1,5 @@
-// The parts of the families' blocks: attention, an MLP and norms, the first two each split over the T ranks or whole on
-// each of them. A family's own layer combines them.
+// Building blocks of the families: attention, an MLP and norms. Attention and MLP are each split over the T ranks, or
+// whole on each rank. A family's own layer combines them.
 #pragma once
 #include <vector>
 
@@ -14,7 +14,7 @@ struct SpecMaker;
 
 class TransformerBlock : public Layer {
  protected:
-  // qkv: index of that parameter in the layer's spec; its dimension 1 are the heads. block: counted from 0. scale: of
+  // qkv: index of this parameter in the layer's spec; its dimension 1 is the heads. block: counted from 0. scale: of
   // the scores. window: see AttentionOptions.
   TransformerBlock(const TransformerConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
                    const LayerBuild& build, int64_t window = 0);
@@ -22,7 +22,7 @@ class TransformerBlock : public Layer {
   Parameter& param(size_t i) const { return *params_[i]; }
 
   at::Tensor normed(const at::Tensor& x, const MicrobatchContext& context, Parameter& weight, Parameter& bias) const;
-  // Border rows [rows, hidden] -> border rows, before the projection's bias.
+  // Border rows [rows, hidden] -> border rows, before the bias of the projection.
   at::Tensor attention(const at::Tensor& x, MicrobatchContext& context, Parameter& qkv, Parameter* qkv_bias,
                        Parameter& out) const;
   at::Tensor mlp(const at::Tensor& x, MicrobatchContext& context, Parameter& fc, Parameter& fc_bias,
@@ -31,7 +31,7 @@ class TransformerBlock : public Layer {
   at::Tensor added(const at::Tensor& branch, Parameter* bias, const at::Tensor& residual,
                    const MicrobatchContext& context, int site) const;
 
-  // Applies positions to queries and keys of qkv [rows of tp, 3 * heads * head_dim], in families with rotary embedding.
+  // Applies positions to queries and keys of qkv [rows of tp, 3 * heads * head_dim] in families with rotary embedding.
   virtual at::Tensor with_rotary(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const {
     return qkv;
   }
@@ -40,16 +40,16 @@ class TransformerBlock : public Layer {
 
  private:
   TensorParallel tp_;
-  // The ranks over which the linears are split; if there are no others, linears process the rows that this rank has.
-  // Attention that is whole then needs q, k and v of all tokens, which its core gathers from the other ranks.
+  // The ranks over which the linears are split; without other ranks, linears process the rows that this rank has. Whole
+  // attention then needs q, k and v of all tokens, which its core gathers from the other ranks.
   TensorParallel attention_tp_, mlp_tp_, core_tp_;
   int64_t index_;
   std::vector<Parameter*> params_;
   AttentionOptions attention_;
 };
 
-// Fills in what a block's spec has besides its parameters: units "attn" and "mlp", and the border. Returns which of the
-// units are split.
+// Fills in a block's spec except for its parameters: units "attn" and "mlp", and the border. Returns which of the units
+// are split.
 BlockSplit describe_block(LayerSpec& layer, const TransformerConfig& config, const SpecMaker& make);
 
 }  // namespace shardline

@@ -8,8 +8,8 @@
 
 namespace shardline {
 namespace {
-constexpr int64_t kMostLayers = 1 << 16;  // each has a description of some kilobytes
-constexpr double kMostParameters = 1e15;  // their bytes, states of the optimizer included, are a 64-bit integer
+constexpr int64_t kMostLayers = 1 << 16;  // each has a description of several kilobytes
+constexpr double kMostParameters = 1e15;  // the size in bytes, including optimizer states, must fit in 64 bits
 }  // namespace
 
 void read_transformer_config(HfConfigReader& read, TransformerConfig& c, const TransformerKeys& keys) {

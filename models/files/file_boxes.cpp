@@ -9,7 +9,7 @@
 namespace shardline {
 namespace {
 
-// Cuts ranges of a row-major tensor into boxes: the rest of a first row, whole rows, the start of a last row; rows that
+// Cuts ranges of a row-major tensor into boxes: the rest of a first row, whole rows, the start of a last row. Rows that
 // are cut are ranges of a tensor with one dimension less.
 class RangeCutter {
  public:
@@ -26,9 +26,9 @@ class RangeCutter {
   }
 
  private:
-  // [from, to): elements below the index `prefix` of the dimensions before `dim`.
+  // [from, to): elements below index `prefix` of the dimensions before `dim`.
   void cut(size_t dim, const std::vector<int64_t>& prefix, int64_t from, int64_t to) {
-    const int64_t row = strides_[dim], first = from / row, last = to / row;  // `last` is the first that is not whole
+    const int64_t row = strides_[dim], first = from / row, last = to / row;  // `last`: the first that is not whole
     const auto within = [&](int64_t index, int64_t begin, int64_t end) {
       auto longer = prefix;
       longer.push_back(index);
@@ -85,7 +85,7 @@ std::vector<FileBox> file_boxes(const SlicePart& part, const ParamSource& source
       const size_t v = permute[d];
       dim_of_view[v] = d;
       const bool split = spec.split_dim == d;
-      // Where the box begins, seen from where the source does.
+      // The start of the box, relative to that of the source.
       const int64_t shift = local.begin[d] + (split ? spec.split(part.t, part.t_degree).begin : 0) -
                             (source.offset.empty() ? 0 : source.offset[d]);
       box.begin[v] = std::max<int64_t>(shift, 0);

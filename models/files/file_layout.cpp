@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Fills one file after the other, in order.
+// Fills one file after another, in order.
 std::vector<std::vector<FileTensor>> fill_files(std::vector<FileTensor> tensors, int64_t most_bytes) {
   std::vector<std::vector<FileTensor>> files(1);
   int64_t bytes = 0;
@@ -60,7 +60,7 @@ std::vector<FileTensor> file_tensors(const ModelSpec& spec, at::ScalarType dtype
 FileLayout::FileLayout(std::vector<FileTensor> tensors, const std::string& stem, int64_t most_bytes) : stem_(stem) {
   auto parts = fill_files(std::move(tensors), most_bytes);
   for (size_t i = 0; i < parts.size(); ++i) {
-    // Holes are not allowed, so tensors of an odd size come last: all others start at a multiple of 8 bytes.
+    // Gaps are not allowed, so tensors of odd sizes come last: all others start at a multiple of 8 bytes.
     std::stable_partition(parts[i].begin(), parts[i].end(), [](const FileTensor& t) { return t.bytes() % 8 == 0; });
     File& file = files_.emplace_back();
     file.name = file_name(stem, i, parts.size());

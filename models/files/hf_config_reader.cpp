@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-// Keys that any config may hold besides its family's keys, and that change nothing here: transformers' common
-// attributes, of version 5 and earlier ones.
+// Keys that any config may have in addition to its family's keys, with no effect here: transformers' common attributes,
+// of version 5 and earlier.
 const std::vector<std::string> kCommonKeys = {"_name_or_path",
                                               "bos_token_id",
                                               "chunk_size_feed_forward",
@@ -32,7 +32,7 @@ const std::vector<std::string> kCommonKeys = {"_name_or_path",
                                               "transformers_version",
                                               "use_cache"};
 
-// The names that families have for the same key.
+// The names that different families use for the same key.
 const std::vector<std::vector<std::string>> kSameKeys = {
     {"attn_pdrop", "attention_dropout", "attention_probs_dropout_prob"},
     {"resid_pdrop", "resid_dropout", "hidden_dropout_prob", "dropout"},
@@ -45,7 +45,7 @@ const std::vector<std::vector<std::string>> kSameKeys = {
     {"n_head", "num_heads", "n_heads", "num_attention_heads"},
     {"n_positions", "max_position_embeddings", "n_ctx"}};
 
-// The first of `known` that is another name of the key; empty if there is none.
+// The first of `known` that is another name of the key; empty if none is.
 std::string name_in(const std::set<std::string>& known, const std::string& key) {
   for (const auto& names : kSameKeys) {
     if (std::ranges::find(names, key) == names.end()) continue;
@@ -55,7 +55,7 @@ std::string name_in(const std::set<std::string>& known, const std::string& key) 
   return "";
 }
 
-// The elements of a tensor of two sizes and their bytes are far from the largest integer.
+// Small enough that the bytes of a tensor with two such sizes do not overflow.
 constexpr int64_t kLargestSize = 1 << 24;
 
 }  // namespace

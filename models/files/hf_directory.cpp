@@ -26,7 +26,7 @@ using nlohmann::json;
 class Hash {
  public:
   Hash() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_64bits_reset(state_.get()); }
-  // Fields are separated by their lengths.
+  // Adding the length of each field separates it from the next.
   void add(std::string_view bytes) {
     add(bytes.size());
     XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
@@ -38,9 +38,9 @@ class Hash {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
 
-using Names = std::map<std::string, std::string>;  // as compared with others -> as written
+using Names = std::map<std::string, std::string>;  // name for comparisons -> name as written
 
-// Lines of an error message, of which only the first are shown.
+// Lines of an error message, of which only the first ones are shown.
 class Listing {
  public:
   explicit Listing(const char* what) : what_(what) {}
@@ -60,8 +60,8 @@ class Listing {
   size_t lines_ = 0;
 };
 
-// The names that may be proposed in place of another one: none of a large set and no long ones, because a file may hold
-// any number of names and comparing them takes time.
+// The names to suggest in place of another: none from a large set and no long ones, because a file may contain any
+// number of names, and comparing them takes time.
 std::vector<std::string> candidates_of(const Names& names) {
   constexpr size_t kMost = 1000, kLongest = 128;
   std::vector<std::string> candidates;
@@ -71,7 +71,7 @@ std::vector<std::string> candidates_of(const Names& names) {
   return candidates;
 }
 
-// "\n  missing: a (nearest in the files: b)" for the first names.
+// "\n  missing: a (nearest in the files: b)" for the first few names.
 std::string listed(const char* what, const Names& names, const char* where, const Names& others) {
   const auto candidates = candidates_of(others);
   Listing listing(what);
@@ -82,7 +82,7 @@ std::string listed(const char* what, const Names& names, const char* where, cons
   return listing.text();
 }
 
-// In the file's order, at most a piece at a time. from: (a part of) the view of a tensor of this type in a file.
+// Copies in file order, at most one piece at a time. from: (a part of) the view of a tensor of this type in a file.
 void copy_in_pieces(const at::Tensor& from, at::ScalarType dtype, const at::Tensor& to,
                     const HfDirectory::Copied& copied) {
   if (to.nbytes() <= HfDirectory::kPieceBytes) {
@@ -97,10 +97,10 @@ void copy_in_pieces(const at::Tensor& from, at::ScalarType dtype, const at::Tens
   copy_in_pieces(from.narrow(dim, half, rest), dtype, to.narrow(dim, half, rest), copied);
 }
 
-// The source of a parameter in a file that has `rows` of its dimension 0.
+// The source of a parameter in a file that has only `rows` rows of its dimension 0.
 ParamSource with_rows(const ParamSpec& param, ParamSource source, int64_t rows) {
   if (rows == param.shape[0]) return source;
-  SL_ASSERT(source.permute.empty() && source.offset.empty(), source.tensor, " has its words elsewhere");
+  SL_ASSERT(source.permute.empty() && source.offset.empty(), source.tensor, " does not have its words in dimension 0");
   const auto view = file_view(param, source), shape = file_shape(param, source);
   source.view = view;
   source.shape = shape;
@@ -108,7 +108,7 @@ ParamSource with_rows(const ParamSpec& param, ParamSource source, int64_t rows) 
   return source;
 }
 
-// The view of a tensor of this type, in other sizes.
+// The view of a tensor of this type, with other sizes.
 at::Tensor in_sizes(const at::Tensor& view, at::ScalarType dtype, std::vector<int64_t> sizes) {
   if (view.scalar_type() != dtype) sizes.push_back(c10::elementSize(dtype));
   return view.reshape(sizes);
@@ -169,7 +169,7 @@ HfDirectory::HfDirectory(const std::string& path, TensorFiles files)
 
 void HfDirectory::require_weights() const {
   if (!files_.empty()) return;
-  throw DataError(cat(path_, ": holds neither ", kSingleFile, " nor ", kIndexFile, ", neither ", kTorchFile, " nor ",
+  throw DataError(cat(path_, ": contains none of ", kSingleFile, ", ", kIndexFile, ", ", kTorchFile, " and ",
                       kTorchIndexFile, "; give a model directory, or \"init\": \"random\" to start without weights"));
 }
 
@@ -202,7 +202,7 @@ int64_t HfDirectory::rows_of(const ParamSpec& param) const {
   return place->file->tensors().at(place->name).shape[0];
 }
 
-// What keeps a tensor from being this source; empty when nothing does.
+// Why a tensor cannot be this source; empty if it can.
 std::string HfDirectory::mistake(const ParamSpec& param, const ParamSource& source, const Place& place) const {
   const auto& entry = place.file->tensors().at(place.name);
   const auto wanted = file_shape(param, source);

@@ -1,6 +1,6 @@
-// Reads a Hugging Face model directory: config.json and model.safetensors, or model.safetensors.index.json and its
-// shards, or without these pytorch_model.bin, also in shards. A rank copies only its own slices; only their pages are
-// loaded.
+// Reads a Hugging Face model directory: config.json, and model.safetensors or model.safetensors.index.json with its
+// shards, or in their absence pytorch_model.bin, also in shards. A rank copies only its own slices, and only the pages
+// that contain them are loaded.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,16 +16,16 @@
 
 namespace shardline {
 
-// Paths of those among generation_config.json and the tokenizer's files that exist in `directory`.
+// The paths of generation_config.json and the tokenizer's files that exist in `directory`.
 std::vector<std::string> companion_files(const std::string& directory);
 
-// How the files of a directory differ from the model, by the names of tensors.
+// How the files of a directory differ from the model, by tensor name.
 struct NameReport {
-  std::vector<std::string> missing;   // of parameters that may be missing, which start with initial values
-  std::vector<std::string> left_out;  // that the model does not use: of other heads, and buffers
+  std::vector<std::string> missing;   // of optional parameters, which start with initial values
+  std::vector<std::string> left_out;  // not used by the model: of other heads, and buffers
   std::vector<std::string> grown;     // with rows for fewer words than the model has
 
-  // For users; the first names of long lists. spec: of the model.
+  // Notes for users, with the first names of long lists. spec: of the model.
   std::vector<std::string> notes(const ModelSpec& spec) const;
 };
 
@@ -34,33 +34,33 @@ class HfDirectory {
   static constexpr size_t kPieceBytes = 16 << 20;
   using Copied = std::function<void(int64_t bytes)>;
 
-  // Throws DataError for a broken directory, index or file; a directory with a config but without usable weights is an
-  // error only when its weights are needed.
+  // Throws DataError for an invalid directory, index or file. A directory with a config but without usable weights is
+  // an error only when the weights are needed.
   explicit HfDirectory(const std::string& path);
-  // Weights without a config, in files that are open; `path` names them in messages.
+  // For weights without a config, in files that are already open; `path` names them in messages.
   HfDirectory(const std::string& path, TensorFiles files);
 
   const std::string& path() const { return path_; }
   const nlohmann::json& config() const { return config_; }
 
-  // Checks that every tensor that the model needs exists once, with its shape or rows for fewer words, and that every
-  // tensor that exists is needed or may be left out; otherwise throws one DataError with all names. Tied parameters
+  // Checks that every tensor that the model needs exists once, with its shape or with rows for fewer words, and that
+  // every existing tensor is needed or may be ignored; otherwise throws one DataError with all names. Tied parameters
   // need no tensor, but may have one.
   NameReport check_names(const ModelSpec& spec) const;
-  // Whether the files have all tensors of a parameter. After check_names this is false only for those in its report.
+  // Whether the files have all tensors of a parameter. After check_names, this is false only for those in its report.
   bool holds(const ParamSpec& param) const;
-  // The size of dimension 0 in the files of a parameter that they hold: smaller than the parameter's if the model has
-  // more words.
+  // The size of dimension 0 in the files, for a parameter that they contain: smaller than the parameter's if the model
+  // has more words.
   int64_t rows_of(const ParamSpec& param) const;
 
   // Copies the slice of rank t of t_degree into `destination` [param.local_shape(t, t_degree)], in its dtype. The
-  // parameter must not be tied: its values are those of the parameter that it is tied to. Rows of words that the files
-  // do not have are left as they are. `copied` is called for each piece that is copied, with its bytes of
+  // parameter must not be tied: a tied one has the values of the parameter it is tied to. Rows of words that the files
+  // do not have are left unchanged. `copied` is called for each piece that is copied, with its number of bytes in
   // `destination`.
   void read(const ParamSpec& param, const std::string& full_name, int t, int t_degree, at::Tensor destination,
             const Copied& copied = {}) const;
 
-  // Distinguishes different files at low cost: config, names, sizes, headers and the first bytes of every tensor.
+  // A cheap hash to tell files apart: of config, names, sizes, headers and the first bytes of every tensor.
   std::string digest() const;
 
   std::vector<std::string> companion_files() const { return shardline::companion_files(path_); }
@@ -73,7 +73,7 @@ class HfDirectory {
 
   void require_weights() const;
   void index_tensors();
-  const Place* find(const ParamSource& source) const;  // null: under none of its names
+  const Place* find(const ParamSource& source) const;  // null if it exists under none of its names
   std::string mistake(const ParamSpec& param, const ParamSource& source, const Place& place) const;
 
   std::string path_;

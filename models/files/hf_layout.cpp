@@ -58,7 +58,7 @@ SharedPart shared_part(const ParamSpec& param, const ParamSource& source, int t,
   SharedPart part{local, permute[cut], {}};
   for (size_t d = 0; d < param.shape.size(); ++d) {
     const Range whole{source.offset.empty() ? 0 : source.offset[d], view[permute[d]]};
-    SL_ASSERT(whole.begin >= 0 && whole.end() <= param.shape[d], source.tensor, " stands outside of ", param.name);
+    SL_ASSERT(whole.begin >= 0 && whole.end() <= param.shape[d], source.tensor, " is outside ", param.name);
     const Range shared = d == cut ? intersection(whole, mine) : whole;
     if (d == cut) part.range = {shared.length ? shared.begin - whole.begin : 0, shared.length};
     const int64_t start = d == cut && shared.length ? shared.begin - mine.begin : d == cut ? 0 : shared.begin;

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// "c10::BFloat16" is bfloat16 to transformers.
+// "c10::BFloat16" is called bfloat16 by transformers.
 std::string dtype_name(at::ScalarType dtype) {
   switch (dtype) {
     case at::kDouble:
@@ -36,7 +36,7 @@ std::string dtype_name(at::ScalarType dtype) {
 }  // namespace
 
 std::string config_text(json config, at::ScalarType dtype) {
-  // Version 5 of transformers writes dtype, version 4 torch_dtype; both obey it when they load.
+  // Version 5 of transformers writes dtype, version 4 torch_dtype; both respect it when they load.
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype_name(dtype);
   return config.dump(2) + "\n";
 }
@@ -66,7 +66,7 @@ void HfWriter::create(const json& config, const std::map<std::string, std::strin
   if (error) throw RunError(cat(directory_, ": cannot be created: ", error.message()));
   const auto make = [&](const std::string& name, std::string_view begin, int64_t bytes) {
     const auto size = created_ ? fs::file_size(unfinished(name), error) : 0;
-    if (created_ && !error && std::cmp_equal(size, bytes)) return;  // its room is reserved
+    if (created_ && !error && std::cmp_equal(size, bytes)) return;  // its space is reserved
     auto file = DiskFile::create(unfinished(name));
     file.reserve(bytes);
     file.write_at(0, begin);
@@ -97,8 +97,8 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
     const auto values = part.local.to(at::TensorOptions().device(at::kCPU).dtype(dtype_)).contiguous();
     if (values.numel() == 0) continue;
 
-    // The file has a row for each index of the dimensions before the cut one, and the rank a contiguous piece of each
-    // row. A rank that has all of the cut dimension has the whole tensor in one piece.
+    // The file has a row for each index of the dimensions before the cut one, and the rank has a contiguous piece of
+    // each row. If the rank has all of the cut dimension, it has the whole tensor in one piece.
     const auto view = file_view(param, source);
     const bool is_whole = part.range.length == view[part.dim];
     const size_t cut = is_whole ? 0 : part.dim;
@@ -114,8 +114,8 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
   }
 }
 
-// Written data goes to the disk immediately: otherwise all of it could still be in memory when flush() is called, which
-// would then take its time without progress.
+// Sends written data to disk immediately: otherwise all of it could still be in memory when flush() is called, which
+// would then take long without progress.
 void HfWriter::write_bytes(size_t file, int64_t offset, std::string_view bytes, const Written& written) {
   auto& open = open_[file];
   if (!open) open.emplace(DiskFile::open(unfinished(layout_.files()[file].name)));
@@ -134,8 +134,8 @@ void HfWriter::write_bytes(size_t file, int64_t offset, std::string_view bytes, 
   }
 }
 
-// The files are closed: finish(), which another rank may call, gives away their names, and what is written after that
-// goes to new files.
+// Closes the files: finish(), which another rank may call, gives away their names, and later writes go to new
+// files.
 void HfWriter::flush() {
   for (auto& file : open_) {
     if (file) file->sync();
@@ -161,7 +161,7 @@ void HfWriter::finish() {
   sync_directory(directory_);
 }
 
-// Without config.json a directory is not a model: it goes first, and the new one comes last.
+// Without config.json, a directory is not a model: so it is removed first, and the new one is added last.
 void HfWriter::remove_earlier_model() const try {
   fs::remove(path_of(kConfigFile));
   sync_directory(directory_);

@@ -1,12 +1,12 @@
 // Writes a model as a Hugging Face directory that transformers' from_pretrained opens. All ranks write their own slices
-// straight into the same files, whose layout follows from the model alone; nothing is gathered.
+// directly to the same files, whose layout depends only on the model; nothing is gathered.
 //
 //   one rank: create() | barrier | every rank: write() for what it holds, then flush() | barrier | one rank: finish()
 //
-// create() needs no values, so a training run can call it before its first step: everything but the weights is on the
-// disk then, and the disk space for the weights is reserved. Until finish(), all files have names that cannot be
-// mistaken for a model, and an earlier model in the directory stays intact. finish() removes the earlier model and then
-// renames the files: if it is interrupted, the directory has no config.json and thus no model.
+// create() needs no values, so a training run can call it before its first step: then everything but the weights is on
+// disk, and disk space for the weights is reserved. Until finish(), all files have names that cannot be mistaken for a
+// model, and an earlier model in the directory stays intact. finish() removes the earlier model and then renames the
+// files: if it is interrupted, the directory has no config.json and thus no model.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -25,7 +25,7 @@
 
 namespace shardline {
 
-// The contents of a config.json for weights of this type.
+// The contents of config.json for weights of this type.
 std::string config_text(nlohmann::json config, at::ScalarType dtype);
 
 class HfWriter {
@@ -33,8 +33,8 @@ class HfWriter {
   static constexpr int64_t kPieceBytes = 64 << 20;
   using Written = std::function<void(int64_t bytes)>;
 
-  // Every rank gives the same arguments; nothing is touched yet. most_bytes: see FileLayout. Tied parameters are not
-  // written, as transformers does not.
+  // All ranks must pass the same arguments; nothing is changed yet. most_bytes: see FileLayout. Like transformers, it
+  // does not write tied parameters.
   HfWriter(std::string directory, const ModelSpec& spec, at::ScalarType dtype,
            int64_t most_bytes = FileLayout::kMostBytes);
   ~HfWriter();
@@ -43,22 +43,22 @@ class HfWriter {
 
   int64_t total_bytes() const { return layout_.total_bytes(); }  // of all weight files
 
-  // Makes the directory and the files. config.json: `config` with its dtype set to the weights'. companions: other
-  // files of the directory, contents by name. If there is not enough room for all of them, throws RunError and leaves
-  // none of them behind. When called again, restores files that were removed in the meantime and leaves the rest alone.
+  // Creates the directory and the files. config.json: `config` with its dtype set to that of the weights. companions:
+  // contents of the directory's other files, by name. If there is not enough space for all of them, throws RunError and
+  // leaves none behind. When called again, restores files removed in the meantime and leaves the rest unchanged.
   void create(const nlohmann::json& config, const std::map<std::string, std::string>& companions);
   void discard() const;  // removes what create() made; never throws
 
   // Writes the slice of rank t of t_degree: local [param.local_shape(t, t_degree)], any device and dtype. If several
-  // ranks hold a parameter whole, it is enough that one of them writes it. Throws RunError when the disk fails.
-  // `written` is called after each piece of at most kPieceBytes with its number of bytes; up to about as many bytes are
-  // in memory and not yet on the disk.
+  // ranks hold a parameter whole, only one of them needs to write it. Throws RunError if the disk fails. `written` is
+  // called after each piece of at most kPieceBytes with its number of bytes; up to about as many bytes are in memory
+  // and not yet on disk.
   void write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local,
              const Written& written = {});
-  // Flushes what this rank wrote to the disk. After finish(), another model can be written, beginning with create().
+  // Flushes to disk what this rank wrote. After finish(), another model can be written, starting with create().
   void flush();
-  // Removes an earlier model's config.json and weights, then gives the files their names, config.json last. To be
-  // called by the rank that called create(). Throws RunError when the disk fails.
+  // Removes an earlier model's config.json and weights, then gives the files their final names, config.json last. Must
+  // be called by the rank that called create(). Throws RunError if the disk fails.
   void finish();
   // Where the weights are before finish(), on the rank that called create().
   std::vector<std::string> unfinished_weights() const;
@@ -73,7 +73,7 @@ class HfWriter {
   at::ScalarType dtype_;
   FileLayout layout_;
   std::vector<std::optional<DiskFile>> open_;  // by file of the layout, on ranks that write
-  std::vector<std::string> small_files_;       // those that create() wrote: all but the weights
+  std::vector<std::string> small_files_;       // those written by create(): all but the weights
   bool created_ = false;                       // whether create() has succeeded
   int64_t unsynced_bytes_ = 0;
 };

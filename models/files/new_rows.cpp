@@ -14,14 +14,14 @@
 namespace shardline {
 namespace {
 
-constexpr uint32_t kNewRowOp = 65534;  // no dropout has this number
+constexpr uint32_t kNewRowOp = 65534;  // no dropout uses this number
 constexpr double kCovarianceShare = 1e-9;
 constexpr int64_t kRowBlockBytes = 4 << 20;
 
 // Calls use(first row, rows [n, width] in double) for blocks of a parameter's rows in the file, in order.
 template <class Use>
 void for_each_block(const HfDirectory& files, const ParamSpec& param, const std::string& full_name, const Use& use) {
-  // A block is what one of many ranks would hold of the parameter.
+  // A block is read like the part of the parameter that one of many ranks would hold.
   ParamSpec old = param;
   const int64_t rows = files.rows_of(param), width = param.numel() / param.shape[0];
   old.shape[0] = rows;
@@ -38,8 +38,8 @@ void for_each_block(const HfDirectory& files, const ParamSpec& param, const std:
 
 }  // namespace
 
-// With z_i from the standard normal distribution, mean + sqrt(share / n) * sum of z_i * (row_i - mean) over the n rows
-// has that mean and `share` times their covariance, which need not be computed.
+// With z_i drawn from the standard normal distribution, mean + sqrt(share / n) * sum of z_i * (row_i - mean) over the n
+// rows has that mean and `share` times their covariance, which need not be computed.
 void draw_new_rows(const HfDirectory& files, const ParamSpec& param, const std::string& full_name, uint32_t number,
                    uint64_t seed, int t, int t_degree, at::Tensor value,
                    const std::function<void(int64_t bytes)>& filled) {

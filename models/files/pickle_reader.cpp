@@ -13,7 +13,7 @@ namespace shardline {
 namespace {
 
 constexpr int kOldestProtocol = 2, kNewestProtocol = 5;
-constexpr size_t kShownText = 80;  // bytes of a text in a message
+constexpr size_t kShownText = 80;  // bytes of a text that a message shows
 constexpr PickleGlobal kOrderedDict{"collections", "OrderedDict"};
 
 enum Opcode : uint8_t {
@@ -54,7 +54,7 @@ enum Opcode : uint8_t {
   kFrame = 0x95,
 };
 
-// Opcodes of Python that are refused, as Python names them.
+// Opcodes that are refused, with their names in Python.
 constexpr std::array<std::pair<uint8_t, const char*>, 33> kRefused{{
     {'0', "POP"},
     {'1', "POP_MARK"},
@@ -95,7 +95,7 @@ std::string shown(std::string_view text) {
   return plain_text(std::string(text.substr(0, kShownText))) + (text.size() > kShownText ? "..." : "");
 }
 
-// Python's machine for pickles: a stack of values with marks, and a memo of those that are used again.
+// Python's pickle machine: a stack of values with marks, and a memo of values that are used again.
 class Machine {
  public:
   Machine(std::string_view bytes, PickleHeap& heap, std::span<const PickleGlobal> known, const std::string& file)
@@ -119,7 +119,7 @@ class Machine {
     throw DataError(cat(file_, ": byte ", opcode_at_, " of a pickle: ", what, kOnlyTensors));
   }
 
-  // Performs an opcode; false after the last one.
+  // Executes an opcode; false after the last one.
   bool step() {
     opcode_at_ = position_;
     const uint8_t opcode = take(1)[0];
@@ -130,7 +130,7 @@ class Machine {
         if (const auto version = take_number(1); version < kOldestProtocol || version > kNewestProtocol)
           refuse(cat("has protocol ", version, "; protocols ", kOldestProtocol, " to ", kNewestProtocol, " are read"));
         break;
-      case kFrame:  // says how much to read at a time
+      case kFrame:  // states how much to read at a time
         take(8);
         break;
       case kMark:
@@ -235,7 +235,7 @@ class Machine {
 
   [[noreturn]] void refuse_opcode(uint8_t opcode) const {
     const auto known = std::ranges::find(kRefused, opcode, [](const auto& refused) { return refused.first; });
-    if (known == kRefused.end()) fail(cat("there is no opcode ", int{opcode}));
+    if (known == kRefused.end()) fail(cat("unknown opcode ", int{opcode}));
     refuse(cat("has the opcode ", known->second));
   }
 
@@ -256,7 +256,7 @@ class Machine {
     return line;
   }
 
-  // The number of values that opcodes may take: only those above the last mark.
+  // The number of values available to opcodes: those above the last mark.
   size_t count_above_mark() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
 
   size_t count_to_mark() {
@@ -334,7 +334,7 @@ class Machine {
     for (size_t i = 0; i < count; i += 2) dict.emplace_back(items[i], items[i + 1]);
   }
 
-  // An OrderedDict is made at once, because items are added to it.
+  // An OrderedDict is created at once, because items are added to it.
   void call() {
     const auto* arguments = pop_as<const PickleTuple*>("the arguments of a call");
     const auto* function = pop_as<const PickleGlobal*>("what is called");
@@ -354,7 +354,7 @@ class Machine {
   const std::string& file_;
   size_t position_ = 0, opcode_at_ = 0;
   std::vector<PickleValue> stack_;
-  std::vector<size_t> marks_;  // sizes of the stack
+  std::vector<size_t> marks_;  // stack sizes at the marks
   std::map<uint64_t, PickleValue> memo_;
 };
 

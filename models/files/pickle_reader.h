@@ -1,5 +1,5 @@
-// Reads the subset of Python's pickles (protocols 2 to 5) that texts, integers, containers and tensors need, as inert
-// values. Nothing is run: a pickle names functions and their arguments, and here such a call is only recorded, for
+// Reads the subset of Python's pickles (protocols 2 to 5) needed for texts, integers, containers and tensors, as inert
+// values. Nothing is executed: a pickle names functions and their arguments, and such a call is only recorded, for
 // functions that the caller knows. Everything else is refused, and the error names it.
 #pragma once
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace shardline {
 
-// A function or a class. Known ones are compared by their addresses.
+// A function or a class. Known ones are compared by address.
 struct PickleGlobal {
   std::string_view module, name;
 };
 
-// An integer outside of 64 bits: its bytes, the lowest first.
+// An integer beyond 64 bits: its bytes, lowest first.
 struct PickleLong {
   std::string_view bytes;
 };
@@ -29,7 +29,7 @@ struct PickleDict;
 struct PickleCall;
 struct PickleReference;
 
-// monostate is None. Texts are views of the file, pointers are to a PickleHeap and may form circles.
+// monostate is None. Texts are views of the file; pointers refer to a PickleHeap and may form cycles.
 using PickleValue =
     std::variant<std::monostate, bool, int64_t, PickleLong, std::string_view, const PickleGlobal*, const PickleTuple*,
                  PickleList*, PickleDict*, const PickleCall*, const PickleReference*>;
@@ -49,12 +49,12 @@ struct PickleCall {
   const PickleGlobal* function;
   const PickleTuple* arguments;
 };
-// Something that is stored outside of the pickle, by the id that its writer gave to it.
+// Something stored outside the pickle, by the id that its writer assigned.
 struct PickleReference {
   PickleValue id;
 };
 
-// What values point to. Nothing points to its owner, so that deep values are freed without recursion.
+// Owns what values point to. Nothing points to its owner, so deep values are freed without recursion.
 struct PickleHeap {
   std::deque<PickleTuple> tuples;
   std::deque<PickleList> lists;
@@ -63,8 +63,8 @@ struct PickleHeap {
   std::deque<PickleReference> references;
 };
 
-// Takes the pickle at the front of `bytes`. It may name OrderedDict and what is `known`. An OrderedDict's attributes
-// are dropped: in the state dict of a module they are versions. Throws a DataError that begins with `file`.
+// Takes the pickle at the front of `bytes`. It may name OrderedDict and the functions in `known`. Attributes of an
+// OrderedDict are dropped: in a module's state dict they are versions. Throws a DataError that begins with `file`.
 PickleValue read_pickle(std::string_view& bytes, PickleHeap& heap, std::span<const PickleGlobal> known,
                         const std::string& file);
 

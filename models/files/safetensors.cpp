@@ -135,7 +135,7 @@ void SafetensorsFile::read_header() {
     throw DataError(cat(path_, ": the header has ", length, " bytes, but only ", room, " follow", kDamagedFile));
   header_ = bytes_.substr(kLengthBytes, length);
   data_ = bytes_.substr(kLengthBytes + length);
-  // The JSON reader takes a zero byte for the end of its text.
+  // The JSON reader treats a zero byte as the end of its text.
   if (!header_.starts_with('{') || header_.find('\0') != std::string_view::npos)
     throw DataError(cat(path_,
                         ": the header must be a JSON object without zero bytes; this is not a safetensors file, ",
@@ -150,7 +150,7 @@ void SafetensorsFile::read_header() {
   }
 }
 
-// Every byte of the data belongs to exactly one tensor.
+// Every byte of the data must belong to exactly one tensor.
 void SafetensorsFile::check_data_is_indexed() const {
   std::vector<std::pair<const std::string*, const Entry*>> in_file;
   for (const auto& [name, entry] : tensors_) in_file.emplace_back(&name, &entry);

@@ -1,4 +1,4 @@
-// A file of the safetensors format: u64 length of the header, header (JSON: name -> dtype, shape, data_offsets), data.
+// A file in safetensors format: u64 header length, header (JSON: name -> dtype, shape, data_offsets), data.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -13,7 +13,7 @@ inline constexpr uint64_t kLongestSafetensorsHeader = 100'000'000;  // bytes; th
 
 class SafetensorsFile : public TensorFile {
  public:
-  // Checks the whole header against the file before anything is used; each inconsistency is a DataError that names
+  // Checks the whole header against the file before anything is used. Each inconsistency is a DataError that names
   // file, tensor, rule, values and what to do.
   explicit SafetensorsFile(const std::string& path);
 
@@ -22,10 +22,10 @@ class SafetensorsFile : public TensorFile {
   void check_data_is_indexed() const;
 };
 
-// "BF16"; InvariantError for a dtype that the format (or our part of it) does not have.
+// "BF16"; throws InvariantError for a dtype that the format (or our part of it) does not have.
 std::string safetensors_dtype(at::ScalarType dtype);
 
-// The first 8 bytes and the header of a file, padded to a multiple of 8 bytes, from its JSON text.
+// The first 8 bytes and the header of a file, made from its JSON text and padded to a multiple of 8 bytes.
 std::string safetensors_head(std::string json);
 
 }  // namespace shardline

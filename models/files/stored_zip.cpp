@@ -15,18 +15,18 @@ namespace {
 
 constexpr std::string_view kLocal = "PK\3\4", kCentral = "PK\1\2", kEnd = "PK\5\6";
 constexpr std::string_view kZip64End = "PK\6\6", kZip64Locator = "PK\6\7";
-constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22;  // without what has a length of its own
+constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22;  // without fields of variable length
 constexpr uint64_t kZip64EndBytes = 56, kZip64LocatorBytes = 20;
 constexpr uint64_t kLongestComment = 0xffff;
-constexpr uint64_t kIn64Bits = 0xffffffff;  // instead of a size or offset that is in the zip64 field
+constexpr uint64_t kIn64Bits = 0xffffffff;  // in place of a size or offset that is in the zip64 field
 constexpr uint64_t kZip64Field = 1;
 
-// Where the central directory is, and what it holds.
+// The position of the central directory, and how much it contains.
 struct Directory {
   uint64_t entries, offset, bytes;
 };
 
-// A header of an entry with its data: no other entry may be there.
+// An entry's header and data: no other entry may overlap it.
 struct Extent {
   uint64_t begin, end;
   const std::string* name;
@@ -45,7 +45,7 @@ class ZipReader {
     while (!rest.empty()) {
       const auto [entry, extent] = read_entry(rest);
       const auto [place, is_new] = entries.insert(entry);
-      if (!is_new) fail(cat("the entry ", plain_text(entry.first), " is there twice"));
+      if (!is_new) fail(cat("the entry ", plain_text(entry.first), " occurs twice"));
       extents.push_back({extent.begin, extent.end, &place->first});
     }
     if (entries.size() != directory.entries)
@@ -64,7 +64,7 @@ class ZipReader {
     return archive_.substr(offset, bytes);
   }
 
-  // Takes the first bytes of a record of the central directory.
+  // Takes bytes from the front of a record of the central directory.
   std::string_view take(std::string_view& from, uint64_t bytes) const {
     if (bytes > from.size()) fail("the central directory ends in the middle of an entry");
     const auto taken = from.substr(0, bytes);
@@ -72,7 +72,7 @@ class ZipReader {
     return taken;
   }
 
-  // The end record is the last one whose comment reaches the archive's end.
+  // The end record is the last one whose comment extends to the end of the archive.
   uint64_t find_end() const {
     for (uint64_t comment = 0; comment <= kLongestComment && comment + kEndBytes <= archive_.size(); ++comment) {
       const uint64_t at = archive_.size() - comment - kEndBytes;
@@ -102,7 +102,7 @@ class ZipReader {
     return directory;
   }
 
-  // Takes an entry from the central directory.
+  // Takes one entry from the central directory.
   std::pair<ZipEntries::value_type, Extent> read_entry(std::string_view& directory) const {
     const auto head = take(directory, kCentralBytes);
     if (!head.starts_with(kCentral)) fail("the central directory must consist of entries");
@@ -127,7 +127,7 @@ class ZipReader {
     return {{name, archive_.substr(data, size)}, {offset, data + size, nullptr}};
   }
 
-  // Nothing is written by these names, but they have no reason to lead elsewhere.
+  // No files are written under these names, but they have no reason to lead elsewhere.
   void check_name(const std::string& name) const {
     const bool is_plain = std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~' && c != '\\'; });
     if (!is_plain || name.empty() || name.starts_with('/') || cat('/', name, '/').find("/../") != std::string::npos)
@@ -143,7 +143,7 @@ class ZipReader {
                           "), but tensors are read from the file as it is; write it with torch.save"));
   }
 
-  // The zip64 field holds, in this order, those of the numbers that do not fit 32 bits.
+  // The zip64 field holds, in this order, those numbers that do not fit in 32 bits.
   void replace_by_zip64(std::string_view extra, std::initializer_list<uint64_t*> numbers,
                         const std::string& name) const {
     std::optional<std::string_view> field;

@@ -47,7 +47,7 @@ TensorFile::Entry TensorFile::entry_in(std::string_view storage, const std::stri
   Entry entry{dtype, shape, strides, 0, 0};
   if (*size == 0) return entry;
   const uint64_t element = c10::elementSize(dtype), elements = storage.size() / element;
-  int64_t last = offset;  // the element that is the farthest in the storage
+  int64_t last = offset;  // index of the farthest element in the storage
   bool overflows = false;
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 1) entry.strides[d] = 1;  // has no effect, and may be any number

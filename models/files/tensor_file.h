@@ -1,6 +1,6 @@
-// A file of named tensors, whatever its format. It is mapped, not read: a tensor is a view of it, and only pages that
-// are read are loaded. Formats derive from it; they have only a constructor, so that an object of theirs may be kept as
-// a TensorFile.
+// A file of named tensors in any format. It is mapped, not read: a tensor is a view of it, and only pages that are
+// accessed are loaded. Formats derive from it and add only a constructor, so that their objects may be kept as a
+// TensorFile.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -24,52 +24,52 @@ class TensorFile {
   struct Entry {
     at::ScalarType dtype;
     std::vector<int64_t> shape, strides;  // strides: in elements
-    uint64_t begin, end;                  // bytes within the data, from the first element to the last one
+    uint64_t begin, end;                  // byte offsets in the data, from the first element to the end of the last one
   };
 
   const std::string& path() const { return path_; }
   uint64_t size() const { return bytes_.size(); }
   std::string_view header() const { return header_; }  // the bytes that describe the tensors
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
-  std::string_view bytes_of(const std::string& name) const;  // InvariantError when there is no such tensor
+  std::string_view bytes_of(const std::string& name) const;  // throws InvariantError if the tensor does not exist
 
-  // A view of the mapped file, which it keeps alive: read-only, writing to it is a segmentation fault. Where the file
-  // does not place the tensor at a multiple of its element size, the view is of bytes: uint8 [shape..., element size].
+  // A view of the mapped file, which it keeps alive: read-only, so writing to it is a segmentation fault. If the
+  // tensor's file offset is not a multiple of its element size, the view is of bytes: uint8 [shape..., element size].
   at::Tensor view(const std::string& name) const;
-  // The tensor itself: the same view, or a copy if that is of bytes.
+  // The tensor itself: the view, or a copy if the view is of bytes.
   at::Tensor tensor(const std::string& name) const;
-  // Removes the pages that were read of the tensor from this process's memory; it may be read again.
+  // Drops the tensor's pages that were read from this process's memory; they may be read again.
   void release(const std::string& name) const;
 
  protected:
-  // Maps the file. It must not be shortened while it is open.
+  // Maps the file. It must not be truncated while it is open.
   explicit TensorFile(const std::string& path);
-  // Bytes in memory; the name stands in messages where others have a path.
+  // For bytes in memory; in messages, `name` takes the place of a path.
   TensorFile(std::string name, std::shared_ptr<const std::string> bytes);
 
-  // A tensor in a storage, which is a part of data_: sizes, strides and the offset of its first element are at least 0.
-  // Throws a DataError if it is not inside of the storage.
+  // A tensor in a storage, which is a part of data_. Sizes, strides and the offset of its first element must be at
+  // least 0. Throws a DataError if the tensor is not inside the storage.
   Entry entry_in(std::string_view storage, const std::string& name, at::ScalarType dtype,
                  const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, int64_t offset) const;
 
   std::string path_;
   std::shared_ptr<const MappedFile> map_;   // null: the bytes are in memory
   std::shared_ptr<const void> owner_;       // of the bytes
-  std::string_view bytes_, header_, data_;  // the whole file, and parts of it
+  std::string_view bytes_, header_, data_;  // the whole file, and two parts of it
   std::map<std::string, Entry> tensors_;
 
  private:
   const Entry& entry(const std::string& name) const;
 };
 
-// The elements of a tensor's view or of a part of it, which may be of bytes: then they are copied.
+// The elements of (a part of) a tensor's view; if the view is of bytes, they are copied.
 at::Tensor elements_of(const at::Tensor& view, at::ScalarType dtype);
 
-// The bytes of all elements of a tensor; none if the sizes without those of 0 overflow 63 bits.
+// The size in bytes of all elements of a tensor; none if the product of the nonzero sizes overflows 63 bits.
 std::optional<uint64_t> bytes_of_shape(const std::vector<int64_t>& shape, at::ScalarType dtype);
 
-// For messages about files in which something contradicts something else.
+// For messages about files that contradict themselves.
 inline constexpr const char* kDamagedFile = "; the file is damaged or incomplete: download or write it again";
-inline constexpr size_t kLongestTensorName = 1024;  // bytes; keeps hostile names away from the pattern matcher
+inline constexpr size_t kLongestTensorName = 1024;  // bytes; protects pattern matching from very long names
 
 }  // namespace shardline

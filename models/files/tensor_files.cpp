@@ -24,7 +24,7 @@ constexpr Format kSafetensors{".safetensors",
                               [](const std::string& path) -> TensorFile { return SafetensorsFile(path); }};
 constexpr Format kTorch{".bin", [](const std::string& path) -> TensorFile { return TorchFile(path); }};
 
-// {"weight_map": {tensor: file}} -> file -> its tensors. Files are names within the directory, never paths.
+// {"weight_map": {tensor: file}} -> the tensors of each file. Files are names within the directory, never paths.
 std::map<std::string, std::set<std::string>> read_index(const std::string& path, const char* extension) {
   const json index = read_data_json(path);
   const auto map = index.find("weight_map");
@@ -49,7 +49,7 @@ void check_shard(const TensorFile& file, const std::set<std::string>& promised, 
   for (const auto& [name, entry] : file.tensors())
     if (!promised.contains(name))
       throw DataError(
-          cat(file.path(), ": tensor ", name, ": ", index, " does not give it to this file; fetch both again"));
+          cat(file.path(), ": tensor ", name, ": ", index, " does not assign it to this file; download both again"));
 }
 
 TensorFiles open_files(const std::string& directory, const std::string& single, const std::string& index_name,

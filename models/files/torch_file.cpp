@@ -11,7 +11,7 @@ namespace shardline {
 namespace {
 
 constexpr std::string_view kPickleEntry = "data.pkl";
-constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";  // a number of the older format
+constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";  // the magic number of the older format
 constexpr int64_t kOlderVersion = 1001;
 
 bool is_long(const PickleValue& value, std::string_view bytes) {
@@ -67,7 +67,7 @@ void TorchFile::read_archive() {
 }
 
 // Pickles of a number, a version, facts about the writer, the state dict and the keys of its storages; then the
-// storages in this order, each with the number of its elements before it.
+// storages in this order, each preceded by its number of elements.
 void TorchFile::read_older_format() {
   PickleHeap heap;
   std::string_view rest = bytes_;
@@ -100,7 +100,7 @@ void TorchFile::read_older_format() {
       fail(cat("the storage ", shown_key(*key), " would have ", elements, " elements of ", element, " bytes, but only ",
                rest.size(), " bytes follow"));
     if (!storages.emplace(*key, rest.substr(0, elements * element)).second)
-      fail(cat("the storage ", shown_key(*key), " is there twice"));
+      fail(cat("the storage ", shown_key(*key), " occurs twice"));
     rest.remove_prefix(elements * element);
   }
   if (storages.size() != dict.storages.size())

@@ -1,4 +1,4 @@
-// A file of torch.save with a state dict: a zip archive, or the format before PyTorch 1.6. No code in it is run.
+// A file of torch.save with a state dict: a zip archive, or the format before PyTorch 1.6. None of its code is run.
 #pragma once
 #include <map>
 #include <string>
@@ -12,11 +12,11 @@ namespace shardline {
 class TorchFile : public TensorFile {
  public:
   // Checks that every tensor is inside its storage, and every storage inside the file, before anything is used. Throws
-  // a DataError that names file, tensor, rule, values and what to do; also for anything that is not a tensor.
+  // a DataError that names file, tensor, rule, values and what to do, also if something is not a tensor.
   explicit TorchFile(const std::string& path);
 
  private:
-  using Storages = std::map<std::string_view, std::string_view>;  // the bytes of each key
+  using Storages = std::map<std::string_view, std::string_view>;  // key -> bytes
 
   [[noreturn]] void fail(const std::string& what) const;
   void read_archive();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostTorchDimensions = 8;
 
-// The first two are functions that make tensors and parameters, the others types of storages.
+// The first two are functions that make tensors and parameters; the others are types of storages.
 constexpr std::array<PickleGlobal, 12> kKnown{{{"torch._utils", "_rebuild_tensor_v2"},
                                                {"torch._utils", "_rebuild_parameter"},
                                                {"torch", "DoubleStorage"},
@@ -76,10 +76,10 @@ class TensorReader {
     if (count < least || count > most) refuse(cat("there cannot be ", count, ' ', what));
   }
 
-  // It says that the values are to be negated or conjugated.
+  // The metadata states whether values are to be negated or conjugated.
   void check_metadata(const PickleValue& value) const {
     if (std::holds_alternative<std::monostate>(value)) return;
-    if (!as<PickleDict*>(value, "metadata")->items.empty()) refuse("has metadata that change its values");
+    if (!as<PickleDict*>(value, "metadata")->items.empty()) refuse("has metadata that changes its values");
   }
 
   int64_t count(const PickleValue& value, const char* what) const {
@@ -96,7 +96,7 @@ class TensorReader {
     return numbers;
   }
 
-  // A reference to ("storage", type, key, location, elements); files of the older format have a sixth item, which is
+  // A reference to ("storage", type, key, location, elements). Files of the older format have a sixth item, which is
   // None unless the storage is a part of another one, as before PyTorch 0.4.
   std::string_view storage(const PickleValue& value) {
     const auto* reference = as<const PickleReference*>(value, "a storage");
@@ -141,7 +141,7 @@ TorchStateDict read_state_dict(std::string_view& bytes, const std::string& file)
   for (const auto& [key, tensor] : (*items)->items) {
     const auto name = tensor_name(key, file);
     if (!dict.tensors.emplace(name, TensorReader(dict, file, name).read(tensor)).second)
-      throw DataError(cat(file, ": tensor ", name, ": is there twice", kDamagedFile));
+      throw DataError(cat(file, ": tensor ", name, ": occurs twice", kDamagedFile));
   }
   return dict;
 }

@@ -1,5 +1,5 @@
-// The pickle of a state dict, as torch.save writes it: which tensors there are, and where in which storages. The
-// storages themselves are outside of the pickle.
+// The pickle of a state dict as written by torch.save: which tensors there are, and where they are in which storages.
+// The storages themselves are outside the pickle.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -29,7 +29,7 @@ struct TorchStateDict {
 };
 
 // Takes the pickle at the front of `bytes`. Sizes, strides and offsets are not negative, but otherwise unchecked.
-// Throws a DataError that begins with `file` for everything but a dict of tensors and parameters.
+// Throws a DataError that begins with `file` for anything but a dict of tensors and parameters.
 TorchStateDict read_state_dict(std::string_view& bytes, const std::string& file);
 
 }  // namespace shardline

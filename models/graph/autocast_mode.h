@@ -1,4 +1,4 @@
-// torch's autocast for a scope: products compute in half precision, and what needs more in fp32.
+// Enables torch's autocast in a scope: products run in half precision, and ops that need more precision in fp32.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -9,7 +9,7 @@ namespace shardline {
 
 class AutocastMode {
  public:
-  // half: the type of the products; unset: everything computes in the type of its tensors.
+  // half: the type of products; unset: everything runs in the type of its tensors.
   AutocastMode(c10::DeviceType device, std::optional<c10::ScalarType> half);
   ~AutocastMode();
   AutocastMode(const AutocastMode&) = delete;

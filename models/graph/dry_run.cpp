@@ -26,7 +26,7 @@ namespace {
 using torch::autograd::Edge;
 using torch::autograd::Node;
 
-// One of T ranks without the others: every operation succeeds immediately and moves nothing.
+// One of T ranks, without the others: every operation succeeds immediately and transfers nothing.
 class DryCommunicator : public Communicator {
  public:
   DryCommunicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -81,7 +81,7 @@ std::vector<Node*> newest_first(const std::vector<Edge>& outputs) {
   return nodes;
 }
 
-// Adds the gradients of one tensor as autograd does: in place if nothing else holds the first one.
+// Accumulates the gradients of one tensor as autograd does: in place if nothing else holds the first one.
 void add_gradient(at::Tensor& sum, at::Tensor gradient) {
   if (!gradient.defined()) return;
   if (!sum.defined()) {
@@ -94,7 +94,7 @@ void add_gradient(at::Tensor& sum, at::Tensor gradient) {
 }
 
 // Runs the graph of `outputs` backward to its leaves, in the order of autograd's engine: newest node first. The engine
-// itself cannot be used because it never adds meta tensors in place.
+// itself cannot be used because it never accumulates meta tensors in place.
 void run_backward(const std::vector<Edge>& outputs, const Border& d_output) {
   const at::NoGradGuard no_grad;
   std::map<const Node*, Border> gradients;
@@ -184,7 +184,7 @@ class DryLayer {
   std::vector<Edge> edges_;
 };
 
-// The most bytes in use during `run`, beyond those in use before.
+// The peak number of bytes in use during `run`, beyond those in use before.
 template <class Run>
 int64_t peak_beyond(MetaBytes& bytes, const Run& run) {
   const int64_t before = bytes.live();
@@ -250,7 +250,7 @@ LayerWork dry_work(const LayerSpec& layer, const std::vector<BorderTensor>& inpu
 
 namespace {
 
-// Remembers the results of dry runs for layers of one kind.
+// Caches the results of dry runs for layers of one kind.
 class DryRuns {
  public:
   DryRuns(LayerSpec layer, std::vector<BorderTensor> input) : layer_(std::move(layer)), input_(std::move(input)) {}
@@ -269,7 +269,7 @@ class DryRuns {
       const std::scoped_lock lock(mutex_);
       if (const auto found = all.find(key); found != all.end()) return found->second;
     }
-    Value value = find();  // another thread may find the same value meanwhile
+    Value value = find();  // another thread may compute the same value in the meantime
     const std::scoped_lock lock(mutex_);
     return all.emplace(key, std::move(value)).first->second;
   }
@@ -281,8 +281,8 @@ class DryRuns {
   std::map<WorkShape, LayerWork> work_;
 };
 
-// A third of the FLOPs of forward and backward for a token, without the attention core; those of the forward pass, if
-// the layer is trained. In a head for which only some rows count, all tokens of a sequence share these.
+// A third of the FLOPs of forward and backward per token, without the attention core; those of the forward pass if the
+// layer is trained. If a head uses only some rows, their FLOPs are spread over all tokens of a sequence.
 double third_of_flops(DryRuns& runs) {
   constexpr WorkShape kTypical{.length = 128};
   double sum = 0;
@@ -298,7 +298,7 @@ void add_costs_of_ops(ModelSpec& spec) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
     const auto input = i > 0 ? spec.layers[i - 1].output : std::vector<BorderTensor>();
-    if (layer.work) continue;  // the layer states its costs itself
+    if (layer.work) continue;  // the layer states its own costs
     std::string kind = layer_kind(layer);
     for (const auto& tensor : input)
       for (const int64_t size : tensor.shape) kind += cat(" ", size);

@@ -1,10 +1,10 @@
-// Counts what a layer costs before anything is allocated: runs the layer's own code, forward and backward, on meta
-// tensors of the true shapes, with a communicator that transfers nothing. The bytes that the layer allocates, frees and
-// keeps are counted, and its ops record their work (core/model/work_notes.h).
+// Determines what a layer costs before anything is allocated: runs the layer's own code, forward and backward, on meta
+// tensors of the real shapes, with a communicator that transfers nothing. It counts the bytes that the layer allocates,
+// frees and keeps, while the layer's ops record their work (core/model/work_notes.h).
 //
-// Work is that of a run on a CPU. Bytes are those of a run on the kind of device in KeptCase, without the batch,
-// without the integers that positions and the head take from it, and without the partial sums that kernels make for
-// blocks of rows.
+// Work is counted as on a CPU. Bytes are counted as on the kind of device in KeptCase, excluding the batch, the
+// integers that positions and the head take from it, and the partial sums that kernels compute for blocks of
+// rows.
 #pragma once
 #include <vector>
 
@@ -20,9 +20,9 @@ struct DryBytes {
 DryBytes dry_bytes(const LayerSpec& layer, const std::vector<BorderTensor>& input, const KeptCase& at);
 LayerWork dry_work(const LayerSpec& layer, const std::vector<BorderTensor>& input, const WorkShape& shape);
 
-// Sets work, kept, passes and flops_per_token of every layer whose `work` is not set. The functions run the layer on
-// the first call for a case and remember the result; layers of the same kind (layer_kind) share it. They may be called
-// from any thread.
+// Sets work, kept, passes and flops_per_token of every layer whose `work` is not set. On the first call for a case,
+// these functions run the layer and remember the result; layers of the same kind (layer_kind) share it. They may be
+// called from any thread.
 void add_costs_of_ops(ModelSpec& spec);
 
 }  // namespace shardline

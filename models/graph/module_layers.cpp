@@ -31,7 +31,7 @@ namespace shardline {
 namespace {
 
 constexpr uint64_t kTraceSeed = 1234;
-constexpr uint32_t kInitOp = 65534;  // no dropout has this number
+constexpr uint32_t kInitOp = 65534;  // no dropout uses this number
 const std::string kSquaredError = "squared_error";
 enum class Place { first, between, last, only };
 
@@ -42,7 +42,7 @@ bool gives_logits(Place place) {
   return place == Place::last || place == Place::only;
 }
 
-// Parameters by name; a shared one appears once, under its first name.
+// Parameters by name; a shared parameter appears once, under its first name.
 std::vector<std::pair<std::string, at::Tensor>> distinct_parameters(const torch::nn::Module& module) {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   std::set<const at::TensorImpl*> seen;
@@ -51,7 +51,7 @@ std::vector<std::pair<std::string, at::Tensor>> distinct_parameters(const torch:
   return parameters;
 }
 
-// What the last module's results mean.
+// The meaning of the last module's results.
 struct Ending {
   ModuleModel::Predicts predicts;
   std::string loss;
@@ -87,7 +87,7 @@ class ModuleLayer : public Layer {
   Border forward(const Border& input, MicrobatchContext& context) override {
     const Microbatch& batch = *context.batch;
     if (batch.tokens() > 0 && batch.position_count > batch.length())
-      throw RunError(cat("module ", name_, " keeps nothing for earlier positions; generate without a cache"));
+      throw RunError(cat("module ", name_, " does not cache earlier positions; generate without a cache"));
     if (!batch.is_rectangular)
       throw RunError(cat("module ", name_,
                          " takes samples of one length, but those of this batch differ; use data.packing ",
@@ -135,7 +135,7 @@ class ModuleLayer : public Layer {
   PredictedRows predicted_rows(const at::Tensor& results, const Microbatch& batch) const {
     const at::Tensor outputs = results.to(at::toOpMathType(results.scalar_type()));
     if (ending_.predicts == ModuleModel::Predicts::samples) return {outputs.select(1, 0), batch.targets};
-    // The last position of a sequence predicts nothing.
+    // The last position of a sequence has nothing to predict.
     const int64_t positions = std::max<int64_t>(outputs.size(1) - 1, 0);
     PredictedRows rows{.outputs = outputs.narrow(1, 0, positions).reshape({-1, outputs.size(2)})};
     if (batch.labels.defined())
@@ -248,7 +248,7 @@ ModuleValues values_of(const PlainModule& plain, uint64_t seed) {
   return made;
 }
 
-// The module with the longest name that is a prefix of the parameter's; null if there is none.
+// The module with the longest name that is a prefix of the parameter's name; null if there is none.
 const PlainModule* owner_of(const std::vector<PlainModule>& modules, const std::string& parameter) {
   const PlainModule* owner = nullptr;
   for (const auto& plain : modules)

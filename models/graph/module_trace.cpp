@@ -23,7 +23,7 @@ Named parameters_and_buffers(const std::string& name, const torch::nn::Module& m
   return all;
 }
 
-// NaN counts as equal to itself.
+// Equality where NaN equals NaN.
 bool same(const at::Tensor& a, const at::Tensor& b, double relative = 0) {
   if (a.sizes() != b.sizes()) return false;
   const double largest = relative > 0 && a.numel() > 0 ? a.abs().max().item<double>() : 0;
@@ -76,14 +76,14 @@ class ModuleTracer {
         refuse(state[i].first, "a forward pass changes it, so that running it again gives a different result",
                "use a module without running statistics, or one that has them fixed");
     if (output.dim() != 3 || output.size(0) != input.size(0) || output.size(1) != input.size(1))
-      refuse(name_, cat("it makes ", output.sizes(), " of ", input.sizes()),
+      refuse(name_, cat("it returns ", output.sizes(), " for ", input.sizes()),
              "a layer returns [batch, length, features]");
     if (!same(run(input), output))
       refuse(name_, "it returns a different result when it runs again on the same input",
-             "let its result follow from its input, parameters and buffers alone");
+             "make its result depend only on its input, parameters and buffers");
   }
 
-  // Names the modules that draw random numbers: each is put into training mode while all others are not.
+  // Names the modules that draw random numbers, by putting each one into training mode while all others are not.
   [[noreturn]] void refuse_random() {
     std::string drawing;
     for (const auto& item : module_.ptr()->named_modules(name_)) {
@@ -105,12 +105,12 @@ class ModuleTracer {
     const auto batch = several_times(input_);
     const int64_t samples = batch.size(0);
     const auto together = run(batch.clone());
-    // Run each sample alone, which also shows dependence on the number of samples or on the place among them. The
+    // Runs each sample alone, which also reveals dependence on the number of samples or on the place among them. The
     // tolerance is larger because products of other sizes are rounded differently.
     for (int64_t i = 0; i < samples; ++i)
       if (!same(run(batch.narrow(0, i, 1).clone()), together.narrow(0, i, 1), 1e-3)) refuse_mixing();
-    // Run each sample together with other samples at the same sizes, so that weaker dependence shows. Any two places
-    // differ in at least one bit, so for each pair there is a run that keeps the one and replaces the other.
+    // Runs each sample together with other samples at the same sizes, which reveals weaker dependence. Any two places
+    // differ in at least one bit, so for each pair there is a run that keeps one and replaces the other.
     const auto others = batch.roll(1, 0);
     const auto place = at::arange(samples);
     for (int64_t bit = 1; bit < samples; bit *= 2)
@@ -129,7 +129,7 @@ class ModuleTracer {
            "let it treat the first dimension as independent samples (normalise over features, set batch_first)");
   }
 
-  // Repeats the input to at least kMixingSamples samples: some modules mix large batches only.
+  // Repeats the input to at least kMixingSamples samples: some modules mix only large batches.
   static at::Tensor several_times(const at::Tensor& input) {
     const int64_t times = (kMixingSamples + input.size(0) - 1) / input.size(0);
     return at::cat(std::vector<at::Tensor>(times, input));
@@ -173,7 +173,7 @@ class ModuleTracer {
 
 PassTrace trace_module(const std::string& name, torch::nn::AnyModule& module, const at::Tensor& input,
                        TorchSeed& seed) {
-  SL_ASSERT(input.size(0) >= 2, "samples that mix are seen with two");
+  SL_ASSERT(input.size(0) >= 2, "mixing is visible only with two samples or more");
   return ModuleTracer(name, module, input, seed).trace();
 }
 

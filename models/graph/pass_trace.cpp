@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-// The trace, scaled to a microbatch of another size and dtype.
+// The trace, scaled to a microbatch of a different size and dtype.
 struct Scaled {
   PassTrace trace;
   int64_t tokens;

@@ -51,8 +51,8 @@ at::Tensor sum_of_rows(const std::string& name, const RowLoss& loss, const at::T
                        const at::Tensor& labels) {
   const at::Tensor of_rows = loss(outputs, labels);
   if (of_rows.dim() != 1 || of_rows.size(0) != outputs.size(0))
-    throw RunError(cat("the loss \"", name, "\" gave ", of_rows.sizes(), " for ", outputs.size(0),
-                       " rows; it must give one number for each row, not their mean or sum"));
+    throw RunError(cat("the loss \"", name, "\" returned ", of_rows.sizes(), " for ", outputs.size(0),
+                       " rows; it must return one number per row, not their mean or sum"));
   return of_rows.sum();
 }
 

@@ -1,5 +1,5 @@
-// Losses by name, for models of a user's own modules. A loss gives a number for each row, not their mean, so that the
-// sum over microbatches and replicas is that of one process.
+// Losses by name, for models of a user's own modules. A loss returns a number for each row, not their mean, so that the
+// sum over microbatches and replicas equals that of one process.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,18 +8,18 @@
 
 namespace shardline {
 
-// outputs: [rows, n], what the model makes of each row that has a label. labels: [rows] int64, or numbers of the
+// outputs: [rows, n], the model's outputs for each row that has a label. labels: [rows] int64, or numbers of the
 // outputs' type, [rows] or [rows, n]. Returns the loss of each row, [rows].
 using RowLoss = std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& labels)>;
 
-// For losses of a program's own; call it before a config is read. Throws ConfigError if the name is taken.
+// Adds a user-defined loss; must be called before a config is read. Throws ConfigError if the name is taken.
 void add_loss(const std::string& name, RowLoss loss);
 
-// cross_entropy, squared_error (the mean over a row's outputs), binary_cross_entropy (likewise, of logits), and those
-// that were added. Throws ConfigError for another name.
+// cross_entropy, squared_error (averaged over a row's outputs), binary_cross_entropy (likewise, from logits), or an
+// added loss. Throws ConfigError for other names.
 const RowLoss& loss_named(const std::string& name);
 
-// The sum over the rows. Throws RunError if the loss does not give one number for each.
+// The sum of the loss over the rows. Throws RunError unless the loss returns one number for each.
 at::Tensor sum_of_rows(const std::string& name, const RowLoss& loss, const at::Tensor& outputs,
                        const at::Tensor& labels);
 

@@ -10,7 +10,7 @@
 namespace shardline {
 namespace {
 
-thread_local StorageWatch* watch = nullptr;  // callbacks are plain functions
+thread_local StorageWatch* watch = nullptr;  // because callbacks are plain functions
 
 // [.., m, k] x [.., k, n]
 Product product_of(const at::Tensor& a, const at::Tensor& b) {
@@ -66,7 +66,7 @@ void StorageWatch::see(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   const auto storage = tensor.storage();
   if (!seen_.insert(storage.unsafeGetStorageImpl()).second) return;
-  storages_.push_back(storage.getWeakStorageImpl());  // keeps its address from being reused
+  storages_.push_back(storage.getWeakStorageImpl());  // prevents its address from being reused
   made_ += storage.nbytes();
 }
 

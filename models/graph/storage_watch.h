@@ -1,4 +1,4 @@
-// Watches the memory that ops of this thread allocate: the bytes that still exist, their peak, and the matrix products.
+// Tracks the memory that this thread's ops allocate: the bytes that still exist, their peak, and the matrix products.
 #pragma once
 #include <ATen/record_function.h>
 #include <c10/core/Storage.h>
@@ -12,7 +12,7 @@
 namespace shardline {
 
 // Watches from construction to destruction, ignoring the memory of the tensors `known` and what ops use internally.
-// There can be one watch at a time in a thread.
+// Only one watch may exist per thread.
 class StorageWatch {
  public:
   explicit StorageWatch(const std::vector<at::Tensor>& known);
@@ -24,7 +24,7 @@ class StorageWatch {
   int64_t live() const;
   int64_t peak() const { return peak_; }
   void restart_peak() { peak_ = live(); }
-  const std::vector<Product>& products() const { return products_; }  // as in a forward pass
+  const std::vector<Product>& products() const { return products_; }  // as forward products
 
  private:
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& op);

@@ -1,5 +1,5 @@
 // Torch's own modules take their initial values from torch's global generator. Training never uses it, but a module
-// that is made under a seed has the same values on every rank.
+// created under a seed has the same values on every rank.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,7 +8,7 @@
 
 namespace shardline {
 
-// Seeds the CPU generator, and restores its state at the end. There is one at a time in a process; others wait.
+// Seeds the CPU generator, and restores its state at the end. Only one exists at a time in a process; others wait.
 class TorchSeed {
  public:
   explicit TorchSeed(uint64_t seed);
@@ -16,7 +16,7 @@ class TorchSeed {
   TorchSeed(const TorchSeed&) = delete;
   TorchSeed& operator=(const TorchSeed&) = delete;
 
-  bool drawn() const;  // random numbers were drawn since construction or the last call of restart
+  bool drawn() const;  // whether random numbers were drawn since construction or the last call of restart
   void restart();
 
  private:

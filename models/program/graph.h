@@ -1,4 +1,4 @@
-// A program that torch.export made, as data: calls in the order in which they run, on numbered values.
+// A program made by torch.export, as data: calls in execution order, on numbered values.
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <c10/core/ScalarType.h>
@@ -10,34 +10,34 @@
 
 namespace shardline {
 
-// A size of a tensor: a number, or an expression of sizes of the inputs, in the spelling of the file.
+// A size of a tensor: a number, or an expression of input sizes as spelled in the file.
 struct GraphSize {
   int64_t number = 0;      // -1 if there is an expression
-  std::string expression;  // empty: the number
+  std::string expression;  // empty: `number` is used
   bool operator==(const GraphSize&) const = default;
 };
 
-// A tensor or, without a dtype, a number that is computed from sizes.
+// A tensor or, without a dtype, a number computed from sizes.
 struct GraphValue {
   std::string name;
   std::optional<at::ScalarType> dtype;
   std::vector<GraphSize> sizes;
 };
 
-// An argument of a call: a constant, a value, or a list in which values occur.
+// An argument of a call: a constant, a value, or a list that contains values.
 struct GraphArgument {
-  // What the operator wants where it is not what the value is: Python passes numbers for tensors and ints for floats,
-  // and lists without a type.
+  // The type that the operator expects if it differs from the value's: Python passes numbers for tensors, ints for
+  // floats, and lists without a type.
   enum class As { given, tensor, floating, ints, floats, tensors, optional_tensors };
 
-  c10::IValue constant;  // if there is no value and no list
-  int value = -1;        // >= 0: its number
+  c10::IValue constant;  // if there is neither a value nor a list
+  int value = -1;        // >= 0: number of the value
   std::vector<GraphArgument> items;
   bool is_list = false;
   As as = As::given;
 };
 
-// A module whose code a node comes from.
+// A module that contains the code of a node.
 struct GraphModule {
   std::string path;  // "transformer.h.0"
   std::string type;  // "transformers.models.gpt2.modeling_gpt2.GPT2Block"
@@ -47,21 +47,21 @@ struct GraphNode {
   struct Autocast {
     std::optional<at::ScalarType> half;  // unset: off
   };
-  // A value that the call makes: the result at this place of its results, or one item of this result, a list.
+  // A value that the call returns: its result at this place, or one item of that result if it is a list.
   struct Result {
     int place = 0;
     int item = -1;
     int value = 0;
   };
 
-  std::string name;      // of an operator "aten::linear", otherwise of a function of Python, "_operator.mul"
-  std::string overload;  // "Tensor"; empty: the default
+  std::string name;      // of an operator "aten::linear", otherwise of a Python function, "_operator.mul"
+  std::string overload;  // "Tensor"; empty: the default overload
   bool is_operator = true;
-  std::vector<GraphArgument> arguments;  // in the order of the operator's schema, defaults filled in
+  std::vector<GraphArgument> arguments;  // in the order of the operator's schema, with defaults filled in
   std::vector<Result> results;
   std::vector<GraphModule> modules;  // outermost first
   bool has_grad = true;              // false: in a region without gradients
-  // In a region that has autocast on, for this type, or off; unset: as the program is run.
+  // For regions that switch autocast on, to this type, or off; unset: as the caller of the program decides.
   std::optional<Autocast> autocast = {};
 
   std::string text() const { return overload.empty() ? name : name + "." + overload; }
@@ -75,7 +75,7 @@ struct GraphInput {
 };
 
 struct GraphOutput {
-  std::string name;  // "logits"; of a tuple, the place
+  std::string name;  // "logits"; for a tuple, the index
   int value = 0;
 };
 
@@ -86,7 +86,7 @@ struct Graph {
   std::vector<GraphOutput> outputs;  // what the program returns, tensors only
 };
 
-// Some nodes of a graph in the order of the graph, and the values that go in and out.
+// Some nodes of a graph, in graph order, and the values that enter and leave them.
 struct GraphPart {
   std::vector<int> nodes;
   std::vector<int> inputs, outputs;

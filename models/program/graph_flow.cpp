@@ -15,7 +15,7 @@ bool share(const c10::AliasInfo* a, const c10::AliasInfo* b) {
   return std::ranges::any_of(a->beforeSets(), [&](const auto& set) { return b->beforeSets().contains(set); });
 }
 
-// What the schema says of a result in a list, Tensor(a)[], stands at its items.
+// For a result that is a list, Tensor(a)[], the schema has the alias information at its items.
 const c10::AliasInfo* alias_of(const c10::Argument& argument) {
   const auto* alias = argument.alias_info();
   return alias && !alias->containedTypes().empty() ? &alias->containedTypes().front() : alias;
@@ -83,11 +83,11 @@ class FlowFinder {
   std::set<int> trained_storage_;
 };
 
-// Operators whose result has the type of their first argument if the others have it, too.
+// Operators whose result has the type of their first argument if the other arguments have it, too.
 constexpr std::string_view kKeepTypes =
     " add clamp div exp gelu hardswish hardtanh leaky_relu mul neg relu relu6 rsqrt sigmoid silu sqrt sub tanh ";
 
-// Whether all tensors that a call takes are floating-point numbers of one type.
+// Whether all tensor arguments of a call are floating-point numbers of one type.
 bool has_one_type(const Graph& graph, const GraphNode& node) {
   const auto type = graph.values[node.arguments[0].value].dtype;
   bool is_one = type && c10::isFloatingType(*type);
@@ -97,7 +97,7 @@ bool has_one_type(const Graph& graph, const GraphNode& node) {
   return is_one;
 }
 
-// The name of the same call without the change; empty if there is none.
+// The name of the same call without the in-place change; empty if there is none.
 std::string functional_name(const GraphNode& node) {
   const std::string prefix = "aten::";
   if (!node.is_operator || !node.name.starts_with(prefix) || !node.name.ends_with("_") || node.results.size() != 1)
@@ -154,7 +154,7 @@ GraphFlow flow_of(const Graph& graph) {
 void make_calls_functional(Graph& graph) {
   const GraphFlow flow = flow_of(graph);
   std::vector<int> readers(graph.values.size());
-  std::set<int> own;  // results of calls that make something new here
+  std::set<int> own;  // results of calls that were made functional
   for (const auto& node : graph.nodes)
     for (const auto& argument : node.arguments) visit_values(argument, [&](int value) { ++readers[value]; });
   for (const auto& output : graph.outputs) ++readers[output.value];

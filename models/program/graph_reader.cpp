@@ -24,7 +24,7 @@ int64_t integer(const JsonValue& value) {
   return json.get<int64_t>();
 }
 
-// JSON has no numbers for these.
+// JSON cannot represent these as numbers.
 double number(const JsonValue& value) {
   const auto& json = value.json();
   if (json == "Infinity") return std::numeric_limits<double>::infinity();
@@ -38,7 +38,7 @@ bool flag(const JsonValue& value) {
   return value.require(json_boolean()).get<bool>();
 }
 
-// The only member of a union: what it is, and its value.
+// The only member of a union: its kind and its value.
 std::pair<std::string, JsonValue> choice(const JsonValue& value) {
   const auto members = value.members();
   if (members.size() != 1) value.fail("must have one member");
@@ -56,13 +56,13 @@ at::MemoryFormat memory_format(const JsonValue& value) {
     case 4:
       return at::MemoryFormat::Preserve;
     default:
-      value.fail("is no memory format of version 8");
+      value.fail("is not a memory format of version 8");
   }
 }
 
 at::Layout layout(const JsonValue& value) {
   constexpr int kStrided = 7;
-  if (integer(value) != kStrided) value.fail("must be 7, the layout with strides");
+  if (integer(value) != kStrided) value.fail("must be 7, the strided layout");
   return at::kStrided;
 }
 
@@ -78,7 +78,7 @@ std::vector<GraphSize> sizes_of(const JsonValue& list) {
   return sizes;
 }
 
-// "KEY,PATH,TYPE;KEY,PATH,TYPE": keys may have commas.
+// "KEY,PATH,TYPE;KEY,PATH,TYPE": keys may contain commas.
 std::vector<GraphModule> module_stack_of(const JsonValue& node) {
   std::vector<GraphModule> modules;
   std::string text = node.at("metadata").text("nn_module_stack", "");
@@ -95,7 +95,7 @@ std::vector<GraphModule> module_stack_of(const JsonValue& node) {
   return modules;
 }
 
-// Names of the tensors in a tree of tuples and dicts, as paths: {"type": ..., "context": "[\"loss\"]",
+// The names of the tensors in a tree of tuples and dicts, as paths: {"type": ..., "context": "[\"loss\"]",
 // "children_spec"}.
 void add_names(const JsonValue& tree, const std::string& path, std::vector<std::string>& names) {
   const auto& json = tree.json();
@@ -114,7 +114,7 @@ void add_names(const JsonValue& tree, const std::string& path, std::vector<std::
   }
 }
 
-// Of what the program as a whole returns; empty where the file does not say it.
+// The names of the program's own results; empty if the file does not state them.
 std::vector<std::string> names_of_outputs(const JsonValue& calls) {
   std::vector<std::string> names;
   for (const auto& call : calls.items()) {
@@ -128,7 +128,7 @@ std::vector<std::string> names_of_outputs(const JsonValue& calls) {
   return names;
 }
 
-// ---- what an operator wants
+// ---- what an operator expects
 
 c10::TypePtr without_optional(const c10::TypePtr& type) {
   const auto optional = type->cast<c10::OptionalType>();
@@ -164,14 +164,14 @@ As wanted(const c10::TypePtr& of_argument) {
   }
 }
 
-// A constant as the operator wants it.
+// A constant in the type that the operator expects.
 c10::IValue converted(const c10::IValue& value, As as) {
   if (as == As::tensor && value.isScalar()) return at::native::wrapped_scalar_tensor(value.toScalar());
   if (as == As::floating && value.isInt()) return double(value.toInt());
   return value;
 }
 
-// A list of constants as the operator wants it; nothing if the items are of another type.
+// A list of constants in the type that the operator expects; nothing if the items are of a different type.
 std::optional<c10::IValue> constant_list(const std::vector<GraphArgument>& items, As as) {
   const auto all = [&](auto has_type) {
     return std::ranges::all_of(items, [&](const GraphArgument& item) { return has_type(item.constant); });
@@ -217,10 +217,10 @@ class GraphReader {
   }
 
  private:
-  // The names of one graph; a graph within it has names of its own.
+  // The names in one graph; a nested graph has its own.
   struct Scope {
     std::map<std::string, GraphValue> described;
-    std::map<std::string, int> values;  // that exist
+    std::map<std::string, int> values;  // existing values
     bool has_grad = true;
     std::optional<GraphNode::Autocast> autocast = {};
   };
@@ -235,7 +235,7 @@ class GraphReader {
   int new_value(const std::string& name, Scope& scope, const JsonValue& where) {
     const auto described = scope.described.find(name);
     const int value = std::ssize(graph_.values);
-    if (!scope.values.emplace(name, value).second) where.fail(cat("makes ", name, ", which is there already"));
+    if (!scope.values.emplace(name, value).second) where.fail(cat("makes ", name, ", which exists already"));
     graph_.values.push_back(described == scope.described.end() ? GraphValue{.name = name} : described->second);
     return value;
   }
@@ -250,7 +250,7 @@ class GraphReader {
     using Kind = GraphInput::Kind;
     for (const auto& item : specs.items()) {
       const auto [kind, spec] = choice(item);
-      if (kind == "constant_input") continue;  // its value is in the nodes
+      if (kind == "constant_input") continue;  // its value is stored in the nodes
       const auto add = [&](Kind of, const std::string& name, const JsonValue& argument) {
         const JsonValue in_graph = argument.at("name");
         graph_.inputs.push_back({of, name, new_value(in_graph.text(), scope, in_graph)});
@@ -304,14 +304,14 @@ class GraphReader {
                    .has_grad = scope.has_grad,
                    .autocast = scope.autocast};
     if (node.overload == "default") node.overload.clear();
-    if (node.name == "aten::detach_") node.name = "aten::detach";  // of constants, which have no gradient anyway
+    if (node.name == "aten::detach_") node.name = "aten::detach";  // only on constants, which have no gradient anyway
     if (const auto why = refusal_of(node.name, node.overload); !why.empty())
       item.at("target").fail(cat("cannot run here, because ", why), "export the model without it");
     const auto op = find_operator(node.name, node.overload);
     std::map<std::string, JsonValue> given;
     for (const auto& input : item.at("inputs").items())
       if (!given.emplace(input.at("name").text(), input.at("arg")).second)
-        input.fail("is an argument that is there already");
+        input.fail("is an argument that was given already");
     for (const auto& argument : op->schema().arguments()) {
       const auto found = given.find(argument.name());
       if (found != given.end()) {
@@ -362,7 +362,7 @@ class GraphReader {
     if (names.size() != inputs.size() - place - 1) item.fail("must give its graph as many values as it takes");
     for (size_t i = 0; i < names.size(); ++i) {
       const auto [name, value] = named(names[i], inputs[place + 1 + i].at("arg"), scope);
-      if (!inner.values.emplace(name, value).second) names[i].fail("is an input that is there already");
+      if (!inner.values.emplace(name, value).second) names[i].fail("is an input that exists already");
     }
     inner.autocast = scope.autocast;
     if (autocasts) inner.autocast = GraphNode::Autocast{flag(enabled) ? half_type(inputs[1].at("arg")) : std::nullopt};
@@ -379,10 +379,10 @@ class GraphReader {
     if (made.size() != outer.size()) item.fail("must take as many values from its graph as it makes");
     for (size_t i = 0; i < made.size(); ++i)
       if (!scope.values.emplace(outer[i].text(), value_of(name_in(made[i]), inner)).second)
-        outer[i].fail("is there already");
+        outer[i].fail("exists already");
   }
 
-  // Of autocast; of CPUs, bfloat16 is the usual one.
+  // The type of autocast; on CPUs, bfloat16 is the default.
   static std::optional<at::ScalarType> half_type(const JsonValue& json) {
     const auto [kind, value] = choice(json);
     if (kind == "as_none") return at::kBFloat16;
@@ -392,7 +392,7 @@ class GraphReader {
     return type;
   }
 
-  // The name in a tensor or a number that is computed.
+  // The name of a tensor or of a computed number.
   static JsonValue name_in(const JsonValue& argument) {
     const auto [kind, value] = choice(argument);
     return value.at(kind == "as_tensor" ? "name" : "as_name");
@@ -446,13 +446,13 @@ class GraphReader {
     return {.constant = *list, .as = argument.as};
   }
 
-  // As the file has it.
+  // As it is in the file.
   GraphArgument argument_of(const JsonValue& json, const Scope& scope) const {
     const auto [kind, value] = choice(json);
     const auto constant = [](c10::IValue made) { return GraphArgument{.constant = std::move(made)}; };
-    const auto list = [&](const auto& item_of) {
+    const auto list = [&items = value](const auto& item_of) {
       GraphArgument made{.is_list = true};
-      for (const auto& item : value.items()) made.items.push_back(item_of(item));
+      for (const auto& item : items.items()) made.items.push_back(item_of(item));
       return made;
     };
     const auto tensor = [&](const JsonValue& item) { return GraphArgument{.value = value_of(item.at("name"), scope)}; };
@@ -469,7 +469,7 @@ class GraphReader {
     if (kind == "as_scalar_type") return constant(dtype_of_number(integer(value), value.where()));
     if (kind == "as_memory_format") return constant(memory_format(value));
     if (kind == "as_layout") return constant(layout(value));
-    if (kind == "as_device") return constant(at::Device(at::kCPU));  // the interpreter has its own
+    if (kind == "as_device") return constant(at::Device(at::kCPU));  // the interpreter chooses the device
     if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool") return computed(value, scope);
     if (kind == "as_sym_ints" || kind == "as_sym_floats" || kind == "as_sym_bools")
       return list([&](const JsonValue& item) { return computed(item, scope); });
@@ -483,7 +483,7 @@ class GraphReader {
     return kind == "as_none" ? GraphArgument{} : GraphArgument{.value = value_of(value.at("name"), scope)};
   }
 
-  // A number that may be computed: {"as_name": name} or a constant.
+  // A number that may be computed: {"as_name": name}, or a constant.
   static GraphArgument computed(const JsonValue& json, const Scope& scope) {
     const auto [kind, value] = choice(json);
     if (kind == "as_name") return {.value = value_of(value, scope)};
@@ -502,7 +502,7 @@ at::ScalarType dtype_of_number(int64_t number, const std::string& where) {
   constexpr int64_t kBool = 12, kBFloat16 = 13;
   if (number >= 1 && number <= kBool) return at::ScalarType(number - 1);
   if (number == kBFloat16) return at::kBFloat16;
-  throw DataError(cat(where, ": is no dtype that can be used here; got ", number));
+  throw DataError(cat(where, ": is not a dtype that can be used here; got ", number));
 }
 
 Graph read_graph(const nlohmann::json& json, const std::string& file) {

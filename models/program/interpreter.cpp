@@ -30,7 +30,7 @@ bool is_constant(const GraphArgument& argument) {
   return argument.value < 0 && !argument.is_list;
 }
 
-// A call without tensors makes new ones, on the device that it is given.
+// Whether a call has no tensor arguments and creates new tensors on the device it is given.
 bool makes_new_tensors(const c10::FunctionSchema& schema) {
   return std::ranges::none_of(schema.arguments(), [](const c10::Argument& argument) {
     const auto type = argument.type();
@@ -47,11 +47,11 @@ struct Interpreter::Step {
   const GraphNode* node = nullptr;
   Kind kind = Kind::operation;
   std::optional<c10::OperatorHandle> op;
-  std::vector<GraphArgument> arguments;     // a value is the number of its slot
+  std::vector<GraphArgument> arguments;     // values are given by slot numbers
   std::vector<GraphNode::Result> results;   // likewise
-  std::vector<std::optional<IValue>> calm;  // by argument: its value where nothing is random
-  std::vector<int> freed;                   // slots that nothing reads afterwards
-  int site = 0;                             // of a random call
+  std::vector<std::optional<IValue>> calm;  // by argument: its value if nothing is random
+  std::vector<int> freed;                   // slots that are not read afterwards
+  int site = 0;                             // number of a random call
 
   void find_calm_arguments() {
     const auto& wants = op->schema().arguments();
@@ -77,7 +77,7 @@ struct Interpreter::Step {
   }
 };
 
-// The values of a run.
+// The values during a run.
 struct Interpreter::Slots {
   std::vector<IValue> values;
 
@@ -117,7 +117,7 @@ Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarTy
   std::map<int, size_t> last_use;  // slot -> step
   const auto new_slot = [&](int value) {
     const int slot = std::ssize(slot_of);
-    SL_ASSERT(slot_of.emplace(value, slot).second, graph.values[value].name, " is there twice");
+    SL_ASSERT(slot_of.emplace(value, slot).second, graph.values[value].name, " occurs twice");
     return slot;
   };
   const auto used_slot = [&](int value) {
@@ -175,7 +175,7 @@ std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCal
     }
     for (const auto& result : step.results) {
       if (std::cmp_greater_equal(result.place, stack.size()))
-        throw RunError(cat(step.node->text(), " made too little"));
+        throw RunError(cat(step.node->text(), " returned too few results"));
       const IValue& made = stack[result.place];
       if (result.item < 0) {
         slots.values[result.value] = made.isSymInt() ? IValue(made.toSymInt().expect_int()) : made;
@@ -183,7 +183,7 @@ std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCal
       }
       const auto list = made.toTensorList();
       if (std::cmp_greater_equal(result.item, list.size()))
-        throw RunError(cat("the program's call of ", step.node->text(), " makes ", list.size(),
+        throw RunError(cat("the program's call of ", step.node->text(), " returned ", list.size(),
                            " tensors, but more were made when it was exported"));
       slots.values[result.value] = at::Tensor(list[result.item]);
     }

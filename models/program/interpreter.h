@@ -1,4 +1,4 @@
-// Runs a part of a program. Autograd records the calls as it does those of any C++ code.
+// Runs a part of a program. Autograd records the calls like those of any C++ code.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -13,27 +13,27 @@
 
 namespace shardline {
 
-// What the nodes need that are random in training: dropout, and attention with dropout of its probabilities. `site`:
-// the number of the node among the random ones of the part.
+// The random calls of nodes in training: dropout, and attention with dropout on its probabilities. `site`: the index of
+// the node among the random nodes of the part.
 struct RandomCalls {
   // Drops elements of x and scales the others.
   std::function<at::Tensor(const at::Tensor& x, double probability, int site)> dropout;
 };
 
-// Functions that are no operators, by the name of the node that calls them.
+// Functions that are not operators, by the name in the node that calls them.
 using OwnCalls = std::map<std::string, std::function<at::Tensor(const std::vector<c10::IValue>& arguments)>>;
 
 class Interpreter {
  public:
-  // The program's float numbers (kFloat) become `floating`, and new tensors are made on `device`. The graph must
+  // The program's float numbers (kFloat) become `floating`, and new tensors are created on `device`. The graph must
   // outlive the interpreter.
   Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device);
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;
 
-  // The values of part.outputs, from those of part.inputs in their order. Without `random` the program runs as in
+  // Computes the values of part.outputs from those of part.inputs, in order. Without `random`, the program runs as in
   // evaluation: nothing is dropped. A value is freed after its last use. Throws a RunError that names the operator
-  // whose call fails.
+  // whose call failed.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs, const RandomCalls* random,
                                const OwnCalls& own_calls = {}) const;
 

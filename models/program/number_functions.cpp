@@ -51,7 +51,7 @@ std::function<IValue(const Arguments&)> comparison(Compare compare) {
   };
 }
 
-// Whether the quotient, rounded down, does not exist.
+// Computes the quotient, rounded down; returns whether it overflows.
 bool divide(int64_t a, int64_t b, int64_t* quotient) {
   if (b == 0) throw RunError("a size is divided by zero");
   if (b == -1) return __builtin_sub_overflow(int64_t{0}, a, quotient);
@@ -61,7 +61,7 @@ bool divide(int64_t a, int64_t b, int64_t* quotient) {
 
 bool remainder(int64_t a, int64_t b, int64_t* rest) {
   int64_t quotient = 0;
-  const bool overflows = divide(a, b, &quotient);  // by -1, which leaves no rest
+  const bool overflows = divide(a, b, &quotient);  // overflows only by -1, which leaves no remainder
   *rest = overflows ? 0 : a - quotient * b;
   return false;
 }

@@ -1,4 +1,4 @@
-// The operators that a program may call.
+// The operators that programs may call.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -10,11 +10,11 @@
 namespace shardline {
 
 // Why programs with this operator cannot run here; empty if they can. Operators that draw random numbers are accepted
-// where training draws them itself: dropout and attention. Of those that change tensors, the ones that write numbers to
-// their first argument are accepted.
+// only if training draws the numbers itself: dropout and attention. Operators that change tensors are accepted only if
+// they write to their first argument.
 std::string refusal_of(const std::string& name, const std::string& overload);
 
-// The same of an operator of any library, by what it does alone: for code of the user's own.
+// As above for an operator of any library, judged only by its effects: for the user's own code.
 std::string effect_of(const c10::OperatorHandle& op);
 
 // The operator, or nothing if libtorch has none of this name.
@@ -28,7 +28,7 @@ inline constexpr const char* kBinaryLoss = "aten::binary_cross_entropy_with_logi
 inline constexpr const char* kLookup = "aten::embedding";
 inline constexpr const char* kBatchNorm = "aten::batch_norm";
 inline constexpr const char* kSizeOf = "aten::sym_size";
-// The place of an argument in the operator's schema; asserts that there is one.
+// The index of an argument in the operator's schema; asserts that it exists.
 int place_of_argument(const GraphNode& node, const char* argument);
 
 }  // namespace shardline

@@ -14,7 +14,7 @@ namespace {
 
 using Predicts = ProgramUse::Predicts;
 
-// A run of modules PATH.0, PATH.1, ... of one class, and where their nodes are.
+// A run of modules PATH.0, PATH.1, ... of one class, and the positions of their nodes.
 struct Blocks {
   std::string path;
   std::vector<int> begins;  // by block: its first node
@@ -24,7 +24,7 @@ struct Blocks {
   double nodes_of_block() const { return double(end - begin()) / begins.size(); }
 };
 
-// Nodes that are a layer.
+// The nodes of one layer.
 struct Stretch {
   std::string name;
   bool is_block = false;
@@ -62,7 +62,7 @@ class Cutter {
     wanted.insert(wanted.end(), logits.begin(), logits.end());
     if (!program_->columns.empty()) find_source_rows(stretches[1].begin, wanted);
     program_->logits = part_from(stretches.back().begin, logits, end);
-    // Backwards, because a layer passes on what later ones take.
+    // In reverse, because a layer passes on what later ones need.
     std::vector<ProgramLayer> layers(stretches.size());
     for (size_t i = layers.size(); i-- > 0;) {
       ProgramLayer& layer = layers[i];
@@ -92,7 +92,7 @@ class Cutter {
     throw ConfigError(cat(archive.place(), ": ", what, "; ", archive.verb(), " ", wanted));
   }
 
-  // Values that follow from parameters by arithmetic and lookups of other things than tokens.
+  // Values that depend on parameters only through arithmetic and lookups of things other than tokens.
   void find_light_values() {
     const int ids = value_of_ids();
     is_light_.assign(graph().values.size(), true);
@@ -110,7 +110,7 @@ class Cutter {
         refuse(cat("parameter ", name, " has the dtype ", entry.dtype), "the model with parameters in float32");
   }
 
-  // What is given to the program may be used again.
+  // What the program is given may be used again, so it must not change.
   void check_changes() const {
     for (const auto& input : graph().inputs)
       if (const auto found = flow().changes.find(flow().storage[input.value]); found != flow().changes.end())
@@ -149,7 +149,7 @@ class Cutter {
     program_->target_length = length_of(*target);
     if (program_->target_length == program_->source_length)
       refuse("source and target have the same length in it",
-             "it with an example whose target has another length than its source");
+             "it with an example whose target has a different length than its source");
   }
 
   // The arguments that are given columns of the data, whose sizes are fixed but for the batch.
@@ -196,7 +196,7 @@ class Cutter {
     program_->source_length = {.number = *lengths.begin()};
   }
 
-  // Of an argument [batch, length].
+  // For an argument [batch, length].
   GraphSize length_of(const GraphInput& input) const {
     const auto& sizes = value(input.value).sizes;
     if (sizes.size() != 2 || sizes[0].expression.empty() || sizes[1].expression.empty() || sizes[0] == sizes[1])
@@ -211,8 +211,8 @@ class Cutter {
     const bool wants_rows = use_.predicts != Predicts::segment;
     if (use_.predicts != Predicts::span && by_row != wants_rows)
       refuse(cat("its labels are ", by_row ? "one for each token" : "not one for each token",
-                 ", but those of the task are ", wants_rows ? "one for each token" : "one for each sample"),
-             "one for the task, or set task to the one that it is for");
+                 ", but the task's labels are ", wants_rows ? "one for each token" : "one for each sample"),
+             "a program for this task, or set task to that of the program");
   }
 
   std::optional<int> output(const std::string& name) const {
@@ -237,7 +237,7 @@ class Cutter {
     return *found;
   }
 
-  // What predictions are made of; empty if the program does not return it.
+  // The values that predictions are made from; empty if the program does not return them.
   std::vector<int> find_logits() const {
     if (!use_.loss_logits.empty()) return {named_output("/model/loss/logits", use_.loss_logits)};
     const size_t wanted = use_.predicts == Predicts::span ? 2 : 1;
@@ -284,7 +284,7 @@ class Cutter {
     program_->loss = loss_terms(graph(), flow(), scalar);
   }
 
-  // The value before calls that only change its form.
+  // The value before calls that change only its form.
   int origin(int number) const {
     if (number < 0) return number;
     static const std::set<std::string> forms = {"aten::view", "aten::reshape", "aten::to", "aten::contiguous"};
@@ -346,20 +346,20 @@ class Cutter {
     if (program_->vocab_size <= 0 && ids < 0)
       refuse("its logits do not have a number for each token of the target", "it with logits of a fixed size");
     if (program_->vocab_size <= 0)
-      refuse(cat("its ", kIdsArgument, " are looked up in no table"),
+      refuse(cat("it does not look up its ", kIdsArgument, " in a table"),
              "a model that takes token ids, with example labels that are another tensor than the ids");
   }
 
-  // The nodes from `begin` on, and those before that are computed again, which the values need as they are before node
+  // The nodes from `begin` on, and those before that are recomputed, which the values need as they are before node
   // `end`.
   GraphPart part_from(int begin, const std::vector<int>& wanted, int end) const {
     return flow().part(graph(), wanted, begin, end, [this](int number) { return crosses(number); });
   }
 
-  // Whether later layers get the value from the layer that makes it; others compute it again.
+  // Whether later layers get the value from the layer that computes it; otherwise they recompute it.
   bool crosses(int number) const { return flow().is_trained[number] && (is_hidden(number) || !is_light_[number]); }
 
-  // [batch, length, features], of the source or of the target.
+  // Whether it is [batch, length, features] of the source or of the target.
   bool is_hidden(int number) const {
     return is_of_rows(number) && (value(number).sizes[1] == program_->source_length || program_->is_of_target(number));
   }
@@ -396,7 +396,7 @@ class Cutter {
     }
   }
 
-  // All runs of modules of one class, one after the other.
+  // All runs of modules of one class that execute one after another.
   std::vector<Blocks> find_runs() const {
     struct Module {
       std::string type;
@@ -429,8 +429,8 @@ class Cutter {
     return runs;
   }
 
-  // The longest run of modules, of equally long ones the outermost, and further ones of modules of such a size, as the
-  // blocks of a decoder are. In the order of the graph.
+  // The longest run of modules (the outermost of equally long ones), and further runs of modules of comparable size,
+  // such as the blocks of a decoder. In graph order.
   std::vector<Blocks> find_blocks() const {
     std::vector<Blocks> runs = find_runs();
     if (runs.empty())
@@ -469,7 +469,7 @@ class Cutter {
   std::shared_ptr<Program> program_;
   const ProgramUse& use_;
   std::vector<bool> is_light_;      // by value
-  std::vector<GraphSize> batches_;  // the first sizes of arguments
+  std::vector<GraphSize> batches_;  // the first sizes of the arguments
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// A program that is cut into layers where only hidden states cross: those of the source and, in a program with encoder
-// and decoder, of the target. Repeated modules become blocks. What follows from arguments, buffers and constants alone,
-// such as masks and positions, crosses no border: each layer that needs it computes it again, as it does biases that
+// A program cut into layers where only hidden states cross: those of the source and, in a program with encoder and
+// decoder, of the target. Repeated modules become blocks. Values that depend only on arguments, buffers and constants,
+// such as masks and positions, do not cross borders: each layer that needs them recomputes them, as well as biases that
 // are looked up in small tables.
 #pragma once
 #include <cstdint>
@@ -18,32 +18,32 @@
 
 namespace shardline {
 
-// What a config says about the use of a program.
+// What a config states about the use of a program.
 struct ProgramUse {
-  // What has a label: each row, the next token, its own token or a class; each segment; the first and the last row of
+  // What has a label: each row (the next token, its own token or a class); each segment; the first and the last row of
   // an answer; each row of the target, which follows the source in its segment.
   enum class Predicts { next_row, masked_row, row, segment, span, target_row };
   Predicts predicts = Predicts::next_row;
-  // By argument what it is given; others are given what they are named. Names that no task has are those of columns of
+  // By argument: what it is given; others are given what they are named. Names that no task has are those of columns of
   // the data with tensors, see has_columns.
   std::map<std::string, std::string> inputs;
   std::string loss_output;                 // a scalar; empty: "loss", or the only scalar
-  std::string loss_function, loss_logits;  // or a function of an output and the labels; empty: none
-  std::optional<int64_t> start_id;         // of the token before the first one of a target
-  std::optional<int64_t> pad_id;           // of padding, where the program itself has several ids
+  std::string loss_function, loss_logits;  // alternatively, a function of an output and the labels; empty: none
+  std::optional<int64_t> start_id;         // of the token before the first token of a target
+  std::optional<int64_t> pad_id;           // of padding, if the program itself uses several ids
 };
 
 struct ProgramLayer {
-  std::string name;  // "embedding", the path of a repeated module, "PATH.embedding" before further ones, "head"
+  std::string name;  // "embedding", the path of a repeated module, "PATH.embedding" before further runs, "head"
   bool is_block = false;
   // From the layer's arguments, which are inputs of the graph and the border before it, to the border after it; in the
-  // head to the tensors of the loss.
+  // head, to the tensors of the loss.
   GraphPart part;
-  std::vector<int> border;              // values of earlier layers that it takes
-  std::vector<std::string> parameters;  // of the archive that it uses, in the order of the graph
+  std::vector<int> border;              // values of earlier layers that the layer takes
+  std::vector<std::string> parameters;  // of the archive, as used by the layer, in graph order
 };
 
-// A table in which something is looked up that does not follow from parameters, such as positions.
+// A table lookup by values that do not depend on parameters, such as positions.
 struct ProgramLookup {
   GraphPart indices;
   int64_t rows = 0;
@@ -55,19 +55,19 @@ struct Program {
   GraphFlow flow;
   std::vector<ProgramLayer> layers;
   ProgramLoss loss;
-  // Of the last layer: to the logits, of answers those of the first and of the last row; without outputs if there are
-  // none.
+  // Part of the last layer that computes the logits; for answers, those of the first and of the last row. Has no
+  // outputs if the program has no logits.
   GraphPart logits;
-  int64_t labels = 0;                         // the last size of the logits; 0: it is not a number
+  int64_t labels = 0;                         // the last size of the logits; 0: not a constant
   int64_t vocab_size = 0;                     // of the table in which input_ids are looked up
-  int64_t pad_id = 0;                         // the padding of the words' table, or the id that ids are compared with
+  int64_t pad_id = 0;                         // the word table's padding, or the id that ids are compared with
   std::vector<ProgramLookup> lookups;         // of other tables
-  GraphSize source_length, target_length;     // target: of programs with a target
+  GraphSize source_length, target_length;     // target: for programs with a target
   std::vector<TensorColumn> columns;          // that the data must have; empty: its samples are token ids
-  std::optional<at::ScalarType> label_dtype;  // of the argument labels
-  // The same program where all sources have one length, and all targets; null: this one. See masks/unmasked.h.
+  std::optional<at::ScalarType> label_dtype;  // of the argument `labels`
+  // The same program for sources of one length and targets of one length; null: this one. See masks/unmasked.h.
   std::shared_ptr<const Program> unmasked;
-  int64_t unmasked_length = 0;  // up to this length of sources and of targets
+  int64_t unmasked_length = 0;  // valid up to this length of sources and of targets
 
   const Graph& graph() const { return archive.graph; }
   // The rows of a sample's source in programs with columns, whatever the sample; 0: as many as it has tokens.
@@ -75,15 +75,15 @@ struct Program {
   bool has_target() const { return use.predicts == ProgramUse::Predicts::target_row; }
   // What an argument is given: "input_ids", "labels", ...
   const std::string& given_to(const GraphInput& argument) const;
-  const GraphInput* argument(const std::string& given) const;  // that is given this; null if there is none
-  const GraphInput* input_of(int value) const;                 // null if a node makes the value
-  at::Tensor constant(int value) const;                        // a buffer or constant of the archive; else undefined
+  const GraphInput* argument(const std::string& given) const;  // the argument that is given this; null if there is none
+  const GraphInput* input_of(int value) const;                 // null if a node computes the value
+  at::Tensor constant(int value) const;                        // a buffer or constant of the archive; or undefined
   bool is_of_target(int value) const;                          // [batch, length of the target, ...]
 };
 
 inline constexpr const char* kIdsArgument = "input_ids";
 
-// Throws a ConfigError that says why a program cannot be trained here.
+// Throws a ConfigError that explains why the program cannot be trained here.
 std::shared_ptr<const Program> cut_program(Pt2Archive archive, const ProgramUse& use = {});
 
 }  // namespace shardline

@@ -25,7 +25,7 @@ using Predicts = ProgramUse::Predicts;
 
 constexpr std::array kOfRows = {"input_ids", "attention_mask", "position_ids", "token_type_ids"};
 
-// Labels of the tokens themselves: the label of a row is that of the next token in its segment.
+// Labels by the tokens themselves: the label of a row is that of the next token in its segment.
 at::Tensor own_labels(const Microbatch& batch, const RowGrid& grid) {
   const at::Tensor next = grid.spread(batch.labels, kNoLabel);
   const auto none = at::full({grid.segments(), 1}, kNoLabel, next.options());
@@ -47,8 +47,8 @@ std::vector<std::string> names_given(const ProgramUse& use, bool of_columns) {
   return names;
 }
 
-// The first or the last row of answers; those that are elsewhere are one row after the end, where programs do not count
-// them.
+// The first or last row of each answer. Answers that are elsewhere get the row after the end, which programs do not
+// count.
 at::Tensor places_of_answers(const ProgramBatch& batch, int64_t end) {
   SL_ASSERT(batch.batch.targets.defined(), "a loss without answers");
   const at::Tensor places = batch.batch.targets.select(1, end);
@@ -62,7 +62,7 @@ at::Tensor labels(const ProgramBatch& batch) {
     case Predicts::segment:
       SL_ASSERT(rows.targets.defined(), "a loss without targets");
       return rows.targets.to(program.label_dtype.value_or(rows.targets.scalar_type()));
-    case Predicts::target_row:  // without labels, the tokens so far are followed by one that is to be found
+    case Predicts::target_row:  // without labels, the tokens so far are followed by one to be predicted
       return rows.labels.defined() ? batch.target.spread(rows.labels, kNoLabel) : batch.target.spread(rows.ids);
     case Predicts::next_row:
       SL_ASSERT(rows.labels.defined(), "a loss without labels");
@@ -73,7 +73,7 @@ at::Tensor labels(const ProgramBatch& batch) {
   }
 }
 
-// The tokens before each token of the target.
+// The token before each token of the target.
 at::Tensor shifted_target(const ProgramBatch& batch) {
   const at::Tensor ids = batch.target.spread(batch.batch.ids, batch.program.pad_id);
   const int64_t start = batch.program.use.start_id.value_or(0);
@@ -250,7 +250,7 @@ DropoutRows grid_rows(DropoutRows rows, const RowGrid& grid) {
 
 at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Microbatch& batch, const RowGrid& queries,
                          const RowGrid& keys, const at::Tensor& own_heads) {
-  // Numbers of elements are below 2^50: 1024 heads of 2^20 places.
+  // Element numbers must be below 2^50: 1024 heads of 2^20 places.
   constexpr int64_t kPlaces = int64_t{1} << 20, kHeads = 1024;
   const int64_t heads = x.size(1);
   if (heads > kHeads || batch.tokens() > kPlaces || x.size(2) != queries.length() || x.size(3) != keys.length())

@@ -12,7 +12,7 @@ namespace {
 
 using LossKind = ProgramLossTerm::Kind;
 
-constexpr int kMean = 1;  // of the argument `reduction`
+constexpr int kMean = 1;  // value of the argument `reduction`
 constexpr std::array<std::pair<const char*, LossKind>, 3> kFunctions = {{{"cross_entropy", LossKind::cross_entropy},
                                                                          {"mse", LossKind::squared_error},
                                                                          {"bce_with_logits", LossKind::binary}}};
@@ -27,7 +27,7 @@ class TermFinder {
  public:
   TermFinder(const Graph& graph, const GraphFlow& flow) : graph_(graph), flow_(flow) {}
 
-  // False if the value is no sum of means that can be taken apart.
+  // False if the value is not a sum of means that can be separated.
   bool find(int value, double factor) {
     const int producer = value < 0 ? -1 : flow_.producer[value];
     if (producer < 0 || !flow_.changes_before(value, graph_.nodes.size()).empty()) return false;

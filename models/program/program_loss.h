@@ -1,4 +1,4 @@
-// The loss of a program. Means are no nodes of its parts, because the mean of a step is not that of a microbatch.
+// The loss of a program. Its means are not computed by nodes, because the mean of a step is not that of a microbatch.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,27 +13,27 @@
 namespace shardline {
 
 struct ProgramLossTerm {
-  // whole: a scalar of another kind, which counts as a mean over samples.
+  // whole: a scalar of another kind, which is treated as a mean over samples.
   enum class Kind { cross_entropy, squared_error, binary, whole };
   Kind kind = Kind::whole;
   int input = -1;
   int target = -1;         // -1: the labels of the data
-  int ignored_value = -1;  // of cross_entropy: a number that is computed; -1: `ignored`
-  int64_t ignored = 0;     // the target that does not count
+  int ignored_value = -1;  // of cross_entropy: a computed number; -1: use `ignored`
+  int64_t ignored = 0;     // the target that is not counted
   double factor = 1;
 };
 
 // A sum of terms.
 struct ProgramLoss {
   std::vector<ProgramLossTerm> terms;
-  std::string text;  // "cross_entropy + cross_entropy", for the plan
+  std::string text;  // "cross_entropy + cross_entropy", shown in the plan
 
   bool has(ProgramLossTerm::Kind kind) const;
   std::vector<int> values() const;  // that it is computed from, each once
 };
 
-// The scalar as sums, differences and multiples of means of cross_entropy_loss (without weights and smoothing),
-// mse_loss and binary_cross_entropy_with_logits; or else as a whole.
+// Expresses the scalar as sums, differences and multiples of means of cross_entropy_loss (without weights and
+// smoothing), mse_loss and binary_cross_entropy_with_logits, or otherwise as a whole.
 ProgramLoss loss_terms(const Graph& graph, const GraphFlow& flow, int scalar);
 
 // "cross_entropy", "mse" or "bce_with_logits", as a config names them; nothing for other names.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kSamples = 2;
 
-// Whether samples of this length find all their rows.
+// Whether samples of this length find all their rows in the table.
 bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
   const Microbatch rows = sample_batch(program, kSamples, length, length, 0);
   const ProgramBatch batch(program, rows);
@@ -29,7 +29,7 @@ bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
     const at::Tensor indices = interpreter.run(std::move(inputs), nullptr)[0].toTensor();
     const bool is_whole = indices.dim() == 0 || indices.size(-1) == length || indices.size(-1) == 1;
     return is_whole && indices.max().item<int64_t>() < lookup.rows;
-  } catch (const RunError&) {  // a call does not take this length
+  } catch (const RunError&) {  // a call does not support this length
     return false;
   }
 }
@@ -43,7 +43,7 @@ int64_t most_positions(const Program& program) {
   int64_t most = std::numeric_limits<int32_t>::max();
   for (const auto& lookup : program.lookups) {
     int64_t longest = 1, too_long = lookup.rows + 1;
-    if (fits(program, lookup, too_long)) continue;  // what is looked up are no positions
+    if (fits(program, lookup, too_long)) continue;  // the table is not looked up by position
     while (longest + 1 < too_long) {
       const int64_t middle = longest + (too_long - longest) / 2;
       (fits(program, lookup, middle) ? longest : too_long) = middle;

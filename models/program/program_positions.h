@@ -1,4 +1,4 @@
-// How long the samples of a program may be.
+// The maximum length of a program's samples.
 #pragma once
 #include <cstdint>
 
@@ -6,8 +6,8 @@
 
 namespace shardline {
 
-// The longest samples whose positions are in all tables of the program, found by computing the positions of samples of
-// several lengths; the largest 32-bit number if no table bounds them.
+// The length of the longest samples whose positions are in all tables of the program, determined by computing the
+// positions of samples of several lengths; the largest 32-bit number if no table limits it.
 int64_t most_positions(const Program& program);
 
 }  // namespace shardline

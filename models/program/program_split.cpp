@@ -45,7 +45,7 @@ int64_t DividedDimension::own_place(int64_t place, int ranks, int rank) const {
 }
 
 std::pair<std::vector<int64_t>, int> DividedDimension::logical(const std::vector<int64_t>& sizes) const {
-  SL_ASSERT(sections.empty(), "a tensor with sections is no rectangle of parts");
+  SL_ASSERT(sections.empty(), "a tensor with sections is not a rectangle of parts");
   std::vector<int64_t> shape(sizes.begin(), sizes.begin() + dimension);
   if (before > 1) shape.push_back(before);
   const int split = std::ssize(shape);

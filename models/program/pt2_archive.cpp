@@ -14,9 +14,9 @@
 namespace shardline {
 namespace {
 
-constexpr std::string_view kFormat = "archive_format", kFormatName = "pt2";
+constexpr std::string_view kFormatEntry = "archive_format", kPt2 = "pt2";
 
-// The entries of the archive without the name of its folder.
+// The entries of the archive, without the name of its folder.
 class Records {
  public:
   Records(std::string_view archive, const std::string& path) : path_(path) {
@@ -24,13 +24,13 @@ class Records {
     entries_ = zip_entries(archive, path_);
     for (const auto& [name, bytes] : entries_) {
       const size_t slash = name.find('/');
-      if (slash == std::string::npos || name.substr(slash + 1) != kFormat) continue;
-      if (!prefix_.empty()) fail(cat("has two entries NAME/", kFormat));
+      if (slash == std::string::npos || name.substr(slash + 1) != kFormatEntry) continue;
+      if (!prefix_.empty()) fail(cat("has two entries NAME/", kFormatEntry));
       prefix_ = name.substr(0, slash + 1);
-      if (bytes != kFormatName) fail(cat(name, " must be \"", kFormatName, '"'));
+      if (bytes != kPt2) fail(cat(name, " must be \"", kPt2, '"'));
     }
     if (prefix_.empty())
-      throw DataError(cat(path_, ": has no entry NAME/", kFormat,
+      throw DataError(cat(path_, ": has no entry NAME/", kFormatEntry,
                           ", so it is not an archive of torch.export.save or an older one; ", kExportAgain));
     const auto order = find("byteorder");
     if (order && *order != "little")
@@ -46,7 +46,7 @@ class Records {
     if (!found) fail(cat("has no entry ", prefix_, name));
     return *found;
   }
-  // MODEL of the only models/MODEL.json.
+  // MODEL, from the only entry models/MODEL.json.
   std::string model() const {
     const std::string begin = prefix_ + "models/", end = ".json";
     std::string model;
@@ -80,7 +80,7 @@ std::vector<int64_t> counts_of(const JsonValue& list) {
   return counts;
 }
 
-// One tensor of a configuration file.
+// One tensor listed in a configuration file.
 struct Payload {
   std::string name;
   std::string record;  // "data/weights/weight_0"
@@ -89,7 +89,7 @@ struct Payload {
   std::vector<int64_t> sizes, strides;
   int64_t offset = 0;
 
-  // Payloads in one place are one tensor.
+  // Payloads at the same place are one tensor.
   auto place() const { return std::tuple(record, dtype, sizes, strides, offset); }
 };
 
@@ -134,7 +134,7 @@ class Pt2Tensors : public TensorFile {
   }
 };
 
-// Every input of the graph that no argument gives is a tensor as the graph describes it.
+// Checks that every input of the graph that is not an argument is a tensor as the graph describes it.
 void check_inputs(const Pt2Archive& archive) {
   for (const auto& input : archive.graph.inputs) {
     if (input.kind == GraphInput::Kind::user) continue;
@@ -168,7 +168,7 @@ Pt2Archive read_pt2(const std::string& path) {
   Pt2Archive archive{.path = path};
   archive.graph = read_graph(parse_data_json(records.at(program), records.place(program)), records.place(program));
 
-  Pt2Tensors constants = *weights;  // of the same mapping
+  Pt2Tensors constants = *weights;  // from the same mapping
   std::map<std::string, Payload> parameters;
   for (const char* folder : {"weights", "constants"})
     for (auto& payload : payloads(records, model, folder)) {
@@ -176,7 +176,7 @@ Pt2Archive read_pt2(const std::string& path) {
       if (!payload.is_parameter) archive.constants.emplace(payload.name, constants.tensor(payload.name));
       if (payload.is_parameter) parameters.emplace(payload.name, std::move(payload));
     }
-  // In the order of the graph, then those that the graph does not have.
+  // In graph order, followed by those that the graph does not use.
   std::map<decltype(Payload().place()), std::string> first_in;  // by place: the name of its first parameter
   const auto add = [&](const Payload& payload) -> const std::string& {
     const auto [first, is_new] = first_in.emplace(payload.place(), payload.name);

@@ -15,17 +15,17 @@
 namespace shardline {
 namespace {
 
-constexpr size_t kMostPadding = 256;    // bytes of an entry, and of the end, that the source may not have
-constexpr uint64_t kFormatVersion = 6;  // of the container, as torch.export.save writes it
+constexpr size_t kMostPadding = 256;    // bytes by which an entry, or the end, may be longer than in the source
+constexpr uint64_t kFormatVersion = 6;  // of the container, as written by torch.export.save
 
-// Changes the values of the parameters that are in a record, which begins at this byte of the archive.
+// Replaces the values of the parameters in a record, which begins at this byte of the archive.
 void change_values(const Pt2Archive& archive, const std::function<at::Tensor(const std::string&)>& value_of,
                    uint64_t begin, std::string& record) {
   for (const auto& [name, entry] : archive.weights->tensors()) {
     if (entry.begin == entry.end || entry.begin < begin || entry.end > begin + record.size()) continue;
     const at::Tensor value = value_of(name);
     if (!value.defined()) continue;
-    // What is written has no alignment in the record.
+    // The written tensor is not aligned in the record.
     at::Tensor there = at::from_blob(record.data(), {std::ssize(record)}, at::kByte);
     const int64_t element = c10::elementSize(entry.dtype), count = (entry.end - entry.begin) / element;
     at::Tensor numbers = there.narrow(0, entry.begin - begin, count * element).clone().view(entry.dtype);
@@ -53,7 +53,7 @@ void write_pt2(const Pt2Archive& archive, const std::function<at::Tensor(const s
   const ZipEntries entries = zip_entries(source.bytes(), archive.path);
   DiskFile file = DiskFile::create(path);
   int64_t written = 0;
-  std::exception_ptr failure;  // the writer, which finishes the archive when it is destroyed, must not see it
+  std::exception_ptr failure;  // must not reach the writer, which finishes the archive when it is destroyed
   {
     caffe2::serialize::PyTorchStreamWriter writer([&](const void* data, size_t bytes) {
       try {

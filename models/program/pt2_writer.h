@@ -1,4 +1,4 @@
-// Writes a trained program as an archive that torch.export.load opens.
+// Writes a trained program as an archive that torch.export.load can open.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,12 +9,12 @@
 
 namespace shardline {
 
-// Reserves disk space for write_pt2 in a file of this path. Throws a RunError if there is too little.
+// Reserves disk space for write_pt2 in a file with this path. Throws a RunError if there is too little.
 void reserve_pt2(const Pt2Archive& archive, const std::string& path);
 
-// Writes a copy of the archive with other values of its parameters, by name in archive.weights; those of which
-// `value_of` returns an undefined tensor keep theirs. Everything else is as in the file, which must still exist. When
-// it returns, the copy is on the disk. Throws a RunError when the disk fails; then `path` is not an archive.
+// Writes a copy of the archive with new values of its parameters, by name in archive.weights; parameters for which
+// `value_of` returns an undefined tensor keep theirs. Everything else is copied from the file, which must still exist.
+// When it returns, the copy is on disk. Throws a RunError if the disk fails; then `path` is not an archive.
 void write_pt2(const Pt2Archive& archive, const std::function<at::Tensor(const std::string& name)>& value_of,
                const std::string& path);
 

@@ -1,4 +1,4 @@
-// What a head predicts, as programs see it.
+// What a head predicts, in terms of programs.
 #pragma once
 #include "models/families/head_choice.h"
 #include "models/program/program.h"

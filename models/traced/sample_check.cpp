@@ -31,7 +31,7 @@ namespace {
 using Predicts = ProgramUse::Predicts;
 
 constexpr uint64_t kSampleSeed = 4321;
-// Of the largest number, in float64: sums in another order differ by far less.
+// Relative to the largest number, in float64: reordering sums makes far smaller differences.
 constexpr double kSame = 1e-9;
 
 bool are_same(const at::Tensor& a, const at::Tensor& b) {
@@ -42,7 +42,7 @@ bool are_same(const at::Tensor& a, const at::Tensor& b) {
   return at::allclose(a, b, 0, kSame * std::max(largest, 1.0), /*equal_nan=*/true);
 }
 
-// Samples one after the other.
+// Concatenates samples.
 Microbatch joined(const std::vector<Microbatch>& samples) {
   const auto all = [&](at::Tensor Microbatch::*part) {
     std::vector<at::Tensor> parts;
@@ -67,7 +67,7 @@ Microbatch joined(const std::vector<Microbatch>& samples) {
   return batch;
 }
 
-// The part of `together` that sample `number` has, which has as many rows as `alone`.
+// The part of `together` that belongs to sample `number`, with as many rows as `alone`.
 struct Slice {
   int64_t begin = 0, length = 0;
 };
@@ -131,7 +131,7 @@ class SampleCheck {
     return layer.build(build);
   }
 
-  // The layer's results take the place of its input; returns the loss.
+  // Replaces the layer's input by its results; returns the loss.
   double pass(Layer& layer, const Microbatch& batch, Border& border) const {
     MicrobatchContext context{.batch = &batch, .mode = Mode::evaluate, .predicts = !program_.logits.outputs.empty()};
     border = layer.forward(border, context);
@@ -193,10 +193,10 @@ class SampleCheck {
     return Interpreter(program_.graph(), part, at::kDouble, at::kCPU).run(std::move(inputs), nullptr);
   }
 
-  // rearranged: in another order than one sample after the other, as far as one can see.
+  // rearranged: in a different order than one sample after another, as far as can be seen.
   enum class State { clean, rearranged, mixed };
 
-  // Of a value, which each sample alone has as `alone`.
+  // The state of a value, which is `alone` for each sample by itself.
   State state_of(const at::Tensor& together, const std::vector<at::Tensor>& alone) const {
     const int64_t samples = std::ssize(alone);
     int64_t dimension = -1;
@@ -219,7 +219,7 @@ class SampleCheck {
            !op->schema().is_mutable();
   }
 
-  // The first call whose results for a sample are others beside other samples although what it takes is the same.
+  // The first call whose results for a sample change when other samples are present although its inputs do not.
   const GraphNode* guilty_call(size_t layer, const Border& border, const std::vector<Border>& borders) const {
     const bool is_last = layer + 1 == program_.layers.size();
     GraphPart part = program_.layers[layer].part;

@@ -1,5 +1,5 @@
-// Whether a program computes each sample by itself. Microbatches and replicas have any of the samples of a step, so
-// what a program computes for a sample must not depend on those that are beside it.
+// Whether a program computes each sample independently. Microbatches and replicas get any of the samples of a step, so
+// the result for a sample must not depend on the other samples in its batch.
 #pragma once
 #include <memory>
 
@@ -8,7 +8,7 @@
 
 namespace shardline {
 
-// Runs the layers on a few samples together and on each alone, in float64: samples of one length, and if the program
+// Runs the layers on a few samples together and on each alone, in float64: samples of one length and, if the program
 // has an argument attention_mask, of different lengths. whole: the program's spec for one rank. Throws a ConfigError
 // that names the module and the call, or the layer, whose results differ.
 void check_samples(const std::shared_ptr<const Program>& program, const ModelSpec& whole);

@@ -1,4 +1,4 @@
-// Models of a program's own that are traced, which configs name by their model_type as they name a family.
+// Traced models of a user's program, which configs select by model_type, like a family.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -9,10 +9,10 @@
 
 namespace shardline {
 
-// The model of a config, as MakeModules (models/families/module_family.h) gets it.
+// Returns the model of a config, which it gets like MakeModules (models/families/module_family.h).
 using MakeTraced = std::function<TracedModel(const nlohmann::json& config)>;
 
-// A family with one head. name: in messages, and `architectures` of a saved config.json.
+// A family with one head. name: for messages, and `architectures` of a saved config.json.
 Family family_of_traced(const std::string& name, HeadChoice::Kind head, MakeTraced make);
 
 }  // namespace shardline

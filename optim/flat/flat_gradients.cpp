@@ -73,7 +73,7 @@ void FlatGradients::start_bringing() {
 }
 
 void FlatGradients::wait_until_brought() {
-  SL_ASSERT(bringing_, "an update begins whose gradients are not on their way to the host");
+  SL_ASSERT(bringing_, "an update begins before start_bringing() was called for its gradients");
   bringing_->wait();
   bringing_.reset();
 }

@@ -1,6 +1,6 @@
-// Where the parameters of one layer (or one tied parameter) are in its flat buffers on one rank, computed without
-// allocating anything. Parameters that are reduced, sharded and updated in the same way share a segment, so these
-// questions are answered for contiguous ranges, not tensor by tensor.
+// The positions of the parameters of one layer (or one tied parameter) in its flat buffers on one rank, computed
+// without allocating anything. Parameters that are reduced, sharded and updated in the same way share a segment, so all
+// of this is done for contiguous ranges, not tensor by tensor.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-// Which part of a gradient each of the T ranks holds: its own slice; the same whole gradient; or a part of the sum.
+// What each of the T ranks holds of a gradient: its own slice, the same whole gradient, or one summand of it.
 enum class Sharing { split, complete, partial };
 Sharing sharing_of(const ParamSpec& spec, int t_degree);
 
@@ -21,8 +21,8 @@ struct Sharding {
   enum class Level { none, optimizer, gradients, weights } level = Level::none;
   int degree = 1;  // replicas that share one copy
   // These three apply to `weights` only.
-  int64_t whole_below = 0;          // parameters of fewer (logical) elements stay whole on every rank
-  int64_t most_gathered = 0;        // elements that may be gathered at a time to gather ahead; 0: any number
+  int64_t whole_below = 0;          // parameters with fewer (logical) elements stay whole on every rank
+  int64_t most_gathered = 0;        // prefetching must not exceed this many gathered elements at a time; 0: no limit
   int64_t most_reduced = 0;         // elements of a layer whose reduction may overlap the next layer's backward; 0: any
   bool hierarchical_gather = true;  // values are gathered by core/comm/hierarchical_gather.h
   bool operator==(const Sharding&) const = default;
@@ -38,7 +38,7 @@ struct Segment {
   bool decays;
   bool trainable;
   bool deferred;       // its gradients come from the WeightGradQueue
-  int shards = 1;      // number of ranks that share it; 1: not sharded
+  int shards = 1;      // number of ranks that share the segment; 1: not sharded
   int64_t length = 0;  // elements, including padding: shards * shard_length()
 
   int64_t shard_length() const { return length / shards; }
@@ -59,7 +59,7 @@ struct FlatLayout {
     int64_t begin, length;       // in the segment, without padding
     std::vector<int64_t> shape;  // on this rank
   };
-  std::vector<Segment> segments;  // trainable ones first
+  std::vector<Segment> segments;  // trainable segments come first
   std::vector<Place> places;      // in the order of the parameters
 };
 

@@ -48,7 +48,7 @@ void FlatValues::start_gathering() {
   gathering_ = shards_->all_gather(whole_, part_, {.what = "gather values"});
 }
 
-// Makes the device wait; the host does not.
+// The device waits; the host does not.
 void FlatValues::wait_until_sent() {
   if (sending_) sending_->go_before();
   sending_.reset();

@@ -1,13 +1,13 @@
-// The values of one segment on one rank. With Sharding::Level::weights a rank has only its own shard of a sharded
-// segment between passes, and the whole segment during them; otherwise it always has the whole segment, and gathers a
-// sharded one after an update.
+// The values of one segment on one rank. With Sharding::Level::weights, a rank holds the whole segment only during
+// passes, and its own shard between them; otherwise it always holds the whole segment, and gathers a sharded one after
+// each update.
 //
-// In training, values in half precision have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740), which covers
-// only the rank's shard and counts as optimizer state. Frozen values have one, too, because the model is saved as it
-// was loaded. Passes use the rounded values of the masters.
+// In training, values in half precision have an fp32 master copy (Micikevicius et al. 2018, arXiv 1710.03740), which
+// covers only the rank's shard and counts as optimizer state. Frozen values have one, too, because the model is saved
+// as it was loaded. Passes use the rounded masters.
 //
-// With a link to the host, trained values are on the host, whatever their type, and so are the masters of frozen ones
-// (ZeRO-Offload: Ren et al. 2021, arXiv 2101.06840). Values of half precision are rounded on the host, so that no more
+// With a link to the host, trained values of any type are on the host, and so are the masters of frozen ones
+// (ZeRO-Offload: Ren et al. 2021, arXiv 2101.06840). Half-precision values are rounded on the host, so that no more
 // bytes are copied than passes use.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -22,9 +22,9 @@ namespace shardline {
 
 class FlatValues {
  public:
-  // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: for the values in passes.
-  // trains: whether the run trains (the segment says whether it trains these values). host: where trained values are,
-  // if not null. All values are initially zero.
+  // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: of the values in passes.
+  // trains: whether the run trains (the segment says whether it trains these values). host: if not null, where trained
+  // values are. All values are initially zero.
   FlatValues(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, const at::TensorOptions& options,
              bool trains, HostLinkPtr host = nullptr);
 
@@ -32,22 +32,22 @@ class FlatValues {
   const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard of the trained values
   // [shard_length]: own() rounded for passes, if an update on the device may write it along with own(); else undefined.
   at::Tensor rounded() const { return !host_ && has_master() ? part_ : at::Tensor(); }
-  void rounded_is_written() { rounds_ = false; }  // by the update that the next publish() follows
-  bool is_gathered() const { return gathered_; }  // for passes, and freed after them
+  void rounded_is_written() { rounds_ = false; }  // called by the update before publish()
+  bool is_gathered() const { return gathered_; }  // for passes, and freed afterwards
 
-  // These are for passes; all ranks of the shards call them in the same order.
-  void start_gathering();  // does nothing if the values are whole or being gathered
+  // For passes; all ranks of the shards call these in the same order.
+  void start_gathering();  // does nothing if the values are whole or are being gathered
   void wait_until_whole();
   void drop();
   void publish();        // own values have changed: starts to gather them on ranks that keep whole values
-  void publish_ahead();  // the same, while other segments still change; the next publish() then does nothing
+  void publish_ahead();  // as above, while other segments still change; the next publish() then does nothing
 
-  // For filling: returns a tensor [length] in the type and on the device of the trained values; end_filling stores it.
+  // For initial values: returns a tensor [length] with the trained values' type and device; end_filling stores it.
   at::Tensor begin_filling();
   void end_filling();
 
-  // Whole values in the type and on the device of the trained values, for inspection. Collective over the shards;
-  // `await` waits for the others.
+  // Returns whole values with the type and device of the trained values, for inspection. Collective over the shards;
+  // `await` waits for the other ranks.
   at::Tensor gather(const std::function<void(Work&)>& await);
 
  private:
@@ -60,7 +60,7 @@ class FlatValues {
   HostLinkPtr host_;  // null: trained values are on the device
   bool gathered_;
   at::Tensor whole_;
-  at::Tensor part_;     // [shard_length]: this rank's shard in the type of passes; a view of whole_ if that is kept
+  at::Tensor part_;     // [shard_length]: this rank's shard in the type of passes; a view of whole_ if whole_ is kept
   at::Tensor own_;      // the master, or part_ if there is none
   at::Tensor rounded_;  // own_ on the host, rounded for passes, if they use another type
   at::Tensor filling_;  // from begin_filling to end_filling

@@ -25,13 +25,13 @@ class StreamCopy : public HostCopy {
     made_.record(stream);
   }
   void wait() override {
-    // Work that the device does before the copy may itself wait for other ranks.
+    // The device's work before the copy may itself be waiting for other ranks.
     const TimeLimit limit = timeouts().collective;
     const HostWait because("gradients for an update on the host");
     for (const auto begin = std::chrono::steady_clock::now(); !made_.query(); std::this_thread::sleep_for(kPoll))
       if (std::chrono::steady_clock::now() - begin > limit.time)
         throw RunError(cat("rank ", current_rank(), ": a copy between ", streams_->out.device(),
-                           " and its host has not ended in ", limit.time.count() / 1000.0,
+                           " and its host has not ended after ", limit.time.count() / 1000.0,
                            " s; the work before it may wait for a rank that is gone", limit.advice()));
   }
   void go_before() override { made_.block(streams_->current()); }

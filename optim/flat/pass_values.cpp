@@ -34,7 +34,7 @@ void PassValues::acquire(int layer) {
     start_gathering(next);
 }
 
-// Values that the next layer needs, too, are kept.
+// Keeps values that the next layer needs, too.
 void PassValues::release(int layer) {
   if (!gathers_) return;
   const std::vector<FlatValues*> none;

@@ -1,5 +1,5 @@
-// The values of a stage's layers during passes. Sharded weights are whole from acquire() to release(); while a layer is
-// used, the next layer's are being gathered.
+// The values of a stage's layers during passes. Sharded weights are whole from acquire() to release(); while one layer
+// is in use, the next layer's are being gathered.
 #pragma once
 #include <vector>
 
@@ -12,7 +12,7 @@ class PassValues {
   PassValues(size_t layers, const Sharding& sharding)
       : layers_(layers), gathers_(sharding.level == Sharding::Level::weights), most_gathered_(sharding.most_gathered) {}
 
-  // The values that a layer uses, its own and tied ones, which must outlive this object.
+  // Registers the values that a layer uses, its own and tied ones; they must outlive this object.
   void add_layer(int layer, std::vector<FlatValues*> values) { layers_[layer] = std::move(values); }
 
   // See ParameterStore.
@@ -27,7 +27,7 @@ class PassValues {
   std::vector<std::vector<FlatValues*>> layers_;  // by layer of the model
   bool gathers_;
   int64_t most_gathered_;      // as in Sharding
-  std::vector<int> acquired_;  // of the run
+  std::vector<int> acquired_;  // for this run
   size_t next_ = 0;
 };
 

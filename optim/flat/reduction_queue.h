@@ -1,6 +1,6 @@
-// The reductions of the gradients of a stage's layers, from the microbatches that add to them to complete sums: which
-// gradients are open, and which reductions over the replicas are in progress. Ranks that share a layer start and wait
-// for its reductions in the same order.
+// The reductions of the gradients of a stage's layers, from the microbatches that add to them to complete sums: tracks
+// which gradients are open and which reductions over the replicas are in progress. Ranks that share a layer start and
+// wait for its reductions in the same order.
 #pragma once
 #include <deque>
 #include <string>
@@ -14,14 +14,14 @@ class ReductionQueue {
  public:
   ReductionQueue(size_t layers, const Sharding& sharding) : layers_(layers), sharding_(sharding) {}
 
-  // Registers the gradients to which a layer adds, which must outlive this object. `name` appears in the records of
-  // their reductions.
+  // Registers the gradients that a layer adds to; they must outlive this object. `name` identifies their reductions in
+  // records.
   void add_layer(int layer, const std::string& name, const std::vector<FlatGradients*>& gradients);
 
-  // See ParameterStore. At most one layer's whole gradients are being reduced while another layer's are computed.
+  // See ParameterStore. At most one layer's whole gradients are being reduced while another layer computes its own.
   void open(int layer, bool deferred);
   void close(int layer, bool deferred, bool last);
-  void settle();  // waits for the reductions of microbatches
+  void settle();  // waits for the reductions of all microbatches
   void finish();  // waits for all reductions
 
  private:

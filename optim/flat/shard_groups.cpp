@@ -17,7 +17,7 @@ ShardGroups::ShardGroups(const RankGroups& groups, const Sharding& sharding, at:
     shards_of_partial_ = groups.dp->split(place.copy, "shards and tp");
     shard_replicas_ = groups.rdp->split(place.part, "replicas of a shard");
   }
-  // NCCL knows the hosts itself and carries no host values.
+  // NCCL knows the hosts itself, and its communicators carry no host values.
   if (!sharding.hierarchical_gather || groups.host_of.empty() || is_accelerator(device)) return;
   const int host = groups.host_of[groups.rank];
   shards_ = with_hierarchical_gather(shards_, host);

@@ -90,7 +90,7 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
     if (tie.stages.size() == 1) continue;
     Coordinates first = groups_.coordinates;
     first.p = tie.stages.front();
-    const int color = tie.buffer ? groups_.mesh.rank(first) : groups_.mesh.size();  // all other ranks: one idle group
+    const int color = tie.buffer ? groups_.mesh.rank(first) : groups_.mesh.size();  // all others: one idle group
     auto comm = groups_.device_world->split(color, "tie");
     if (tie.buffer) tie.holders = std::move(comm);
   }
@@ -227,7 +227,7 @@ void StageParameters::finish_gradients() {
   }
 }
 
-// Starts the copies in the order of the ranges.
+// Starts the copies in range order.
 void StageParameters::bring_gradients() {
   visit_buffers([](Buffer&, const std::vector<Parameter*>&, std::vector<FlatGradients>& gradients) {
     for (auto& segment : gradients) segment.start_bringing();
@@ -276,7 +276,7 @@ int StageParameters::number_of(const std::string& name) const {
   return std::find(numbers_.begin(), numbers_.end(), name) - numbers_.begin();
 }
 
-// The pieces of this rank's shard, by parameter.
+// The pieces of this rank's shard, one per parameter.
 std::vector<TrainedPiece> StageParameters::pieces_of(const Buffer& buffer, size_t segment) const {
   const Segment& kind = buffer.layout.segments[segment];
   const Range shard = shard_groups_.shard(kind);

@@ -1,10 +1,10 @@
-// All parameters of one rank's stage: flat buffers per layer and per tied parameter, and what filling, saving, updating
-// and measuring them requires. During passes, pass_values.h manages the values and reduction_queue.h the gradients;
+// All parameters of one rank's stage: flat buffers per layer and per tied parameter, and what is needed to fill, save,
+// update and measure them. During passes, pass_values.h manages the values and reduction_queue.h the gradients;
 // together they implement ParameterStore for the executor.
 //
-// A tied parameter has one value on a rank but a gradient for each use. Each use is reduced over the replicas by
-// itself; then the uses are added in model order, first those of a stage, then over the stages that hold the parameter.
-// So one process and a pipeline add the same numbers in the same order.
+// A tied parameter has one value on a rank but a gradient for each use. Each use is reduced over the replicas
+// separately; then the uses are added in model order, first within a stage, then over the stages that hold the
+// parameter. So one process and a pipeline add the same numbers in the same order.
 #pragma once
 #include <functional>
 #include <memory>
@@ -21,36 +21,36 @@
 
 namespace shardline {
 
-// A part of a logical parameter that is in a range: consecutive elements of the parameter's local shape. Elements of a
-// range that are in no piece are padding.
+// The part of a logical parameter that is in a range: consecutive elements of the parameter's local shape. Elements of
+// a range that belong to no piece are padding.
 struct TrainedPiece {
   const ParamSpec* spec = nullptr;
-  int number = 0;                             // of the logical parameter, in model order; tied parameters count once
+  int number = 0;                             // of the logical parameter, in model order; counts tied parameters once
   int64_t begin = 0, offset = 0, length = 0;  // elements: position in the range, and in the flat local parameter
-  bool counted = true;                        // false for copies of elements that another rank counts in sums
+  bool counted = true;                        // false for copies of elements that another rank counts
 };
 
-// A range of values that one optimizer call updates: a segment of a flat buffer, or any part of one.
+// A range of values that one optimizer call updates: a segment of a flat buffer or a part of one.
 struct TrainedRange {
   at::Tensor values, gradients;  // [elements]
   bool decays;
   std::vector<TrainedPiece> pieces = {};
-  // For a range on the host of a device: see take_gradients and hand_on in optim/update/optimizer.h. Otherwise empty.
+  // For ranges on a device's host: see take_gradients and hand_on in optim/update/optimizer.h. Otherwise empty.
   std::function<void()> await_gradients = nullptr;  // waits until they are on the host
   std::function<void()> values_changed = nullptr;   // starts to copy them back
-  // For values on a device that passes use in half precision: an update may write that, too, and must then call
-  // rounded_is_written. Otherwise undefined and empty.
+  // For values on a device that passes use in half precision: an update may also write the rounded values, and must
+  // then call rounded_is_written. Otherwise undefined and empty.
   at::Tensor rounded = {};
   std::function<void()> rounded_is_written = nullptr;
 };
 
-// The trained values that this rank keeps between steps (FlatValues::own), including frozen ones.
+// The trained-type values that this rank keeps between steps (FlatValues::own), including frozen ones.
 struct KeptRange {
   at::Tensor values;  // [elements]
   std::vector<TrainedPiece> pieces;
 };
 
-// A trained logical parameter of the stage, whether or not this rank holds a part of it.
+// A trained logical parameter of the stage, even if this rank holds no part of it.
 struct TrainedParameter {
   int number = 0;  // as in TrainedPiece
   const ParamSpec* spec = nullptr;
@@ -58,31 +58,31 @@ struct TrainedParameter {
 
 struct StageSetup {
   const ModelSpec& spec;
-  const std::vector<int>& stage_of_layer;  // for all layers of the model
+  const std::vector<int>& stage_of_layer;  // for each layer of the model
   const RankGroups& groups;
   Sharding sharding;
   at::TensorOptions values;    // dtype and device of the values for passes
   bool trains = true;          // false: no gradients are allocated
-  HostLinkPtr host = nullptr;  // the host that holds trained values and optimizer states; null: on the device
+  HostLinkPtr host = nullptr;  // holds trained values and optimizer states; null: they are on the device
 };
 
 class StageParameters : public ParameterStore {
  public:
-  // Collective over groups.world: tied parameters get a communicator over their holders, shards one over theirs.
+  // Collective over groups.world: creates communicators over the holders of each tied parameter and of each shard.
   explicit StageParameters(const StageSetup& setup);
 
   std::vector<Parameter*> layer_params(int layer);  // in the order of the layer's spec
-  // Every parameter stored on this rank once, tied ones at their first use here. Values and gradients of sharded ones
-  // have memory only while they are whole; see fill_values and visit_values.
+  // Every parameter stored on this rank once, tied ones at their first use here. Sharded values and gradients have
+  // memory only while they are whole; see fill_values and visit_values.
   std::vector<Parameter*> stored();
   at::ScalarType trained_type() const;                     // fp32 for half precision, too
   at::Device device() const { return options_.device(); }  // of the values for passes, which communicators carry
-  // Whether this rank is the one among a parameter's holders that writes it to a file.
+  // Whether this rank, of all that hold the parameter, is the one that writes it to files.
   bool writes(const Parameter& parameter) const;
 
-  // Process all stored parameters, one buffer after the other: `fill` sets the values; `see` is called with whole
-  // values. These are the trained values: the fp32 masters of half precision. visit_values is collective over the ranks
-  // that share the stage and waits for its collectives with `await`, because `see` may take long on some ranks.
+  // Process all stored parameters, one buffer after another: `fill` sets the values; `see` is called with whole values.
+  // These are the trained values: the fp32 masters for half precision. visit_values is collective over the ranks that
+  // share the stage and waits for its collectives with `await`, because `see` may take long on some ranks.
   void fill_values(const std::function<void(Parameter&)>& fill);
   void visit_values(
       const std::function<void(const Parameter&)>& see,
@@ -97,17 +97,17 @@ class StageParameters : public ParameterStore {
 
   void zero_gradients();
   void finish_gradients();  // waits for all reductions, and adds the uses of tied parameters
-  // Call it after that and before an update: starts to copy gradients to the host, if ranges are updated there.
+  // Call it between finish_gradients and an update: starts to copy gradients to the host if ranges are updated there.
   void bring_gradients();
   std::vector<TrainedRange> trained_ranges();  // of this rank's shards; valid while this object exists
   std::vector<KeptRange> kept_values();
   std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
   // The ranks that share this stage's trained parameters.
   CommunicatorPtr part_holders() const { return shard_groups_.part_holders(); }
-  bool states_are_on_host() const { return host_ != nullptr; }  // and updates run there
-  void publish_values();  // after an update of all trained ranges: publishes those that the update did not
+  bool states_are_on_host() const { return host_ != nullptr; }  // and updates run there, too
+  void publish_values();  // after an update of all trained ranges: publishes the ranges that the update did not
 
-  // After finish_gradients: the model's gradients in parts, each on exactly one rank of the world.
+  // After finish_gradients: the model's gradients in parts, each of which exactly one rank of the world returns.
   std::vector<at::Tensor> counted_gradients() const;
   const RankGroups& groups() const { return groups_; }
 
@@ -115,7 +115,7 @@ class StageParameters : public ParameterStore {
   struct Buffer {  // of one layer's untied parameters, or of a tied one
     FlatLayout layout;
     std::vector<FlatValues> values;  // by segment
-    // By trainable segment, which come first. A tied parameter has those of its first use here.
+    // By trainable segment; these come first. A tied parameter has those of its first use here.
     std::vector<FlatGradients> gradients;
   };
   struct LayerParams {
@@ -132,7 +132,7 @@ class StageParameters : public ParameterStore {
     std::string name;
     std::optional<Buffer> buffer;            // if this stage holds it; without gradients
     std::vector<std::unique_ptr<Use>> uses;  // on this stage, in model order
-    std::vector<int> stages;                 // stages that hold it, ascending
+    std::vector<int> stages;                 // the stages that hold it, ascending
     CommunicatorPtr holders;                 // over the stages that hold it, if there are several
   };
   void find_ties(const std::vector<int>& stage_of_layer);

@@ -8,7 +8,7 @@
 namespace shardline {
 
 std::map<std::string, at::Tensor> whole_gradients(StageParameters& parameters, const ModelSpec& spec) {
-  std::vector<std::string> names;  // by number
+  std::vector<std::string> names;  // by parameter number
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params)
       if (param.tied_to.empty()) names.push_back(layer.full_name(param));

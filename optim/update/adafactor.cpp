@@ -15,10 +15,10 @@
 namespace shardline {
 namespace {
 
-// Settings that transformers' Trainer leaves at Adafactor's defaults.
+// Values that transformers' Trainer leaves at Adafactor's defaults.
 constexpr double kSquareFloor = 1e-30, kDecayPower = -0.8, kLargestUpdate = 1;
 
-constexpr int64_t kBlocks = 16;  // blocks of runs, whatever the number of threads: they define the order of addition
+constexpr int64_t kBlocks = 16;  // blocks of runs, for any number of threads: they define the order of addition
 
 using Vectors = Adafactor::Vectors;
 
@@ -33,7 +33,7 @@ void for_runs(const TensorRuns& runs, const Work& work) {
   });
 }
 
-// The sum of value(i) squared; each square is also passed to take(i, square).
+// The sum of the squares of value(i). Each square is also passed to take(i, square).
 template <class Value, class Take>
 double sum_squares(int64_t length, const Value& value, const Take& take) {
   constexpr int64_t kLanes = 8;
@@ -52,7 +52,7 @@ double sum_squares(int64_t length, const Value& value, const Take& take) {
   return sum;
 }
 
-// Whether a run moves along the columns' vector and stays at one row; otherwise it moves along the rows' vector.
+// Whether a run moves along the columns' vector and stays in one row; otherwise it moves along the rows' vector.
 bool goes_along_columns(const TensorRuns& runs) {
   return runs.row_step() == 0;
 }
@@ -114,14 +114,14 @@ void update_matrix(T* values, const T* gradients, const TensorRuns& runs, const 
   });
 }
 
-// Calls work(index in the range) for the elements of a tensor, in order.
+// Calls work(index in the range) for a tensor's elements, in order.
 template <class Work>
 void for_elements(const TensorRuns& runs, const Work& work) {
   for (int64_t i = 0; i < runs.count(); ++i)
     for (int64_t j = 0, begin = runs[i].begin, length = runs[i].length; j < length; ++j) work(begin + j);
 }
 
-// From the first to the last element of a tensor in the range.
+// The range from the first to the last element of a tensor.
 Range span_of(const TensorRuns& runs) {
   Range span;
   for (int64_t i = 0; i < runs.count(); ++i) {
@@ -175,7 +175,7 @@ void Adafactor::step(double learning_rate, const GradientFactor& gradient_factor
   update_squares(decay);
   auto factors = update_factors();
   const auto squared_updates = sum_squared_updates(factors);
-  auto part = parts_.begin();  // in the order of the ranges
+  auto part = parts_.begin();  // in range order
   for (size_t r = 0; r < ranges_.size(); ++r) {
     for (; part != parts_.end() && part->range == r; ++part)
       update(*part, factors, squared_updates[part->tensor], learning_rate);

@@ -43,7 +43,7 @@ std::vector<StatePart> Adam::state() {
   return parts;
 }
 
-// Where the device has a kernel for it: every launch costs more than small ranges take.
+// Where the device has a kernel for it: for small ranges, a launch each would take longer than the update.
 bool Adam::update_at_once(double learning_rate, const GradientFactor& gradient_factor) {
   if (states_.empty()) return true;
   const at::Tensor& values = states_.front().range.values;

@@ -8,7 +8,7 @@ inline constexpr const char *kFirstMoment = "exp_avg", *kSecondMoment = "exp_avg
 
 class Adam : public Optimizer {
  public:
-  // options.kind: adamw or adam.
+  // options.kind must be adamw or adam.
   Adam(std::vector<TrainedRange> ranges, const OptimizerOptions& options);
   void step(double learning_rate, const GradientFactor& gradient_factor) override;
   std::vector<StatePart> state() override;

@@ -1,5 +1,5 @@
-// Optimizers of a program's own, by name: rules that update each element from its gradient and its own state, which
-// makes them work on flat ranges, sharded or whole.
+// User-defined optimizers, by name: rules that update each element from its gradient and its own state, and therefore
+// work on flat ranges, sharded or whole.
 #pragma once
 #include <map>
 
@@ -7,25 +7,25 @@
 
 namespace shardline {
 
-// The tensors of an update, [elements] each, which the rule changes in place, except for the gradients.
+// The tensors of an update, [elements] each. The rule changes them in place, except for the gradients.
 struct ElementUpdate {
   at::Tensor values, gradients;
   std::vector<at::Tensor> states;  // in the order of ElementRule::states
   double learning_rate = 0;
-  double weight_decay = 0;  // 0 for parameters that do not decay
-  int64_t step = 1;         // updates so far, with this one
+  double weight_decay = 0;  // 0 for parameters without decay
+  int64_t step = 1;         // number of this update, from 1
   const OptimizerOptions& options;
 };
 
 struct ElementRule {
-  std::vector<std::string> states;  // names, as checkpoints have them; zeros before the first update
+  std::vector<std::string> states;  // names in checkpoints; zeros before the first update
   std::function<void(const ElementUpdate&)> update;
 };
 
-// Call it before a config is read. Throws ConfigError if the name has been added before.
+// Must be called before a config is read. Throws ConfigError if the name is taken.
 void add_optimizer(const std::string& name, ElementRule rule);
 const std::map<std::string, ElementRule>& added_optimizers();
-// The rule of an optimizer whose kind is OptimizerOptions::Kind::added.
+// The rule for options whose kind is OptimizerOptions::Kind::added.
 const ElementRule& rule_of(const OptimizerOptions& options);
 
 class AddedOptimizer : public Optimizer {

@@ -10,7 +10,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kCopies = 1024;  // of every word, so that few additions meet in one place
+constexpr int64_t kCopies = 1024;  // of every word, so that few additions go to the same address
 constexpr int64_t kWordBits = 32, kWordMask = (int64_t{1} << kWordBits) - 1;
 constexpr int64_t kMantissaBits = 52, kExponents = 0x7ff;
 constexpr int64_t kWords = ExactSum::kWords;
@@ -20,7 +20,7 @@ constexpr int64_t kWords = ExactSum::kWords;
 DeviceExactSum::DeviceExactSum(at::Device device)
     : words_(at::zeros({kCopies, kWords}, at::TensorOptions(at::kLong).device(device))) {}
 
-// As ExactSum::add: value = mantissa * 2^(place - 1074), cut at multiples of 32 bits.
+// As in ExactSum::add: value = mantissa * 2^(place - 1074), split at multiples of 32 bits.
 void DeviceExactSum::add(const at::Tensor& values) {
   const at::Tensor bits = values.contiguous().view(at::kLong);
   const at::Tensor exponent = bits.__rshift__(kMantissaBits).bitwise_and_(kExponents);  // a NaN may have a sign

@@ -34,7 +34,7 @@ void add_squares(const at::Tensor& gradient, ExactSum& total) {
   });
 }
 
-// The same on an accelerator: leaves are added up in the same order, so their sums have the same bits.
+// As above, on an accelerator: adds up leaves in the same order, so their sums have the same bits.
 at::Tensor leaves_of(const at::Tensor& gradient) {
   const at::Tensor squares = gradient.to(at::kDouble).square_().view({-1, kNormLeaf / 4, 4});
   at::Tensor lanes = squares.select(1, 0).clone();
@@ -47,7 +47,7 @@ double root_of(const at::Tensor& words) {
 }
 
 ExactSum squares_on_device(const std::vector<at::Tensor>& gradients) {
-  constexpr int64_t kBlock = int64_t{1} << 22;  // elements, so that few are in fp64 at a time
+  constexpr int64_t kBlock = int64_t{1} << 22;  // elements, which limits how many are in fp64 at a time
   DeviceExactSum total(gradients.front().device());
   std::vector<at::Tensor> leaves;
   int64_t waiting = 0;

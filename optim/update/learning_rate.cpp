@@ -10,7 +10,7 @@ namespace {
 
 using Options = LearningRateOptions;
 
-// A cosine from 1 to 0, with `cycles` waves while progress goes from 0 to 1.
+// A cosine that falls from 1 to 0, with `cycles` waves as progress goes from 0 to 1.
 double cosine_fall(double cycles, double progress) {
   return 0.5 * (1 + std::cos(M_PI * cycles * 2 * progress));
 }
@@ -23,7 +23,7 @@ double steps_behind_warmup(const Options& o) {
   return std::max(1.0, o.total_steps - o.warmup_steps);
 }
 
-// The progress of step `done` between warm-up and end; continues past the end.
+// Progress between warm-up and end after `done` steps; continues past the end.
 double progress(const Options& o, double done) {
   return (done - o.warmup_steps) / steps_behind_warmup(o);
 }
@@ -57,14 +57,14 @@ double cosine_with_min_lr(const Options& o, double done) {
   return std::max(0.0, above(o.floor, cosine(o, done)));
 }
 
-// Here steps count from 1, so that both ends are included.
+// Steps count from 1 here, so that both ends are included.
 double cosine_warmup_with_min_lr(const Options& o, double done) {
   if (done >= o.warmup_steps) return cosine_with_min_lr(o, done + 1);
   if (o.warmup_start < 0) return straight_warmup(o, done + 1);
   return above(o.warmup_start, done / std::max(1.0, o.warmup_steps - 1));
 }
 
-// Rises from 0 to 1 with progress.
+// Rises from 0 to 1 as progress does.
 double rise(RateShape shape, double progress) {
   if (shape == RateShape::linear) return progress;
   if (shape == RateShape::cosine) return 0.5 * (1 - std::cos(M_PI * progress));
@@ -84,7 +84,7 @@ double warmup_stable_decay(const Options& o, double done) {
   return std::max(0.0, above(o.floor, left));
 }
 
-// All shapes but the plateau stop falling when the warm-up's number of steps is left, so that a straight line never
+// All shapes but the plateau stop falling when as many steps as the warm-up had are left, so that a straight line never
 // reaches 0.
 double annealing(const Options& o, double done) {
   const double end = o.decay_steps;
@@ -95,7 +95,7 @@ double annealing(const Options& o, double done) {
   double factor = 1;
   if (o.decay_shape == RateShape::linear) factor = 1 - share;
   if (o.decay_shape == RateShape::cosine) factor = cosine_fall(0.5, share);
-  if (o.decay_shape == RateShape::exponential) factor = std::exp(-0.693 * share);  // to a half
+  if (o.decay_shape == RateShape::exponential) factor = std::exp(-0.693 * share);  // falls to a half
   if (o.decay_shape == RateShape::plateau && done > plateau_end) factor = (end - done) / (end - plateau_end);
   return std::max(factor, o.floor);
 }
@@ -111,7 +111,7 @@ std::map<std::string, RateFormula>& added_schedules() {
 
 struct Formula {
   bool has_own_warmup;
-  double (*factor)(const Options&, double);  // of the peak, when `done` steps are done
+  double (*factor)(const Options&, double);  // of the peak, after `done` steps
 };
 
 Formula formula_of(RateSchedule type) {

@@ -1,4 +1,4 @@
-// Learning-rate schedules that are a function of the step: those of transformers by its names and formulas, and the
+// Learning-rate schedules that are functions of the step: those of transformers, with its names and formulas, and the
 // annealing of SageMaker's examples.
 #pragma once
 #include <cstdint>
@@ -20,16 +20,16 @@ enum class RateSchedule {
   cosine_warmup_with_min_lr,
   warmup_stable_decay,
   annealing,
-  added,  // by a program
+  added,  // by a user's program
 };
 
 enum class RateShape { linear, cosine, one_minus_sqrt, exponential, plateau, constant };
 
-// The share of the peak that the learning rate of a step is; steps count from 1.
+// The learning rate of a step as a fraction of the peak; steps count from 1.
 using RateFormula = std::function<double(int64_t step, int64_t warmup_steps, int64_t total_steps)>;
 
-// For schedules of a program's own; call it before a config is read. Throws ConfigError if the name has been added
-// before.
+// Adds a user-defined schedule; must be called before a config is read. Throws ConfigError if the name is
+// taken.
 void add_rate_schedule(const std::string& name, RateFormula formula);
 const std::map<std::string, RateFormula>& added_rate_schedules();
 
@@ -39,15 +39,15 @@ struct LearningRateOptions {
   double warmup_steps = 0;  // a whole number, except for annealing
   int64_t total_steps = 0;
 
-  // Each applies to the types named; the defaults are transformers'.
+  // Each applies only to the types named here; the defaults are transformers'.
   double cycles = 0.5;       // cosine*, warmup_stable_decay: waves; cosine_with_restarts: falls
   double power = 1;          // polynomial
-  double floor = 0;          // share of the peak: of cosine*_min_lr, polynomial's end, warmup_stable_decay, annealing
+  double floor = 0;          // fraction of the peak: cosine*_min_lr, end of polynomial, warmup_stable_decay, annealing
   double timescale = 10000;  // inverse_sqrt
-  double warmup_start = -1;  // cosine_warmup_with_min_lr: share of the peak at step 1; -1: one warm-up step's
+  double warmup_start = -1;  // cosine_warmup_with_min_lr: fraction of the peak at step 1; -1: that of one warm-up step
   int64_t stable_steps = 0, decay_steps = 0;   // warmup_stable_decay; annealing: decay_steps alone
   RateShape warmup_shape = RateShape::linear;  // warmup_stable_decay: linear, cosine, one_minus_sqrt
-  RateShape decay_shape = RateShape::cosine;   // the same; annealing: all others
+  RateShape decay_shape = RateShape::cosine;   // warmup_stable_decay: as above; annealing: all others
   double plateau_steps = 0;                    // annealing: after warm-up
   RateFormula formula = nullptr;               // added
 };

@@ -1,5 +1,5 @@
-// Updates the parameters of a rank's stage. Optimizers work on flat ranges. Their state is as long as the values that
-// they update, so a rank that has a part of a range keeps only a part of the state.
+// Updates the parameters of a rank's stage. Optimizers work on flat ranges. Their state is as long as the values they
+// update, so a rank with a part of a range keeps only that part of the state.
 #pragma once
 #include <memory>
 
@@ -8,7 +8,7 @@
 
 namespace shardline {
 
-// The factor of gradients before an update: a number, or a tensor on an accelerator whose value the host does not know.
+// The factor of gradients before an update: a number, or a tensor on an accelerator whose value the host has not read.
 struct GradientFactor {
   GradientFactor(double known_) : known(known_) {}
   GradientFactor(at::Tensor on_device_) : on_device(std::move(on_device_)) {}
@@ -16,21 +16,21 @@ struct GradientFactor {
   at::Tensor on_device;  // [], fp32
 };
 
-// A tensor of an optimizer's state, named as torch.optim and transformers do: "exp_avg". It belongs to one tensor of
+// A tensor of an optimizer's state, named as in torch.optim and transformers: "exp_avg". It belongs to one tensor of
 // the model's file.
 struct StateTensor {
   std::string name;
   size_t source = 0;  // in ParamSpec::sources
-  // By element: it has the shape of the file's tensor. Otherwise `shape`, and every rank of part_holders() has it
-  // whole.
+  // By element: has the shape of the file's tensor. Otherwise has the shape `shape`, and every rank of part_holders()
+  // has all of it.
   bool by_element = true;
   std::vector<int64_t> shape = {};
-  bool is_double = false;  // else it has the type of the trained values
+  bool is_double = false;  // otherwise it has the type of the trained values
 };
-// What an optimizer keeps of a trained parameter.
+// The state that an optimizer keeps for a trained parameter.
 std::vector<StateTensor> state_tensors(const OptimizerOptions& options, const ParamSpec& spec);
 
-// A rank's part of a state tensor; `values` is the optimizer's own memory, which may be read and written between steps.
+// A rank's part of a state tensor. `values` is the optimizer's own memory, which may be read and written between steps.
 struct StatePart {
   StateTensor tensor;
   const ParamSpec* spec = nullptr;
@@ -42,11 +42,11 @@ struct StatePart {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // This rank's parts of the state. The number of updates so far belongs to it.
+  // This rank's parts of the state. The number of updates so far is part of it, too.
   virtual std::vector<StatePart> state() = 0;
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
-  // Updates the values of all ranges from their gradients, which are complete and may be clipped in place.
+  // Updates the values of all ranges from their gradients, which must be complete and may be clipped in place.
   // gradient_factor: multiplies the gradients first (clip_factor). All ranks that hold parts of a parameter take part.
   // Gradients of a range are not used before take_gradients, nor its values after hand_on.
   virtual void step(double learning_rate, const GradientFactor& gradient_factor) = 0;
@@ -55,17 +55,17 @@ class Optimizer {
   int64_t updates_ = 0;  // calls of step()
 };
 
-// The parts of a state by element [elements of the range], piece by piece.
+// Appends the parts of a by-element state [elements of the range], one per piece.
 void add_state_parts(const char* name, const TrainedRange& range, const at::Tensor& state,
                      std::vector<StatePart>& parts);
 
-// The parameters must outlive the result. Throws ConfigError if their device does not support this optimizer.
+// The parameters must outlive the result. Throws ConfigError if this optimizer does not support their device.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, StageParameters& parameters);
 
-// Call it before a range is updated: waits for its gradients, multiplies them by `factor`, then limits each element to
-// +- max_value (0: no limit).
+// To be called before a range is updated: waits for its gradients, multiplies them by `factor`, then limits each
+// element to +- max_value (0: no limit).
 void take_gradients(const TrainedRange& range, const GradientFactor& factor, double max_value);
-// Call it after the update.
+// To be called after the update.
 void hand_on(const TrainedRange& range);
 
 }  // namespace shardline

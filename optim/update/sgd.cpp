@@ -14,7 +14,7 @@ Sgd::Sgd(std::vector<TrainedRange> ranges, const OptimizerOptions& options) : op
 }
 
 void Sgd::step(double learning_rate, const GradientFactor& gradient_factor) {
-  const bool first = updates_++ == 0;  // in which the momentum is the gradient
+  const bool first = updates_++ == 0;  // in the first step, the momentum is the gradient
   for (auto& state : states_) {
     take_gradients(state.range, gradient_factor, options_.max_gradient_value);
     std::vector<at::Tensor> momentum;

@@ -12,18 +12,18 @@ int64_t product(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
-// How a step of `stride` elements of the file, taken up to `length` times, moves in both vectors.
+// Sets how a step of `stride` file elements, taken up to `length` times, moves in both vectors.
 void set_steps(TensorFactors& tensor, size_t dim, int64_t length, int64_t stride) {
   if (length == 1) return;
   const int64_t matrix = tensor.rows * tensor.columns, last = (length - 1) * stride;
   if (stride < tensor.columns) {
-    SL_ASSERT(last < tensor.columns, "a logical dimension goes over the end of a row of ", tensor.columns);
+    SL_ASSERT(last < tensor.columns, "a logical dimension crosses the end of a row of ", tensor.columns);
     tensor.column_step[dim] = stride;
   } else if (stride < matrix) {
-    SL_ASSERT(last < matrix && stride % tensor.columns == 0, "a logical dimension goes over the end of a matrix");
+    SL_ASSERT(last < matrix && stride % tensor.columns == 0, "a logical dimension crosses the end of a matrix");
     tensor.row_step[dim] = stride / tensor.columns;
   } else {
-    SL_ASSERT(stride % matrix == 0, "a logical dimension steps to the middle of a matrix");
+    SL_ASSERT(stride % matrix == 0, "a logical dimension steps into the middle of a matrix");
     tensor.row_step[dim] = stride / tensor.columns;
     tensor.column_step[dim] = stride / matrix * tensor.columns;
   }

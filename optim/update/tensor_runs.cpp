@@ -10,7 +10,7 @@ TensorRuns::TensorRuns(const TensorFactors& tensor, const TrainedPiece& piece, i
   const ParamSpec& spec = *piece.spec;
   const auto shape = spec.local_shape(t, t_degree);
   for (int d = 0; d < std::ssize(shape); ++d) {
-    // Where the local parameter begins, seen from where the tensor does.
+    // The start of the local parameter, relative to that of the tensor.
     const bool split = spec.split_dim == d;
     const int64_t shift = (split ? spec.split(t, t_degree).begin : 0) - tensor.begin[d];
     row_ += shift * tensor.row_step[d];

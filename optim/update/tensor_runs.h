@@ -1,5 +1,5 @@
-// The elements of one tensor in one piece, as runs: stretches along which rows or columns increase by a fixed step.
-// Sums over a tensor are made run by run.
+// The elements of one tensor in one piece, as runs: stretches along which the row or column index increases by a fixed
+// step. Sums over a tensor are computed run by run.
 #pragma once
 #include "optim/flat/stage_parameters.h"
 #include "optim/update/tensor_factors.h"
@@ -10,14 +10,14 @@ class TensorRuns {
  public:
   struct Run {
     int64_t begin = 0, length = 0;  // in the range
-    int64_t row = 0, column = 0;    // indexes of its first element in the vectors of sums
+    int64_t row = 0, column = 0;    // indexes of the first element in the vectors of sums
   };
 
-  // t, t_degree: the slice of the parameter to which the piece belongs.
+  // t, t_degree: identify the slice of the parameter that the piece belongs to.
   TensorRuns(const TensorFactors& tensor, const TrainedPiece& piece, int t, int t_degree);
 
   int64_t count() const { return count_; }
-  Run operator[](int64_t index) const;  // of length 0 if the tensor ends inside of the piece
+  Run operator[](int64_t index) const;  // of length 0 if the run is outside the piece or the tensor
   int64_t elements() const;
   int64_t row_step() const { return dims_.back().row_step; }
   int64_t column_step() const { return dims_.back().column_step; }
@@ -25,7 +25,7 @@ class TensorRuns {
  private:
   struct Dim {
     int64_t size;        // of the local parameter
-    int64_t begin, end;  // the tensor's part of it
+    int64_t begin, end;  // the part of it that the tensor covers
     int64_t row_step, column_step;
   };
   bool joins(const Dim& outer, const Dim& inner) const;

@@ -39,7 +39,7 @@ Seconds seconds_of(const LayerWork& work, const Pricing& pricing, const GroupSpa
 }
 
 // The communication over T that products hide if the weight gradient follows immediately: a linear gathers its input
-// during the product of the input gradient, and sums the input gradient during that of the weight gradient.
+// during the product of the input gradient, and sums the input gradient during the product of the weight gradient.
 double hidden_seconds(const LayerWork& work, const Software& software, const Pricing& pricing,
                       const GroupSpan& tensor) {
   if (!software.overlap_tensor) return 0;
@@ -81,8 +81,8 @@ double flops(const LayerWork& work) {
   return sum;
 }
 
-// Bytes through memory for each element of a parameter in AdamW: reading the gradient for the norm and for the update,
-// reading and writing both moments and the fp32 weight, writing the weight.
+// Bytes of memory traffic in AdamW for each element of a parameter: reading the gradient for the norm and for the
+// update, reading and writing both moments and the fp32 weight, writing the weight.
 double update_bytes(const Workload& workload) {
   const bool master = workload.precision() != Precision::fp32;
   return 2 * workload.software.gradient_bytes + 2 * workload.software.optimizer_bytes + 8 +
@@ -128,7 +128,7 @@ LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pri
     price.recomputed = what == Recompute::What::layers ? price.forward : core;
   price.backward_input += price.recomputed;
 
-  // With sharded gradients, each microbatch's gradients are reduced to their owners; sharded weights are gathered.
+  // If gradients are sharded, each microbatch's gradients are reduced to their owners; sharded weights are gathered.
   if (layout.sharded() >= Sharding::Level::gradients) {
     using Kind = Collective::Kind;
     const double trained = shared_parameters(layout, layer, Counted::trained);

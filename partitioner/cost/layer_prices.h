@@ -1,4 +1,4 @@
-// Seconds of one microbatch through one layer on one rank.
+// The time that one microbatch takes in one layer on one rank, in seconds.
 #pragma once
 #include "partitioner/cost/spans.h"
 #include "partitioner/layout/layout.h"
@@ -7,34 +7,34 @@ namespace shardline {
 
 struct LayerPrice {
   double forward = 0;
-  double backward_input = 0;  // includes what is recomputed first
+  double backward_input = 0;  // includes recomputation
   double backward_weight = 0;
   double recomputed = 0;  // part of backward_input
-  // Additional time if what the layer keeps is moved to the host after its forward and back before its backward.
+  // Extra time if what the layer keeps is moved to the host after its forward and back before its backward.
   double forward_moving = 0, backward_moving = 0;
   double joint_saving =
-      0;  // less, if the weight gradient follows immediately: tensors in cache, messages hidden by products
+      0;  // saved if the weight gradient follows immediately: tensors in cache, messages hidden by products
 
   double backward() const { return backward_input + backward_weight - joint_saving; }
   double whole() const { return forward + backward(); }
   LayerPrice& operator+=(const LayerPrice& other);
 };
 
-// Prices of the workload on the machines, which must outlive the result.
+// Prices of the workload on these machines, which must outlive the result.
 Pricing pricing_for(const Workload& workload, const Machines& machines);
 
-// Time of a layer's own ops and collectives over T, measured or computed from its work, and the additional time for
-// gathering sharded weights and for moving activations to the host; both overlap with the computation.
+// The time of a layer's own ops and collectives over T, measured or computed from its work, plus the extra time to
+// gather sharded weights and to move activations to the host; both overlap with the computation.
 LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
                        size_t layer);
 
-// Time of the norm and the update of this many elements. An update on the host takes as long as the longest of three
-// parts that overlap for different ranges: gradients on their way to the host, values on their way back, and the update
+// The time of the norm and the update for this many elements. An update on the host takes as long as the longest of
+// three parts, which overlap for different ranges: copying gradients to the host, copying values back, and the update
 // itself.
 double update_seconds(const Workload& workload, const Layout& layout, const Pricing& pricing, double elements);
 
-// A layer's time in a rank's step, computed from its work: `work` of its own ops and the update of its parameters,
-// `collectives` over T and for its gradients, with nothing hidden. Used to compare ways to split a layer.
+// A layer's time in a rank's step, computed from its work: `work` for its own ops and the update of its parameters,
+// `collectives` over T and for its gradients, with no overlap. Used to compare ways to split a layer.
 struct StepShares {
   double work = 0, collectives = 0;
   StepShares& operator+=(const StepShares& other);
@@ -42,13 +42,13 @@ struct StepShares {
 StepShares step_shares(const Workload& workload, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
                        size_t layer);
 
-// Prices of all layers; equal neighbours are priced once.
+// Prices of all layers; adjacent equal layers are priced once.
 std::vector<LayerPrice> layer_prices(const Workload& workload, const Machines& machines, const Layout& layout,
                                      const MeshSpans& spans);
 
 // FLOPs of a training step without recomputation, with attention counted in full: the numerator of utilization.
 double model_flops(const Workload& workload);
-// The same with the forwards that the layout recomputes.
+// As above, plus the forward passes that the layout recomputes.
 double hardware_flops(const Workload& workload, Recompute::What recomputed);
 
 }  // namespace shardline

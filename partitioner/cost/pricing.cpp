@@ -13,7 +13,7 @@ namespace {
 struct Tile {
   int64_t m, n;
 };
-// Tile sizes of cuBLAS and CUTLASS for 16-bit tensor cores.
+// Tile sizes that cuBLAS and CUTLASS use with 16-bit tensor cores.
 constexpr std::array kTiles = {Tile{256, 128}, Tile{128, 256}, Tile{128, 128}, Tile{256, 64},
                                Tile{64, 256},  Tile{128, 64},  Tile{64, 128},  Tile{64, 64}};
 
@@ -21,8 +21,8 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// The share of the rate of the largest tile that a tile reaches, from its multiplications per loaded element: a 128 x
-// 128 tile reaches nine tenths, a 64 x 64 tile two thirds.
+// The rate of a tile relative to that of the largest one, from its multiplications per loaded element: a 128 x 128 tile
+// reaches nine tenths, a 64 x 64 tile two thirds.
 double tile_share(const Tile& tile) {
   const auto intensity = [](const Tile& t) { return 1.0 * (t.m * t.n) / (t.m + t.n); };
   const double largest = intensity(kTiles.front()), half = largest / 2;

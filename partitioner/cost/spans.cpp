@@ -6,7 +6,7 @@
 namespace shardline {
 namespace {
 
-// The span of the group {member(base, i)} that touches the most nodes.
+// The span of the group {member(base, i)} that covers the most nodes.
 GroupSpan span(const Mesh& mesh, int devices_per_node, Group group, int size,
                const std::function<Coordinates(Coordinates, int)>& member) {
   size_t most = 1;

@@ -7,9 +7,9 @@ namespace shardline {
 
 struct MeshSpans {
   GroupSpan tensor, replicas;
-  GroupSpan holders;                    // tensor-parallel ranks of all replicas of a stage
+  GroupSpan holders;                    // the tensor-parallel ranks of all replicas of a stage
   GroupSpan shards;                     // the ranks of a sharding group ...
-  GroupSpan shard_copies;               // ... and the ranks that hold the same shard in all of these groups
+  GroupSpan shard_copies;               // ... and the ranks that hold the same shard in these groups
   std::vector<std::vector<bool>> near;  // near[a][b]: every rank of stage a is on the same node as its peer in stage b
   bool operator==(const MeshSpans&) const = default;
 };

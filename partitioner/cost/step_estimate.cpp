@@ -75,7 +75,7 @@ class Step {
 
   struct PassKind {
     bool joint = false;  // the weight gradient follows immediately
-    bool away = false;   // the schedule leaves time to offload
+    bool away = false;   // the schedule leaves time for offloading
   };
   using PassKinds = std::vector<std::vector<PassKind>>;  // by chunk and microbatch
 
@@ -108,7 +108,7 @@ class Step {
     }
   }
 
-  // Time of a message from stage to stage, for the largest border at the end of a chunk.
+  // The time of a message from stage to stage, for the largest border at the end of a chunk.
   std::vector<std::vector<double>> message_seconds(const MeshSpans& spans) const {
     const WorkShape shape = layout_.work_shape(workload_);
     int64_t largest = 0;
@@ -127,7 +127,7 @@ class Step {
     return seconds;
   }
 
-  // The reduction that remains for one layer's gradients after the last microbatch has added to them.
+  // The reduction of one layer's gradients that remains after the last microbatch has added to them.
   double reduction_seconds(size_t layer, const MeshSpans& spans) const {
     const auto reduced = [&](Kind kind, double count, const GroupSpan& ranks) {
       return count == 0 ? 0 : pricing_.collective(kind, gradient_bytes(count), ranks);
@@ -139,8 +139,8 @@ class Step {
            reduced(Kind::all_reduce, dealt / layout_.sharding.degree, spans.shard_copies);
   }
 
-  // There is one reduction at a time. A layer's reduction begins when its last weight gradient is complete, in
-  // descending order of layers. The share of a reduction that is not hidden makes the overlapping computation longer.
+  // Only one reduction runs at a time. A layer's reduction begins when its last weight gradient is complete, in
+  // descending layer order. The fraction of a reduction that is not hidden prolongs the overlapping computation.
   double reduction_end(const Schedule& schedule, const Simulation& simulation, int stage,
                        const MeshSpans& spans) const {
     const auto& list = schedule.instructions[stage];
@@ -151,7 +151,7 @@ class Step {
     for (size_t i = 0; i < list.size(); ++i) {
       if (list[i].op != Op::backward_weight || list[i].microbatch != schedule.microbatches - 1) continue;
       const size_t chunk = list[i].chunk;
-      const bool joint = i > 0 && weights_follow(list, i - 1);  // then layers end one by one over both halves
+      const bool joint = i > 0 && weights_follow(list, i - 1);  // then layers finish one by one over both halves
       double now = joint ? intervals[i - 1].start : intervals[i].start;
       const double length = intervals[i].end - now;
       for (size_t j = layers_[chunk].size(); j-- > 0;) {
@@ -165,15 +165,15 @@ class Step {
     return std::max(end, intervals.back().end + delay);
   }
 
-  // A layer's share of a chunk's backward, or of the half for its weights.
+  // A layer's fraction of a chunk's backward, or of its weight-gradient half.
   double share_of_layer(size_t layer, size_t chunk, bool joint) const {
     const auto seconds = [&](const LayerPrice& price) { return joint ? price.backward() : price.backward_weight; };
     const double all = seconds(chunks_[chunk]);
     return all > 0 ? seconds(prices_[layer]) / all : 0;
   }
 
-  // The uses of a tied parameter are added once per step. On one stage this takes so little time that it is only
-  // counted if it was measured.
+  // The uses of a tied parameter are added once per step. Within one stage, this takes so little time that it is
+  // counted only if it was measured.
   double tied_seconds(const MeshSpans& spans) const {
     double seconds = 0;
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
@@ -204,10 +204,10 @@ class Step {
     return elements;
   }
 
-  // Trained parameters of the stage with the most.
+  // The trained parameters of the stage that has most.
   double largest_stage() const { return *std::max_element(elements_.begin(), elements_.end()); }
 
-  // The same, counting tied parameters once if a stage uses them twice.
+  // As above, but counts a tied parameter once if a stage uses it twice.
   double largest_stored() const {
     auto stored = elements_;
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
@@ -218,7 +218,7 @@ class Step {
     return *std::max_element(stored.begin(), stored.end());
   }
 
-  // Gradients are cleared before the first forward. The first stage's time counts, because the others wait for it.
+  // Gradients are cleared before the first forward. Only the first stage's time counts, because the others wait for it.
   double clear_seconds() const {
     const double held = (layout_.sharded() < Sharding::Level::gradients ? elements_ : owned_)[stage_of_chunk_[0]];
     return measured_ ? measured_->clear_seconds_per_gradient * held : pricing_.sweep(gradient_bytes(held));
@@ -252,7 +252,7 @@ class Step {
   const std::vector<int>& stage_of_chunk_;
   std::vector<std::vector<size_t>> layers_;  // by chunk
   std::vector<LayerPrice> chunks_;
-  std::vector<double> elements_, owned_;  // by stage: trained parameters, and those that a rank updates
+  std::vector<double> elements_, owned_;  // by stage: trained parameters, and those that one rank updates
 };
 
 }  // namespace

@@ -17,14 +17,14 @@ void check(const ModuleTree& tree, int stages) {
   for (size_t i = 0; i < tree.size(); ++i) {
     const auto& node = tree[i];
     SL_ASSERT(i == 0 ? node.parent == -1 : node.parent >= 0 && std::cmp_less(node.parent, i), "module ", node.path,
-              " stands before its parent");
+              " comes before its parent");
     if (!(node.bytes >= 0) || !(node.seconds >= 0))
-      throw ConfigError(cat("module ", node.path, ": costs are not negative, but it has ", node.bytes, " bytes and ",
+      throw ConfigError(cat("module ", node.path, ": costs must not be negative; got ", node.bytes, " bytes and ",
                             node.seconds, " seconds"));
   }
 }
 
-// Modules that share a parameter have the same number, the index of the first of them.
+// Maps modules that share a parameter to the same number, the index of the first of them.
 std::vector<int> merged(const ModuleTree& tree) {
   std::vector<int> first(tree.size());
   std::iota(first.begin(), first.end(), 0);
@@ -39,7 +39,7 @@ std::vector<int> merged(const ModuleTree& tree) {
   return first;
 }
 
-// The tree of merged modules. A node has the number of the first of its modules; other numbers are unused.
+// The tree of merged modules. A node is identified by the number of the first of its modules; other numbers are unused.
 class MergedTree {
  public:
   MergedTree(const ModuleTree& tree, double memory_weight)
@@ -61,13 +61,13 @@ class MergedTree {
  private:
   size_t index(int module) const { return node_of_[module]; }
 
-  std::vector<int> ancestors(int module) const {  // itself first
+  std::vector<int> ancestors(int module) const {  // starting with itself
     std::vector<int> result;
     for (; module >= 0; module = tree_[module].parent) result.push_back(module);
     return result;
   }
 
-  // The closest module that contains both, or is one of them.
+  // The closest module that contains both; it may be one of them.
   int common(int a, int b) const {
     const auto around = ancestors(b);
     while (std::find(around.begin(), around.end(), a) == around.end()) a = tree_[a].parent;
@@ -100,7 +100,7 @@ class MergedTree {
   std::vector<int> node_of_;
   std::vector<std::vector<int>> children_;
   std::vector<double> cost_;    // of the subtree
-  std::vector<size_t> leaves_;  // the same
+  std::vector<size_t> leaves_;  // number of leaves of the subtree
 };
 
 class Assignment {
@@ -125,7 +125,7 @@ class Assignment {
     for (const int node : nodes) descend(node, stages);
   }
 
-  // Distributes several stages over the nodes, which run one after the other.
+  // Distributes several stages over nodes that run one after another.
   void share(const Stages& stages, const std::vector<int>& nodes) {
     std::vector<double> costs;
     for (const int node : nodes) costs.push_back(tree_.cost(node));
@@ -160,7 +160,7 @@ class Assignment {
 std::vector<int> assign_tree(const ModuleTree& tree, int stages, double memory_weight) {
   check(tree, stages);
   if (!(memory_weight >= 0 && memory_weight <= 1))
-    throw ConfigError(cat("memory_weight is ", memory_weight, "; it goes from 0 (time) to 1 (memory)"));
+    throw ConfigError(cat("memory_weight is ", memory_weight, "; it must be from 0 (time) to 1 (memory)"));
   const MergedTree nodes(tree, memory_weight);
   const Assignment assignment(nodes, tree.size(), stages);
   std::vector<int> stage_of_node;
@@ -201,7 +201,7 @@ std::vector<size_t> cut_evenly(const std::vector<double>& costs, size_t count) {
   std::vector<double> sums(n + 1);
   std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
   // least[k][b]: the smallest possible cost of the most expensive of k + 1 segments over the first b nodes. begin:
-  // where the last one begins.
+  // where the last segment begins.
   std::vector<std::vector<double>> least(count, std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
   std::vector<std::vector<size_t>> begin(count, std::vector<size_t>(n + 1));
   least[0] = sums;

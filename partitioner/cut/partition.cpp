@@ -16,9 +16,9 @@ namespace shardline {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-12;  // relative; sums of the same costs in another order count as equal
-constexpr double kBetter = 1e-9;     // relative; a smaller improvement is not worth a search
-constexpr int kMostNodes = 20000;    // of a search for a better solution
+constexpr double kRounding = 1e-12;  // relative; sums of the same costs in a different order count as equal
+constexpr double kBetter = 1e-9;     // relative; a smaller improvement is not worth searching for
+constexpr int kMostNodes = 20000;    // visited in a search for a better solution
 
 using Sums = std::vector<double>;  // Sums[i]: the sum over layers 0 .. i-1
 
@@ -28,7 +28,7 @@ Sums sums_of(const std::vector<double>& values, size_t layers) {
   return sums;
 }
 
-// Costs and bytes of runs of layers [i, j) in a chunk.
+// Costs and bytes of layers [i, j) in a chunk.
 class Costs {
  public:
   explicit Costs(const PartitionProblem& problem)
@@ -61,7 +61,7 @@ class Costs {
     const double bytes_cost = by_byte_ > 0 ? by_byte_ * bytes(chunk, i, j) : 0;
     return bytes_cost + by_second_ * (seconds_[j] - seconds_[i]);
   }
-  // The cost of a cut before layer j, after chunk `chunk`, for each of the two stages.
+  // The cost of a cut before layer j, at the end of `chunk`, for each of the two stages.
   double cut(size_t chunk, size_t j) const {
     if (problem_.cut_seconds.empty() || stage(chunk) == stage(chunk + 1)) return 0;
     return by_second_ * problem_.cut_seconds[j - 1];
@@ -76,7 +76,7 @@ class Costs {
   double by_second_ = 1, by_byte_ = 0;
 };
 
-// ends[c]: the index after the last layer of chunk c.
+// ends[c]: one past the last layer of chunk c.
 using Ends = std::vector<size_t>;
 
 std::vector<int> chunk_of_layer(const Ends& ends) {
@@ -85,10 +85,10 @@ std::vector<int> chunk_of_layer(const Ends& ends) {
   return chunks;
 }
 
-// Treats each chunk as a stage, which is exact if each is one. Empty if the caps cannot be kept.
+// Treats each chunk as a stage, which is exact with one chunk per stage. Empty if the caps cannot be met.
 Ends by_dynamic_programming(const Costs& costs, bool with_caps) {
   const size_t n = costs.layers(), chunks = costs.chunks();
-  // best[c][i]: the smallest possible cost of the most expensive of the chunks c .. over layers i .. n-1.
+  // best[c][i]: the smallest possible cost of the most expensive of the chunks from c on, over layers i .. n-1.
   std::vector<std::vector<double>> best(chunks + 1, std::vector<double>(n + 1, kNever));
   std::vector<std::vector<size_t>> end(chunks, std::vector<size_t>(n + 1, n + 1));
   best[chunks][n] = 0;
@@ -118,7 +118,7 @@ Ends by_dynamic_programming(const Costs& costs, bool with_caps) {
 }
 
 struct Judgement {
-  double worst = kNever;    // stage; infinite if a cap is exceeded
+  double worst = kNever;    // of any stage; infinite if a cap is exceeded
   double squares = kNever;  // sum of squares of the chunks' costs
   bool better_than(const Judgement& other) const {
     if (worst < other.worst * (1 - kRounding)) return true;
@@ -143,7 +143,7 @@ Judgement judge(const Costs& costs, const Ends& ends) {
   return {*std::max_element(load.begin(), load.end()), squares};
 }
 
-// Moves borders by one layer as long as that improves the solution.
+// Moves chunk boundaries by one layer as long as that improves the solution.
 void move_borders(const Costs& costs, Ends& ends) {
   auto best = judge(costs, ends);
   const auto move = [&](size_t chunk, size_t to) {
@@ -172,9 +172,9 @@ class Search {
       : costs_(costs), bound_(bound), loads_(costs.stages()), bytes_(costs.stages()), ends_(costs.chunks()) {
     find_class();
     const size_t n = costs.layers(), last = costs.chunks() - 1;
-    add(0, 0, 1, 1);  // the chunks of the first and the last layer are known from the start
+    add(0, 0, 1, 1);  // the chunks of the first and the last layer are known
     add(last, n - 1, n, 1);
-    for (size_t chunk = 0; chunk < last; ++chunk) {  // every cut costs at least as much as the cheapest
+    for (size_t chunk = 0; chunk < last; ++chunk) {  // every cut costs at least as much as the cheapest one
       double cheapest = kNever;
       for (size_t j = 1; j < n; ++j) cheapest = std::min(cheapest, costs.cut(chunk, j));
       cheapest_cut_.push_back(cheapest);
@@ -188,7 +188,7 @@ class Search {
   const Ends& ends() const { return ends_; }
 
  private:
-  // Finds the largest class of layers that cost the same in any chunk; it bounds what still fits.
+  // Finds the largest class of layers with equal cost in any chunk; it limits what can still fit.
   void find_class() {
     std::map<std::vector<float>, std::vector<size_t>> classes;
     for (size_t layer = 1; layer + 1 < costs_.layers(); ++layer) {
@@ -218,7 +218,7 @@ class Search {
     bytes_[costs_.stage(chunk)] += sign * costs_.bytes(chunk, i, j);
   }
 
-  // Whether more layers of the class are left than fit into the stages, by time and by memory.
+  // Whether more layers of the class remain than fit into the stages, by time and by memory.
   bool hopeless(size_t i) const {
     double places = 0;
     for (size_t stage = 0; stage < loads_.size(); ++stage) {
@@ -237,7 +237,7 @@ class Search {
     const size_t n = costs_.layers(), chunks = costs_.chunks();
     if (chunk + 1 == chunks) return place_last(i);
     if (!visited_.insert(key(chunk, i)).second) return false;
-    // The first and the last layer are counted already.
+    // The first and the last layer have been counted already.
     const size_t begin = std::max<size_t>(i, 1), most = n - (chunks - 1 - chunk);
     const auto stage = costs_.stage(chunk), next = costs_.stage(chunk + 1);
     const size_t middle = std::clamp(balanced_end(chunk, begin), i + 1, most);
@@ -245,7 +245,7 @@ class Search {
       const size_t away = (step + 1) / 2;
       if (step % 2 ? middle + away > most : middle < i + 1 + away) continue;
       const size_t j = step % 2 ? middle + away : middle - away;
-      const double cut = costs_.cut(chunk, j) - cheapest_cut_[chunk];  // beyond what is counted already
+      const double cut = costs_.cut(chunk, j) - cheapest_cut_[chunk];  // in addition to what has been counted
       const auto loads = std::pair(loads_[stage], loads_[next]);
       const double bytes = bytes_[stage];
       add(chunk, begin, std::max(begin, j), 1);
@@ -271,7 +271,7 @@ class Search {
     return loads_[stage] + cost < bound_ && bytes_[stage] + bytes <= costs_.cap(stage);
   }
 
-  // The end of a chunk that takes its share of what its stage can still take.
+  // The end of a chunk that takes its share of what its stage has room for.
   size_t balanced_end(size_t chunk, size_t begin) const {
     const size_t stage = costs_.stage(chunk);
     int left = 0;
@@ -305,7 +305,7 @@ class Search {
   int nodes_ = 0;
 };
 
-// Returns empty ends if the caps cannot be kept.
+// Returns empty ends if the caps cannot be met.
 std::pair<Ends, bool> by_branch_and_bound(const Costs& costs) {
   Ends best = by_dynamic_programming(costs, false);
   move_borders(costs, best);

@@ -1,10 +1,10 @@
-// The best way to cut a chain of layers into chunks of stages.
+// Finds the best way to cut a chain of layers into chunks of stages.
 #pragma once
 #include <vector>
 
 namespace shardline {
 
-// Costs are those of one microbatch unless stated otherwise. Vectors by layer may be empty: all zero.
+// Costs are per microbatch unless stated otherwise. Vectors by layer may be empty: all zero.
 struct PartitionProblem {
   std::vector<int> stage_of_chunk;  // stages 0 .. P-1, each with at least one chunk
   std::vector<double> seconds;      // by layer; its length is the number of layers
@@ -19,7 +19,7 @@ struct PartitionProblem {
 struct Partition {
   std::vector<int> chunk_of_layer;
   double bottleneck = 0;  // cost of the most expensive stage
-  bool exact = true;      // false: the search was stopped early (several chunks per stage, many different layers)
+  bool exact = true;      // false: the search was cut short (several chunks per stage, many different layers)
 };
 
 // Finds contiguous chunks of at least one layer such that no stage exceeds its cap and the most expensive stage is as
@@ -27,7 +27,7 @@ struct Partition {
 // seconds (seconds or bytes themselves if the weight is 0 or 1). Among equal solutions: with one chunk per stage,
 // earlier stages are lighter, because they keep more; with several, chunks are as equal as moving single layers can
 // make them. One chunk per stage is solved by dynamic programming, several by branch and bound. Throws ConfigError if
-// there are fewer layers than chunks or if no assignment keeps the caps.
+// there are fewer layers than chunks or if no assignment meets the caps.
 Partition partition(const PartitionProblem& problem);
 
 }  // namespace shardline

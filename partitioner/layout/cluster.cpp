@@ -5,7 +5,7 @@
 namespace shardline {
 namespace {
 
-// The largest rate, size, price or time in the file's units, from which all results stay finite.
+// Bounds of the rates, sizes, prices and times in the file, in its units, within which all results are finite.
 constexpr double kLeast = 1e-9, kMost = 1e15;
 
 class ClusterReader {

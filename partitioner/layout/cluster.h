@@ -1,4 +1,4 @@
-// The machines of a plan: a JSON file of numbers from data sheets. docs/planner.md describes its keys.
+// The machines of a plan: a JSON file with numbers from data sheets. docs/planner.md describes its keys.
 #pragma once
 #include <map>
 #include <optional>
@@ -14,14 +14,14 @@ inline int value_bytes(Precision precision) {
   return precision == Precision::fp32 ? 4 : 2;
 }
 
-// Rates per device and direction.
+// Rates are per device and direction.
 struct Link {
   double bytes_per_second = 0;
   double latency_seconds = 0;
 };
 
-// Shares of the data sheets' rates that programs reach; no data sheet states them. A cluster file may set matrix and
-// link. docs/planner.md says where the defaults come from.
+// The fractions of the data sheets' rates that programs reach, which no data sheet states. A cluster file may set
+// matrix and link. docs/planner.md explains where the defaults come from.
 struct Efficiencies {
   double matrix = 0.77;  // of the peak rate, for a large matrix product
   double link = 0.8;     // of a link's rate, for long messages
@@ -45,18 +45,18 @@ struct Cluster {
   double launch_seconds = 4e-6;            // from the start of a kernel to the start of the next
 
   Link intra_node, inter_node, host;        // host: between the device and its host's memory, for offloading
-  double host_memory_bytes_per_second = 0;  // a device's share of the rate of the host's memory; 0: not stated
+  double host_memory_bytes_per_second = 0;  // a device's share of the host's memory bandwidth; 0: not stated
   double host_memory_bytes = 0;             // of a node; 0: not stated
   Efficiencies efficiencies;
 
   int devices() const { return nodes * devices_per_node; }
   int node_of(int rank) const { return rank / devices_per_node; }
-  // Nodes that this many ranks fill, the last one perhaps in part.
+  // The number of nodes that these ranks need; the last one may not be full.
   int nodes_of(int ranks) const { return (ranks + devices_per_node - 1) / devices_per_node; }
   double peak(Precision precision) const;  // ConfigError if the device does not support it
 };
 
-// Throws one ConfigError that lists all mistakes: unknown, missing, negative and contradictory values.
+// Throws one ConfigError that lists all mistakes: unknown and missing keys, negative and contradictory values.
 Cluster cluster_from_json(const JsonDocument& document);
 Cluster read_cluster(const std::string& path);
 

@@ -14,7 +14,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OffloadOptions, enabled, horizon, everything)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Sharding, level, degree, whole_below, most_gathered, most_reduced,
                                    hierarchical_gather)
 
-// By their words.
+// As words.
 static void to_json(nlohmann::json& json, const Recompute& recompute) {
   json = to_string(recompute);
 }
@@ -22,7 +22,7 @@ static void from_json(const nlohmann::json& json, Recompute& recompute) {
   recompute = recompute_strategy(json.get<std::string>()).value();
 }
 
-// Names every field of a layout for `visit`; the binding fails to compile if one is missing.
+// Passes every field of a layout to `visit`; the structured binding fails to compile if one is missing.
 template <class AnyLayout, class Visit>
 static void visit_fields(AnyLayout& layout, const Visit& visit) {
   auto& [tensor, pipeline, replicas, placement, microbatch_size, microbatches, accumulation_steps, loader_batches,
@@ -108,7 +108,7 @@ ScheduleChoice Layout::schedule_choice() const {
 }
 
 Schedule training_schedule(const Layout& layout) {
-  // Accumulation is more microbatches: no drain between its steps.
+  // Gradient accumulation only adds microbatches: the pipeline does not drain between its steps.
   const bool scattered = layout.sharded() >= Sharding::Level::gradients;
   return with_reductions(make_schedule(layout.schedule_choice()), scattered);
 }

@@ -30,7 +30,7 @@ void require(bool holds, const std::string& path, const std::string& rule) {
   if (!holds) throw DataError(cat(path, ": ", rule, "; measure again with shardline profile"));
 }
 
-// nlohmann reads 3.7 and true as the integers 3 and 1, and cuts what does not fit.
+// nlohmann accepts 3.7 and true as the integers 3 and 1, and truncates what does not fit.
 void require_integers(const JsonValue& value, double largest) {
   static const std::map<std::string, double> integers = {{"kept_bytes", kMostBytes},
                                                          {"border_bytes", kMostBytes},

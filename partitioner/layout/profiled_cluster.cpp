@@ -8,7 +8,7 @@
 namespace shardline {
 namespace {
 
-// The bytes of a link's operation that pass through one rank, and the number of rounds, with rings as in
+// The bytes of a link's operation that pass through one rank, and the number of rounds, in a ring as in
 // Pricing::collective.
 double passed_bytes(const LinkMeasurement& link, double bytes) {
   if (link.operation == "send") return bytes;
@@ -32,7 +32,7 @@ Link slowest(const std::vector<LinkMeasurement>& links) {
 std::string condition(const Profile& profile, const std::string& what) {
   const auto found = profile.valid_for.find(what);
   if (found == profile.valid_for.end())
-    throw DataError(cat("the profile does not say its ", what, "; measure again with shardline profile"));
+    throw DataError(cat("the profile does not state its ", what, "; measure again with shardline profile"));
   return found->second;
 }
 

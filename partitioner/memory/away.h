@@ -1,4 +1,4 @@
-// Which activations of a stage are on the host for a while.
+// Which activations of a stage are temporarily on the host.
 #pragma once
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace shardline {
 
-// By instruction of a stage's list: for a forward, whether the activations it keeps are offloaded until their
-// backward_input; for a backward_input, whether the activations it uses were. All false if the layout offloads nothing.
+// By instruction of a stage's list: for a forward, whether its kept activations are offloaded until their
+// backward_input; for a backward_input, whether those it uses were. All false if the layout offloads nothing.
 std::vector<bool> away_between(const Layout& layout, const std::vector<Instruction>& list);
 
 }  // namespace shardline

@@ -10,13 +10,13 @@ namespace {
 
 constexpr double kRuntimeBytes = 1 << 30;  // context, kernels and library workspaces
 
-// make_rank_groups: world, pp, tp, rdp and dp.
+// Groups of make_rank_groups: world, pp, tp, rdp and dp.
 int groups_of_mesh(const Layout& layout) {
   return (layout.world() > 1) + (layout.pipeline > 1) + (layout.tensor > 1) + (layout.replicas > 1) +
          (layout.replicas * layout.tensor > 1);
 }
 
-// ShardGroups: the ranks that share a copy, the same over T, and the ranks that hold the same shard.
+// Groups of ShardGroups: ranks that share a copy, the same with T, and ranks that hold the same shard.
 int groups_of_shards(const Layout& layout) {
   const Sharding& sharding = layout.sharding;
   const int copies = layout.replicas / sharding.degree;
@@ -24,7 +24,7 @@ int groups_of_shards(const Layout& layout) {
   return (sharding.degree > 1) + (sharding.degree * layout.tensor > 1) + 1;
 }
 
-// Messages: two channels for each neighbouring stage.
+// Groups for messages: two channels for each adjacent stage.
 int channels(const PlacedLayers& placed, int stage) {
   std::set<int> neighbours;
   const auto& stages = placed.train.stage_of_chunk;
@@ -36,7 +36,7 @@ int channels(const PlacedLayers& placed, int stage) {
   return 2 * static_cast<int>(neighbours.size());
 }
 
-// StageParameters: the holders of each tied parameter that this stage shares with others.
+// Groups of StageParameters: the holders of each tied parameter that this stage shares with others.
 int ties(const PlacedLayers& placed, int stage) {
   const auto& layers = placed.workload.spec.layers;
   std::map<std::string, std::set<int>> stages;

@@ -7,7 +7,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kFusedRows = 256;  // tokens whose logits a fused head has at a time
+constexpr int64_t kFusedRows = 256;  // tokens whose logits a fused head holds at a time
 
 int64_t input_bytes(const Workload& workload, const Layout& layout, size_t layer) {
   return layer == 0 ? 0 : border_bytes(workload.spec.layers[layer - 1], layout.work_shape(workload));
@@ -42,7 +42,7 @@ void add_head(PublishedBytes& bytes, const LayerWork& work, const WorkShape& sha
   bytes.passing = shape.fused ? kFusedRows * columns * (4 + shape.value_bytes) : logits;
 }
 
-// The pairs of every linear, and while a block runs its two largest tensors.
+// Adds the pairs of every linear and, while a block runs, its two largest tensors.
 void add_block(PublishedBytes& bytes, const LayerWork& work, const WorkShape& shape, Recompute::What recomputed) {
   const auto kept = [&](Recompute::What what) { return block_activation_bytes(work.hidden, work.heads, shape, what); };
   const bool attention = recomputed == Recompute::What::attention;
@@ -67,7 +67,7 @@ LayerBytes published_bytes(const Workload& workload, const Layout& layout, size_
   else if (layer.output.empty())
     add_head(bytes, work, shape);
   else if (index == 0)
-    bytes.kept = border_bytes(layer, shape) / value_bytes;  // a mask
+    bytes.kept = border_bytes(layer, shape) / value_bytes;  // the dropout mask
   if (shape.sequence_parallel) bytes.passing += border_bytes(layer, shape) * layout.tensor;
   const int64_t kept = bytes.kept, pairs = bytes.pairs, passing = bytes.passing;
   return {.input = input_bytes(workload, layout, index), .kept = {kept, pairs}, .passes = {passing, passing, passing}};

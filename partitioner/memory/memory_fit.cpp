@@ -30,10 +30,10 @@ struct Change {
   std::string text;
 };
 
-// All further steps of one kind of change, the smallest first.
+// All further steps of one kind of change, smallest first.
 std::vector<Change> smaller_microbatches(const Layout& from) {
   std::vector<Change> changes;
-  if (from.schedule.is_file()) return changes;  // which has its number of microbatches
+  if (from.schedule.is_file()) return changes;  // a file fixes its number of microbatches
   Layout layout = from;
   while (layout.microbatch_size % 2 == 0) {
     layout.microbatch_size /= 2;
@@ -47,7 +47,7 @@ std::vector<Change> smaller_microbatches(const Layout& from) {
 std::vector<Change> more_recomputation(const Workload& workload, const Layout& from) {
   std::vector<Change> changes;
   for (const auto recomputed : {Recompute::What::attention, Recompute::What::layers}) {
-    if (recomputed == Recompute::What::attention && workload.software.fused) continue;  // the fused op does
+    if (recomputed == Recompute::What::attention && workload.software.fused) continue;  // the fused op does this anyway
     Layout more = from;
     more.recompute = recompute_blocks(workload.spec, recomputed);
     const auto recomputes_less = [&](size_t layer) { return from.recomputed(layer) < more.recomputed(layer); };
@@ -93,7 +93,7 @@ std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluste
   for (const auto& kind : kinds)
     for (const auto& change : kind(layout))
       if (fits(change.layout)) return MemoryAdvice{change.layout, change.text};
-  // No kind is enough alone: combine them in this order, each at its maximum before the next one.
+  // If no kind is enough by itself, combines them in this order, each at its maximum before the next one.
   MemoryAdvice together{layout, ""};
   for (const auto& kind : kinds) {
     const auto changes = kind(together.layout);

@@ -18,7 +18,7 @@ namespace {
 
 using Level = Sharding::Level;
 
-// Whether the layers' own parameters have the same flat layout.
+// Whether the layers' own parameters have equal flat layouts.
 bool laid_out_alike(const LayerSpec& a, const LayerSpec& b) {
   const auto key = [](const ParamSpec& param) {
     return std::tie(param.shape, param.split_dim, param.trainable, param.decays, param.partial_over_t, param.deferred);
@@ -27,17 +27,17 @@ bool laid_out_alike(const LayerSpec& a, const LayerSpec& b) {
                             [&](const ParamSpec& one, const ParamSpec& other) { return key(one) == key(other); });
 }
 
-// The flat layouts of a stage: one of each layer's own parameters and one of each tied parameter, by number.
+// The flat layouts of a stage: one for each layer's own parameters and one for each tied parameter, by number.
 class StageLayouts {
  public:
   StageLayouts(const PlacedLayers& placed, Coordinates at) : placed_(placed), at_(at) {
     const auto& layers = placed.workload.spec.layers;
-    std::map<std::string, std::optional<size_t>> tied;  // by full name, the layout's number if the stage has one
+    std::map<std::string, std::optional<size_t>> tied;  // by full name: the layout's number, if the stage has one
     for (const auto& layer : layers)
       for (const auto& param : layer.params)
         if (!param.tied_to.empty()) tied[param.tied_to];
     of_layer_.resize(layers.size());
-    const LayerSpec* before = nullptr;  // the previous layer, if the last layout is that of all its parameters
+    const LayerSpec* before = nullptr;  // the previous layer, if the last layout covers all its parameters
     for (size_t l = 0; l < layers.size(); ++l) {
       const LayerSpec& layer = layers[l];
       const bool here = placed.stage_of_layer[l] == at.p, shares = shares_parameters(layer, tied);
@@ -99,7 +99,7 @@ class StageLayouts {
 
   const PlacedLayers& placed_;
   Coordinates at_;
-  std::deque<FlatLayout> layouts_;  // neighbours that are alike share one
+  std::deque<FlatLayout> layouts_;  // adjacent equal layers share one
   std::vector<const FlatLayout*> all_;
   std::vector<std::vector<size_t>> of_layer_;
   std::vector<size_t> uses_;
@@ -122,7 +122,7 @@ int64_t part_of(const FlatLayout::Place& place, const Segment& segment, Coordina
   return std::max<int64_t>(0, std::min(end, place.begin + place.length) - std::max(begin, place.begin));
 }
 
-// The most elements that are gathered at a time: a layer's values while it is used, together with the next layer's.
+// The maximum number of elements gathered at a time: the values of a layer in use plus those of the next layer.
 int64_t most_gathered(const StageLayouts& layouts, const std::vector<int>& acquired, size_t layers,
                       const Sharding& sharding) {
   const auto elements = [&](const std::set<size_t>& numbers) {
@@ -152,7 +152,7 @@ int64_t most_gathered(const StageLayouts& layouts, const std::vector<int>& acqui
   return most;
 }
 
-// The elements of the gradients that are open or being reduced, as ReductionQueue opens and closes them.
+// The elements of gradients that are open or being reduced, according to ReductionQueue.
 class OpenGradients {
  public:
   OpenGradients(const StageLayouts& layouts, size_t layers, const Sharding& sharding) : sharding_(sharding) {
@@ -215,7 +215,7 @@ class OpenGradients {
 
   const Sharding& sharding_;
   std::vector<Part> parts_;
-  std::vector<std::vector<size_t>> of_layer_[2];  // by whether they are deferred, and by layer of the model
+  std::vector<std::vector<size_t>> of_layer_[2];  // by whether they are deferred, then by layer of the model
   std::deque<Reduction> under_way_;
   int closed_ = -1;
   int64_t now_ = 0, most_ = 0;
@@ -230,7 +230,7 @@ int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& l
     const bool whole_backward = weights_follow(list, i);
     const bool weights_alone = list[i].op == Op::backward_weight && (i == 0 || !weights_follow(list, i - 1));
     if (list[i].op == Op::forward && &layers == &layers_of_chunk.back())
-      gradients.open(layers.back(), false);  // the loss
+      gradients.open(layers.back(), false);  // for the loss
     for (auto layer = layers.rbegin(); layer != layers.rend() && spec.layers[*layer].has_backward; ++layer) {
       if (list[i].op == Op::backward_input) gradients.open(*layer, false);
       if (whole_backward || weights_alone) gradients.open(*layer, true);

@@ -8,9 +8,9 @@
 
 namespace shardline {
 
-// Refers to the constructor's arguments, which must outlive it.
+// Holds references to the constructor's arguments, which must outlive it.
 struct PlacedLayers {
-  // schedule: may still have the backward passes that frozen layers do not need.
+  // schedule: may still contain backward passes that frozen layers do not need.
   PlacedLayers(const Workload& what, const Layout& how, const Schedule& schedule,
                const std::vector<int>& chunk_of_layer);
   PlacedLayers(const PlacedLayers&) = delete;
@@ -18,7 +18,7 @@ struct PlacedLayers {
 
   const Workload& workload;
   const Layout& layout;
-  const std::optional<Schedule> shorter;  // without backward passes that nothing needs, if the argument has any
+  const std::optional<Schedule> shorter;  // without unneeded backward passes, if the argument has any
   const Schedule& train;
   std::vector<int> stage_of_layer;
   std::vector<std::vector<int>> layers_of_chunk;  // ascending

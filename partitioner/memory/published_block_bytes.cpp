@@ -5,7 +5,7 @@ namespace shardline {
 double block_activation_bytes(int64_t hidden, int64_t heads, const WorkShape& shape, Recompute::What recomputed) {
   const double value = shape.value_bytes, t = shape.tensor;
   const double border = shape.tokens() * hidden, length = shape.length;
-  // A rank's share of the rows of tensors that T does not split by columns.
+  // A rank's share of rows in tensors that T does not split by columns.
   const double rows = shape.sequence_parallel ? 1 / t : 1;
   if (recomputed == Recompute::What::layers) return border * value * rows;
 

@@ -18,7 +18,7 @@ double optimizer_bytes(const Workload& workload, const ParamSpec& param, int64_t
   return optimizer_state_bytes(workload.optimizer, param, elements, width_of(workload.types.exact));
 }
 
-// States that are as long as the values they update are padded in the same way.
+// States that are as long as the values they update have the same padding.
 double state_bytes(const Workload& workload, const ParameterElements& elements) {
   double bytes = 0;
   int64_t padding = elements.trained;
@@ -30,8 +30,8 @@ double state_bytes(const Workload& workload, const ParameterElements& elements) 
   return factored ? bytes : bytes + optimizer_bytes(workload, {}, padding);
 }
 
-// Adds the optimizer's states and the values as they are saved unless the passes use these themselves: on the device,
-// or on its host together with a copy of the trained ones' gradients and, in half precision, of their rounded values.
+// Adds the optimizer's states and, unless the passes use them directly, the values as they are saved: on the device, or
+// on its host together with a copy of the trained ones' gradients and, in half precision, of their rounded values.
 void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterElements& elements, bool on_host) {
   const NumberTypes& types = workload.types;
   const double trained = elements.trained;
@@ -91,7 +91,7 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) 
   const auto& layers = placed.workload.spec.layers;
   const WorkShape shape = placed.layout.work_shape(placed.workload);
   int64_t border = 0;
-  std::vector<double> flops;  // by chunk, of a forward; either half of the backward has about as many
+  std::vector<double> flops;  // by chunk, for a forward; each half of the backward has about as many
   for (const auto& chunk : placed.layers_of_chunk) {
     if (chunk.front() > 0) border = std::max(border, border_bytes(layers[chunk.front() - 1], shape));
     flops.push_back(0);
@@ -121,7 +121,7 @@ std::vector<MemoryBytes> tensor_bytes_by_rank(const PlacedLayers& placed) {
   const auto held = border_bytes_held(placed);
   std::vector<std::vector<LayerBytes>> layers;  // by t
   for (int t = 0; t < mesh.t(); ++t) layers.push_back(layer_bytes(placed.workload, placed.layout, t));
-  std::map<std::tuple<int, int, int>, MemoryBytes> of;  // by stage, t and shard; ranks that agree in these are equal
+  std::map<std::tuple<int, int, int>, MemoryBytes> of;  // by stage, t and shard; ranks with equal keys use equal memory
   std::vector<MemoryBytes> ranks;
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const Coordinates at = mesh.at(rank);

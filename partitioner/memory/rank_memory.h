@@ -1,5 +1,5 @@
 // The memory that each rank of a layout will use, computed from the parameters it stores, the activations of its
-// instruction list and the messages between stages. The program counts the same bytes while it runs
+// instruction list and the messages between stages. The program counts the same bytes at run time
 // (core/memory/caching_allocator.h).
 #pragma once
 #include <functional>
@@ -12,14 +12,14 @@ namespace shardline {
 
 struct MemoryBytes {
   double weights = 0, gradients = 0, optimizer = 0;
-  double activations = 0;    // kept between instructions, at their peak
+  double activations = 0;    // kept between instructions, at the peak
   double communication = 0;  // messages between stages, and the communicators of an accelerator
-  double workspace = 0;      // inputs of a step, additional bytes while layers run, and the runtime of an accelerator
-  double host = 0;           // what an accelerator's rank has in host memory; not part of the total
+  double workspace = 0;      // inputs of a step, extra bytes while layers run, and the runtime of an accelerator
+  double host = 0;           // host memory of a rank on an accelerator; not part of the total
   double total() const;
 };
 
-// The classes that the total adds up, as plans name them.
+// The classes that make up the total, as named in plans.
 struct PlannedClass {
   const char* name;
   double MemoryBytes::*bytes;
@@ -38,17 +38,17 @@ inline double MemoryBytes::total() const {
 }
 
 std::vector<MemoryBytes> memory_by_rank(const PlacedLayers& placed);
-// The same without the runtime and the communicators of accelerators.
+// As above, without the runtime and communicators of accelerators.
 std::vector<MemoryBytes> tensor_bytes_by_rank(const PlacedLayers& placed);
-// The memory of each stage's first rank, which has the largest part of what the T ranks or the replicas share. (On
-// GPUs, a rank with a part of the vocabulary that is not a multiple of 8 may need 16 KiB per hidden feature more.)
+// The memory of each stage's first rank, which has the largest part of what the T ranks or the replicas divide. (On
+// GPUs, a rank whose part of the vocabulary is not a multiple of 8 may need 16 KiB per hidden feature more.)
 std::vector<MemoryBytes> memory_by_stage(const PlacedLayers& placed);
 
-// Activations and messages of a stage's ranks, for the layer_bytes in `layers` and the stage's border_bytes_held in
-// `held`.
+// Activations and messages of a stage's ranks, with `layers` from layer_bytes and `held` from
+// border_bytes_held.
 ActivationPeak activation_peak(const PlacedLayers& placed, int stage, const std::vector<LayerBytes>& layers,
                                const std::vector<int64_t>& held);
-// By stage and instruction: the bytes of the messages that a stage holds, each as large as the largest border between
+// By stage and instruction: the bytes of the messages that a stage holds, each counted as the largest border between
 // chunks.
 std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed);
 

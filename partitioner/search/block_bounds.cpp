@@ -13,9 +13,9 @@
 namespace shardline {
 namespace {
 
-// A lower bound of the microbatches that stage s keeps, in units of a whole stage. One microbatch is a bound for every
-// schedule, but a loose one: the search then simulates many layouts that cannot fit. A kind that SearchSpace::schedules
-// lists needs a case of its own.
+// A lower bound of the microbatches that stage s keeps, in units of a whole stage. One microbatch is a valid bound for
+// every schedule, but a loose one: the search would simulate many layouts that cannot fit. A schedule kind that is
+// added to SearchSpace::schedules needs its own case.
 double least_kept(const Layout& layout, int stage) {
   const int p = layout.pipeline, m = layout.microbatches, v = layout.chunks_per_stage;
   if (layout.active_microbatches > 0) return 1;
@@ -23,7 +23,7 @@ double least_kept(const Layout& layout, int stage) {
     case ScheduleKind::simple:
       return m;
     case ScheduleKind::interleaved_1f1b:
-      // All blocks may be in the chunk that keeps the fewest microbatches, which is the stage's last one: those that
+      // All blocks may be in the chunk that keeps the fewest microbatches, the stage's last one: the microbatches that
       // pass it before the first backward.
       if (v > 1) return std::min({m, p, 2 * (p - stage) - 1});
       [[fallthrough]];
@@ -39,13 +39,13 @@ bool same_recompute(const Layout& layout, size_t a, size_t b) {
   return layout.recompute.empty() || layout.recompute[a] == layout.recompute[b];
 }
 
-// Returns how many recomputed layers may share one kept input, that of the first; 1 if the layer is not recomputed.
+// How many recomputed layers may share one kept input, that of the first; 1 if the layer is not recomputed.
 int group_of(const Layout& layout, size_t layer) {
   return layout.recomputed(layer) == Recompute::What::layers ? layout.recompute[layer].group : 1;
 }
 
 // The activations in use while the layer runs backward, besides those that are kept. A stage keeps the most just before
-// a backward, whose first layer still finds all of it, and what was moved out for this layer is back.
+// a backward: its first layer still finds all of it, and what was moved out for this layer is back.
 int64_t running_bytes(const Workload& workload, const Layout& layout, size_t layer, const LayerBytes& bytes) {
   const bool is_last = layer + 1 == workload.spec.layers.size();
   if (!workload.spec.layers[layer].has_backward) return 0;
@@ -58,9 +58,9 @@ int64_t running_bytes(const Workload& workload, const Layout& layout, size_t lay
   return gradient + used + moved_bytes(workload, layout, layer, bytes) / group_of(layout, layer);
 }
 
-// Values that are gathered for a pass, and gradients before their reduction: both if a backward is whole, otherwise
-// those of products or the others. A neighbour's values are gathered while the layer's are in use, and its gradients
-// are still being reduced while the layer's are made.
+// Values gathered for a pass, and gradients before their reduction: both if a backward is whole, otherwise those of
+// products or the others. An adjacent layer's values are gathered while this layer's are in use, and its gradients are
+// still being reduced while this layer's are computed.
 double pass_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer, bool with_neighbour) {
   const Sharding& sharding = layout.sharding;
   const bool weights = layout.sharded() == Sharding::Level::weights;
@@ -74,7 +74,7 @@ double pass_bytes(const Workload& workload, const Layout& layout, const LayerSpe
   }
   int64_t gradients = has_whole_backwards(layout.schedule) ? deferred + others : std::max(deferred, others);
   if (with_neighbour) {
-    // The limits count padding: of each parameter, and of each segment, of which there are not more.
+    // The limits include padding: of each parameter, and of each segment, of which there are at most as many.
     const auto padding =
         std::ssize(layer.params) * FlatLayout::kAlignment * (1 + int64_t{sharding.degree} * layout.tensor);
     if (sharding.most_gathered == 0 || 2 * (values + padding) <= sharding.most_gathered) values *= 2;
@@ -84,7 +84,7 @@ double pass_bytes(const Workload& workload, const Layout& layout, const LayerSpe
          static_cast<double>(gradients * workload.software.gradient_bytes);
 }
 
-// Whether two blocks in a chunk are always neighbours that have no parameter in common.
+// Whether two blocks in a chunk are always adjacent and have no parameter in common.
 bool blocks_are_neighbours(const ModelSpec& spec) {
   const auto is_block = [](const LayerSpec& layer) { return layer.is_block; };
   const auto first = std::ranges::find_if(spec.layers, is_block);
@@ -146,7 +146,7 @@ double StageNeeds::places(double room) const {
 }
 
 double StageNeeds::of_largest_stage(int blocks) const {
-  using Stage = std::tuple<double, int, size_t>;  // bytes with one block more, the blocks then, the stage
+  using Stage = std::tuple<double, int, size_t>;  // bytes with one block more, number of blocks then, stage
   std::priority_queue<Stage, std::vector<Stage>, std::greater<>> next;
   for (size_t stage = 0; stage < least_.size(); ++stage) next.emplace(bytes(stage, 1), 1, stage);
   double largest = 0;

@@ -10,7 +10,7 @@
 namespace shardline {
 namespace {
 
-// By chunk, the microbatches that it keeps when its stage keeps the most.
+// By chunk: how many microbatches it keeps when its stage keeps the most.
 std::vector<double> kept_counts(const Schedule& schedule) {
   std::vector<double> counts(schedule.stage_of_chunk.size());
   for (const auto& list : schedule.instructions) {
@@ -55,8 +55,8 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   return problem;
 }
 
-// The best cut whose states and kept activations fit the memory, or `free`, the best cut without a limit, if there is
-// none.
+// The best cut whose states and kept activations fit in memory; if there is none, `free`, the best cut without a
+// limit.
 std::vector<int> cut_layers(PartitionProblem problem, const std::vector<int>& free, double room) {
   const size_t stages = 1 + *std::max_element(problem.stage_of_chunk.begin(), problem.stage_of_chunk.end());
   std::vector<double> bytes(stages);

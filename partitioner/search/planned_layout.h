@@ -14,12 +14,12 @@ struct PlannedLayout {
 };
 
 // Cuts the model for the layout's times and memory (memory_weight: see PartitionProblem), within the device's memory if
-// possible. Throws ConfigError for a layout that the schedule or the model cannot have.
+// possible. Throws ConfigError if the schedule or the model does not allow the layout.
 PlannedLayout plan_layout(const Workload& workload, const Machines& machines, const Layout& layout,
                           double memory_weight = 0);
 
-// The same in two parts, for a caller that already has a schedule, spans and prices: cut_model assigns layers to chunks
-// and computes the resulting memory, describe_layout describes a layout with any given cut.
+// The same work in two parts, for a caller that already has a schedule, spans and prices: cut_model assigns layers to
+// chunks and computes the resulting memory, describe_layout describes a layout with any given cut.
 struct Cut {
   std::vector<int> chunk_of_layer;
   std::vector<MemoryBytes> memory;  // by stage

@@ -19,12 +19,12 @@
 namespace shardline {
 namespace {
 
-// Share of the time to fill and drain equal chunks; unequal chunks may need a little less.
+// Fraction of the time to fill and drain equal chunks; unequal chunks may need a little less.
 constexpr double kFillShare = 0.9;
 
-const std::vector<bool> kWhole = {false};  // without tensor parallelism there is no sequence parallelism
+const std::vector<bool> kWhole = {false};  // sequence parallelism requires tensor parallelism
 
-// Those of the numbers asked for that divide `of`, or all divisors.
+// The requested numbers that divide `of`; all divisors if none are requested.
 std::vector<int> choices(const std::vector<int>& asked, int of) {
   std::set<int> divisors;
   for (const int d : asked)
@@ -38,7 +38,7 @@ bool asked_for(const std::vector<int>& asked, int value) {
   return asked.empty() || std::find(asked.begin(), asked.end(), value) != asked.end();
 }
 
-// Enumerates the layouts of the space that can exist.
+// Enumerates the possible layouts of the space.
 class Enumeration {
  public:
   Enumeration(const Workload& workload, const Machines& machines, const SearchSpace& space)
@@ -46,11 +46,11 @@ class Enumeration {
     using What = Recompute::What;
     if (!recomputes_.empty()) return;
     for (const What what : {What::nothing, What::attention, What::layers})
-      if (what != What::attention || !workload.software.fused)  // the fused op does so anyway
+      if (what != What::attention || !workload.software.fused)  // the fused op recomputes it anyway
         recomputes_.push_back(recompute_blocks(workload.spec, what));
   }
 
-  // Those that are never the best ones only where there are no others. Throws ConfigError where there are none at all.
+  // Includes layouts that are never best only if there are no others. Throws ConfigError if there are none at all.
   std::vector<Layout> all() {
     for (const bool with_poor : {false, true}) {
       with_poor_ = with_poor;
@@ -66,7 +66,7 @@ class Enumeration {
   }
 
  private:
-  // Whether the layout is left out, by a rule that the user should know of.
+  // Whether the layout is excluded by a rule that the user should know about.
   bool excludes(bool excluded, const std::string& rule) {
     if (excluded) excluded_.insert(rule);
     return excluded;
@@ -84,7 +84,7 @@ class Enumeration {
   }
 
   void degrees(int tensor, int pipeline, int world) {
-    // A group over T that spans nodes gains nothing: all its communication waits for the slow link.
+    // A T group that spans nodes gains nothing: all its communication waits for the slow link.
     if (!with_poor_ && space_.tensor.empty() && machines_.cluster.devices_per_node % tensor != 0) return;
     Layout layout = space_.base;
     layout.tensor = tensor;
@@ -92,7 +92,7 @@ class Enumeration {
     layout.replicas = world / tensor / pipeline;
     const int64_t batch = workload_.global_batch, share = batch / layout.replicas;
     const int r = layout.replicas;
-    if (excludes(!asked_for(space_.replicas, r), cat("there must be no ", r, " replicas"))) return;
+    if (excludes(!asked_for(space_.replicas, r), cat("the search does not include ", r, " replicas"))) return;
     if (excludes(batch % r != 0, cat("the global batch ", batch, " must be a multiple of the ", r, " replicas")))
       return;
     bool cut = false;
@@ -115,7 +115,7 @@ class Enumeration {
     excludes(!cut, cat("microbatches must divide the ", share, " samples of each of ", r, " replicas"));
   }
 
-  // With one stage all schedules and chunks are alike: the first ones.
+  // With one stage, all schedules and chunks are equivalent: only the first ones are tried.
   void schedules(Layout layout) {
     const auto layers = std::ssize(workload_.spec.layers);
     for (const auto& source : space_.schedules) {
@@ -162,7 +162,7 @@ class Enumeration {
   }
 
   // The sharding levels to try, each with the number of replicas that share a copy. A single replica holds everything;
-  // gradients that are partial over T are then sharded over the T ranks if the first level says so.
+  // if the first level says so, gradients that are partial over T are then sharded over the T ranks.
   std::set<std::pair<Sharding::Level, int>> shardings(int replicas) const {
     using enum Sharding::Level;
     const auto degrees = space_.sharding_degrees.empty() ? choices({}, replicas) : space_.sharding_degrees;
@@ -188,9 +188,9 @@ class Enumeration {
 
 struct Entry {
   Layout layout;
-  double score = 0;        // a lower bound of what the layouts are ranked by; approximate for times, see kFillShare
-  double bytes = 0;        // of the largest stage, if cannot_fit: a lower bound
-  std::string cannot_fit;  // why the blocks cannot fit on the stages in any way; empty: they may fit
+  double score = 0;        // a lower bound of the ranking criterion; approximate for times, see kFillShare
+  double bytes = 0;        // of the largest stage, if cannot_fit is set: a lower bound
+  std::string cannot_fit;  // why no distribution of the blocks over the stages fits; empty: some may fit
 };
 
 class Searcher {
@@ -246,10 +246,10 @@ class Searcher {
     return ranking_ == Ranking::cost ? seconds * nodes : seconds;
   }
 
-  // Entries of the layouts whose blocks may fit on the stages; the others become losers. Bounds do not depend on each
-  // other and are computed in parallel.
+  // Entries of the layouts whose blocks may fit on the stages; the others become losers. Bounds are independent of each
+  // other and computed in parallel.
   std::vector<Entry> bounds(const std::vector<Layout>& layouts) {
-    std::vector<std::pair<const Layout*, Shared*>> to_compute;  // with a layout that has it
+    std::vector<std::pair<const Layout*, Shared*>> to_compute;  // with a layout that needs it
     for (const auto& layout : layouts) {
       const auto [entry, is_new] = shared_.try_emplace(key_of_shared(layout));
       if (is_new) to_compute.emplace_back(&layout, &entry->second);
@@ -269,10 +269,10 @@ class Searcher {
     return entries;
   }
 
-  // Results that are common to layouts that differ only in the order of the work, chunks and number of microbatches.
+  // Results shared by layouts that differ only in the order of work, chunks and number of microbatches.
   struct Shared {
     std::vector<LayerPrice> prices;
-    double work = 0, largest = 0, way = 0;  // seconds: of all layers, of the largest, of all there and back
+    double work = 0, largest = 0, way = 0;  // seconds: of all layers, of the largest one, of all ways there and back
     std::vector<BlockNeed> needs;           // see block_needs
   };
   using SharedKey = std::tuple<SpansKey, int, Sharding::Level, bool, bool, bool, bool, size_t>;
@@ -307,7 +307,7 @@ class Searcher {
     const Shared& shared = shared_.at(key_of_shared(layout));
     const auto& [prices, work, largest, way, needs] = shared;
     const double m = layout.microbatches;
-    // The last stage waits until the first microbatch has passed all other stages, and they wait for its gradient to
+    // The last stage waits until the first microbatch has passed all other stages, which then wait for its gradient to
     // come back.
     const int chunks = std::max(layout.chunks_per_stage, own_chunks_per_stage(layout.schedule.kind));
     const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
@@ -333,7 +333,7 @@ class Searcher {
     return score(planned.layout, planned.step.seconds, planned.fit.bytes);
   }
 
-  // What the layouts are ranked by, as text.
+  // The ranking criterion as text.
   std::string text_of(double score) const {
     if (ranking_ == Ranking::memory) return cat("needs ", format_bytes(score));
     return cat("takes ", score, ranking_ == Ranking::cost ? " node seconds" : " s");
@@ -353,7 +353,7 @@ class Searcher {
     const Workload& what = workload(entry.layout);
     const auto& prices = shared_.at(key_of_shared(entry.layout)).prices;
     const Cut cut = cut_model(what, machines_, entry.layout, list, where, prices, space_.memory_weight);
-    // Most layouts with good bounds do not fit, or need more than those with a place; their steps need no estimate.
+    // Most layouts with good bounds do not fit, or need more than the ranked ones: no need to estimate their step.
     const auto fit = memory_fit(machines_.cluster, cut.memory);
     if (!fit.fits) {
       result_.losers.push_back({entry.layout, fit.why, false, fit.bytes});
@@ -373,7 +373,7 @@ class Searcher {
   }
 
   void choose_placements() {
-    if (ranking_ == Ranking::memory) return;  // which does not depend on it
+    if (ranking_ == Ranking::memory) return;  // ranking by memory does not depend on the placement
     for (auto& planned : result_.best) {
       std::vector<MeshSpans> tried = {spans(planned.layout)};
       Layout layout = planned.layout;
@@ -392,7 +392,7 @@ class Searcher {
     std::ranges::stable_sort(result_.best, {}, [&](const PlannedLayout& planned) { return score(planned); });
   }
 
-  // States for each of the ranked layouts the main reason why it is not the first.
+  // States, for each ranked layout, the main reason why it is not the first.
   void explain() {
     for (size_t place = 0; place < result_.best.size(); ++place)
       result_.reasons.push_back(place == 0 ? "" : difference(result_.best[place], result_.best.front()));
@@ -434,9 +434,9 @@ class Searcher {
   const Ranking ranking_;
   SearchResult result_;
   std::map<SpansKey, MeshSpans> spans_;
-  std::map<std::pair<int, bool>, Workload> workloads_;  // with the specs that layouts have
+  std::map<std::pair<int, bool>, Workload> workloads_;  // with the specs of the layouts
   std::map<std::tuple<ScheduleSource, int, int, int, bool>, Schedule> schedules_;
-  std::vector<std::vector<Recompute>> recomputes_;  // that layouts have
+  std::vector<std::vector<Recompute>> recomputes_;  // of the layouts
   std::map<SharedKey, Shared> shared_;
 };
 

@@ -1,4 +1,4 @@
-// The order in which a stage's list of instructions uses the values of layers.
+// The order in which a stage's instruction list uses the values of layers.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// groups_of_chunk: as layer_groups returns them. A recomputed group runs forward once more before its backward.
+// groups_of_chunk: as returned by layer_groups. A recomputed group runs forward again before its backward.
 std::vector<int> acquired_layers(const std::vector<Instruction>& list,
                                  const std::vector<std::vector<int>>& layers_of_chunk,
                                  const std::vector<std::vector<LayerGroup>>& groups_of_chunk);

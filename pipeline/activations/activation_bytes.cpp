@@ -10,20 +10,20 @@
 namespace shardline {
 namespace {
 
-// The change of the live bytes by an instruction, relative to its start. It is the same for all microbatches.
+// How an instruction changes the live bytes, relative to its start. This is the same for all microbatches.
 struct Effect {
-  int64_t in_use = 0;   // the most bytes in use
-  int64_t kept = 0;     // the most bytes that are kept
-  int64_t after = 0;    // the bytes that are kept at its end
-  int64_t away = 0;     // of a forward whose result may leave: bytes that are moved out, which `after` leaves out
-  int64_t waiting = 0;  // of a backward that is not drained: the weight pairs that wait
+  int64_t in_use = 0;   // peak of bytes in use
+  int64_t kept = 0;     // peak of bytes kept
+  int64_t after = 0;    // bytes kept at its end
+  int64_t away = 0;     // for a forward whose result may leave: bytes moved out, which `after` excludes
+  int64_t waiting = 0;  // for a backward that is not drained: the weight pairs that wait
 
   void pass(int64_t bytes) { in_use = std::max(in_use, after + bytes); }
   void add(int64_t bytes) { kept = std::max(kept, after += bytes); }
   void remove(int64_t bytes) { after -= bytes; }
 };
 
-// The effects of a chunk's instructions.
+// The effects of the instructions of a chunk.
 class ChunkEffects {
  public:
   ChunkEffects(const std::vector<int>& layers, const ActivationChoices& choices, const std::vector<LayerBytes>& bytes)
@@ -37,13 +37,13 @@ class ChunkEffects {
       if (moves_out(group)) moved.push_back(kept_of(group));
   }
 
-  // A forward on an accelerator whose result may leave. leaving: the bytes of the stores that are kept, before it and
+  // For a forward on an accelerator whose result may leave. leaving: the bytes of the stores that are kept, before and
   // after it.
   Effect leaving_forward(std::deque<int64_t>& leaving) const { return forward_effect(true, &leaving); }
 
-  Effect forward[2];           // by whether what may leave is moved out, at once
+  Effect forward[2];           // by whether what may leave is moved out at once
   Effect backward[2];          // by whether weight gradients are computed immediately
-  std::vector<int64_t> moved;  // the bytes of what may leave, by group
+  std::vector<int64_t> moved;  // bytes of what may leave, by group
 
  private:
   const LayerBytes& bytes(size_t i) const { return bytes_[layers_[i]]; }
@@ -52,7 +52,7 @@ class ChunkEffects {
     return group.has_backward && may_move_out(choices_.offload, group.recomputed);
   }
 
-  // What a forward keeps of a group.
+  // What a forward keeps for a group.
   int64_t kept_of(const LayerGroup& group) const {
     const LayerBytes& first = bytes(group.first);
     return group.recomputed ? first.input : first.kept.activations;
@@ -101,7 +101,7 @@ class ChunkEffects {
     return effect;
   }
 
-  // The gradient of a layer's result, which is as large as the next layer's input.
+  // The gradient of a layer's result, which has the size of the next layer's input.
   int64_t gradient(size_t i) const {
     const size_t next = layers_[i] + 1;
     return next < bytes_.size() ? bytes_[next].input : 0;
@@ -158,11 +158,11 @@ class Walk {
   }
 
  private:
-  // A microbatch in a chunk.
+  // The state of one microbatch in a chunk.
   struct Pass {
-    std::optional<size_t> backward;  // the place of its backward_input
+    std::optional<size_t> backward;  // the index of its backward_input
     int64_t away = 0, waiting = 0;   // bytes
-    std::vector<int64_t> buffers;    // on the host, until its backward_input, also after it came back
+    std::vector<int64_t> buffers;    // on the host, until its backward_input, even after the fetch
   };
   Pass& pass_of(const Instruction& at) {
     return passes_[static_cast<size_t>(at.chunk) * microbatches_ + at.microbatch];
@@ -178,7 +178,7 @@ class Walk {
     if (instruction.op == Op::backward_input) live_.add(std::exchange(pass_of(instruction).away, 0));
   }
 
-  // As offload_host.cpp does: the smallest buffers that are large enough, or new ones.
+  // Does the same as offload_host.cpp: takes the smallest buffers that are large enough, or new ones.
   std::vector<int64_t> take_buffers(const std::vector<int64_t>& moved) {
     std::vector<int64_t> taken;
     for (const int64_t bytes : moved)

@@ -1,6 +1,6 @@
-// The bytes of live activations on a stage, computed from its list: what layers keep between forward and backward (a
-// recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. Added to
-// these are the workspace of layers while they run, and borders in flight between stages.
+// Computes the bytes of live activations on a stage from its list: what layers keep between forward and backward (a
+// recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. The
+// workspace of running layers and the borders in flight between stages come on top.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,37 +18,37 @@ namespace shardline {
 struct ActivationChoices {
   std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
   OffloadOptions offload;
-  bool on_accelerator = false;  // whether activations are offloaded as on accelerators (OffloadSpace)
-  int first_with_backward = 0;  // layers before it only run forward and keep nothing
+  bool on_accelerator = false;  // activations are offloaded as on accelerators (OffloadSpace)
+  int first_with_backward = 0;  // layers before it run only forward and keep nothing
   bool operator==(const ActivationChoices&) const = default;
 };
 
-// What a layer keeps of one microbatch; `input` is the part of it that the previous layer made.
+// What a layer keeps for one microbatch; `input` is the part of it that the previous layer produced.
 struct LayerBytes {
   int64_t input = 0;
   KeptBytes kept;
   PassBytes passes;
 };
 
-// Peaks of bytes.
+// Peaks in bytes.
 struct ActivationPeak {
-  int64_t kept = 0;       // between instructions and layers; counted exactly
+  int64_t kept = 0;       // between instructions and layers; an exact count
   int64_t in_use = 0;     // including workspace while layers run
   int64_t total = 0;      // including messages
-  int64_t offloaded = 0;  // in the host's buffers, which what another layer or group stores may reuse
+  int64_t offloaded = 0;  // in the host's buffers, which stores of other layers or groups may reuse
   bool operator==(const ActivationPeak&) const = default;
 };
 
-// layers: by layer of the model. message_bytes: held for messages, by instruction of the stage.
+// layers: by layer of the model. message_bytes: bytes held for messages, by instruction of the stage.
 ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
                                      const std::vector<std::vector<int>>& layers_of_chunk,
                                      const ActivationChoices& choices, const std::vector<LayerBytes>& layers,
                                      const std::vector<int64_t>& message_bytes);
 
-// The instruction of a stage's list that is the BackwardInput of (microbatch, chunk).
+// The index in a stage's list of the BackwardInput of each (microbatch, chunk).
 std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<Instruction>& list);
 
-// Counts the same bytes during a run.
+// Counts the same bytes at run time.
 class LiveBytes {
  public:
   void add(int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }

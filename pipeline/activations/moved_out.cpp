@@ -5,7 +5,7 @@
 namespace shardline {
 namespace {
 
-// The first `bytes` bytes of the storage.
+// The first `bytes` bytes of the storage, as a tensor.
 at::Tensor as_bytes(const KeptStorage& kept) {
   const at::Tensor& tensor = kept.tensors[0];
   return at::empty({0}, tensor.options().dtype(at::kByte).requires_grad(false))

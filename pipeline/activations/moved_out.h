@@ -1,4 +1,4 @@
-// Tensors without memory while their values are offloaded.
+// Tensors that have no memory while their values are offloaded.
 #pragma once
 #include <memory>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace shardline {
 
 // Tensors whose values are in an OffloadSpace. Their handles stay valid but have no memory; handles that shared a
-// storage share one again afterwards. Another handle to such a storage keeps its memory alive.
+// storage share one again afterwards. Any other handle to such a storage keeps its memory allocated.
 class MovedOut {
  public:
   MovedOut(std::vector<KeptStorage> storages, OffloadSpace& space);

@@ -20,7 +20,7 @@ struct Place {
   int64_t offset = 0, bytes = 0;
 };
 
-// Space is reused by size, so that the file grows to what is offloaded at a time and no further.
+// Space is reused by size, so the file grows only to what is offloaded at the same time.
 class File {
  public:
   explicit File(const std::string& directory) : directory_(directory) {
@@ -54,8 +54,8 @@ class File {
       if (n <= 0) throw RunError(failure("written", place, n < 0 ? errno : ENOSPC));
       done += n;
     }
-    // Only pages that are on the disk can be dropped from the page cache: start writing this place, and drop the
-    // previous one.
+    // Only pages that are on disk can be dropped from the page cache: start to write this place, and drop the previous
+    // one.
     sync_file_range(fd_, place.offset, place.bytes, SYNC_FILE_RANGE_WRITE);
     if (written_.bytes > 0) {
       sync_file_range(fd_, written_.offset, written_.bytes,
@@ -96,7 +96,7 @@ class File {
   std::string directory_;
   int fd_ = -1;
   int64_t end_ = 0;
-  std::multimap<int64_t, int64_t> free_;  // size -> offset
+  std::multimap<int64_t, int64_t> free_;  // by size: offsets
   Place written_;                         // the most recent one
 };
 

@@ -16,11 +16,11 @@ namespace shardline {
 namespace {
 
 // Memory is reused by size: microbatches and steps with fewer samples take the buffers of larger ones, as plans assume
-// (activation_bytes.cpp). A buffer that was returned may still be the source of a copy to the
-// device, for which the current stream, and so every later store, waits.
+// (activation_bytes.cpp). A returned buffer may still be the source of a copy to the device; the current stream, and
+// thus every later store, waits for that copy.
 class HostMemory {
  public:
-  // At least `bytes`.
+  // Returns a buffer of at least `bytes`.
   at::Tensor take(int64_t bytes) {
     if (const auto free = free_.lower_bound(bytes); free != free_.end()) return std::move(free_.extract(free).mapped());
     return locked_zeros(bytes, at::kByte);
@@ -31,13 +31,13 @@ class HostMemory {
   std::multimap<int64_t, at::Tensor> free_;  // by size
 };
 
-// Tensors that are copied to the host. Their memory is reused in the order of the current stream, which is made to wait
-// for the copy before they are released. record_stream would release it only when the host sees the end of the copy,
-// which is late where the host is ahead of the device.
+// Tensors that are being copied to the host. Their memory is reused in the order of the current stream, which waits for
+// the copy before they are released. record_stream would release it only when the host sees the end of the copy, which
+// is late if the host is ahead of the device.
 class Leaving {
  public:
   explicit Leaving(const CopyStreams& streams) : streams_(streams) {}
-  ~Leaving() {  // of a run that has failed
+  ~Leaving() {  // only has work after a failed run
     for (const Copy& copy : copies_)
       for (const auto& tensor : copy.tensors) tensor.record_stream(streams_.out);
   }
@@ -48,7 +48,7 @@ class Leaving {
     Copy& copy = copies_.emplace_back(Copy{std::move(tensors), c10::Event(streams_.out.device_type())});
     copy.end.record(streams_.out);
   }
-  // Releases the oldest ones until at most `kept` stores are left.
+  // Releases the oldest stores until at most `kept` are left.
   void release(size_t kept) {
     for (; copies_.size() > kept; copies_.pop_front()) copies_.front().end.block(streams_.current());
   }
@@ -100,7 +100,7 @@ class AwayOnHost : public Away {
     host_->leaving.add(std::move(dense));
   }
   ~AwayOnHost() override {
-    for (const auto& tensor : tensors_) tensor.record_stream(host_->streams.back);  // of a run that has failed
+    for (const auto& tensor : tensors_) tensor.record_stream(host_->streams.back);  // after a failed run
     host_->memory.give_back(std::move(buffer_));
   }
 
@@ -128,7 +128,7 @@ class AwayOnHost : public Away {
 
  private:
   std::shared_ptr<HostSide> host_;
-  at::Tensor buffer_;  // bytes
+  at::Tensor buffer_;  // of bytes
   std::vector<at::Tensor> stored_, tensors_;
 };
 

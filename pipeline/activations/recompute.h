@@ -1,8 +1,8 @@
 // Which layers' activations are kept between forward and backward, and which are recomputed.
 //
-// A recomputed group of layers keeps nothing but the first one's input: its forward pass runs without an autograd
-// graph, and once more with one during BackwardInput. Every group is recomputed, even the last one of a stage, whose
-// backward may follow immediately, so that what a stage keeps does not depend on the schedule.
+// A recomputed group of layers keeps only the first one's input: its forward pass runs without an autograd graph, and
+// again with one during BackwardInput. Every group is recomputed, even the last one of a stage, whose backward may
+// follow immediately, so that what a stage keeps does not depend on the schedule.
 #pragma once
 #include <limits>
 #include <optional>
@@ -20,16 +20,16 @@ struct Recompute {
   static constexpr int kAll = std::numeric_limits<int>::max();
 
   What what = What::nothing;
-  int group = 1;  // maximum number of layers of one chunk in a group; kAll: no limit
+  int group = 1;  // maximum number of layers of one chunk in a group; kAll: unlimited
   bool operator==(const Recompute&) const = default;
 };
 
 std::string to_string(const Recompute& recompute);
-// Empty if the text is not a strategy; "group_1" is "each".
+// Empty if the text does not name a strategy; "group_1" is "each".
 std::optional<Recompute> recompute_strategy(const std::string& name);
 
-// Layers first to first + count - 1 of a chunk, counted within the chunk. A layer that is not recomputed as a whole is
-// a group of one.
+// Layers first to first + count - 1 of a chunk, numbered within the chunk. A layer that is not recomputed as a whole is
+// a group by itself.
 struct LayerGroup {
   size_t first = 0, count = 1;
   bool recomputed = false;
@@ -38,7 +38,7 @@ struct LayerGroup {
 };
 
 // Groups consecutive layers with the same strategy, from the front. by_layer: of the model; empty: nothing is
-// recomputed. Layers before first_with_backward are groups of one.
+// recomputed. Each layer before first_with_backward is a group by itself.
 std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, const std::vector<Recompute>& by_layer,
                                      int first_with_backward = 0);
 

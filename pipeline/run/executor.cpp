@@ -24,7 +24,7 @@ Border detached(const Border& border, bool requires_grad) {
   return result;
 }
 
-// What the backward pass of a loss starts from; in host memory, where looking at it costs no wait.
+// The gradient with which the backward pass of a loss starts; in host memory, where reading it requires no wait.
 at::Tensor loss_gradient(const at::TensorOptions& activations) {
   return at::ones({}, at::toOpMathType(c10::typeMetaToScalarType(activations.dtype())));
 }
@@ -56,9 +56,9 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
   const auto& list = schedule.instructions[messages_.stage()];
   kept_.begin_run(list);
   parameters_.begin_run(acquired_layers(list, stage_.layers_of_chunk, groups_of_chunk_));
-  // In the first run of a mode, CUDA loads kernels, its libraries start, and memory is allocated and page-locked, for
-  // each of which it may wait for all that runs on the device: also for a receive whose message this rank would cause.
-  // Later, more memory may be page-locked where what is offloaded has other sizes than in the run before.
+  // In the first run of a mode, CUDA loads kernels and initializes libraries, and memory is allocated and page-locked.
+  // Each of these may wait for everything running on the device, even for a receive whose message depends on this rank.
+  // Later runs may page-lock more memory if the sizes of offloaded tensors change from one run to the next.
   std::vector<int64_t> tokens;
   for (const auto& microbatch : microbatches) tokens.push_back(microbatch.tokens());
   auto& last_tokens = last_tokens_[settings.mode];
@@ -91,7 +91,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
 
 void Executor::execute(const Instruction& instruction, bool drain) {
   const Pass pass{instruction.microbatch, instruction.chunk};
-  // Passes of this microbatch.
+  // The neighbouring passes of this microbatch.
   const Pass previous{pass.microbatch, pass.chunk - 1}, next{pass.microbatch, pass.chunk + 1};
   switch (instruction.op) {
     case Op::forward:
@@ -162,7 +162,7 @@ void Executor::forward(const Pass& pass) {
   }
 }
 
-// Runs a layer without an autograd graph.
+// Runs a layer without recording an autograd graph.
 Border Executor::run_layer(int layer, const Border& input, MicrobatchContext& context) {
   at::NoGradGuard no_grad;
   set_flight_layer(stage_.spec->layers[layer].name);
@@ -174,7 +174,7 @@ Border Executor::run_layer(int layer, const Border& input, MicrobatchContext& co
   return output;
 }
 
-// Runs a layer with an autograd graph from the gradients of the output to `kept.input`.
+// Runs a layer and records an autograd graph from the gradients of the output to `kept.input`.
 Border Executor::keep_layer(int layer, const Border& input, KeptLayer& kept, MicrobatchContext& context) {
   at::AutoGradMode grad(true);
   set_flight_layer(stage_.spec->layers[layer].name);
@@ -225,7 +225,7 @@ void Executor::backward_input(const Pass& pass, bool drain) {
     gradients_[{pass.microbatch, pass.chunk - 1}] = std::move(gradients);
 }
 
-// Computes the gradients of a layer's input from those of its output.
+// Computes the gradients of a layer's inputs from those of its outputs.
 Border Executor::layer_backward(int layer, KeptLayer& kept, const Border& d_output, bool drain) {
   const MemoryScope scope(MemoryClass::activations);
   set_flight_layer(stage_.spec->layers[layer].name);
@@ -261,7 +261,7 @@ const std::vector<int>& Executor::layers_of(const Pass& pass) const {
   return stage_.layers_of_chunk[pass.chunk];
 }
 
-// Whether this is the step's last pass of its chunk: both halves of a chunk's backward come in ascending microbatch
+// Whether this is the last pass of its chunk in the step: both halves of a chunk's backward run in ascending microbatch
 // order.
 bool Executor::is_last(const Pass& pass) const {
   return pass.microbatch + 1 == schedule_->microbatches;

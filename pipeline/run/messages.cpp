@@ -14,7 +14,7 @@
 namespace shardline {
 namespace {
 
-// Describes a message in the same words at both ends.
+// Describes a message with the same words at both ends.
 std::string border_name(const Instruction& message) {
   const bool activation = message.op == Op::send_activation || message.op == Op::recv_activation;
   const int chunk = message.op == Op::send_activation ? message.chunk + 1
@@ -25,7 +25,7 @@ std::string border_name(const Instruction& message) {
 
 using StagePairs = std::vector<std::pair<int, int>>;
 
-// Distributes the pairs over rounds in which every stage has at most one partner.
+// Distributes the pairs over rounds in which each stage has at most one partner.
 std::vector<StagePairs> rounds_of(const StagePairs& pairs) {
   std::vector<StagePairs> rounds;
   for (const auto& pair : pairs) {
@@ -47,7 +47,7 @@ std::vector<StagePairs> rounds_of(const StagePairs& pairs) {
 Messages::Messages(Communicator& pp, at::TensorOptions options)
     : pp_(pp), stage_(pp.rank()), stages_(pp.size()), options_(options) {}
 
-// Every stage takes part in creating all channels in the same order, also those that it does not use.
+// Every stage takes part in creating all channels, in the same order, even those that it does not use.
 void Messages::connect(const std::vector<int>& stage_of_chunk) {
   StagePairs fresh;
   for (size_t chunk = 1; chunk < stage_of_chunk.size(); ++chunk) {
@@ -68,9 +68,9 @@ void Messages::connect(const std::vector<int>& stage_of_chunk) {
     }
 }
 
-// The first message makes a connection, for which NCCL needs both ends, and CUDA may wait for all that runs on the
-// device. A receive that is posted ahead could then wait for what comes after it. So a message is exchanged, and
-// waited for, while nothing else is under way: both ends are in the same round.
+// The first message of a channel makes NCCL establish a connection. This requires both ends, and CUDA may wait for
+// everything running on the device, so a receive posted ahead could wait for work after it. Therefore one message is
+// exchanged, and waited for, while nothing else is in flight: both ends are in the same round.
 void Messages::exchange_first_message(Communicator& channel, bool sends) {
   const at::Tensor message = at::zeros({1}, options_);
   const CommOptions options{.what = "first message of a channel", .timeout = timeouts().start_up};
@@ -96,7 +96,7 @@ void Messages::begin(const Schedule& schedule, Shapes shapes, bool posts_ahead) 
   for (auto& [peer, incoming] : incoming_) prepare_next(incoming);
 }
 
-// Allocates the memory of the next message, also where its receive is not posted ahead, so that all runs need as much.
+// Allocates the next message's memory even if its receive is not posted ahead, so that all runs need the same amount.
 void Messages::prepare_next(Incoming& incoming) {
   if (incoming.expected.empty()) return;
   const Instruction& instruction = *incoming.expected.front();

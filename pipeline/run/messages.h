@@ -1,11 +1,11 @@
-// Messages with the borders between stages. Every ordered pair of stages with neighbouring chunks has a channel of its
-// own, created before the first instruction of the first schedule that needs it: one end only sends, the other only
-// receives, both in the order of their lists. A receive may therefore be posted long before it is needed, without
-// delaying messages in the other direction, whatever carries them.
+// Messages that carry borders between stages. Every ordered pair of stages with neighbouring chunks has its own
+// channel, created before the first instruction of the first schedule that needs it: one end only sends, the other only
+// receives, both in list order. So a receive may be posted long before it is needed without delaying messages in the
+// other direction, with any communicator.
 //
-// Each channel has one receive posted ahead, except in runs in which an accelerator may wait for all its work, which
-// would include this receive. Its memory is always allocated ahead. Instructions do not wait for sends, whose tensors
-// live until they have been sent.
+// Each channel has one receive posted ahead, except in runs in which an accelerator may wait for all its work, and thus
+// for this receive. Its memory is always allocated ahead. Instructions do not wait for sends; the tensors of a send
+// exist until it is complete.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,19 +28,19 @@ class Messages {
   // Returns the sizes of the border that a receive expects.
   using Shapes = std::function<std::vector<std::vector<int64_t>>(const Instruction& receive)>;
 
-  // Messages over pp (rank = stage), which must outlive the object.
+  // Sends messages over pp (rank = stage), which must outlive the object.
   Messages(Communicator& pp, at::TensorOptions options);
 
   int stage() const { return stage_; }
   int stages() const { return stages_; }
 
-  // Creates the channels that are new, then posts the first receives of this stage's list if receives are posted ahead.
-  // Collective over pp; the schedule must outlive the run.
+  // Creates new channels, then posts the first receives of this stage's list if receives are posted ahead. Collective
+  // over pp; the schedule must outlive the run.
   void begin(const Schedule& schedule, Shapes shapes, bool posts_ahead);
   void send(const Border& border, const Instruction& instruction);
-  // The border for this receive; receives must be called in the order of the list.
+  // Returns the border of this receive; must be called in list order.
   Border receive(const Instruction& instruction);
-  // Waits for the sends.
+  // Waits for all sends.
   void finish();
 
  private:
@@ -49,8 +49,8 @@ class Messages {
     std::vector<WorkPtr> works;
   };
   struct Incoming {
-    std::deque<const Instruction*> expected;  // those after the next
-    std::optional<Message> next;              // has memory, and is posted if receives are posted ahead
+    std::deque<const Instruction*> expected;  // those after `next`
+    std::optional<Message> next;              // has memory; posted if receives are posted ahead
   };
 
   using StagePair = std::pair<int, int>;  // ascending
@@ -67,7 +67,7 @@ class Messages {
   at::TensorOptions options_;
   Shapes shapes_;
   bool posts_ahead_ = true;
-  std::set<StagePair> connected_;                            // for all stages; the same on each of them
+  std::set<StagePair> connected_;                            // of any stages; the same set on all ranks
   std::map<std::pair<int, int>, CommunicatorPtr> channels_;  // by (from, to)
   std::map<int, Incoming> incoming_;                         // by peer
   std::deque<Message> sends_;

@@ -18,7 +18,7 @@ int neighbour(const Instruction& message) {
   return next ? message.chunk + 1 : message.chunk - 1;
 }
 
-// The steps of the check, in order; each relies on the ones before.
+// The steps of the check, in order; each relies on the previous ones.
 class Checker {
  public:
   explicit Checker(const Schedule& schedule) : schedule_(schedule) {}
@@ -50,7 +50,7 @@ class Checker {
     throw ScheduleError(cat("schedule \"", schedule_.name, "\": ", what), -1, -1);
   }
 
-  // Sizes must match each other and be small enough to keep a state per (microbatch, chunk).
+  // Sizes must be consistent and small enough to keep a state per (microbatch, chunk).
   void check_frame() {
     if (schedule_.stages < 1 || schedule_.microbatches < 1 || schedule_.chunks() < 1)
       refuse_schedule(cat("stages, microbatches and chunks must be at least 1; got ", schedule_.stages, ", ",
@@ -81,8 +81,8 @@ class Checker {
     reduced_.resize(schedule_.chunks());
   }
 
-  // Checks one stage's list by itself: what it needs from other stages has a receive, so its order can be checked
-  // alone.
+  // Checks one stage's list by itself: everything it needs from other stages has a receive, so its order can be checked
+  // separately.
   void check_stage(int stage) {
     int activations = 0, weight_pairs = 0, peak_activations = 0, peak_weight_pairs = 0;
     for (size_t index = 0; index < list(stage).size(); ++index) {
@@ -104,15 +104,15 @@ class Checker {
   void check_names(int stage, size_t index) const {
     const auto& instruction = list(stage)[index];
     if (!is_chunk(instruction.chunk) || stage_of(instruction.chunk) != stage)
-      refuse(stage, index, "the chunk is not one of this stage's");
+      refuse(stage, index, "the chunk is on another stage, or does not exist");
     if (!is_needed(instruction, schedule_.first_backward_chunk))
       refuse(stage, index, cat("backward passes begin with chunk ", schedule_.first_backward_chunk));
     const bool of_microbatch = instruction.op != Op::end_gradients;
     if (of_microbatch && (instruction.microbatch < 0 || instruction.microbatch >= schedule_.microbatches))
       refuse(stage, index, cat("the step has the microbatches 0 to ", schedule_.microbatches - 1));
-    if (!of_microbatch && instruction.microbatch != -1) refuse(stage, index, "is about no microbatch; it must be -1");
+    if (!of_microbatch && instruction.microbatch != -1) refuse(stage, index, "takes no microbatch; it must be -1");
     if (!needs_peer(instruction.op)) {
-      if (instruction.peer != -1) refuse(stage, index, "has no peer; it must be -1");
+      if (instruction.peer != -1) refuse(stage, index, "takes no peer; it must be -1");
       return;
     }
     const int chunk = neighbour(instruction);
@@ -125,8 +125,8 @@ class Checker {
 
   bool was(Op op, int microbatch, int chunk) const { return done_[pair(microbatch, chunk)][op]; }
 
-  // Whether the neighbouring chunk's result is available: by a message, or because the neighbour is on this stage and
-  // ran.
+  // Whether the neighbouring chunk's result is available: through a message, or because that chunk is on this stage and
+  // has run.
   bool arrived(Op receive, Op made_by, const Instruction& use) const {
     const int from = neighbour({receive, use.microbatch, use.chunk});
     if (!is_chunk(from)) return true;
@@ -139,13 +139,13 @@ class Checker {
     const Op op = instruction.op;
     const int microbatch = instruction.microbatch, chunk = instruction.chunk;
     if (op == Op::end_gradients) {
-      if (reduced_[chunk]) refuse(stage, index, "comes a second time");
+      if (reduced_[chunk]) refuse(stage, index, "occurs a second time");
       if (next_weight_[chunk] < schedule_.microbatches)
         refuse(stage, index, cat("comes before backward_weight of microbatch ", next_weight_[chunk]));
       reduced_[chunk] = true;
       return;
     }
-    if (was(op, microbatch, chunk)) refuse(stage, index, "comes a second time");
+    if (was(op, microbatch, chunk)) refuse(stage, index, "occurs a second time");
     const auto needs = [&](Op before) {
       if (!was(before, microbatch, chunk)) refuse(stage, index, cat("comes before its ", to_string(before)));
     };
@@ -155,14 +155,14 @@ class Checker {
       case Op::recv_gradient:
         break;
       case Op::forward:
-        if (!arrived(Op::recv_activation, Op::forward, instruction)) refuse(stage, index, "its input is not there yet");
+        if (!arrived(Op::recv_activation, Op::forward, instruction)) refuse(stage, index, "its input is not available");
         // The last chunk's forward computes gradients.
         if (report_.training && chunk + 1 == schedule_.chunks()) advance(next_loss_, stage, index);
         break;
       case Op::backward_input:
         needs(Op::forward);
         if (!arrived(Op::recv_gradient, Op::backward_input, instruction))
-          refuse(stage, index, "its gradient is not there yet");
+          refuse(stage, index, "its gradient is not available");
         advance(next_input_[chunk], stage, index);
         break;
       case Op::backward_weight:
@@ -193,7 +193,7 @@ class Checker {
     ++next;
   }
 
-  // Checks that everything that must happen did; that nothing happened twice is known.
+  // Checks that nothing is missing; that nothing happened twice is known already.
   void check_complete(int chunk) const {
     const int stage = stage_of(chunk);
     const bool has_backward = report_.training && chunk >= schedule_.first_backward_chunk;
@@ -211,7 +211,7 @@ class Checker {
     if (has_backward && !reduced_[chunk]) refuse_stage(stage, cat("end_gradients of chunk ", chunk, " is missing"));
   }
 
-  // The k-th receive of a channel must expect the k-th message that is sent into it.
+  // The k-th receive of a channel must expect the k-th message sent through it.
   void check_channels() const {
     struct Sent {
       int stage;
@@ -237,7 +237,7 @@ class Checker {
         const bool same_kind = (send.op == Op::send_activation) == (receive.op == Op::recv_activation);
         if (!same_kind || send.microbatch != receive.microbatch || neighbour(send) != receive.chunk)
           refuse(stage, index,
-                 cat("the next message from stage ", sender, " is that of its instruction ", at, " (", to_string(send),
+                 cat("the next message from stage ", sender, " comes from its instruction ", at, " (", to_string(send),
                      ")"));
       }
   }
@@ -263,7 +263,7 @@ class Checker {
     return enough;
   }
 
-  // A blocked stage waits for its instruction's peer, which is blocked, too, so following the peers closes a cycle.
+  // A blocked stage waits for its instruction's peer, which is also blocked, so following the peers leads to a cycle.
   [[noreturn]] void refuse_cycle(const Simulation& simulation, int send_buffers) const {
     const auto stands_at = [&](int stage) { return simulation.intervals[stage].size(); };
     int stage = 0;
@@ -284,8 +284,8 @@ class Checker {
   const Schedule& schedule_;
   CheckReport report_;
   std::vector<EnumArray<Op, bool, 9>> done_;   // by pair: whether the Op was seen
-  std::vector<int> next_input_, next_weight_;  // by chunk: the microbatch whose backward half is next
-  int next_loss_ = 0;                          // the microbatch whose loss is next
+  std::vector<int> next_input_, next_weight_;  // by chunk: the microbatch whose backward half is due next
+  int next_loss_ = 0;                          // the microbatch whose loss is due next
   std::vector<bool> reduced_;                  // by chunk
   bool scatters_ = false;                      // a microbatch's gradients are scattered
 };

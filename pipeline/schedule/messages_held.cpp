@@ -8,8 +8,8 @@
 namespace shardline {
 namespace {
 
-// By sender: when each message to the receiver may leave because its receive is posted: at the end of the previous
-// receive.
+// By sender: when each message to the receiver may leave because its receive is posted, which is at the end of the
+// previous receive.
 using PostedTimes = std::map<int, std::vector<double>>;
 
 PostedTimes posted_times(const Schedule& schedule, const Simulation& simulation, int receiver) {
@@ -24,7 +24,7 @@ PostedTimes posted_times(const Schedule& schedule, const Simulation& simulation,
   return times;
 }
 
-// The instruction that uses what a receive returns.
+// The instruction that uses the result of a receive.
 Instruction use_of(const Instruction& receive) {
   const Op op = receive.op == Op::recv_activation ? Op::forward : Op::backward_input;
   return {op, receive.microbatch, receive.chunk};
@@ -42,9 +42,9 @@ std::vector<std::vector<int>> messages_held(const Schedule& schedule, const Inst
     std::vector<int> expected(schedule.stages), sent(schedule.stages);  // by peer
     int ahead = 0;                                                      // peers from which a message is expected
     std::vector<std::tuple<Op, int, int>> waiting;                      // received and not used yet
-    std::vector<double> sending;                                        // when each may leave
-    std::deque<double> ends;  // of the instructions that compute and that the host may not wait for
-    double seen = 0;          // the host has seen what was over then
+    std::vector<double> sending;                                        // when each message may leave
+    std::deque<double> ends;  // of the computing instructions that the host may not have waited for
+    double seen = 0;          // the host has noticed everything that was over at this time
     for (const auto& instruction : list)
       if (is_receive(instruction.op) && expected[instruction.peer]++ == 0) ++ahead;
     held[stage].reserve(list.size());

@@ -1,17 +1,17 @@
-// Borders that a stage holds for messages while it runs its list, computed from the schedule as Messages runs it: one
-// receive is posted ahead for every stage that still sends; a sent border is held until the receiver has posted its
-// receive, and then until the next send. The host of an accelerator learns late that a message has left, because it
+// The number of borders that a stage holds for messages while it runs its list, computed as Messages runs the schedule:
+// one receive is posted ahead for every stage that will still send; a sent border is held until the receiver has posted
+// its receive, and then until the next send. The host of an accelerator learns late that a message has left, because it
 // queues instructions ahead.
 #pragma once
 #include "pipeline/schedule/schedule_simulation.h"
 
 namespace shardline {
 
-// The most computing instructions that the host of an accelerator has queued, but the device has not ended, when the
-// host continues with the next instruction.
+// The maximum number of computing instructions that the host of an accelerator has queued and the device has not
+// finished when the host continues with the next instruction.
 inline constexpr int kInstructionsAhead = 4;
 
-// Returns, for each stage, the number of borders during each instruction. host_ahead: kInstructionsAhead, or 0 on CPUs.
+// Returns, for each stage, the number of borders during each instruction. host_ahead: kInstructionsAhead; 0 on CPUs.
 std::vector<std::vector<int>> messages_held(const Schedule& schedule, const InstructionCost& cost, int host_ahead);
 
 }  // namespace shardline

@@ -21,7 +21,7 @@ Schedule with_reductions(Schedule schedule, bool scattered) {
   for (auto& list : schedule.instructions) {
     std::erase_if(list, [](const Instruction& instruction) { return is_reduction(instruction.op); });
     std::vector<Instruction> longer;
-    std::vector<int> ended;  // chunks in the order of their last gradients
+    std::vector<int> ended;  // chunks in the order in which they get their last gradients
     for (size_t i = 0; i < list.size(); ++i) {
       longer.push_back(list[i]);
       const auto is = [&](size_t place, Op op) { return place < list.size() && list[place].op == op; };

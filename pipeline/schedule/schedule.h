@@ -1,5 +1,5 @@
 // A schedule is data: a list of instructions for every stage. The executor runs it, the checker proves its properties,
-// the plan prints it, and the timeline names its events after it.
+// the plan prints it, and the timeline takes its event names from it.
 #pragma once
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
@@ -10,29 +10,29 @@ namespace shardline {
 
 enum class Op {
   forward,
-  backward_input,   // gradients of the chunk's input (and everything that is not deferred)
+  backward_input,   // gradients of the chunk's input (and of everything that is not deferred)
   backward_weight,  // the deferred weight-gradient products
   send_activation,
   recv_activation,
   send_gradient,
   recv_gradient,
   end_gradients,     // nothing more is added to the chunk's gradients; their reduction has begun layer by layer
-  settle_gradients,  // waits until no microbatch's gradients are being reduced: only this rank's shards remain
+  settle_gradients,  // waits for the reductions of all microbatches' gradients: only this rank's shards remain
 };
 const char* to_string(Op op);
 
-// Whether the instruction takes a device's time: forward and the two halves of backward. The others move tensors or
+// Whether the instruction uses the device: forward and the two halves of backward do. The others move tensors or
 // wait.
 constexpr bool computes(Op op) {
   return op <= Op::backward_weight;
 }
 
-// Whether the instruction follows from how gradients are reduced, not from the order of the work.
+// Whether the instruction depends on how gradients are reduced, not on the order of the work.
 constexpr bool is_reduction(Op op) {
   return op == Op::end_gradients || op == Op::settle_gradients;
 }
 
-// Whether evaluation has such instructions; all others belong to the backward pass.
+// Whether evaluation uses this instruction; all others belong to the backward pass.
 constexpr bool is_of_forward(Op op) {
   return op == Op::forward || op == Op::send_activation || op == Op::recv_activation;
 }
@@ -47,7 +47,7 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
-// Whether the step needs the instruction if only chunks from `first_backward_chunk` on run a backward pass.
+// Whether the step needs the instruction if only the chunks from `first_backward_chunk` on have a backward pass.
 constexpr bool is_needed(const Instruction& instruction, int first_backward_chunk) {
   const int first = first_backward_chunk + (instruction.op == Op::send_gradient ? 1 : 0);
   return is_of_forward(instruction.op) || instruction.chunk >= first;
@@ -62,13 +62,13 @@ struct Schedule {
   int microbatches = 1;
   std::vector<int> stage_of_chunk;                     // size: number of chunks
   std::vector<std::vector<Instruction>> instructions;  // by stage
-  int first_backward_chunk = 0;                        // chunks before it only run forward
+  int first_backward_chunk = 0;                        // chunks before it run only forward
 
   int chunks() const { return stage_of_chunk.size(); }
   bool operator==(const Schedule&) const = default;
 };
 
-// Whether what instruction `forward` of a list makes for instruction `backward` has time to be offloaded in between, if
+// Whether the result of instruction `forward` of a list, used by instruction `backward`, can be offloaded in between if
 // it must be back `horizon` instructions before its use.
 constexpr bool can_be_away(size_t forward, size_t backward, int horizon) {
   return backward > forward + horizon;
@@ -76,24 +76,24 @@ constexpr bool can_be_away(size_t forward, size_t backward, int horizon) {
 
 // In every list, a receive comes before the forward or backward_input that needs it; an activation is sent right after
 // its forward; a whole backward is backward_input, backward_weight, send_gradient, and a split one backward_input,
-// send_gradient, and later backward_weight (pipeline/schedule/schedule_builder.h says why); the last chunk's head
-// computes the loss, so it receives no gradient; neighbouring chunks of one stage need no message; there is one
+// send_gradient, and later backward_weight (pipeline/schedule/schedule_builder.h explains why); the last chunk's head
+// computes the loss, so it receives no gradient; neighbouring chunks of one stage exchange no messages; there is one
 // end_gradients per chunk. If gradients are sharded, settle_gradients follows every backward_weight (and the send that
 // follows it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
 // (pipeline/schedule/checker.h computes this number for any schedule).
 //
 // The functions here make schedules with one chunk per stage and whole backwards;
 // pipeline/schedule/kinds/schedule_generators.h makes others, and pipeline/schedule/kinds/schedule_choice.h finds one
-// by name. active_microbatches bounds the microbatches that a stage keeps between forward and backward. 0: what the
-// schedule needs. The minimum is 1 (one microbatch passes through all stages and back at a time). All throw
+// by name. active_microbatches limits the microbatches that a stage keeps between forward and backward. 0: as many as
+// the schedule needs. The minimum is 1 (microbatches pass through all stages and back one at a time). All throw
 // ConfigError.
 
 // GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards, in waves of `active_microbatches`.
 Schedule simple_schedule(int stages, int microbatches, int active_microbatches);
 
 // 1F1B (PipeDream-flush; Narayanan et al. 2021, arXiv 2104.04473, 2.2.1): stage s runs at most `stages - s`
-// microbatches ahead of its backward. With a < stages active microbatches it is the share ceil(a * (stages - s) /
-// stages): the time between forward and backward falls towards the last stage, and a stage that runs ahead further
+// microbatches ahead of its backward. With only a < stages active microbatches, this becomes ceil(a * (stages - s) /
+// stages): the time between forward and backward decreases towards the last stage, and a stage that runs further ahead
 // delays its backwards.
 Schedule one_forward_one_backward(int stages, int microbatches, int active_microbatches);
 
@@ -102,14 +102,14 @@ Schedule one_forward_one_backward(int stages, int microbatches, int active_micro
 // settle_gradients.
 Schedule with_reductions(Schedule schedule, bool scattered);
 
-// Removes the backward passes of the chunks before `chunk`, whose gradients nothing needs, and their messages.
+// Removes the backward passes of the chunks before `chunk`, whose gradients are not needed, and their messages.
 Schedule without_backward_before(Schedule schedule, int chunk);
 
-// For evaluation and generation: every microbatch goes forward through all chunks.
+// For evaluation and generation: every microbatch runs forward through all chunks.
 Schedule forward_schedule(int stages, int microbatches);
 
 // {"name", "stages", "microbatches", "stage_of_chunk", "instructions": [by stage [{"op", "microbatch", "chunk",
-// "peer"}]]}; microbatch and peer are omitted if they are -1, and first_backward_chunk is added if it is not 0. Reading
+// "peer"}]]}; microbatch and peer are omitted if they are -1, and first_backward_chunk is added unless it is 0. Reading
 // is strict (ConfigError names the place), but only check_schedule checks whether the lists make sense.
 void to_json(nlohmann::json& json, const Schedule& schedule);
 Schedule schedule_from_json(const nlohmann::json& json, const std::string& file);

@@ -44,7 +44,7 @@ class Builder {
     return place_in_channel_[size_t(kind + chunk) * schedule_.microbatches + microbatch];
   }
 
-  // Tables have an entry for each pair of microbatch and chunk, so a file must have at least as many cells.
+  // Tables have an entry for each pair of microbatch and chunk, so a file must have at least that many cells.
   void check_count() const {
     int64_t count = 0;
     for (const auto& list : cells_) count += std::ssize(list);
@@ -53,7 +53,7 @@ class Builder {
                             schedule_.microbatches, " microbatches through ", schedule_.chunks(), " chunks"));
   }
 
-  // Adds the message that the cell will send to the receiver's order.
+  // Adds the message that the cell will send to the order of its receiver.
   void announce(int stage, const Cell& cell) {
     if (cell.microbatch < 0 || cell.microbatch >= schedule_.microbatches || !is_chunk(cell.chunk))
       throw ConfigError(cat("schedule \"", schedule_.name, "\": stage ", stage, " has a cell for microbatch ",
@@ -79,7 +79,7 @@ class Builder {
     const int previous = previous_chunk(cell);
     if (cell.work == CellWork::backward_weight || !is_elsewhere(stage, previous)) return;
     const Op op = cell.work == CellWork::forward ? Op::recv_activation : Op::recv_gradient;
-    // -1: no stage sends it, which the checker reports.
+    // -1: no stage sends it; the checker reports this.
     const int last = place_in_channel(op, cell.microbatch, cell.chunk);
     auto& channel = channels_[{stage_of(previous), stage}];
     while (channel.received <= last) list(stage).push_back(channel.receives[channel.received++]);

@@ -28,7 +28,7 @@ class Simulator {
     }
   }
 
-  // A stage runs until it has to wait; what it does for a peer makes the peer runnable again.
+  // A stage runs until it has to wait; what it does for a peer may make the peer runnable again.
   Simulation run() {
     while (!runnable_.empty()) {
       const int stage = runnable_.back();
@@ -43,7 +43,7 @@ class Simulator {
 
  private:
   Channel& channel(int from, int to) {
-    auto& all = channels_[from];  // to a few stages
+    auto& all = channels_[from];  // one for each of a few stages
     const auto found = std::ranges::find(all, to, &Channel::receiver);
     return found != all.end() ? *found : all.emplace_back(Channel{to});
   }
@@ -60,7 +60,7 @@ class Simulator {
     auto& to_peer = channel(stage, peer);
     double now = clock_[stage];
     if (to_peer.arrived.size() >= send_buffers_) {
-      const size_t before = to_peer.arrived.size() - send_buffers_;  // its buffer is needed again
+      const size_t before = to_peer.arrived.size() - send_buffers_;  // this send needs that message's buffer
       if (before >= to_peer.wanted.size()) return false;
       now = std::max(now, to_peer.wanted[before]);
     }

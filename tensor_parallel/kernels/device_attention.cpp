@@ -9,8 +9,8 @@
 namespace shardline {
 namespace {
 
-// What torch's flash attention computes, forward and backward, on all GPUs that it supports: those of compute
-// capability 8.6 and 8.9 have no backward pass for heads between 192 and 224.
+// Whether torch's flash attention supports q, forward and backward, on all its GPUs: with compute capability 8.6 and
+// 8.9, it has no backward pass for heads of more than 192 and up to 224 features.
 bool is_for_flash(const at::Tensor& q, const AttentionDropout& dropout) {
   const int64_t head_dim = q.size(3);
   const bool has_size = head_dim % 8 == 0 && head_dim <= 256 && (head_dim <= 192 || head_dim > 224);

@@ -22,20 +22,20 @@ struct KernelTable {
   decltype(&shardline::cross_entropy_gradient_) cross_entropy_gradient_;
   decltype(&shardline::attention_forward) attention_forward;
   decltype(&shardline::attention_backward) attention_backward;
-  // total [n] += the sum of the rows of x [rows, n], whose rows may be strided; total has x's wide type.
+  // total [n] += the sum of the rows of x [rows, n], which may be strided; total has x's wide type.
   void (*add_column_sums)(at::Tensor total, const at::Tensor& x);
-  // Computes the whole cross entropy of a vocabulary that is not split over ranks, and returns true; returns false if
+  // Computes the whole cross entropy for a vocabulary that is not split over ranks, and returns true; returns false if
   // it does not support the tensors. Labels are in [0, v), or negative for none. The sum of the losses and their number
-  // are added to total [2], fp64. With a gradient_scale, the logits become the gradient times that scale. Null if there
-  // is no such kernel.
+  // are added to total [2], fp64. With a gradient_scale, the logits are replaced by the gradient times that scale. Null
+  // if there is no such kernel.
   bool (*whole_cross_entropy_)(at::Tensor logits, const at::Tensor& label, at::Tensor total,
                                std::optional<double> gradient_scale) = nullptr;
 };
 
-// The table for the tensor's device: ATen's unless there is another.
+// The table for the tensor's device; ATen's if the device has none.
 const KernelTable& kernels_for(const at::Tensor& tensor);
-// For tests: sets the table for the tensors of a device, or for CPU tensors while use_kernels() keeps our loops from
-// running. Null restores the default.
+// For tests: sets the table for tensors of a device, or for CPU tensors while use_kernels() disables our loops. Null
+// restores the default.
 void use_table(at::DeviceType device, const KernelTable* table);
 
 }  // namespace shardline

@@ -105,7 +105,7 @@ void add_row_sums(at::Tensor total, const at::Tensor& x) {
   const RowBlocks blocks(x.size(0));
   const int64_t n = x.size(1);
   if (blocks.rows == 0 || n == 0) return;
-  SL_ASSERT(x.stride(1) == 1, "rows are contiguous; strides ", x.strides());
+  SL_ASSERT(x.stride(1) == 1, "rows must be contiguous; strides ", x.strides());
   const at::Tensor partial = at::zeros({blocks.count, n}, x.options().dtype(wide_type(x)));
   with_type_of(x, [&]<class S>(S) {
     const S* from = data_of<S>(x);

@@ -1,4 +1,4 @@
-// How loops over rows are divided among threads, and the sums over rows that follow from it.
+// How loops over rows are divided among threads, and sums over rows that follow this division.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,15 +10,15 @@
 
 namespace shardline {
 
-// dq, dk and dv [batch, heads, length, head_dim], strided, as attention_backward returns them.
+// dq, dk and dv [batch, heads, length, head_dim], strided, in the form that attention_backward returns.
 at::Tensor side_by_side(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv);
 
-// Whether a kernel runs our loops on tensors like this one, and not ATen. In a dry run (models/graph/dry_run.h) it runs
-// them on meta tensors, whatever device these represent: it allocates its results and returns. Only attention allocates
-// as the represented device does (cpu/dry_attention.h).
+// Whether a kernel runs our loops, and not ATen, on tensors like this one. In a dry run (models/graph/dry_run.h), it
+// runs them on meta tensors, whichever device these represent: it allocates its results and returns. Only attention
+// allocates memory as the represented device would (cpu/dry_attention.h).
 bool runs_loops(const at::Tensor& t);
 
-// The type of statistics, sums and gradients of parameters of tensors like this one: at least fp32.
+// The type of statistics, sums and parameter gradients for tensors like this one: at least fp32.
 inline at::ScalarType wide_type(const at::Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -38,7 +38,7 @@ void with_type_of(const at::Tensor& t, const Run& run) {
   }
 }
 
-// The same for a tensor of sums, which is fp32 or fp64.
+// As above, for a tensor of sums, which is fp32 or fp64.
 template <class Run>
 void with_wide_type_of(const at::Tensor& t, const Run& run) {
   if (t.scalar_type() == at::kDouble)
@@ -47,7 +47,7 @@ void with_wide_type_of(const at::Tensor& t, const Run& run) {
     run(float{});
 }
 
-// Calls run(S{}, R{}) for a layer's tensor and one of the residual stream: of the same type, or half precision and
+// Calls run(S{}, R{}) for a tensor of the layer and one of the residual stream: of the same type, or half precision and
 // fp32.
 template <class Run>
 void with_types_of(at::ScalarType layer, at::ScalarType residual, const Run& run) {
@@ -63,27 +63,27 @@ void with_types_of(at::ScalarType layer, at::ScalarType residual, const Run& run
   return run(Fp16{}, float{});
 }
 
-// The tensor's numbers; null for an undefined one.
+// Pointer to the tensor's numbers; null for an undefined tensor.
 template <class S>
 S* numbers(const at::Tensor& t) {
   if (!t.defined()) return nullptr;
-  SL_ASSERT(t.is_contiguous() && t.element_size() == sizeof(S), "a kernel's tensors are contiguous; sizes ", t.sizes(),
+  SL_ASSERT(t.is_contiguous() && t.element_size() == sizeof(S), "a kernel needs contiguous tensors; sizes ", t.sizes(),
             ", strides ", t.strides(), ", ", t.scalar_type());
   return mutable_data_of<S>(t);
 }
 template <class S>
 const S* constant_numbers(const at::Tensor& t) {
   if (!t.defined()) return nullptr;
-  SL_ASSERT(t.is_contiguous() && t.element_size() == sizeof(S), "a kernel's tensors are contiguous; sizes ", t.sizes(),
+  SL_ASSERT(t.is_contiguous() && t.element_size() == sizeof(S), "a kernel needs contiguous tensors; sizes ", t.sizes(),
             ", strides ", t.strides(), ", ", t.scalar_type());
   return data_of<S>(t);
 }
 
-// The number of rows of n numbers that are worth a thread.
+// The minimum number of rows of n numbers for which a thread is worthwhile.
 int64_t rows_per_thread(int64_t n);
 
-// Divides rows into blocks whose size depends only on the number of rows. Sums per block, added in the order of the
-// blocks, thus do not depend on the number of threads.
+// Divides rows into blocks whose size depends only on the number of rows. Sums per block, added in block order,
+// therefore do not depend on the number of threads.
 struct RowBlocks {
   explicit RowBlocks(int64_t row_count);
   int64_t begin(int64_t block) const { return block * block_rows; }
@@ -92,10 +92,10 @@ struct RowBlocks {
   int64_t rows, block_rows, count;
 };
 
-// total [n] += the sum of partial [blocks, n] over blocks, in their order.
+// total [n] += the sum of partial [blocks, n] over blocks, in order.
 void add_partial_sums(at::Tensor total, const at::Tensor& partial);
 
-// total [n] += the sum of the rows of x [rows, n], whose rows may be strided; total has x's wide type.
+// total [n] += the sum of the rows of x [rows, n], which may be strided; total has x's wide type.
 void add_row_sums(at::Tensor total, const at::Tensor& x);
 
 // table[index[i]] += rows[i] in ascending i; table [any, n] of rows' wide type, index [count], rows [count, n].

@@ -1,6 +1,6 @@
 // What the vectorised loops share: how they are compiled, functions of one number that the compiler turns into vector
-// code, and sums along a row. The float forms are within 3 units in the last place of the exact value, relative to the
-// larger of it and the function's scale (1 for tanh, sigmoid and the normal distribution).
+// code, and sums along a row. The float versions are within 3 units in the last place of the exact value, relative to
+// the larger of it and the function's scale (1 for tanh, sigmoid and the normal distribution).
 #pragma once
 #include <bit>
 #include <cmath>
@@ -9,8 +9,8 @@
 
 #include "core/numbers/half_numbers.h"
 
-// Compiles a function once for every vector width; the loader picks one by the processor. The function must be plain
-// (no template, no lambda), and everything that it calls must be SHARDLINE_INLINE. It is off with sanitizers, which run
+// Compiles a function once for each vector width; the loader picks one for the processor. The function must be plain
+// (no template, no lambda), and everything it calls must be SHARDLINE_INLINE. Disabled with sanitizers, which run
 // before the loader can pick.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define SHARDLINE_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -20,7 +20,7 @@
 
 namespace shardline {
 
-// e^x, 0 below the normal numbers' range, at most 2.4e38.
+// e^x; 0 below the range of normal numbers, at most 2.4e38.
 SHARDLINE_INLINE float exponential(float x) {
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693145752f, kLn2Low = 1.42860677e-6f;
   constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the last bits
@@ -62,7 +62,7 @@ SHARDLINE_INLINE double hyperbolic_tangent(double x) {
   return std::tanh(x);
 }
 
-// The standard normal distribution: the density and the probability below x.
+// The standard normal distribution: density, and probability below x.
 template <class T>
 struct Normal {
   T density, below;
@@ -89,7 +89,7 @@ SHARDLINE_INLINE Normal<double> standard_normal(double x) {
   return {kDensityAtZero * std::exp(-0.5 * x * x), 0.5 * (1 + std::erf(x * kHalfRoot))};
 }
 
-// Sum of term(i) for i < n, always in the same order for the same n.
+// Sum of term(i) for i < n, in an order that depends only on n.
 template <class T, class Term>
 SHARDLINE_INLINE T ordered_sum(int64_t n, const Term& term) {
   const int64_t quarter = n / 4;

@@ -21,7 +21,7 @@
 namespace shardline {
 namespace {
 
-// The microbatch as the kernels take it: samples of one length, or one sequence that consists of segments.
+// The microbatch in the form that kernels take: samples of equal length, or one sequence that consists of segments.
 struct Sequences {
   explicit Sequences(const Microbatch& microbatch)
       : are_samples(microbatch.is_rectangular),
@@ -48,7 +48,7 @@ at::Tensor split_heads(const at::Tensor& x, const Sequences& sequences, const At
   return x.view({sequences.batch, sequences.length, o.heads, o.head_dim}).transpose(1, 2);
 }
 
-// Whether torch's attention gets tensors like this one as they are; else they are converted.
+// Whether torch's attention takes tensors like this one unchanged; otherwise they are converted.
 bool runs_as_is(const at::Tensor& t, const AttentionOptions& o) {
   if (t.scalar_type() == wide_type(t)) return true;
   return !o.in_fp32 && (is_accelerator(t) || multiplies_natively(t.scalar_type()));
@@ -58,12 +58,12 @@ at::Tensor as_computed(const at::Tensor& t, const AttentionOptions& o) {
   return runs_as_is(t, o) ? t : t.to(wide_type(t));
 }
 
-// q, k, v: [batch, heads, new, head_dim], of which the cache gets the last two.
+// q, k, v: [batch, heads, new, head_dim]. k and v are added to the cache.
 at::Tensor attention_with(KvCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionOptions& o) {
   const auto [keys, values] = cache.append(k, v);
   const int64_t queries = q.size(2), seen = keys.size(2);
-  SL_ASSERT(o.causal, "a cache is for generation");
+  SL_ASSERT(o.causal, "a cache requires causal attention");
   std::optional<at::Tensor> mask;  // query i is at position seen - queries + i
   const bool has_window = o.window > 0 && seen > o.window;
   if (has_window || (queries > 1 && seen > queries)) {
@@ -109,14 +109,14 @@ AttentionDropout dropout_of(const MicrobatchContext& context, const AttentionOpt
           .max_positions = o.max_positions};
 }
 
-// The share of all scores that a query of a sequence sees.
+// The fraction of all scores that the queries of a sequence see.
 double seen_share(const Sequences& all, const AttentionOptions& o) {
   if (!o.causal) return 1;
   return o.window == 0 || o.window >= all.length ? 0.5 : 1.0 * o.window / all.length;
 }
 
-// The products of scores, one for every head: [length, k] x [k, n]. A fused op leaves out the scores that are masked
-// and keeps scores in the cache; where they stand in memory, sweeps pass over them.
+// The products of scores, one per head: [length, k] x [k, n]. A fused op skips masked scores and keeps scores in cache;
+// if they are in memory, sweeps pass over them.
 void note_core_product(const Sequences& all, const AttentionOptions& o, int64_t n, int64_t k) {
   WorkNotes* notes = work_notes();
   if (!notes) return;
@@ -145,7 +145,7 @@ void note_backward(const Sequences& all, const AttentionOptions& o) {
   note_sweep(3 * all.batch * all.length * o.heads * o.head_dim, 2);  // q, k and v side by side
 }
 
-// An empty microbatch, or a rank without heads.
+// For an empty microbatch, or for a rank without heads.
 at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
   return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv}, {},
                        "SelfAttention",
@@ -154,7 +154,7 @@ at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
                        });
 }
 
-// The attention of one microbatch.
+// The attention computation of one microbatch.
 class AttentionCore {
  public:
   AttentionCore(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options)
@@ -163,17 +163,17 @@ class AttentionCore {
         options_(options),
         dropout_(dropout_of(context, options)) {}
 
-  // What gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials.
+  // Returns what gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials.
   SavedTensors run(const at::Tensor& qkv) {
     note_forward(sequences_, options_);
     auto [mixed, log_sum_exp] = compute(qkv.detach());
     return {qkv.detach(), std::move(mixed), std::move(log_sum_exp)};
   }
 
-  // Frees the memory of the result, also for other holders of the tensor.
+  // Frees the memory of the result, even if others hold the tensor.
   void drop(const at::Tensor& mixed) { mixed.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed.device())); }
 
-  // After drop(): computes the result again, in the same storage.
+  // After drop(): recomputes the result in the same storage.
   void run_again(const at::Tensor& qkv, const at::Tensor& mixed) {
     at::Tensor again;
     std::tie(again, log_sum_exp_) = compute(qkv);
@@ -196,7 +196,7 @@ class AttentionCore {
  private:
   ScoreScale score_scale() const { return {options_.scale, options_.score_divisor}; }
 
-  // Our loops compute in fp32 anyway. A dry run of an accelerator runs them, but converts as it would.
+  // Our loops compute in fp32 anyway. A dry run of an accelerator runs them, but converts as the accelerator would.
   at::Tensor as_asked(const at::Tensor& t) const {
     const bool converts = options_.in_fp32 && (!runs_loops(t) || is_accelerator(t));
     return converts ? t.to(wide_type(t)) : t;

@@ -1,6 +1,6 @@
-// The attention core on this rank's heads. For half-precision q, k and v the scores, their softmax and its sums
-// are always fp32. On CPUs without a cache products are fp32, too, and the result is rounded once (kernels.h). The
-// kernels of GPUs, and torch's attention, which runs with a cache, round probabilities to the type before they are
+// The attention core for this rank's heads. For half-precision q, k and v, the scores, their softmax and its sums are
+// always fp32. On CPUs without a cache, products are fp32, too, and the result is rounded once (kernels.h). GPU
+// kernels, and torch's attention, which is used with a cache, round probabilities to the type before they are
 // multiplied with the values, unless the type is converted to fp32: on request (in_fp32), and for torch's attention on
 // CPUs without instructions for it (products.h).
 #pragma once
@@ -14,16 +14,16 @@
 
 namespace shardline {
 
-// Keys and values of a prefix, on this rank's heads of one layer: [batch, heads, capacity, head_dim].
+// Keys and values of a prefix, for this rank's heads of one layer: [batch, heads, capacity, head_dim].
 class KvCache {
  public:
   KvCache() = default;
-  // Stands for the caches of sequences of any lengths: segment i of the microbatch continues sequence i, whose cache
-  // has a batch of 1. Such a microbatch is not rectangular.
+  // Combines the caches of sequences of any lengths: segment i of the microbatch continues sequence i, whose cache has
+  // a batch of 1. Such a microbatch is not rectangular.
   explicit KvCache(std::vector<KvCache*> of_segments) : of_segments_(std::move(of_segments)) {}
   const std::vector<KvCache*>& of_segments() const { return of_segments_; }
 
-  // Adds k, v [batch, heads, new, head_dim] and returns views of everything so far.
+  // Appends k, v [batch, heads, new, head_dim] and returns views of everything so far.
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
   int64_t length() const { return length_; }
 
@@ -37,28 +37,28 @@ struct AttentionOptions {
   int64_t heads = 0;  // of this rank
   int64_t head_dim = 0;
   double scale = 1;           // of the scores
-  bool causal = true;         // whether a query sees no later key
-  int64_t window = 0;         // if it is not 0, a query sees the last `window` keys up to itself; requires causal
+  bool causal = true;         // whether a query sees only keys up to its own position
+  int64_t window = 0;         // if not 0, a query sees the last `window` keys up to itself; requires causal
   double dropout = 0;         // of the probabilities, in training
-  int64_t first_head = 0;     // of this rank among the model's heads: keys the dropout mask
+  int64_t first_head = 0;     // of this rank among the model's heads: a key of the dropout mask
   int64_t max_positions = 0;  // of the model: likewise
   uint32_t dropout_op = 0;
-  // attention_in_fp32: half-precision q, k and v are converted, all of the attention runs in fp32, its result and its
-  // gradients are rounded once. Costs time only where the products would else run in half precision.
+  // attention_in_fp32: half-precision q, k and v are converted, all of the attention runs in fp32, and its result and
+  // its gradients are rounded once. Costs time only where the products would otherwise run in half precision.
   bool in_fp32 = false;
   // query_key_layer_scaling (Megatron): the block's number, counted from 1. Products of queries and keys are divided by
-  // it before they are stored and multiplied by it inside the softmax, which changes nothing but their range. Kernels
-  // that keep their scores in fp32 registers, as those of GPUs, ignore it. 1: off.
+  // it before they are stored and multiplied by it inside the softmax, which changes only their range. Kernels that
+  // keep their scores in fp32 registers, such as those for GPUs, ignore it. 1: off.
   double score_divisor = 1;
 };
 
-// qkv [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim]. With context.cache, the keys of the prefix are seen
-// too, and the microbatch's own are added to it.
+// qkv [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim]. With context.cache, queries also see the keys of
+// the prefix, and the microbatch's own keys are appended to it.
 at::Tensor self_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options);
 
 // use(self_attention(qkv)), where `use` needs the values of its argument again only in its backward pass. With
-// context.recompute_attention nothing but qkv is kept of the attention: its result and what its backward pass needs are
-// released, and the attention runs again when backward reaches the result of `use`.
+// context.recompute_attention, the attention keeps only qkv: its result and what its backward pass needs are released,
+// and it runs again when the backward pass reaches the result of `use`.
 at::Tensor attend(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options,
                   const std::function<at::Tensor(const at::Tensor& mixed)>& use);
 

@@ -13,7 +13,7 @@
 namespace shardline {
 namespace {
 
-// What all ranks know of each row.
+// What all ranks know about each row.
 struct RowSums {
   at::Tensor log_sum_exp, expected;  // [rows]; expected: the logit that the target expects
 };
@@ -41,7 +41,7 @@ at::Tensor split_cross_entropy_sum(const TensorParallel& tp, const at::Tensor& l
     const at::NoGradGuard no_grad;
     const at::Tensor x = logits.detach(), counts = target.ne(classes.ignored);
     const auto is_known = [&] { return target.ge(0).logical_and_(target.lt(classes.count)); };
-    // As at::cross_entropy_loss does it on CPUs; on an accelerator the host would have to wait.
+    // As at::cross_entropy_loss does on CPUs; on an accelerator the host would have to wait.
     if (!is_accelerator(x.device()) && counts.logical_and(is_known().logical_not_()).any().item<bool>())
       throw RunError(
           cat("a label is not one of the ", classes.count, " classes of the loss; check the labels of the data"));

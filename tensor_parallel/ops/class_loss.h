@@ -1,4 +1,4 @@
-// Cross entropy of logits that exist, whose classes are split over the T ranks.
+// Cross entropy of given logits whose classes are split over the T ranks.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,13 +9,13 @@ namespace shardline {
 
 struct ClassSplit {
   int64_t count = 0;       // of all classes
-  Range mine;              // those of this rank
-  int64_t ignored = -100;  // the target of rows that do not count
-  double smoothing = 0;    // the share of a target's probability that all classes get in equal parts
+  Range mine;              // the classes of this rank
+  int64_t ignored = -100;  // the target of rows that are not counted
+  double smoothing = 0;    // the part of a target's probability that is spread equally over all classes
 };
 
 // The sum of the losses of rows, a scalar with a backward. logits [rows, classes of this rank], fp32 or wider; target
-// [rows] int64, of all classes.
+// [rows] int64, among all classes.
 at::Tensor split_cross_entropy_sum(const TensorParallel& tp, const at::Tensor& logits, const at::Tensor& target,
                                    const ClassSplit& classes);
 

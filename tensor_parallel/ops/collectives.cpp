@@ -12,7 +12,7 @@
 namespace shardline {
 namespace {
 
-// [tokens, n] with zero rows added up to T times the border rows.
+// [tokens, n], padded with zero rows to T times the border rows.
 at::Tensor padded(const TensorParallel& tp, const at::Tensor& whole) {
   const int64_t tokens = whole.size(0), rows = border_rows(tokens, tp.size(), true) * tp.size();
   if (rows == tokens) return whole.contiguous();

@@ -1,7 +1,7 @@
-// The collectives under the tensor-parallel ops, on [rows, n] tensors. At a border a rank holds all tokens ("speed"),
-// or with sequence parallelism ("memory") its `border_rows` of them, the last rows of the last ranks being padding.
-// Rows travel in the type that they have. Communicators add half precision in fp32, in the order of the ranks, and
-// round once; each partial sum was rounded when its rank's product ended.
+// The collectives used by the tensor-parallel ops, on [rows, n] tensors. At a border, a rank holds all tokens ("speed")
+// or, with sequence parallelism ("memory"), its `border_rows` of them, where the last rows of the last ranks are
+// padding. Rows are sent in their own type. Communicators add half precision in fp32, in rank order, and round once;
+// each partial sum was rounded when its rank's product ended.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,8 +10,8 @@
 
 namespace shardline {
 
-// One rank's place among the T ranks, and the rows at borders. Without a communicator: a rank by itself, for ops that
-// have whole parameters and need no other rank for their rows.
+// One rank's place among the T ranks, and the rows at borders. Without a communicator: a single rank, for ops that have
+// whole parameters and need no other rank for their rows.
 struct TensorParallel {
   Communicator* comm = nullptr;
   bool sequence_parallel = false;
@@ -23,7 +23,7 @@ struct TensorParallel {
 // Border rows -> all tokens [tokens, n]. Without sequence parallelism: the same tensor.
 at::Tensor gather_rows(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
 
-// The same, started now and needed later, so that work can be done between.
+// The same, started now and needed later, so that other work can be done in between.
 class PendingGather {
  public:
   PendingGather(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
@@ -35,7 +35,7 @@ class PendingGather {
   WorkPtr work_;
 };
 
-// Partial sums [tokens, n] on every rank -> their sum as border rows. Padding rows are zero. May reuse `partial`.
+// Sums the ranks' partial sums [tokens, n] into border rows. Padding rows are zero. May reuse `partial`.
 at::Tensor reduce_rows(const TensorParallel& tp, const at::Tensor& partial);
 
 // The same, started now and needed later.
@@ -49,12 +49,12 @@ class PendingRows {
   WorkPtr work_;
 };
 
-// The border rows of this rank out of a tensor that every rank has whole (no communication); padding rows are zero.
+// This rank's border rows of a tensor that every rank has whole (no communication); padding rows are zero.
 at::Tensor slice_rows(const TensorParallel& tp, const at::Tensor& whole);
 
-// gather_rows and slice_rows as ops with a backward, around the same work on all tokens on every rank: the gradient
-// of what was gathered is whole on every rank, so each takes its rows of it; and each has only its rows' part of the
-// gradient of what was sliced, so they are gathered. Without sequence parallelism: the same tensor.
+// gather_rows and slice_rows as ops with a backward, around work that every rank does alike for all tokens: the
+// gradient of the gathered tensor is whole on every rank, so each takes its own rows of it; each rank has only its own
+// rows' part of the gradient of the slice, so these are gathered. Without sequence parallelism: the same tensor.
 at::Tensor gathered_for_all(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
 at::Tensor sliced_from_all(const TensorParallel& tp, const at::Tensor& whole);
 

@@ -30,17 +30,17 @@
 namespace shardline {
 namespace {
 
-// Labels whose probability is 1 - share for the label itself and share / words for each word (Szegedy et al. 2016,
+// Label smoothing: probability 1 - share for the label itself plus share / words for each word (Szegedy et al. 2016,
 // arXiv 1512.00567, section 7).
 struct Smoothing {
   double share;
-  double words;  // of the whole vocabulary
+  double words;  // number of words in the whole vocabulary
 
-  // The share of the logit that a row's labels expect on this rank: of its label, and of its words.
+  // This rank's part of the logit that a row's labels expect: from its label, and from its words.
   at::Tensor expected(const at::Tensor& logits, const at::Tensor& target) const {
     if (share == 0) return target;
     const auto sums = at::empty_like(target);
-    const int64_t most = is_accelerator(logits) ? logits.size(0) : 16;  // on CPUs, sums of half precision copy the rows
+    const int64_t most = is_accelerator(logits) ? logits.size(0) : 16;  // on CPUs, half-precision sums copy the rows
     for (int64_t row = 0, rows; row < logits.size(0); row += rows) {
       rows = std::min(most, logits.size(0) - row);
       sums.narrow(0, row, rows).copy_(logits.narrow(0, row, rows).sum(1, false, target.scalar_type()));
@@ -57,7 +57,7 @@ struct Smoothing {
   }
 };
 
-// Every row's log of the sum of exponentials over the whole vocabulary, and the logit that its labels expect.
+// Each row's log of the sum of exponentials over the whole vocabulary, and the logit that its labels expect.
 std::pair<at::Tensor, at::Tensor> whole_stats(const TensorParallel& tp, const at::Tensor& logits,
                                               const at::Tensor& label, const Smoothing& smoothing) {
   auto [largest, sum, label_logit] = cross_entropy_stats(logits, label);
@@ -70,8 +70,8 @@ std::pair<at::Tensor, at::Tensor> whole_stats(const TensorParallel& tp, const at
   return {top + scaled.sum(0).log(), all.select(1, 2).sum(0)};
 }
 
-// The tokens that this rank computes, and with whom it shares the vocabulary: a rank with all words computes its own
-// border rows alone; otherwise each rank computes its words' part of all tokens.
+// The tokens that this rank computes, and the ranks with which it shares the vocabulary: a rank with all words computes
+// only its own border rows; otherwise each rank computes its part of the words for all tokens.
 struct HeadPart {
   HeadPart(const TensorParallel& tp, const at::Tensor& x, int64_t all_tokens, const Parameter& w)
       : split(w.spec->split_dim >= 0),
@@ -86,7 +86,7 @@ struct HeadPart {
   int64_t tokens, first_token;
 };
 
-// Whether a kernel computed the loss of a block, added it to the sums, and put the gradient in the place of the logits.
+// Whether a kernel computed the loss of a block, added it to the sums, and replaced the logits by the gradient.
 bool at_once(const HeadPart& part, const at::Tensor& logits, const at::Tensor& label, const at::Tensor& sums,
              std::optional<double> gradient_scale) {
   if (runs_loops(logits) || part.words.size() > 1) return false;
@@ -94,8 +94,8 @@ bool at_once(const HeadPart& part, const at::Tensor& logits, const at::Tensor& l
   return kernel != nullptr && kernel(logits, label, sums, gradient_scale);
 }
 
-// Room for the logits of a block. On accelerators rows begin at multiples of 128 bytes or more, whatever the
-// vocabulary: products and kernels read and write several numbers at once.
+// Room for the logits of a block. On accelerators, rows are aligned to at least 128 bytes for any vocabulary size,
+// because products and kernels read and write several numbers at once.
 at::Tensor room_for_logits(const HeadPart& part, int64_t words) {
   const int64_t rows = std::min(part.tokens, head_block_tokens(part.input.device(), part.input.element_size()));
   constexpr int64_t kMultiple = 64;
@@ -103,8 +103,8 @@ at::Tensor room_for_logits(const HeadPart& part, int64_t words) {
   return at::empty({rows, stride}, part.input.options()).narrow(1, 0, words);
 }
 
-// Block by block of tokens: the sums of losses and of weights [2], and in training the gradients of w, b and of the
-// input, dx.
+// Processes blocks of tokens and returns the sums of losses and of weights [2]; in training, also computes the
+// gradients of w, of b and of the input, dx.
 at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& labels, const at::Tensor& all_logits,
                           const at::Tensor& dx, Parameter& w, Parameter* b, int64_t first_word,
                           const MicrobatchContext& context) {
@@ -137,9 +137,9 @@ at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& labels, const 
   return sums;
 }
 
-// In a dry run, instead of loss_of_blocks: the sums of the input's gradient, and of the bias's gradient, which are as
-// wide as the vocabulary and which the kernel of accelerators does not need; and the work, with all tokens as one
-// block.
+// Replaces loss_of_blocks in a dry run: allocates the sums for the input's gradient and for the bias's gradient, which
+// are as wide as the vocabulary and which the kernel of accelerators does not need; notes the work, with all tokens as
+// one block.
 void note_blocks(const HeadPart& part, const at::Tensor& logits, const at::Tensor& dx, const Parameter& w,
                  const Parameter* b) {
   if (part.tokens == 0) return;
@@ -153,13 +153,13 @@ void note_blocks(const HeadPart& part, const at::Tensor& logits, const at::Tenso
     const int64_t blocks = is_accelerator(logits) ? 0 : RowBlocks(logits.size(0)).count + 1;
     const auto sums = at::empty({blocks, words}, logits.options().dtype(wide_type(logits)));
   }
-  // Logits and their gradient once each where blocks of them fit a cache; whole fp32 logits pass memory 12 times, as
-  // conversion, maximum, difference, exponential, sum, quotient, and back.
+  // Logits and their gradient count once each if blocks of them fit in cache; whole fp32 logits pass through memory 12
+  // times, for conversion, maximum, difference, exponential, sum, quotient, and back.
   const bool fused = !work_notes() || work_notes()->shape.fused;
   note_sweep(elements, 2, fused ? 0 : 12 * 4, fused ? 4 : 9);
 }
 
-// The loss of all rows, and in training the gradient of x.
+// The loss of all rows and, in training, the gradient of x.
 std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, const at::Tensor& x, Parameter& w,
                                                   Parameter* b, int64_t first_word, const MicrobatchContext& context,
                                                   const at::Tensor& rows) {
@@ -183,7 +183,7 @@ std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, cons
   return {loss, train ? reduce_rows(part.words, dx) : dx};
 }
 
-// head_best_words of a block, from the logits of this rank's words.
+// head_best_words for a block, from the logits of this rank's words.
 at::Tensor best_of_block(const HeadPart& part, const at::Tensor& logits, int64_t first_word) {
   const int64_t rows = logits.size(0), mine = std::min(kBestWords, logits.size(1));
   const auto no_label = at::full({rows}, -1, logits.options().dtype(at::kLong));
@@ -241,7 +241,7 @@ at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const
   const auto last = whole.index_select(0, at::tensor(batch.ends, whole.options().dtype(at::kLong)).sub(1));
   const auto local = linear_forward(last, w.value, b ? b->value : at::Tensor());
   if (tp.size() == 1 || w.spec->split_dim < 0) return local.to(wide_type(local));
-  // Parts of the vocabulary differ by at most one entry: all are sent with the size of the largest.
+  // Parts of the vocabulary differ by at most one entry: all are sent in the size of the largest.
   const int64_t vocabulary = w.spec->shape[0], widest = w.spec->split(0, tp.size()).length;
   auto padded = at::zeros({batch.segments(), widest}, local.options());
   padded.narrow(1, 0, local.size(1)).copy_(local);

@@ -24,14 +24,14 @@
 namespace shardline {
 namespace {
 
-// The index of each id among this rank's words, and which ids it has.
+// The ids that are among this rank's words, and their indices there.
 struct LocalWords {
-  at::Tensor rows;   // positions in the microbatch [found]
-  at::Tensor words;  // their local word [found]
+  at::Tensor rows;   // their positions in the microbatch [found]
+  at::Tensor words;  // their local indices [found]
 };
 
 LocalWords find_words(const at::Tensor& ids, int64_t first, int64_t count) {
-  if (ids.is_meta()) return {ids, ids};  // at most as many
+  if (ids.is_meta()) return {ids, ids};  // an upper bound
   const auto local = ids - first;
   const auto rows = ((local >= 0) & (local < count)).nonzero().squeeze(1);
   return {rows, local.index_select(0, rows)};
@@ -42,19 +42,19 @@ at::Tensor rows_of(const at::Tensor& table, const at::Tensor& index) {
   return table.index_select(0, index);
 }
 
-// Where the host would have to wait for an accelerator to learn which ids are among this rank's words: all of them as
-// words of this rank, and which are not.
+// Used if the host would have to wait for an accelerator to learn which ids are among this rank's words: maps all ids
+// to words of this rank, and marks the foreign ones.
 struct MaskedWords {
   MaskedWords(const at::Tensor& ids, int64_t first, int64_t count) {
     const auto local = ids - first;
     foreign = local.lt(0).bitwise_or_(local.ge(count)).unsqueeze_(1);
-    words = local.remainder_(std::max<int64_t>(count, 1));  // foreign ones spread over the table
+    words = local.remainder_(std::max<int64_t>(count, 1));  // spreads foreign ones over the table
   }
   at::Tensor words;    // [tokens], each within the table
   at::Tensor foreign;  // [tokens, 1] bool
 };
 
-// The rows of this rank's words [tokens, hidden]; 0 for words of other ranks.
+// The rows of this rank's words [tokens, hidden]; 0 for other ranks' words.
 at::Tensor partial_rows(const at::Tensor& table, const at::Tensor& ids, int64_t first) {
   const int64_t count = table.size(0);
   if (is_accelerator(table) && count > 0) {
@@ -67,13 +67,13 @@ at::Tensor partial_rows(const at::Tensor& table, const at::Tensor& ids, int64_t 
   return partial.index_copy_(0, found.rows, rows_of(table, found.words));
 }
 
-// The words of each border row that is a token.
+// The word of each border row that is a token.
 at::Tensor words_of_rows(const TensorParallel& tp, const Microbatch& batch) {
   const Range mine = tokens_of_rows(tp, batch.tokens());
   return batch.ids.narrow(0, mine.length == 0 ? 0 : mine.begin, mine.length);
 }
 
-// The entry of an added table for each border row that is a token.
+// The index in an added table for each border row that is a token.
 at::Tensor entries_of_rows(const TensorParallel& tp, const Microbatch& batch, const AddedTable& added) {
   if (added.by == AddedTable::By::position) {
     const auto positions = positions_of_rows(tp, batch);
@@ -84,7 +84,7 @@ at::Tensor entries_of_rows(const TensorParallel& tp, const Microbatch& batch, co
   return batch.types.narrow(0, mine.length == 0 ? 0 : mine.begin, mine.length);
 }
 
-// table[index[i]] += rows[i], in ascending i. index_add_ would add with atomics on GPUs, in any order; what puts with
+// table[index[i]] += rows[i], in ascending i. On GPUs, index_add_ would add with atomics, in any order; index_put_ with
 // accumulation sorts.
 void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows) {
   if (runs_loops(rows) && !is_accelerator(rows)) return add_indexed_rows(table, index.contiguous(), rows.contiguous());
@@ -92,7 +92,7 @@ void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows)
   if (!rows.is_meta()) table.index_put_({index}, exact, /*accumulate=*/true);
 }
 
-// The gradients of this rank's words, from those of all tokens.
+// Adds the gradients of this rank's words, given those of all tokens.
 void add_partial_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t first, const at::Tensor& dy) {
   const int64_t count = gradient.size(0);
   if (count == 0) return;
@@ -104,7 +104,7 @@ void add_partial_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t
   add_rows(gradient, found.words, rows_of(dy, found.rows));
 }
 
-// Calls use(tokens, length of the segment) for the part of each segment that is in a range of the microbatch's tokens.
+// Calls use(tokens, length of the segment) for the part of each segment within a range of the microbatch's tokens.
 template <class Use>
 void for_segments(const Microbatch& batch, Range range, const Use& use) {
   int64_t begin = 0;
@@ -139,7 +139,7 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
       y.narrow(0, 0, valid).add_(rows_of(one.table->value, entries_of_rows(tp, batch, one)));
     }
   }
-  // Everything follows from the batch again: nothing is kept.
+  // Everything is derived from the batch again: nothing is kept.
   return with_backward(y, {}, {}, "Embedding", [=, &batch, &words](const at::Tensor& d_y, const SavedTensors&) {
     const auto dy = d_y.contiguous();
     note_sweep(looked_up, 3, 0, 1 + added.size());
@@ -157,10 +157,10 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
 
 namespace {
 
-constexpr int kNoiseSite = 1;                     // of the layer's random numbers; its dropout has site 0
-constexpr int64_t kNoiseBlockElements = 1 << 18;  // whose random numbers are made at a time by ATen
+constexpr int kNoiseSite = 1;                     // of the layer's random numbers; its dropout uses site 0
+constexpr int64_t kNoiseBlockElements = 1 << 18;  // whose random numbers ATen makes at a time
 
-// The same number in [-1, 1] for a word on every device.
+// Converts a word to the same number in [-1, 1] on every device.
 constexpr double kWordScale = 1.0 / (uint64_t{1} << 31);
 
 template <class S>
@@ -191,7 +191,7 @@ void add_noise_by_loops(const MicrobatchContext& context, const RandomStream& st
   });
 }
 
-// Fills a few rows at a time, because the integers from which numbers are made take several times their memory.
+// Fills a few rows at a time, because the random integers take several times as much memory as the rows.
 void add_noise_by_operators(const MicrobatchContext& context, const RandomStream& stream, Range mine, at::Tensor rows) {
   const Microbatch& batch = *context.batch;
   const int64_t hidden = rows.size(1), at_a_time = std::max<int64_t>(1, kNoiseBlockElements / hidden);

@@ -24,7 +24,7 @@
 namespace shardline {
 namespace {
 
-// For some rows: each one's loss and weight [rows], and the gradient of its loss [rows, labels].
+// For some rows: the loss and weight of each [rows], and the gradients of their losses [rows, labels].
 struct RowLosses {
   at::Tensor losses, weights, gradient;
 };
@@ -33,7 +33,7 @@ void note_logits(const at::Tensor& logits) {
   note_sweep(logits.numel(), 4, 0, 4);
 }
 
-// This rank's part of a tensor with a value for every row; in a dry run, an empty tensor of the same size.
+// This rank's part of a tensor with a value per row; in a dry run, an empty tensor of the same size.
 at::Tensor own_part(const at::Tensor& all, const at::Tensor& logits, const Range& mine, at::ScalarType type) {
   if (logits.is_meta()) return at::empty({mine.length}, logits.options().dtype(type));
   return all.narrow(0, mine.length == 0 ? 0 : mine.begin, mine.length).to(type);
@@ -44,7 +44,7 @@ at::Tensor with_columns(const at::Tensor& values) {
   return values.dim() == 1 ? values.unsqueeze(1) : values;
 }
 
-// `compute` gets the logits of this rank's rows in their wide type, and which rows these are.
+// `compute` gets the logits of this rank's rows in their wide type, and the range of these rows.
 at::Tensor loss_of_rows(const TensorParallel& tp, const at::Tensor& logits, int64_t count, MicrobatchContext& context,
                         const std::function<RowLosses(const at::Tensor& logits, const Range& mine)>& compute) {
   const at::NoGradGuard no_grad;
@@ -64,7 +64,7 @@ at::Tensor loss_of_rows(const TensorParallel& tp, const at::Tensor& logits, int6
   return scaled_loss(logits, gradient, context);
 }
 
-// The gradient of one column of answer logits and its loss, for the rows [begin, end) of a segment.
+// The loss of one column of answer logits and its gradient, for rows [begin, end) of a segment.
 double answer_of_segment(const double* logits, double* gradient, int64_t begin, int64_t end, int64_t target) {
   constexpr int64_t kStride = 2;
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -76,7 +76,7 @@ double answer_of_segment(const double* logits, double* gradient, int64_t begin, 
   return (largest + std::log(sum) - logits[(begin + target) * kStride]) / 2;
 }
 
-// logits and gradient [tokens, 2] in host memory.
+// logits and gradient [tokens, 2] must be in host memory.
 LossTerm answers(const Microbatch& batch, const at::Tensor& logits, const at::Tensor& gradient) {
   const auto targets = on_host(batch.targets, "answers of a microbatch").contiguous();
   SL_ASSERT(targets.scalar_type() == at::kLong && targets.numel() == 2 * batch.segments(), targets.sizes(),

@@ -1,5 +1,5 @@
-// The losses of small heads, whose logits are whole on the rank that has their row: logits are border rows [rows,
-// labels] of `count` rows in all. Each function leaves the sum and the weight of all rows in the context; in
+// The losses of small heads, whose logits are complete on the rank that has their row: logits are border rows [rows,
+// labels] of `count` rows in total. Each function stores the sum and the weight of all rows in the context; in
 // Mode::train it returns the loss sum times context.loss_scale, a scalar of at least fp32 with a backward, otherwise an
 // undefined tensor. Everything is computed in at least fp32. Targets are those of all rows, or undefined in a dry run.
 #pragma once
@@ -10,16 +10,16 @@
 
 namespace shardline {
 
-// Softmax cross entropy with context.label_smoothing. classes [count] int64, in [0, labels) or kNoLabel. Weight: rows
-// with a class.
+// Softmax cross entropy with context.label_smoothing. classes [count] int64, in [0, labels) or kNoLabel. Weight: number
+// of rows with a class.
 at::Tensor class_loss(const TensorParallel& tp, const at::Tensor& logits, int64_t count, const at::Tensor& classes,
                       MicrobatchContext& context);
 
-// The mean over labels of the squared error. numbers [count] or [count, labels], floating. Weight: rows.
+// The squared error, averaged over labels. numbers [count] or [count, labels], floating. Weight: number of rows.
 at::Tensor squared_loss(const TensorParallel& tp, const at::Tensor& logits, int64_t count, const at::Tensor& numbers,
                         MicrobatchContext& context);
 
-// The mean over labels of the binary cross entropy of each. present [count, labels], floating, 0 or 1. Weight: rows.
+// The binary cross entropy, averaged over labels. present [count, labels], floating, 0 or 1. Weight: number of rows.
 at::Tensor binary_loss(const TensorParallel& tp, const at::Tensor& logits, int64_t count, const at::Tensor& present,
                        MicrobatchContext& context);
 
@@ -28,7 +28,7 @@ at::Tensor binary_loss(const TensorParallel& tp, const at::Tensor& logits, int64
 // contain their answer.
 at::Tensor answer_loss(const TensorParallel& tp, const at::Tensor& logits, MicrobatchContext& context);
 
-// All of the logits on every rank, [count, labels] of at least fp32.
+// All logits on every rank, [count, labels] of at least fp32.
 at::Tensor whole_logits(const TensorParallel& tp, const at::Tensor& logits, int64_t count);
 
 }  // namespace shardline

@@ -61,7 +61,7 @@ at::Tensor column_linear(const TensorParallel& tp, const at::Tensor& x, int64_t 
                   [=](const at::Tensor& part, const at::Tensor& d) { add(gather_rows(tp, part, tokens), d); });
       return std::vector<at::Tensor>{reduce_rows(tp, d_partial())};
     }
-    // Each product overlaps a message: first the gathering of the input, then the reduction of its gradient.
+    // Each product overlaps with a message: first the gather of the input, then the reduction of its gradient.
     PendingGather whole(tp, stored, tokens);
     PendingRows dx(tp, d_partial());
     add(whole.wait(), dy);

@@ -33,7 +33,7 @@ at::Tensor end_rows_of_segments(const Microbatch& batch, bool last) {
   return on_device(at::tensor(rows, at::kLong), batch.ids.device());
 }
 
-// Where the picked rows are among a rank's own: places of those of other ranks are some own row, and `foreign`.
+// Where the picked rows are among a rank's own rows: for those of other ranks, any own row, marked as `foreign`.
 struct OwnRows {
   OwnRows(const TensorParallel& tp, int64_t tokens, const at::Tensor& rows) {
     const Range mine = tokens_of_rows(tp, tokens);
@@ -45,7 +45,7 @@ struct OwnRows {
   at::Tensor foreign;  // [n, 1] bool
 };
 
-// [n, hidden], on a rank that has only some of the rows with zeros for the others.
+// [n, hidden]; on a rank that has only some of the rows, zeros for the others.
 at::Tensor own_picks(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, const at::Tensor& rows) {
   if (x.is_meta()) return at::empty({rows.numel(), x.size(1)}, x.options());
   if (!tp.sequence_parallel || rows.numel() == 0) return x.index_select(0, rows);
@@ -53,7 +53,7 @@ at::Tensor own_picks(const TensorParallel& tp, const at::Tensor& x, int64_t toke
   return x.index_select(0, own.places).masked_fill_(own.foreign, 0);
 }
 
-// dx[row] = the gradient of its pick; each row is picked at most once.
+// dx[row] = the gradient of the row's pick; each row is picked at most once.
 void put_picks(const TensorParallel& tp, const at::Tensor& dx, int64_t tokens, const at::Tensor& rows,
                const at::Tensor& d_picks) {
   if (dx.is_meta() || rows.numel() == 0) return;

@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-// A new tensor.
+// Returns the sum as a new tensor.
 at::Tensor summed(const TensorParallel& tp, const at::Tensor& partial, const char* what) {
   const at::Tensor sum = partial.detach().clone(at::MemoryFormat::Contiguous);
   note_collective(Collective::Kind::all_reduce, sum.nbytes());
@@ -23,16 +23,16 @@ at::Tensor summed(const TensorParallel& tp, const at::Tensor& partial, const cha
 
 at::Tensor enter_ranks(const TensorParallel& tp, const at::Tensor& whole) {
   if (tp.size() == 1 || !whole.requires_grad() || !at::GradMode::is_enabled()) return whole;
-  SL_ASSERT(!tp.sequence_parallel, "a rank has all rows of what enters");
+  SL_ASSERT(!tp.sequence_parallel, "with sequence parallelism, use enter_from_rows");
   return with_backward(whole, {whole}, {}, "EnterRanks", [tp](const at::Tensor& gradient, const SavedTensors&) {
-    if (!gradient.defined()) return std::vector<at::Tensor>{gradient};  // on no rank
+    if (!gradient.defined()) return std::vector<at::Tensor>{gradient};  // undefined on all ranks
     return std::vector<at::Tensor>{summed(tp, gradient, "gradients of the ranks' parts")};
   });
 }
 
 at::Tensor add_over_ranks(const TensorParallel& tp, const at::Tensor& partial) {
   if (tp.size() == 1) return partial;
-  SL_ASSERT(!tp.sequence_parallel, "a rank has all rows of what is added");
+  SL_ASSERT(!tp.sequence_parallel, "with sequence parallelism, use add_to_rows");
   at::Tensor sum;
   {
     const at::NoGradGuard no_grad;
@@ -53,21 +53,21 @@ at::Tensor leave_ranks(const TensorParallel& tp, const at::Tensor& same) {
 
 at::Tensor enter_from_rows(const TensorParallel& tp, const at::Tensor& border, int64_t tokens) {
   if (tp.size() == 1) return border;
-  SL_ASSERT(tp.sequence_parallel, "a rank has its rows of what enters");
+  SL_ASSERT(tp.sequence_parallel, "without sequence parallelism, use enter_ranks");
   at::Tensor whole;
   {
     const at::NoGradGuard no_grad;
     whole = gather_rows(tp, border, tokens);
   }
   return with_backward(whole, {border}, {}, "EnterFromRows", [tp](const at::Tensor& gradient, const SavedTensors&) {
-    if (!gradient.defined()) return std::vector<at::Tensor>{gradient};  // on no rank
+    if (!gradient.defined()) return std::vector<at::Tensor>{gradient};  // undefined on all ranks
     return std::vector<at::Tensor>{reduce_rows(tp, gradient)};
   });
 }
 
 at::Tensor add_to_rows(const TensorParallel& tp, const at::Tensor& partial) {
   if (tp.size() == 1) return partial;
-  SL_ASSERT(tp.sequence_parallel, "a rank gets its rows of what is added");
+  SL_ASSERT(tp.sequence_parallel, "without sequence parallelism, use add_over_ranks");
   at::Tensor rows;
   {
     const at::NoGradGuard no_grad;

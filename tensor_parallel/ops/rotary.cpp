@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kBase = 10000;
 
-// The queries and keys of the rows that are tokens: [tokens, 2 * heads, head_dim].
+// The queries and keys of rows that are tokens: [tokens, 2 * heads, head_dim].
 at::Tensor queries_and_keys(const at::Tensor& qkv, int64_t tokens, int64_t head_dim) {
   const int64_t heads = qkv.size(1) / head_dim / 3;
   return qkv.narrow(0, 0, tokens).view({tokens, 3 * heads, head_dim}).narrow(1, 0, 2 * heads);

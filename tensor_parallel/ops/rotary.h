@@ -1,6 +1,6 @@
 // Rotary position embedding (Su et al. 2021, arXiv 2104.09864) in GPT-J's form: features 2i and 2i + 1 of a head are a
-// point of the plane, turned by position * 10000^(-2i / features). Products of a query and a key then know the distance
-// between their positions.
+// point in the plane, rotated by position * 10000^(-2i / features). Products of a query and a key then depend on the
+// distance between their positions.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
@@ -14,15 +14,15 @@
 
 namespace shardline {
 
-// Cosines and sines of all angles, made in float64 and rounded once (so are those that GPT-J was trained with), when a
-// tensor first asks for them; for all layers of a model.
+// Cosines and sines of all angles, computed in float64 and rounded once (as GPT-J was trained) when a tensor first
+// needs them; shared by all layers of a model.
 class RotaryTable {
  public:
   RotaryTable(int64_t features, int64_t positions) : features_(features), positions_(positions) {}
 
-  int64_t features() const { return features_; }  // of a head
+  int64_t features() const { return features_; }  // per head
   int64_t positions() const { return positions_; }
-  // [2, positions, features / 2], cosines before sines, for tensors like this one: on its device, at least fp32.
+  // [2, positions, features / 2], cosines before sines, for tensors like this one: on the same device, at least fp32.
   at::Tensor for_tensor(const at::Tensor& like) const;
 
  private:
@@ -30,12 +30,12 @@ class RotaryTable {
   mutable std::mutex mutex_;
   struct Table {
     at::Tensor values;
-    c10::StreamId stream;  // of an accelerator, on which it was made: others would have to wait for it
+    c10::StreamId stream;  // of an accelerator; the one that made it: others would have to wait for it
   };
   mutable std::vector<Table> tables_;
 };
 
-// Turns the table's features of every query and key in qkv [rows, 3 * heads * head_dim], the first ones of each head,
+// Rotates the table's features of every query and key in qkv [rows, 3 * heads * head_dim], the first ones of each head,
 // in place: it takes over qkv, whose own op must not need it again, and its gradient. The rows are border rows; without
 // sequence parallelism, all tokens.
 at::Tensor rotated(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch, int64_t head_dim,

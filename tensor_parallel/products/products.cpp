@@ -38,12 +38,12 @@ Way way_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
   if (!is_plain(a) || !is_plain(b) || !is_plain(c) || !has_dense(c, 1)) return Way::aten;
   const at::ScalarType type = a.scalar_type(), result = c.scalar_type();
   const bool fits = b.scalar_type() == type && (result == type || (is_half(type) && result == at::kFloat));
-  if (!fits) return Way::aten;  // which says what does not
+  if (!fits) return Way::aten;  // whose error explains what does not fit
   const bool to_onednn = chosen != ProductLibrary::aten && onednn_library().matmul != nullptr;
   if (type == at::kFloat) return to_onednn ? Way::onednn : Way::aten;
   if (!is_half(type)) return Way::aten;
   if (to_onednn && multiplies_natively(type)) return Way::onednn;
-  // ATen multiplies half precision on CPUs, far slower than this, but never into fp32.
+  // ATen multiplies half precision on CPUs far more slowly than this, and never into fp32.
   return chosen != ProductLibrary::aten || result == at::kFloat ? Way::widened : Way::aten;
 }
 
@@ -77,15 +77,15 @@ void multiply_by_aten(at::Tensor c, const at::Tensor& a, const at::Tensor& b, co
     c.add_(at::mm(a, b));
 }
 
-// How many elements of this type a GPU's tensor cores read and write at a time; 1 if its products do not use them.
+// How many elements of this type a GPU's tensor cores read and write at once; 1 if its products do not use them.
 int64_t pack_of(at::ScalarType type) {
   const bool on_tensor_cores = is_half(type) || (type == at::kFloat && at::globalContext().allowTF32CuBLAS());
   return on_tensor_cores ? 16 / static_cast<int64_t>(c10::elementSize(type)) : 1;
 }
 
-// How a product is divided into two: the first part of a dimension, and the rest. If the elements of a matrix that are
-// neighbours in memory do not fill whole packs, cuBLAS has only slow kernels for the product. It is worth dividing if
-// rows nevertheless begin at multiples of a pack, as those of logits do, and if most elements are in the first part.
+// How a product is divided in two: the first part of a dimension, and the rest. If contiguous elements of a matrix do
+// not fill whole packs, cuBLAS has only slow kernels for the product. Dividing it is worthwhile if rows nevertheless
+// begin at multiples of a pack, as those of logits do, and if most elements are in the first part.
 struct Division {
   enum Dim { none, rows, columns, terms } dim = none;
   int64_t first = 0;
@@ -95,8 +95,8 @@ Division division_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor&
   constexpr int64_t kSmall = 2048;
   const int64_t pack = pack_of(a.scalar_type());
   const auto first_of = [&](int64_t size) {
-    // The rest is never 1: cuBLAS takes that for a vector, and its kernels for vectors round a product before they add
-    // the bias.
+    // The rest is never 1: cuBLAS would treat it as a vector, and its kernels for vectors round a product before they
+    // add the bias.
     const int64_t rest = size < kSmall ? 0 : size % pack;
     return size - rest - (rest == 1 ? pack : 0);
   };
@@ -109,7 +109,7 @@ Division division_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor&
   return {};
 }
 
-// Where the sums of two products are added: c if it has at least fp32, otherwise new memory in fp32.
+// Where the sums of two products are accumulated: c if it is at least fp32, otherwise new memory in fp32.
 at::Tensor room_for_sums(const at::Tensor& c) {
   return is_half(c.scalar_type()) ? at::empty(c.sizes(), c.options().dtype(at::kFloat)) : c;
 }
@@ -161,7 +161,7 @@ void multiply_fp32(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool 
     multiply_by_aten(c, a, b, {}, accumulate);
 }
 
-// c = a b + bias (+ c when accumulate, without a bias); a and b may be transposed views.
+// c = a b + bias (+ c with accumulate, without a bias); a and b may be transposed views.
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate) {
   if (c.is_meta()) {  // a dry run
     if (is_accelerator(c) && division_of(c, a, b, bias).dim == Division::terms) room_for_sums(c);
@@ -233,7 +233,7 @@ void set_gpu_products(bool tf32) {
 
 void use_products(ProductLibrary products) {
   if (products == ProductLibrary::onednn && onednn_library().matmul == nullptr)
-    throw ConfigError(cat("matrix products with oneDNN were asked for, but ", onednn_library().why_not));
+    throw ConfigError(cat("matrix products with oneDNN were requested, but ", onednn_library().why_not));
   chosen = products;
 }
 

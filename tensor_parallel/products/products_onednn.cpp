@@ -9,7 +9,7 @@ namespace {
 
 #if !defined(SHARDLINE_ONEDNN_BUILT)
 OnednnLibrary load() {
-  return {.why_not = "this build is without it (SHARDLINE_ONEDNN, libdnnl-dev)"};
+  return {.why_not = "this build does not include it (SHARDLINE_ONEDNN, libdnnl-dev)"};
 }
 #elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 OnednnLibrary load() {

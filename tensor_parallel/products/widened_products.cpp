@@ -13,7 +13,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kSide = 1024;  // of a block: its copies are read as often as this while they are in cache
+constexpr int64_t kSide = 1024;  // of a block: in cache, its copies are read this many times
 
 template <class S>
 SHARDLINE_INLINE void widen_row_of(float* to, const S* from, int64_t n) {
@@ -46,7 +46,7 @@ SHARDLINE_INLINE void narrow_row_of(S* to, const float* sums, const S* bias, boo
 DEFINE_CONVERSIONS(Bf16)
 DEFINE_CONVERSIONS(Fp16)
 
-// Calls run(S{}) for a tensor of half precision.
+// Calls run(S{}) for a half-precision tensor.
 template <class Run>
 void with_half_type_of(const at::Tensor& t, const Run& run) {
   SL_ASSERT(t.scalar_type() == at::kBFloat16 || t.scalar_type() == at::kHalf, t.scalar_type(), " is no half precision");
@@ -56,7 +56,7 @@ void with_half_type_of(const at::Tensor& t, const Run& run) {
     run(Fp16{});
 }
 
-// A thread's memory for a block; it only grows.
+// A thread's memory for one block; it only grows.
 class Room {
  public:
   float* of(int64_t count) {
@@ -76,7 +76,7 @@ at::Tensor in_room(Room& room, int64_t rows, int64_t columns) {
   return at::from_blob(room.of(rows * columns), {rows, columns}, at::TensorOptions().dtype(at::kFloat));
 }
 
-// The block in fp32, transposed where the block is.
+// The block in fp32, transposed if the block is.
 at::Tensor widened(Room& room, const at::Tensor& block) {
   if (block.stride(1) != 1) return widened(room, block.t()).t();
   const int64_t rows = block.size(0), columns = block.size(1);
@@ -125,7 +125,7 @@ void widened_product(at::Tensor c, const at::Tensor& a, const at::Tensor& b, con
       const at::Tensor sums = adds_in_place ? block : in_room(c_room, rows, columns);
       for (int64_t first = 0; first < k; first += kSide) {
         const int64_t count = std::min(kSide, k - first);
-        // A copy stays where the next block of c takes the same.
+        // The copy is reused if the next block of c needs the same one.
         if (column == 0 || k > kSide) wide_a = widened(a_room, block_of(a, row, rows, first, count));
         if (row == 0 || n > kSide || k > kSide) wide_b = widened(b_room, block_of(b, first, count, column, columns));
         multiply(sums, wide_a, wide_b, first > 0 || (adds_in_place && accumulate));

@@ -30,7 +30,7 @@ Outcome run_on_accelerator(const Point& point) {
   return run_point(point, {}, shared_by_ranks(accelerator(0)));
 }
 
-// The devices compute other exponentials, and products in another order. A planted fault changes gradients by 1e-2 or
+// The devices differ in exponentials and in the order of products. A planted fault changes gradients by 1e-2 or
 // more.
 Limits between_devices(const Point& point) {
   Limits limits = limits_of(point);

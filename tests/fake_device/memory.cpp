@@ -88,7 +88,7 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
   }
 
   // Memory that was freed after record_stream. Torch reuses it when a later allocation finds the other streams past
-  // that point; here it does when the host knows that they are, as if the device were as late as it may be.
+  // that point; here, only when the host knows that they are, as if the device were as late as possible.
   struct Recorded {
     int device;
     size_t bytes, stream;

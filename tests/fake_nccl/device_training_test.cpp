@@ -223,7 +223,7 @@ class Forgetful : public ForwardingCommunicator {
   }
 
  private:
-  // Makes another stream wait than the one that needs it.
+  // Makes the wrong stream wait, not the one that needs it.
   struct NoWait : Work {
     explicit NoWait(WorkPtr work) : inner(std::move(work)) {}
     bool poll() override { return inner->poll(); }

@@ -21,7 +21,7 @@ namespace shardline::fuzz {
     if (!(condition)) ::shardline::fuzz::found(::shardline::cat(#condition, " does not hold: ", __VA_ARGS__)); \
   } while (false)
 
-// The memory that a parser may hold at a time: a JSON value takes 24 bytes where "0," has two.
+// The memory that a parser may hold at any time: a JSON value such as "0," takes two bytes of text, but 24 in memory.
 struct Allowance {
   size_t fixed = 1 << 20;
   size_t per_byte = 256;

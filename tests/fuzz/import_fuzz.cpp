@@ -1,5 +1,5 @@
 // Descriptions of jobs for other programs: JSON, YAML or a command line. A second file takes the place of each one that
-// the first names. Each key is in the table once, and what comes of an accepted job is a config, or not, but nothing
+// the first names. Each key is in the table once, and an accepted job gives a config or is refused, and nothing
 // else.
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 // Requests to a served model. The first line of an input names a task, the content type and what is accepted, the rest
 // is the body: it is answered, in the requested form, or refused with a status that blames the client. The model
 // predicts the same for every input.
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -88,10 +89,12 @@ class Model final : public ServedModel {
 };
 
 Kind kind_of(const std::string& name) {
-  for (const Kind kind :
-       {Kind::masked_lm, Kind::sequence_classification, Kind::token_classification, Kind::question_answering})
-    if (name == task_name(kind)) return kind;
-  return Kind::causal_lm;
+  static const std::map<std::string, Kind> kinds = {{"masked-lm", Kind::masked_lm},
+                                                    {"sequence-classification", Kind::sequence_classification},
+                                                    {"token-classification", Kind::token_classification},
+                                                    {"question-answering", Kind::question_answering}};
+  const auto found = kinds.find(name);
+  return found == kinds.end() ? Kind::causal_lm : found->second;
 }
 
 void answer(const std::string& head, const std::string& body) {

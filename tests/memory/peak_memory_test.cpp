@@ -30,7 +30,7 @@ namespace {
 
 constexpr int64_t kLength = 128, kSamplesOfMicrobatch = 8;
 
-// The largest RssAnon while it lives, looked at every millisecond.
+// The largest RssAnon during its lifetime, sampled every millisecond.
 class PeakWatcher {
  public:
   PeakWatcher() : thread_([this] { watch(); }) {}

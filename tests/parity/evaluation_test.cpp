@@ -27,7 +27,7 @@ constexpr std::array<int64_t, 3> kValidation = {24, 5, 1};
 constexpr std::array<int, 5> kEvaluated = {0, 3, 4, 7, kSteps};
 constexpr int kLookedAt = 4;
 
-thread_local int evaluations = 0;  // of this rank, those under way included
+thread_local int evaluations = 0;  // of this rank, including those under way
 thread_local bool evaluating = false;
 
 RandomSource validation_of(const Point& point) {

@@ -85,7 +85,7 @@ bool ends_with_bias(const ParamSpec& param) {
   return param.name.ends_with(".bias");
 }
 
-// The layer with another microbatch than it is given; what it keeps for its backward pass refers to that one.
+// The layer with a microbatch other than its own; what it keeps for its backward pass refers to that other one.
 Around with_microbatch(const std::function<void(Microbatch&, int t)>& edit) {
   return [=](Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
     static thread_local std::list<Microbatch> kept;
@@ -231,7 +231,7 @@ void join_samples(Microbatch& batch, int) {
 
 // ---- the schedule
 
-// Stage 0 takes microbatch 1 for microbatch 0 and the other way round on the way forward.
+// Stage 0 mistakes microbatch 1 for microbatch 0 and vice versa in the forward pass.
 void swap_microbatches(Plan& plan) {
   for (auto& instruction : plan.train.instructions[0])
     if (instruction.microbatch < 2 && (instruction.op == Op::forward || instruction.op == Op::send_activation))

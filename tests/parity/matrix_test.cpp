@@ -23,6 +23,14 @@
 namespace shardline::parity::matrix_test {
 namespace {
 
+// The list's first item and every n-th after it.
+template <class Item>
+std::vector<Item> every_nth(const std::vector<Item>& items, size_t n) {
+  std::vector<Item> sample;
+  for (size_t i = 0; i < items.size(); i += n) sample.push_back(items[i]);
+  return sample;
+}
+
 std::vector<Measured> check_points(const std::vector<Point>& points) {
   REQUIRE(!points.empty());
   std::vector<Measured> results(points.size());
@@ -64,8 +72,7 @@ std::vector<Checked> check_half_faults() {
   return results;
 }
 
-std::vector<Checked> check_twins() {
-  const auto twins = equal_twins();
+std::vector<Checked> check_twins(const std::vector<Twins>& twins) {
   REQUIRE(!twins.empty());
   // Many points are compared with the same run.
   std::map<std::string, Outcome> kept;
@@ -153,8 +160,8 @@ TEST_CASE("every pair of axis values gives the run of one process, float64", "[p
 TEST_CASE("tasks with labels give the run of one process on every pair of axis values, float64", "[parity][tasks]") {
   check_points(task_points());
 }
-TEST_CASE("traced modules give the run of one process on every pair of axis values, float64", "[parity][traced]") {
-  check_points(traced_points());
+TEST_CASE("a sample of traced modules gives the run of one process, float64", "[parity][traced]") {
+  check_points(every_nth(traced_points(), 3));
 }
 TEST_CASE("traced encoders of every task give the run of one process, float64", "[parity][traced][tasks]") {
   check_points(traced_task_points());
@@ -166,17 +173,15 @@ TEST_CASE("a sample gives the run of one process, fp32", "[parity][fp32]") {
   check_points(fp32_points());
 }
 TEST_CASE("a sample in half precision is as near to fp32 as one process is", "[parity][half]") {
-  std::vector<Point> sample;
-  const auto all = half_points();
-  for (size_t i = 0; i < all.size(); i += 6) sample.push_back(all[i]);
+  const auto sample = every_nth(half_points(), 6);
   CHECK(sample.size() >= 20);
   check_half(sample);
 }
 TEST_CASE("planted faults are caught in half precision", "[parity][half][faults]") {
   check_half_faults();
 }
-TEST_CASE("runs that must agree in every bit do", "[parity][bits]") {
-  check_twins();
+TEST_CASE("a sample of the runs that must agree in every bit do", "[parity][bits]") {
+  check_twins(every_nth(equal_twins(), 3));
 }
 TEST_CASE("with sharded gradients the schedule `simple` differs by rounding in the head's weight only",
           "[parity][bits]") {
@@ -227,6 +232,12 @@ TEST_CASE("sizes that nothing divides on ranks of every kind give the run of one
           "[.][matrix][deep]") {
   check_points(deep_points());
 }
+TEST_CASE("traced modules give the run of one process on every pair of axis values, float64", "[.][matrix][traced]") {
+  check_points(traced_points());
+}
+TEST_CASE("all runs that must agree in every bit do", "[.][matrix][bits]") {
+  check_twins(equal_twins());
+}
 TEST_CASE("every head gives the run of one process, float64", "[.][matrix][tasks]") {
   check_points(head_points());
 }
@@ -251,7 +262,7 @@ TEST_CASE("docs/parity.md", "[.][docs]") {
   const std::string text = markdown({.matrix = check_points(matrix_points()),
                                      .fp32 = check_points(fp32_points()),
                                      .half = check_half(half_points()),
-                                     .bits = check_twins(),
+                                     .bits = check_twins(equal_twins()),
                                      .faults = check_faults(),
                                      .half_faults = check_half_faults()});
   if (std::getenv("SHARDLINE_WRITE_DOCS")) std::ofstream(SHARDLINE_PARITY_DOCS) << text;

@@ -1,4 +1,4 @@
-// Schedules with a mistake or with another order.
+// Schedules with a mistake or a different order.
 #pragma once
 #include <algorithm>
 #include <random>

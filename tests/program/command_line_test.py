@@ -322,7 +322,7 @@ class BrokenConfigs(ProgramTest):
                     said = self.expect(0, "plan", "config.json").out
                     self.assertIn("note: not ready to train: /output_dir: ", said)
         (self.dir / "empty/config.json").write_text(json.dumps(tiny()["model"]["config"]))
-        self.expect(2, "train", self.config(model=model), says="/model/path: empty: holds neither model.safetensors")
+        self.expect(2, "train", self.config(model=model), says="/model/path: empty: contains none of model.safetensors")
         self.expect(2, "eval", self.config(data={"validation": "nowhere.txt"}, model={"init": "random"}),
                     says="/data/validation: there is no data file")
         self.expect(2, "plan", self.config(), "--profile", "nowhere.json", says="/profile: there is no file nowhere.json")

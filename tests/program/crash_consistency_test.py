@@ -20,7 +20,7 @@ MODEL = {"config": dict(TINY["model"]["config"], n_layer=4, attn_pdrop=0.1)}
 TRAINING = {"max_steps": 12, "save_steps": 2, "save_total_limit": 1, "resume_from_checkpoint": "auto",
             "report_to": "tensorboard"}
 LAYOUTS = {"one": {"communicator": "local"},
-           "records elsewhere": {"communicator": "local", "records": "run/"},  # in another directory than checkpoints
+           "records elsewhere": {"communicator": "local", "records": "run/"},  # not in the directory of checkpoints
            "threads": {"p": 2, "t": 2, "communicator": "threads"},
            "ZeRO": {"communicator": "mpi", "smp_options": {"shard_optimizer_state": True},
                     "mpi_options": {"processes_per_host": 2}}}

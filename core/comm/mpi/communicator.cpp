@@ -26,12 +26,12 @@ void check(int code, const char* call) {
   if (code != MPI_SUCCESS) throw DistributedError(cat(call, " failed: ", mpi::error_text(code)));
 }
 
-// What the groups of one world share.
+// State that the groups of one world share.
 struct World {
   std::shared_ptr<Engine> engine;
-  MPI_Comm comm = MPI_COMM_NULL;  // our own duplicate, so tags of other libraries cannot collide
+  MPI_Comm comm = MPI_COMM_NULL;  // our own duplicate, so that tags of other libraries cannot collide
   int sequence_bits = 0;
-  int next_group = 0;         // no group of this rank has this number or a higher one
+  int next_group = 0;         // larger than the number of every group of this rank
   std::vector<int> host_of;   // by rank: the first rank on its host
   bool shares_memory = true;  // between ranks of one host
 
@@ -67,7 +67,7 @@ class MpiWork : public Work {
   CommRequest request_;
 };
 
-// A CUDA tensor's stand-in in pinned host memory goes through MPI; wait() brings the result to the device.
+// Transfers a copy of a CUDA tensor in pinned host memory through MPI; wait() copies the result to the device.
 class StagedWork : public Work {
  public:
   StagedWork(WorkPtr host_work, at::Tensor device_output, at::Tensor host_output)
@@ -93,7 +93,7 @@ at::Tensor pinned_like(const at::Tensor& tensor) {
 
 class MpiCommunicator : public CommunicatorBase {
  public:
-  // shared: nullptr where collectives are messages too.
+  // shared: nullptr if collectives use messages, too.
   MpiCommunicator(WorldPtr world, Lane lane, std::shared_ptr<SharedLane> shared, CommIdentity identity)
       : CommunicatorBase(std::move(identity)),
         world_(std::move(world)),
@@ -142,14 +142,14 @@ class MpiCommunicator : public CommunicatorBase {
   std::shared_ptr<SharedLane> shared_;
 };
 
-// The memory of the group that `ranks` of this one become, if all its ranks can reach it. Collective over this group.
+// Shared memory for the group of `ranks` of this one, if all of them can map it. Collective over this group.
 std::shared_ptr<SharedLane> MpiCommunicator::share_memory(const std::vector<int>& ranks, const Lane& lane) {
   const size_t bytes = SharedLane::bytes_for(lane.size());
   const auto is_near = [&](int member) { return world_->host_of[member] == world_->host_of[lane.members[0]]; };
   const bool can_share = world_->shares_memory && lane.size() > 1 && lane.size() <= SharedLane::kLargestGroup &&
                          std::all_of(lane.members.begin(), lane.members.end(), is_near);
-  // The first rank of each group creates the memory and sends its location to the others; then all say whether they
-  // have it.
+  // The first rank of each group creates the memory and sends its location to the others; then every rank reports
+  // whether it could map it.
   std::unique_ptr<SharedSegment> segment;
   if (can_share && lane.rank == 0) segment = SharedSegment::make(bytes);
   const SharedSegment::Offer mine = segment ? segment->offer() : SharedSegment::Offer{};
@@ -168,7 +168,7 @@ std::shared_ptr<SharedLane> MpiCommunicator::share_memory(const std::vector<int>
 
 std::shared_ptr<Communicator> MpiCommunicator::split(int color, const std::string& group_name) {
   const std::vector<int> ranks = ranks_of_color(*this, color);
-  // Groups of this split share no rank, so they may share a number; it must be new to every rank here.
+  // Groups of this split have no rank in common, so they may share a number; it must be new to every rank here.
   const at::Tensor number = at::empty({1}, at::kLong);
   number.mutable_data_ptr<int64_t>()[0] = world_->next_group;
   all_reduce(number, {.op = ReduceOp::max, .what = "split"})->wait();
@@ -184,11 +184,11 @@ std::shared_ptr<Communicator> MpiCommunicator::split(int color, const std::strin
   return std::make_shared<MpiCommunicator>(world_, std::move(lane), std::move(shared), std::move(part));
 }
 
-// Bits that a tag leaves for sequence numbers, after group, phase and sign.
+// The bits of a tag that are left for sequence numbers, after group, phase and sign.
 int sequence_bits() {
   void* value = nullptr;
   int found = 0;
-  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");  // which alone has it
+  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");  // only WORLD has it
   const int largest = found ? *static_cast<int*>(value) : 32767;
   int bits = 0;
   while (bits < 16 && (int64_t{1} << (bits + 1 + 2 + Lane::kGroupBits)) - 1 <= largest) ++bits;

@@ -1,4 +1,4 @@
-// The end of an operation: the engine's thread announces it, and another thread waits for it.
+// The completion of an operation: the engine's thread signals it, and another thread waits for it.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -10,15 +10,15 @@ namespace shardline::mpi {
 
 class Completion {
  public:
-  // ticket: of the operation's record in the flight ring.
+  // ticket: the operation's record in the flight ring.
   explicit Completion(uint64_t ticket) : ticket_(ticket) {}
 
   bool over();
-  // Returns false if the deadline passes first. Otherwise, error() then says how the operation ended: "" on success.
+  // Returns false if the deadline passes first. Otherwise, error() then tells how the operation ended: "" on success.
   bool wait_until(std::chrono::steady_clock::time_point deadline);
   std::string error();
 
-  // Called once, when nothing uses the tensors any more.
+  // Called once, when the tensors are no longer in use.
   void finish(const std::string& error);
 
  private:

@@ -34,7 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// How long to poll without a pause, and then how long to sleep between two polls.
+// How long to poll without pausing, and how long to sleep between polls after that.
 constexpr microseconds kSpin{100};
 constexpr microseconds kFirstSleep{20};
 constexpr microseconds kLongestSleep{100};
@@ -43,7 +43,7 @@ constexpr std::chrono::milliseconds kBeat{kFlightBeatMilliseconds};
 std::mutex process_mutex;
 std::weak_ptr<Engine> engine_of_process;
 
-// Blocks all signals, which the program's own threads handle.
+// Blocks all signals on this thread; the program's own threads handle them.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -57,15 +57,15 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// Containers often forbid the call, and Open MPI only notices in the middle of a message.
+// Containers often forbid the system call, and Open MPI notices this only in the middle of a message.
 bool may_read_other_processes() {
   char from = 1, to = 0;
   const iovec source{&from, 1}, target{&to, 1};
   return process_vm_readv(getpid(), &target, 1, &source, 1, 0) == 1;
 }
 
-// Sets how messages move within a host, unless the user's environment does. If they cannot be copied in one piece, as
-// many pieces as fit into the shared memory are in flight, because they only advance when the engine's thread polls.
+// Sets how messages are copied within a host, unless the environment does. If they cannot be copied in one piece, as
+// many pieces as fit into the shared memory are in flight, because they advance only when the engine's thread polls.
 void tune_open_mpi() {
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", may_read_other_processes() ? "cma" : "none", 0);
   setenv("OMPI_MCA_pml_ob1_send_pipeline_depth", "32", 0);
@@ -125,14 +125,14 @@ void Engine::initialise() {
 }
 
 Engine::~Engine() {
-  // Peers would wait for this rank in MPI_Finalize or in a message until their limits: end them now.
+  // Otherwise peers would wait for this rank, in MPI_Finalize or for a message, until their limits expire.
   if (std::uncaught_exceptions() > 0 && owns_mpi_) abort("the rank stopped with an exception");
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
-  // Ranks come here when they have done their part; others may still be writing files.
+  // This rank has finished its part; others may still be writing files.
   const TimeLimit limit = timeouts().collective;
   const auto begin = Clock::now();
   while (!ended_) {
@@ -149,7 +149,7 @@ void Engine::submit(OperationPtr operation) {
     std::lock_guard lock(mutex_);
     queue_.push_back([this, operation = std::move(operation)] {
       active_.push_back(operation);
-      ++operation->outstanding_;  // begin() itself counts, so that nothing ends before it
+      ++operation->outstanding_;  // one for begin() itself, so that the operation cannot end during it
       operation->begin(*this);
       --operation->outstanding_;
       settle(*operation);
@@ -190,7 +190,7 @@ void Engine::abort(const std::string& reason) {
     queue_.push_back([] { MPI_Abort(MPI_COMM_WORLD, 1); });
   }
   wake_.notify_all();
-  // The thread may be stuck inside MPI; then the end of this process makes mpirun end the others.
+  // The thread may be stuck inside MPI. When this process ends, mpirun ends the others.
   std::this_thread::sleep_for(std::chrono::seconds(10));
   std::_Exit(1);
 }
@@ -224,7 +224,7 @@ void Engine::fail(Operation& operation, const std::string& reason) {
   operation.finished(reason);
 }
 
-// Releases an operation that has no transfer in progress.
+// Completes and releases the operation if it has no transfer in progress.
 void Engine::settle(Operation& operation) {
   if (operation.outstanding_ > 0) return;
   if (!operation.failed_) {
@@ -286,7 +286,7 @@ bool Engine::advance_messages() {
     }
     over.push_back(std::move(done));
   }
-  // Close the gaps before operations post more.
+  // Remove completed entries before operations post more.
   std::sort(indices.begin(), indices.begin() + count, std::greater<int>());
   for (int i = 0; i < count; ++i) {
     requests_[indices[i]] = requests_.back();
@@ -294,7 +294,7 @@ bool Engine::advance_messages() {
     requests_.pop_back();
     pending_.pop_back();
   }
-  // If ranks disagree, their requests explain more than the sizes of their messages.
+  // If ranks disagree, comparing their requests explains more than the sizes of their messages.
   std::stable_partition(over.begin(), over.end(),
                         [](const Over& one) { return one.pending.transfer.kind == Transfer::kAgreement; });
   for (const Over& done : over) {
@@ -308,7 +308,7 @@ bool Engine::advance_messages() {
 }
 
 void Engine::live() {
-  prctl(PR_SET_TIMERSLACK, 1000);  // sleeps of 20 us, not 70
+  prctl(PR_SET_TIMERSLACK, 1000);  // sleeps take 20 us, not 70
   Clock::time_point last_progress = Clock::now();
   microseconds sleep = kFirstSleep;
   for (;;) {
@@ -323,7 +323,7 @@ void Engine::live() {
     if (is_idle()) {
       flight_ring().beat();
       if (!wake_.wait_for(lock, kBeat, has_work)) continue;
-      if (queue_.empty()) break;  // stopping
+      if (queue_.empty()) break;  // stopping_ is set
       last_progress = Clock::now();
     } else if (Clock::now() - last_progress < kSpin) {
       lock.unlock();

@@ -1,4 +1,4 @@
-// The one thread of this process that makes MPI calls, and what it works on. Internal to the mpi communicator.
+// The one thread of this process that makes MPI calls, and the operations it runs. Internal to the mpi communicator.
 #pragma once
 #include <mpi.h>
 
@@ -20,19 +20,19 @@ class Engine;
 struct Transfer {
   static constexpr int kAgreement = -1;  // a peer's request: handled before other messages of the same poll
 
-  int kind = 0;  // kAgreement, or of the operation's own naming
+  int kind = 0;  // kAgreement, or a kind that the operation defines
   int peer = 0;  // rank in the group
   int64_t chunk = 0;
 };
 
-// An operation that needs several messages. begin() and completed() run on the engine's thread and post transfers; the
-// operation is over when no transfer is left.
+// An operation that consists of several messages. begin() and completed() run on the engine's thread and post
+// transfers; the operation ends when none is left.
 class Operation {
  public:
   virtual ~Operation() = default;
   virtual void begin(Engine& engine) = 0;
   virtual void completed(Engine& engine, const Transfer& transfer) = 0;
-  // Called when it is over without an error, before finished(): no waiting thread finds the tensors still held.
+  // Called after success, before finished(), so that a waiting thread never finds the tensors still held.
   virtual void let_go() = 0;
   // Called once, on the engine's thread; error "" on success.
   virtual void finished(const std::string& error) = 0;
@@ -55,25 +55,25 @@ using WorkerPtr = std::shared_ptr<Worker>;
 
 class Engine {
  public:
-  // The engine of this process; starts its thread, and MPI unless it is already running. Lives as long as there is a
-  // reference to it.
+  // The engine of this process. Starts its thread and, unless it is already running, MPI. Exists as long as there are
+  // references to it.
   static std::shared_ptr<Engine> of_process();
   ~Engine();
 
   const std::string& library() const { return library_; }
 
   void submit(OperationPtr operation);
-  // Runs `job`, which gives the worker something to do, and lets the worker advance until it is idle.
+  // Runs `job`, which gives the worker something to do, and advances the worker until it is idle.
   void submit(WorkerPtr worker, std::function<void()> job);
-  // Runs fn on the engine's thread and waits for it, at most for the start-up limit. Exceptions of fn are thrown here.
+  // Runs fn on the engine's thread and waits for it, at most for the start-up limit. Rethrows exceptions of fn here.
   void call(const std::function<void()>& fn, const char* what);
-  // Gives the reason to the handler, then ends the job. Does not return.
+  // Passes the reason to the handler, then ends the job. Does not return.
   [[noreturn]] void abort(const std::string& reason);
 
-  // Called by operations on the engine's thread.
+  // For operations, on the engine's thread.
   void send(Operation& operation, Transfer transfer, const void* data, size_t bytes, MPI_Comm comm, int to, int tag);
   void receive(Operation& operation, Transfer transfer, void* data, size_t bytes, MPI_Comm comm, int from, int tag);
-  // Ends the operation with this error; messages that it has not received are dropped.
+  // Ends the operation with this error; messages that it has not yet received are dropped.
   void fail(Operation& operation, const std::string& reason);
 
  private:
@@ -99,7 +99,7 @@ class Engine {
   std::string library_;
   bool owns_mpi_ = false;
 
-  std::mutex mutex_;  // guards the next three
+  std::mutex mutex_;  // guards queue_ and stopping_
   std::condition_variable wake_;
   std::vector<std::function<void()>> queue_;
   bool stopping_ = false;
@@ -110,7 +110,7 @@ class Engine {
   std::vector<Pending> pending_;
   std::vector<OperationPtr> active_;
 
-  std::vector<WorkerPtr> workers_;  // used only by that thread, too
+  std::vector<WorkerPtr> workers_;  // used only by the engine's thread
 };
 
 std::string error_text(int code);

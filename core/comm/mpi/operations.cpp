@@ -9,9 +9,9 @@
 namespace shardline::mpi {
 namespace {
 
-constexpr size_t kLargestMessage = size_t{1} << 30;  // MPI counts in int
-constexpr size_t kChunkBytes = size_t{256} << 10;    // of a reduction: small enough to overlap with its neighbours
-constexpr int64_t kWindow = 4;                       // chunks under way to or from one peer
+constexpr size_t kLargestMessage = size_t{1} << 30;  // MPI counts are of type int
+constexpr size_t kChunkBytes = size_t{256} << 10;    // per reduction step: small enough to overlap with its neighbours
+constexpr int64_t kWindow = 4;                       // chunks in flight to or from one peer
 
 // Operations without a reduction: all messages are posted immediately.
 class ExchangeOperation : public WaitableOperation {
@@ -34,11 +34,11 @@ class ExchangeOperation : public WaitableOperation {
         for (int step = 1; step < n; ++step) send((me + step) % n, from, input.nbytes(), Lane::kFirst);
         return;
       case CommOp::barrier:
-        return;  // every rank has heard from every other
+        return;  // a barrier ends when every rank has heard from every other
       default:
         break;
     }
-    // Sends a part to every other rank and receives one from each.
+    // Sends one part to every other rank and receives one from each.
     const size_t out_part = output.nbytes() / n;
     const size_t in_step = op == CommOp::all_to_all ? out_part : 0;
     for (int step = 1; step < n; ++step) {
@@ -78,9 +78,9 @@ class ExchangeOperation : public WaitableOperation {
   Engine* engine_ = nullptr;
 };
 
-// reduce_scatter, and all_reduce = reduce_scatter + all_gather. Rank j receives part j of all ranks in chunks, adds
-// each chunk in rank order as soon as it is complete and, for all_reduce, sends the sum to all while the next chunks
-// arrive.
+// reduce_scatter, and all_reduce as reduce_scatter + all_gather. Rank j receives part j of all ranks in chunks and adds
+// up each chunk in rank order as soon as it is complete. For all_reduce, it sends the sum to all ranks while the next
+// chunks arrive.
 class ReduceOperation : public WaitableOperation {
  public:
   ReduceOperation(const Lane& lane, CommRequest request)
@@ -119,7 +119,7 @@ class ReduceOperation : public WaitableOperation {
         reduce_ready(engine);
         break;
       default:
-        break;  // results need no answer
+        break;  // results need no reply
     }
   }
 
@@ -131,15 +131,15 @@ class ReduceOperation : public WaitableOperation {
  private:
   enum Kind { kPartSent, kPartReceived, kResultSent, kResultReceived };
 
-  // Part j of the tensor, in elements.
+  // The first element of part j.
   int64_t begin_of(int part) const { return request_.input.numel() * part / lane_.size(); }
   int64_t chunks(int part) const { return (begin_of(part + 1) - begin_of(part) + chunk_ - 1) / chunk_; }
-  // Chunk c of part j: its first element in the tensor, its length.
+  // Chunk c of part j: its first element in the tensor, and its length.
   int64_t offset(int part, int64_t c) const { return begin_of(part) + c * chunk_; }
   int64_t length(int part, int64_t c) const { return std::min(chunk_, begin_of(part + 1) - offset(part, c)); }
 
   const char* input(int part, int64_t c) const { return data_of<char>(request_.input) + offset(part, c) * element_; }
-  // all_reduce outputs the whole tensor, reduce_scatter only this rank's part.
+  // all_reduce returns the whole tensor, reduce_scatter only this rank's part.
   char* output(int part, int64_t c) const {
     const int64_t place = gathers_ ? offset(part, c) : c * chunk_;
     return mutable_data_of<char>(request_.output) + place * element_;
@@ -161,14 +161,14 @@ class ReduceOperation : public WaitableOperation {
                        lane_.members[peer], lane_.tag(Lane::kFirst, request_.sequence));
   }
 
-  // The sum of a chunk is received where our input for it was, so it is requested after that has been sent.
+  // The sum of a chunk replaces our input for it, so its receive is posted only after that input has been sent.
   void receive_results(Engine& engine, int peer) {
     for (int64_t& c = next_result_[peer]; c < chunks(peer) && sent_[peer][c]; ++c)
       engine.receive(*this, {kResultReceived, peer, c}, output(peer, c), length(peer, c) * element_, lane_.comm,
                      lane_.members[peer], lane_.tag(Lane::kSecond, request_.sequence));
   }
 
-  // Reduces in chunk order, because messages of one tag are matched in order.
+  // Reduces in chunk order, because messages with the same tag match in order.
   void reduce_ready(Engine& engine) {
     const int me = lane_.rank, n = lane_.size();
     for (int64_t& c = next_reduce_; c < chunks(me) && arrived_[c] == n - 1; ++c) {
@@ -190,11 +190,11 @@ class ReduceOperation : public WaitableOperation {
 
   std::unique_ptr<char[]> staging_;  // [slots, size, chunk]
   int64_t slots_ = 0;
-  std::vector<int> arrived_;             // by chunk of our part: peers whose share is here
-  int64_t next_reduce_ = 0;              // chunk of our part
-  std::vector<int64_t> next_send_;       // by peer: chunk of its part
+  std::vector<int> arrived_;             // by chunk of our part: number of peers whose share has arrived
+  int64_t next_reduce_ = 0;              // next chunk of our part
+  std::vector<int64_t> next_send_;       // by peer: next chunk of its part
   std::vector<std::vector<bool>> sent_;  // by peer and chunk of its part
-  std::vector<int64_t> next_result_;     // by peer: chunk of its part whose sum is not asked for yet
+  std::vector<int64_t> next_result_;     // by peer: next chunk of its part whose sum has not been requested
 };
 
 }  // namespace
@@ -229,7 +229,7 @@ void WaitableOperation::completed(Engine& engine, const Transfer& transfer) {
                            lane_.members[transfer.peer], " for ", theirs.data()));
 }
 
-// Posted before the data with the same tag, so it arrives first.
+// Posted before the data with the same tag, so that it arrives first.
 void WaitableOperation::send_signature(Engine& engine, int peer) {
   engine.send(*this, {kSignatureSent, peer, 0}, mine_.data(), kSignature, lane_.comm, lane_.members[peer],
               lane_.tag(phase(), request_.sequence));

@@ -1,4 +1,4 @@
-// The operations of the mpi communicator as messages between pairs of ranks.
+// The operations of the mpi communicator, implemented as messages between pairs of ranks.
 #pragma once
 #include <mpi.h>
 
@@ -13,12 +13,12 @@
 
 namespace shardline::mpi {
 
-// One group's share of an MPI communicator: tags made of group and sequence number identify operations, so any number
-// of them may be in progress and finish in any order.
+// One group's share of an MPI communicator: tags encode group and sequence number, so any number of operations may be
+// in progress and end in any order.
 struct Lane {
   MPI_Comm comm = MPI_COMM_NULL;
-  int group = 0;             // number; differs between groups that share two ranks
-  int sequence_bits = 0;     // that the tags leave
+  int group = 0;             // different for groups that have two ranks in common
+  int sequence_bits = 0;     // that the tags have room for
   std::vector<int> members;  // ranks in comm, by rank in the group
   int rank = 0;              // in the group
 
@@ -29,8 +29,8 @@ struct Lane {
 };
 
 // An operation that can be waited for. Every message of a pair, and every collective between any two ranks, begins with
-// a description of the request, so that ranks that disagree fail instead of misinterpreting each other's bytes; a
-// collective is complete only when every rank has begun the same one.
+// a description of the request, so that ranks that disagree fail instead of misinterpreting each other's bytes. A
+// collective completes only when every rank has begun the same one.
 class WaitableOperation : public Operation, public Completion {
  public:
   WaitableOperation(const Lane& lane, CommRequest request);
@@ -40,7 +40,7 @@ class WaitableOperation : public Operation, public Completion {
   void finished(const std::string& error) final { finish(error); }
 
  protected:
-  // As begin() and completed(), for the data.
+  // Like begin() and completed(), for the data.
   virtual void begin_data(Engine& engine) = 0;
   virtual void completed_data(Engine&, const Transfer&) {}
 
@@ -48,7 +48,7 @@ class WaitableOperation : public Operation, public Completion {
   CommRequest request_;
 
  private:
-  static constexpr int kSignatureSent = -2;  // a kind of transfer
+  static constexpr int kSignatureSent = -2;  // a transfer kind
   static constexpr size_t kSignature = 128;  // characters
   using Signature = std::array<char, kSignature>;
 

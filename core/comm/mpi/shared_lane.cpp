@@ -11,20 +11,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kSlots = 4;      // rounds that a rank may be ahead of the slowest
+constexpr uint64_t kSlots = 4;      // rounds by which a rank may be ahead of the slowest
 constexpr size_t kSignature = 128;  // characters
-// The time without progress after which a rank checks whether its peers are alive. A failing rank reports its error and
-// ends the job within this time, so that errors of its peers do not come first.
+// After this time without progress, a rank checks whether its peers are alive. A failing rank reports its error and
+// ends the job within this time, so that its peers' errors do not come first.
 constexpr std::chrono::seconds kPatience{3};
 
 }  // namespace
 
-// Written by its rank only. Counts that change often and data that rarely does are on different cache lines.
+// Written only by its rank. Counts that change often and data that rarely changes are on different cache lines.
 struct SharedLane::RankState {
   alignas(64) std::atomic<uint64_t> put;
   std::atomic<uint64_t> combined;
   std::atomic<uint64_t> taken;
-  alignas(64) char signature[kSlots][kSignature];  // of the collective whose first round a slot holds
+  alignas(64) char signature[kSlots][kSignature];  // of the collective whose first round is in the slot
 };
 
 size_t SharedLane::bytes_for(int size) {
@@ -64,7 +64,7 @@ void SharedLane::start(CommRequest request, std::shared_ptr<Completion> completi
 bool SharedLane::advance() {
   if (collectives_.empty()) return false;
   try {
-    // Steps that others wait for come first, but nothing is put far ahead of what is taken.
+    // Steps that others wait for come first, but no round is put far ahead of those taken.
     if (take() || combine() || put()) {
       last_look_ = Clock::now();
       return true;
@@ -119,19 +119,19 @@ bool SharedLane::take() {
   state(rank_).taken.store(++taken_, std::memory_order_release);
   if (taken_ == collective.end) {
     const std::shared_ptr<Completion> completion = std::move(collective.completion);
-    collectives_.pop_front();  // and its tensors
+    collectives_.pop_front();  // frees its tensors, too
     completion->finish("");
   }
   return true;
 }
 
-// Whether all ranks have put the first round of the same operation. Throws if one has put the first round of another.
-// A rank that fails here has put its own round, so all the others find the disagreement, too.
+// Whether all ranks have put the first round of the same operation. Throws if a rank has put another operation's. A
+// rank that fails here has put its own round, so all the others detect the disagreement, too.
 bool SharedLane::agree(Collective& collective) const {
   if (collective.agreed) return true;
   for (int rank = 0; rank < size(); ++rank)
     if (rank != rank_ && state(rank).put.load(std::memory_order_acquire) <= collective.begin) return false;
-  // The others keep their slots until this rank has taken; its own slot may hold a later round by now.
+  // The others keep their slots until this rank has taken them; its own slot may already hold a later round.
   for (int rank = 0; rank < size(); ++rank)
     if (const char* const theirs = state(rank).signature[collective.begin % kSlots];
         rank != rank_ && collective.signature != theirs)
@@ -145,7 +145,7 @@ void SharedLane::check_peers() {
   last_look_ = Clock::now();
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_ || segment_->is_signed_in(rank)) continue;
-    // It may have done all that this rank needs before it ended.
+    // Before it ended, it may have done everything that this rank needs.
     if (take() || combine() || put()) return;
     throw DistributedError(cat("the process of rank ", members_[rank], " has ended"));
   }

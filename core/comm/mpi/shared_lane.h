@@ -1,7 +1,7 @@
-// One group's collectives through memory that all its ranks share. Each rank has a few slots there, which its rounds
-// (shared_rounds.h) use in turn, and counts in shared memory how many rounds it has put, combined and taken; from the
-// others' counts it sees what it may do next. No step blocks: the engine's thread polls, so any number of groups may be
-// active in any order.
+// The collectives of one group in memory that its ranks share. Each rank has a few slots there, which its rounds
+// (shared_rounds.h) use in turn, and counts in shared memory how many rounds it has put, combined and taken; the counts
+// of the others show which step may come next. No step blocks: the engine's thread polls, so any number of groups may
+// be active in any order.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -21,10 +21,10 @@ class SharedLane : public Worker {
   static constexpr int kLargestGroup = 1024;
   static size_t bytes_for(int size);
 
-  // segment: of bytes_for(size) bytes, in which this rank has signed in at place `rank`.
+  // segment: bytes_for(size) bytes, in which this rank has signed in at place `rank`.
   SharedLane(std::unique_ptr<SharedSegment> segment, int rank, std::vector<int> members);
 
-  // On the engine's thread. Collectives end in the order in which they start.
+  // Called on the engine's thread. Collectives end in the order in which they start.
   void start(CommRequest request, std::shared_ptr<Completion> completion);
 
   bool advance() override;
@@ -57,10 +57,10 @@ class SharedLane : public Worker {
   int rank_;
   std::vector<int> members_;
   std::deque<Collective> collectives_;
-  uint64_t end_ = 0;                             // rounds of all collectives started so far
+  uint64_t end_ = 0;                             // number of rounds of all collectives started so far
   uint64_t put_ = 0, combined_ = 0, taken_ = 0;  // rounds
   std::string failure_;
-  std::chrono::steady_clock::time_point last_look_;  // when something last advanced, or peers were last checked
+  std::chrono::steady_clock::time_point last_look_;  // the last time that something advanced or peers were checked
 };
 
 }  // namespace shardline::mpi

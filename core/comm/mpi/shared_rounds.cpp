@@ -11,18 +11,18 @@
 namespace shardline::mpi {
 namespace {
 
-constexpr int64_t kLine = 64;  // bytes: parts of a round begin at such borders, so ranks never write the same line
+constexpr int64_t kLine = 64;  // bytes: parts of a round begin at line boundaries, so ranks never write the same line
 
 int64_t rounds_of(int64_t bytes, int64_t bytes_per_round) {
   return std::max<int64_t>(1, (bytes + bytes_per_round - 1) / bytes_per_round);
 }
 
-// The largest equal parts of a slot.
+// The largest size for which `size` equal parts fit into a slot, in bytes.
 int64_t part_of_slot(int size) {
   return kSlotBytes / size / kLine * kLine;
 }
 
-// Tensors without elements may have no address.
+// The address of an empty tensor may be null.
 void copy(char* to, const char* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -33,7 +33,7 @@ class RankRounds : public Rounds {
       : me_(rank), size_(size), from_(data_of<char>(request.input)), to_(mutable_data_of<char>(request.output)) {}
 
  protected:
-  // Every rank visits the others in a different order, so that not all read the same slot at the same time.
+  // Each rank visits the others in a different order, so that they do not all read the same slot at the same time.
   template <class Function>
   void for_others(const Function& function) const {
     for (int step = 1; step < size_; ++step) function((me_ + step) % size_);
@@ -44,12 +44,12 @@ class RankRounds : public Rounds {
   char* to_;
 };
 
-// The place of a rank's part of one round, in bytes.
+// The range of a rank's part of one round, in bytes.
 struct Part {
   int64_t in_input, in_output, in_slot, bytes;
 };
 
-// Each rank adds up a part of every round. The sum is stored in this rank's slot, where its own input would be.
+// Each rank adds up one part of every round and stores the sum in its own slot, in place of its input.
 class ReduceRounds : public RankRounds {
  public:
   ReduceRounds(const CommRequest& request, int rank, int size)
@@ -161,8 +161,8 @@ class AllToAllRounds : public RankRounds {
   int64_t share_ = part_of_slot(size_);
 };
 
-// all_gather copies the input of every rank to all, broadcast the root's. barrier copies nothing, but no rank leaves
-// before all have arrived.
+// all_gather copies the input of every rank to all ranks, broadcast copies the root's. barrier copies nothing, but no
+// rank leaves before all have arrived.
 class SpreadRounds : public RankRounds {
  public:
   SpreadRounds(const CommRequest& request, int rank, int size)

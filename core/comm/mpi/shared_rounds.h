@@ -1,7 +1,7 @@
-// A collective cut into rounds, each of which moves as much as fits into one slot of shared memory per rank:
-//   put      copy what others need of this rank's input into this rank's slot
+// A collective in rounds. Each round moves as much data as fits into one slot of shared memory per rank:
+//   put      copy the part of this rank's input that others need into its slot
 //   combine  add up this rank's part of all inputs, in rank order
-//   take     copy what this rank needs out of the others' slots
+//   take     copy what this rank needs from the slots of others
 // shared_lane.h synchronizes the ranks.
 #pragma once
 #include <cstdint>
@@ -23,13 +23,13 @@ class Rounds {
   virtual void combine(int64_t, char* const*) {}
   virtual void take(int64_t round, char* const* slots) = 0;
 
-  // What the slots must hold before combine and take: the inputs of all ranks, the input of `rank`, or its sum.
+  // What must be in the slots before combine and take: the inputs of all ranks, the input of `rank`, or its sum.
   virtual bool combines() const { return false; }
   virtual bool takes_input_of(int) const { return false; }
   virtual bool takes_sum_of(int) const { return false; }
 };
 
-// For rank `rank` of `size`. The request is a collective or a barrier, its tensors are on the CPU.
+// For rank `rank` of `size`. The request must be a collective or a barrier with tensors on the CPU.
 std::unique_ptr<Rounds> make_rounds(const CommRequest& request, int rank, int size);
 
 }  // namespace shardline::mpi

@@ -11,9 +11,9 @@
 namespace shardline::mpi {
 namespace {
 
-constexpr size_t kPage = 4096;  // the first holds the token
+constexpr size_t kPage = 4096;  // the first page holds the token
 
-// Locks belong to the open file, which no other process has: the kernel releases them when the process ends.
+// Such locks belong to the open file, which no other process has: the kernel releases them when the process ends.
 struct flock lock_of(int place) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;

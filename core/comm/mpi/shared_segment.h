@@ -1,6 +1,6 @@
-// Memory that the processes of one host share. It has no name in any file system: other processes open it through the
-// process that created it, and the kernel frees it with the last process that maps it, so nothing is left over, however
-// they end.
+// Memory that the processes of one host share. It has no name in a file system: other processes open it through the
+// process that created it, and the kernel frees it with the last process that maps it. So nothing is left behind,
+// whichever way the processes end.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,24 +10,24 @@ namespace shardline::mpi {
 
 class SharedSegment {
  public:
-  // How other processes find a segment. All zero: there is none.
+  // How other processes find a segment. All zero: no segment.
   struct Offer {
     int64_t process = 0, descriptor = 0, token = 0;
   };
 
-  // A segment of zeros; nullptr if the system cannot allocate it.
+  // Allocates a segment of zeros; nullptr if the system cannot.
   static std::unique_ptr<SharedSegment> make(size_t bytes);
-  // Opens a segment, whose size `bytes` is. nullptr if this process cannot (another process namespace, another user).
+  // Opens a segment of `bytes` bytes. nullptr if this process cannot (another process namespace, another user).
   static std::unique_ptr<SharedSegment> find(const Offer& offer, size_t bytes);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
 
   const Offer& offer() const { return offer_; }
-  char* data() const;  // at the beginning of a page
+  char* data() const;  // aligned to a page
 
-  // A process signs in at a place of its own (0, 1, ...) and stays signed in until it ends. The kernel signs it out,
-  // not the process, so this works however the process ends.
+  // A process signs in at its own place (0, 1, ...) and stays signed in until it ends. The kernel signs it out, so this
+  // works whichever way the process ends.
   bool sign_in(int place);
   bool is_signed_in(int place) const;  // asks about another process
 

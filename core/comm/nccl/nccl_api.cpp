@@ -83,7 +83,7 @@ int unique_id(NcclId* id) {
   return result;
 }
 
-// NCCL may write a new handle in the background, so it gets the caller's own variable.
+// NCCL may write a new handle in the background, so it must get the caller's own variable.
 ncclComm_t* new_comm(void** comm) {
   return reinterpret_cast<ncclComm_t*>(comm);
 }

@@ -1,5 +1,5 @@
-// The NCCL functions that the nccl communicator calls, as a table, so that a build without CUDA compiles everything
-// that uses them and tests it with another library. Handles are opaque, results are values of ncclResult_t, and streams
+// The NCCL functions that the nccl communicator calls, as a table. A build without CUDA can thus compile everything
+// that uses them and test it with another library. Handles are opaque, results are values of ncclResult_t, and streams
 // are the native handles of c10::Stream.
 #pragma once
 #include <c10/core/DeviceType.h>
@@ -15,28 +15,28 @@ using NcclId = std::array<char, 128>;
 enum class NcclType { int8, uint8, int32, int64, float16, bfloat16, float32, float64 };
 constexpr int kNcclSuccess = 0, kNcclRemoteError = 6, kNcclInProgress = 7;
 
-// Whether this is a build with CUDA and NCCL.
+// Whether this build has CUDA and NCCL.
 bool has_nccl();
 
-std::string nccl_version_text(int version);  // "2.28.9" of 22809
+std::string nccl_version_text(int version);  // 22809 -> "2.28.9"
 
 struct NcclApi {
-  c10::DeviceType device_type;  // the type of device that tensors are on
-  int built_version;            // the version of the headers, as get_version encodes it
+  c10::DeviceType device_type;  // the device type of the tensors
+  int built_version;            // the version of the headers, encoded as in get_version
 
-  // Communicators are non-blocking: calls on them may return kNcclInProgress, and async_error reports their progress,
-  // on any thread. init_rank uses the calling thread's current device.
+  // Communicators are non-blocking: calls on them may return kNcclInProgress, and async_error reports their progress on
+  // any thread. init_rank uses the calling thread's current device.
   int (*get_version)(int* version);
   int (*get_unique_id)(NcclId* id);
-  // These may write the new handle until async_error says that they are done. It is null before the call.
+  // These may write the new handle until async_error reports completion. It is null before the call.
   int (*init_rank)(void** comm, int size, const NcclId* id, int rank);
   int (*split)(void* comm, int color, int key, void** part);
   int (*async_error)(void* comm, int* state);
   const char* (*last_error)(void* comm);
-  int (*finalize)(void* comm);  // completes what is running ...
+  int (*finalize)(void* comm);  // completes running operations ...
   int (*destroy)(void* comm);   // ... then frees the communicator; both only after success
   // After a failure: ends running operations and frees the communicator; in an NCCL group, does so for all
-  // communicators together. It waits for everything that runs on the device, including other communicators' operations.
+  // communicators together. It waits for everything running on the device, including operations of other communicators.
   int (*abort)(void* comm);
 
   int (*group_start)();

@@ -118,7 +118,7 @@ void NcclChannel::launch(const NcclBatchPtr& batch) {
   if (!state.busy) mark_end();
 }
 
-// NCCL accepts one launch at a time.
+// NCCL handles only one launch at a time.
 void NcclChannel::finish_launch() {
   if (!launching_) return;
   const CommRequest& first = launching_->requests.front();
@@ -139,7 +139,7 @@ int NcclChannel::enqueue(const NcclBatch& batch) {
   int result = api.group_start();
   for (const CommRequest& request : batch.requests)
     if (goes_well(result)) result = enqueue(request);
-  // The group is closed in any case; the first error is returned.
+  // The group is closed in any case; the first error is kept.
   const int ended = api.group_end();
   return goes_well(result) ? ended : result;
 }
@@ -183,7 +183,7 @@ void NcclChannel::refuse_after_failure(const CommRequest& request) {
   if (const std::string failure = world_->failure(); !failure.empty()) fail(request, {.error = failure});
 }
 
-// Fails the world, unless it has failed already.
+// Fails the world unless it has already failed.
 void NcclChannel::fail(const CommRequest& request, const NcclWorld::State& state,
                        std::optional<Work::TimePoint> since) {
   flight_ring().end(request.ticket, FlightState::failed);
@@ -193,8 +193,8 @@ void NcclChannel::fail(const CommRequest& request, const NcclWorld::State& state
   throw DistributedError(world_->failure());
 }
 
-// If the world has not failed, waits for what is under way before freeing it; after a failure everything has been
-// aborted.
+// Unless the world has failed, waits for operations in flight before freeing the communicator. After a failure,
+// everything has been aborted already.
 void NcclChannel::close() {
   if (std::uncaught_exceptions() > 0) world_->fail("the rank stopped with an exception");
   try {
@@ -206,11 +206,11 @@ void NcclChannel::close() {
     if (!error.empty()) return world_->fail(error);
     const HostWait host_wait("the end of a group");
     for (const NcclBatchPtr& batch : under_way_)
-      batch->end.synchronize();  // returns at once, since nothing is under way any more
+      batch->end.synchronize();  // returns at once, since nothing is in flight any more
   } catch (const std::exception& error) {
     return world_->fail(error);
   }
-  if (world_->remove(comm_)) world_->api().destroy(comm_);  // the world may have failed meanwhile
+  if (world_->remove(comm_)) world_->api().destroy(comm_);  // the world may have failed in the meantime
 }
 
 }  // namespace shardline

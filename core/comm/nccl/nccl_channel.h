@@ -1,6 +1,6 @@
-// One NCCL communicator and its stream, which the rank's thread uses. The communicator and its works share it.
+// One NCCL communicator and its stream, used by the rank's thread. The communicator and its works share it.
 //
-// NCCL enqueues operations on the stream in the background, because it may have to connect to other ranks first. An
+// NCCL enqueues operations on the stream in the background, because it may first have to connect to other ranks. An
 // event can mark their end only after that, so every function that needs the event waits until NCCL has enqueued them.
 #pragma once
 #include <list>
@@ -12,7 +12,7 @@ namespace shardline {
 
 class NcclChannel {
  public:
-  // Takes ownership of comm, which the world knows.
+  // Takes ownership of comm, which is registered with the world.
   NcclChannel(NcclWorldPtr world, void* comm, std::shared_ptr<const CommIdentity> identity);
   ~NcclChannel();
   NcclChannel(const NcclChannel&) = delete;
@@ -20,17 +20,17 @@ class NcclChannel {
 
   void* comm() const { return comm_; }
 
-  // Collects a send or receive for the next launch. This and the next two functions throw DistributedError after a
-  // failure of the world.
+  // Adds a send or receive to the next launch. This and the next two functions throw DistributedError after a failure
+  // of the world.
   NcclBatchPtr add_message(CommRequest request);
   NcclBatchPtr launch_collective(CommRequest request);
-  // Launches the messages that were collected, and waits until NCCL has enqueued everything on the stream.
+  // Launches the collected messages and waits until NCCL has enqueued everything on the stream.
   void flush();
-  // Launches the batch if that has not happened yet; waits until NCCL has enqueued the previous one.
+  // Launches the batch unless it is already launched; waits until NCCL has enqueued the previous one.
   void start(const NcclBatchPtr& batch);
 
-  // Returns whether the batch has ended or its world has failed. Launches the batch if that has not happened yet. Never
-  // blocks and never throws.
+  // Returns whether the batch has ended or its world has failed. Launches the batch unless it is already launched.
+  // Never blocks and never throws.
   bool advance(const NcclBatchPtr& batch);
   // Makes the current stream wait for the batch, which contains `request`. Throws DistributedError as above.
   void wait_for(const NcclBatchPtr& batch, const CommRequest& request);
@@ -51,7 +51,7 @@ class NcclChannel {
   void* comm_;
   std::shared_ptr<const CommIdentity> identity_;
   c10::Stream stream_;
-  NcclBatchPtr messages_;              // sends and receives that are not launched yet
+  NcclBatchPtr messages_;              // sends and receives that have not been launched
   NcclBatchPtr launching_;             // the batch that NCCL is enqueueing
   std::list<NcclBatchPtr> under_way_;  // kept so that their tensors are freed on this thread
 };

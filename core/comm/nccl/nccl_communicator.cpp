@@ -50,7 +50,7 @@ class NcclCommunicator : public CommunicatorBase {
   }
 
   // NCCL connects the ranks of a group in the group's first collective, during which the CUDA runtime may wait for all
-  // work on the device. Connecting now is safe, because no work on the device waits for another rank yet.
+  // work on the device. It is safe to connect now, because no work on the device waits for another rank yet.
   void connect() {
     if (size() > 1) barrier({.what = "connecting a new group", .timeout = timeouts().start_up});
   }
@@ -88,7 +88,7 @@ class NcclCommunicator : public CommunicatorBase {
 };
 
 // NCCL creates a communicator in the background. Waits until it exists, and cleans up if it cannot be created. result:
-// that of the call that creates it; if it is an error, there may be no communicator to ask.
+// what the creating call returned; if it is an error, there may be no communicator to query.
 void establish(NcclWorld& world, void* comm, const CommIdentity& identity, bool is_new, int result) {
   if (is_new && comm != nullptr) world.add(comm);  // to be aborted with the others
   const TimeLimit limit = timeouts().start_up;
@@ -108,7 +108,7 @@ std::shared_ptr<Communicator> NcclCommunicator::split(int color, const std::stri
   const std::vector<int> ranks = ranks_of_color(*control_, color);
   CommunicatorPtr control = control_->split(color, group_name);
   CommIdentity part = identity_of_part(ranks, group_name);
-  // NCCL requires colors that are not negative; the lowest rank of the group is one.
+  // NCCL requires non-negative colors; the lowest rank of the group serves as one.
   void* comm = nullptr;
   int result = kNcclSuccess;
   world_->use([&] { result = world_->api().split(channel_->comm(), ranks.front(), rank(), &comm); });
@@ -119,7 +119,7 @@ std::shared_ptr<Communicator> NcclCommunicator::split(int color, const std::stri
   return made;
 }
 
-// Checks that all ranks load the same version, and that it is not older than the one that this program was compiled
+// Checks that all ranks load the same version, and that it is not older than the one this program was compiled
 // for.
 std::string checked_library(Communicator& control, const NcclApi& api) {
   const at::Tensor mine = at::zeros({1}, at::kLong);

@@ -11,9 +11,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBetweenLooks{5};
-constexpr std::chrono::milliseconds kShortWait{1};  // NCCL puts an operation into a stream in less time
+constexpr std::chrono::milliseconds kShortWait{1};  // NCCL normally enqueues an operation in less time
 constexpr std::chrono::microseconds kBetweenQuestions{100};
-constexpr int kStreams = 32;  // streams of one priority in torch's pool, which hands them out in turn
+constexpr int kStreams = 32;  // streams per priority in torch's pool, which hands them out in turn
 
 c10::impl::VirtualGuardImpl guard_of(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type());
@@ -122,7 +122,7 @@ std::string NcclWorld::message_of(const std::exception& error) const {
 }
 
 // Aborts all communicators in one NCCL group. A single abort ends the operations of its communicator and then waits
-// until the device is idle, which never happens while an operation of another communicator runs.
+// until the device is idle, which never happens while another communicator's operation runs.
 void NcclWorld::abort_comms() {
   for (const Watched& watched : watched_) end(watched, FlightState::failed);
   watched_.clear();
@@ -187,7 +187,7 @@ void NcclWorld::watch(const NcclBatchPtr& batch) {
 }
 
 void NcclWorld::make_wait(const NcclBatchPtr& batch, const std::shared_ptr<StreamWait>& wait) {
-  wait->end_with(batch->end);  // not locked: if the device's queue is full, this waits, and the limits must still apply
+  wait->end_with(batch->end);  // without the lock: waits if the device's queue is full, and limits must still apply
   std::lock_guard lock(mutex_);
   for (CommRequest& request : batch->requests) request.let_tensors_go();
   for (Watched& watched : watched_)
@@ -203,7 +203,7 @@ void NcclWorld::watch_over() {
     wake_.wait_for(lock, kBetweenLooks, [&] { return stopping_; });
     const State found = look();
     if (found.error.empty()) continue;
-    // The rank's thread may be waiting for the device, or may not check its operations for long.
+    // The rank's thread may be waiting for the device, or may not check its operations for a long time.
     lock.unlock();
     if (found.remote) let_others_speak();
     lock.lock();
@@ -231,7 +231,7 @@ NcclWorld::State NcclWorld::look() {
       int state = kNcclSuccess;
       const int asked = api_.async_error(watched.batch->comm, &state);
       const State now = meaning_of(watched.batch->comm, asked == kNcclSuccess ? state : asked);
-      if (!now.error.empty() && watched.batch->is_over()) continue;  // it has ended since it was asked about above
+      if (!now.error.empty() && watched.batch->is_over()) continue;  // it has ended since the check above
       if (!now.error.empty())
         return {.error = identity.error(first, now.error, watched.since).what(), .remote = now.remote};
       const auto has_begun = [](const std::shared_ptr<StreamWait>& wait) { return wait->has_begun(); };
@@ -240,7 +240,7 @@ NcclWorld::State NcclWorld::look() {
       if (watched.since && Clock::now() - *watched.since > first.limit.time)
         return {.error = identity.timed_out(first, *watched.since).what()};
     }
-  } catch (const std::exception& error) {  // work on the device has failed
+  } catch (const std::exception& error) {  // work on the device failed
     return {.error = message_of(error)};
   }
   return {};

@@ -1,5 +1,5 @@
-// What the NCCL communicators of one rank share. They fail together, and one thread watches all of them, because
-// neither the host nor a stream that waits for NCCL notices an error.
+// State that the NCCL communicators of one rank share. They fail together, and one thread watches all of them, because
+// neither the host nor a stream that waits for NCCL notices errors.
 #pragma once
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -22,11 +22,11 @@
 
 namespace shardline {
 
-// Explains an NCCL result other than success.
+// Explains an NCCL result other than ncclSuccess.
 const char* nccl_result_text(int result);
 
-// Operations that start together, in one NCCL group, and end with one event. Shared by the rank's thread and the
-// watching thread; the former sets in_stream last.
+// Operations that start together as one NCCL group and end with one event. Shared by the rank's thread and the watching
+// thread; the former sets in_stream last.
 struct NcclBatch {
   NcclBatch(std::shared_ptr<const CommIdentity> group, void* communicator, c10::DeviceType type)
       : identity(std::move(group)), comm(communicator), end(type) {}
@@ -34,7 +34,7 @@ struct NcclBatch {
   std::shared_ptr<const CommIdentity> identity;
   void* comm;
   std::vector<CommRequest> requests;  // keep their tensors alive until the rank's stream waits for the end
-  c10::Event end;                     // recorded after all of them in their stream
+  c10::Event end;                     // recorded in their stream after all of them
   std::atomic<bool> in_stream = false;
 
   bool is_over() const { return in_stream && end.query(); }
@@ -43,7 +43,7 @@ using NcclBatchPtr = std::shared_ptr<NcclBatch>;
 
 class NcclWorld {
  public:
-  // control: carries host values between the same ranks; aborted when the watching thread finds a failure.
+  // control: carries host values between the same ranks; aborted when the watching thread detects a failure.
   NcclWorld(const NcclApi& api, at::Device device, CommunicatorPtr control);
   ~NcclWorld();
   NcclWorld(const NcclWorld&) = delete;
@@ -53,51 +53,51 @@ class NcclWorld {
   at::Device device() const { return device_; }
   c10::Stream current_stream() const;
 
-  // Returns a high-priority stream that no other group of this rank uses until it is given back. Groups that shared a
+  // Returns a high-priority stream that no other group of this rank uses until it is given back. Groups on the same
   // stream could wait for each other.
   c10::Stream take_stream();
   void give_back(const c10::Stream& stream);
 
-  // Adds and removes communicators that fail() aborts. A communicator that is removed has no running operations.
+  // Adds or removes a communicator that fail() aborts. A communicator that is removed has no running operations.
   void add(void* comm);
-  bool remove(void* comm);  // false: it has been aborted, and thereby freed
+  bool remove(void* comm);  // false: it has been aborted and thus freed
 
   // The message of the first failure, which names rank, operation and group; "" if there was none.
   std::string failure() const;
   // Aborts all communicators. Only the first message is kept.
   void fail(const std::string& message);
-  // The same, but first sends the message to the other ranks, which ends the job.
+  // As above, but first sends the message to the other ranks, which ends the job.
   void end_job(const std::string& message);
-  // The same for an exception that must not leave a destructor or a poll: it reports that work on the device has
-  // failed, or repeats the failure of this world.
+  // As above, for an exception that must not leave a destructor or a poll: it reports that work on the device failed,
+  // or repeats the failure of this world.
   void fail(const std::exception& error);
-  // Runs `call`, unless the communicators were aborted; they are not aborted while it runs. Returns whether it ran.
+  // Runs `call` unless the communicators have been aborted; they are not aborted while it runs. Returns whether it ran.
   bool use(const std::function<void()>& call);
 
   // The state of a communicator. The error is NCCL's, or the world's failure if there is one.
   struct State {
     bool busy = false;
     std::string error;
-    bool remote = false;  // the error is that of another rank, which is about to end the job with its own message
+    bool remote = false;  // the error occurred on another rank, which is about to end the job with its own message
   };
   State state_of(void* comm) const;
   State state_of(void* comm, int result) const;  // after a call that returned `result`
-  // Polls until the communicator is idle or has failed, or until the time limit expires, which is an error, too; aborts
-  // nothing.
+  // Polls until the communicator is idle or has failed, or until the time limit expires, which is also an error. Does
+  // not abort anything.
   State settle(void* comm, const TimeLimit& limit) const;
-  // Gives another rank that has failed time for its own message. Call it before reporting that rank's failure.
+  // Gives another rank that has failed time to report its error. Call it before reporting that rank's failure.
   static void let_others_speak();
 
-  // Watches the batch, which is in its stream, until it is over.
+  // Watches the batch, which has been enqueued, until it ends.
   void watch(const NcclBatchPtr& batch);
-  // Makes the rank's stream wait for the end of the batch. The limit counts from when the stream reaches the wait.
+  // Makes the rank's stream wait for the end of the batch. The limit counts from when the stream starts waiting.
   void make_wait(const NcclBatchPtr& batch, const std::shared_ptr<StreamWait>& wait);
 
  private:
   struct Watched {
     NcclBatchPtr batch;
     std::vector<std::shared_ptr<StreamWait>> waits;
-    std::optional<Work::TimePoint> since;  // when the first of them was seen to have begun
+    std::optional<Work::TimePoint> since;  // when the first of these waits was seen to have begun
   };
 
   void watch_over();
@@ -112,11 +112,11 @@ class NcclWorld {
   const at::Device device_;
   const CommunicatorPtr control_;
   const int rank_;
-  std::vector<c10::Stream> streams_;  // those taken; used only by the rank's thread
+  std::vector<c10::Stream> streams_;  // streams in use; accessed only by the rank's thread
 
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable wake_;
-  std::list<void*> comms_;  // alive
+  std::list<void*> comms_;  // not yet freed
   std::list<Watched> watched_;
   std::string failure_;
   bool stopping_ = false;

@@ -14,9 +14,9 @@ namespace {
 
 constexpr size_t kStackBytes = 512 * 1024;
 
-// Pushes the registers that a function must preserve, stores the stack pointer in *mine, and continues where the fiber
-// of `other` did the same. (swapcontext makes system calls, and AddressSanitizer clears the whole stack's shadow in
-// it.)
+// Pushes the registers that a function must preserve, stores the stack pointer in *mine, and continues where the
+// fiber of `other` called it. (swapcontext makes system calls, and AddressSanitizer clears the whole stack's shadow
+// in it.)
 extern "C" void shardline_switch_stacks(void** mine, void* other);
 #if defined(__x86_64__)
 asm(R"(
@@ -89,7 +89,7 @@ struct Fibers::Fiber {
   enum class State { idle, running, returned };
 
   void* pointer = nullptr;  // the stack pointer while another fiber runs
-  void* stack = nullptr;    // the scheduler uses the thread's own
+  void* stack = nullptr;    // null for the scheduler, which uses the thread's own
   size_t stack_bytes = 0;
   bool maps_stack = false;
   void* sanitizer_stack = nullptr;
@@ -100,12 +100,12 @@ struct Fibers::Fiber {
   ~Fiber() {
     if (!maps_stack) return;
 #if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(stack, stack_bytes);  // an abandoned fiber leaves frames
+    __asan_unpoison_memory_region(stack, stack_bytes);  // an abandoned fiber leaves frames behind
 #endif
     munmap(stack, stack_bytes);
   }
 
-  // AddressSanitizer must know which stack is in use.
+  // Tells AddressSanitizer which stack is in use.
   void switch_to(Fiber& other) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&sanitizer_stack, other.stack, other.stack_bytes);
@@ -178,7 +178,7 @@ void Fibers::run(int count, bool last_first, const std::function<void(int)>& bod
     fiber->stack = stack;
     fiber->maps_stack = true;
     fiber->stack_bytes = kStackBytes;
-    // Prepares the stack as if the fiber had switched away at the start of enter(). There the stack pointer is one word
+    // Prepares the stack as if the fiber had switched away at the start of enter(). The stack pointer is then one word
     // past a multiple of 16 bytes on x86-64, as after a call, and at such a multiple on Arm.
     auto* words = static_cast<uint64_t*>(stack) + kStackBytes / sizeof(uint64_t) - kPushed - 4;
     words[kReturn] = reinterpret_cast<uint64_t>(&Fibers::enter);

@@ -1,4 +1,4 @@
-// Functions that take turns on one thread, each with its own stack. They switch only where they wait.
+// Functions that take turns on one thread, each on its own stack. They switch only where they wait.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -9,7 +9,7 @@
 
 namespace shardline::twin {
 
-// Thrown if every fiber waits, or if some wait for others that have returned.
+// Thrown if all fibers wait, or if some wait for fibers that have returned.
 struct Deadlock : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -21,8 +21,8 @@ class Fibers {
   Fibers(const Fibers&) = delete;
   Fibers& operator=(const Fibers&) = delete;
 
-  // Runs body(0) to body(count - 1), starting with the first or with the last, until all have returned. The first
-  // exception of a body ends the run and is thrown; the other fibers are abandoned where they wait.
+  // Runs body(0) to body(count - 1), in ascending or descending order, until all have returned. The first exception of
+  // a body ends the run and is rethrown; the other fibers are abandoned where they wait.
   void run(int count, bool last_first, const std::function<void(int)>& body);
 
   // Called inside a body: lets the other fibers run until the value of `counter` has changed.

@@ -6,7 +6,7 @@
 namespace shardline::twin {
 namespace {
 
-// Two buffers, so that a lane that is one exchange ahead does not overwrite what another lane still reads.
+// Two buffers, so that a lane that is one exchange ahead does not overwrite what other lanes still read.
 struct Warp {
   std::array<uint64_t, kWarp> passed[2] = {};
   Exchange kind = Exchange::sync;
@@ -20,11 +20,11 @@ struct Block {
   int arrived = 0;
   uint64_t barriers = 0;
   std::vector<Warp> warps;
-  std::vector<std::vector<Copy>> copies;  // of each thread, since it last waited
+  std::vector<std::vector<Copy>> copies;  // by thread: started since it last waited
   std::optional<SharedRoom> shared;
 };
 
-std::mutex one_grid;  // runs at a time, because ranks may be threads
+std::mutex one_grid;  // only one grid runs at a time, because ranks may be threads
 Block block;
 Fibers fibers;
 
@@ -100,7 +100,7 @@ void wait_for_copies() {
   copies.clear();
 }
 
-// Every thread of the block must call it: one that has returned leaves the others waiting.
+// Every thread of the block must call it: otherwise the others wait forever.
 void sync_block() {
   if (++block.arrived < block.threads) return fibers.wait_for_change(block.barriers);
   block.arrived = 0;

@@ -1,4 +1,4 @@
-// The host twin of a launch: runs a kernel's blocks one after another, and the threads of a block as fibers. Kernels
+// The host twin of a launch: runs a kernel's blocks one after another, with the threads of a block as fibers. Kernels
 // use it through core/cuda/device_code.h.
 #pragma once
 #include <array>
@@ -19,8 +19,8 @@ struct Index3 {
 // The orders in which blocks and threads run; a kernel's results must not depend on them.
 enum class Order { first_first, last_first };
 extern Order order;
-// If true, launches are logged (core/cuda/launch_log.h) but compute nothing, for counts at sizes that would take too
-// long.
+// If true, launches are logged (core/cuda/launch_log.h) but compute nothing, for counting at sizes that would take too
+// long to run.
 extern bool only_counts;
 
 // Runs body() for each thread of each block. Throws KernelFault or Deadlock, naming the kernel.
@@ -36,11 +36,11 @@ int block_threads();
 void sync_block();
 void sync_warp();
 
-// Returns what each lane of the warp passed. All lanes of a warp must pass the same kind.
+// Returns what each lane of the warp passed. All lanes must pass the same kind.
 enum class Exchange { sync, shuffle, address, registers };
 const std::array<uint64_t, kWarp>& exchange(Exchange kind, uint64_t mine);
 
-// Makes the copies that this thread started (SharedArray::start_copy).
+// Performs the copies that this thread started (SharedArray::start_copy).
 void wait_for_copies();
 
 template <class T>

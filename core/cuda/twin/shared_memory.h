@@ -1,6 +1,6 @@
-// A block's shared memory that records which thread wrote and read each element since the last barrier. In every run it
-// finds races, reads of elements that were never written, indices outside an array, and uses of an element before a
-// copy to it has been waited for.
+// A block's shared memory, with a record of which thread wrote and read each element since the last barrier. Every run
+// detects races, reads of elements that were never written, indices outside an array, and accesses to an element before
+// a copy to it has been waited for.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace shardline::twin {
 
-// Thrown for a mistake in a kernel that a GPU would not report.
+// Thrown for a bug in a kernel that a GPU would not report.
 struct KernelFault : std::logic_error {
   using std::logic_error::logic_error;
 };
@@ -32,7 +32,7 @@ class ElementHistory {
   void read(const Access& by);
   void write(const Access& by);
   void add_atomically(const Access& by);
-  // A copy that a thread started may write at any time until that thread has waited for it.
+  // A started copy may write at any time until its thread has waited for it.
   void start_copy(const Access& by);
   void finish_copy(const Access& by);
 
@@ -44,10 +44,10 @@ class ElementHistory {
   bool read_by_several_threads_ = false, read_by_several_warps_ = false, copied_to_ = false;
 };
 
-// An access by the running thread.
+// Describes an access by the running thread.
 Access access_of_this_thread();
 
-// A copy from global to shared memory that a thread has started. It is made when the thread waits for it.
+// A copy from global to shared memory that a thread has started. It is performed when the thread waits for it.
 struct Copy {
   void* to;
   const void* from;  // null: zeros
@@ -57,7 +57,7 @@ struct Copy {
 
   void finish() const;
 };
-// Keeps a copy of the running thread until it waits.
+// Remembers a copy of the running thread until the thread waits.
 void start_copy(const Copy& copy);
 
 template <class T>
@@ -123,7 +123,7 @@ class SharedArray {
   int64_t count_;
 };
 
-// The shared memory that a block was launched with. All threads take arrays of it in the same order.
+// The shared memory that a block was launched with. All threads must take arrays of it in the same order.
 class SharedRoom {
  public:
   static constexpr size_t kAlignment = 16;  // bytes, of every array
@@ -138,8 +138,8 @@ class SharedRoom {
     if (offset > bytes_.size())
       throw KernelFault(std::to_string(offset) + " bytes of shared memory of a launch with " +
                         std::to_string(bytes_.size()));
-    // There is a history for every byte, which is enough for one per element: an array uses the first `count` of its
-    // own bytes' histories.
+    // There is a history for every byte, which is more than enough for one per element: an array uses the first `count`
+    // histories of its own bytes.
     return {reinterpret_cast<T*>(bytes_.data() + begin), history_.data() + begin, count};
   }
   void clear() { history_.assign(history_.size(), {}); }

@@ -67,7 +67,7 @@ class RunCheckpoints {
   void observe(const StepMetrics& metrics);
   // Waits for the checkpoint of an earlier evaluation that may be the best one.
   void observe(const EvaluationMetrics& metrics);
-  // Whether early stopping ends training after the evaluations so far, those before a resume included.
+  // Whether early stopping ends training after the evaluations so far, including those before a resume.
   bool is_out_of_patience() const;
   std::string patience_text() const;  // "eval_loss has not improved in 3 evaluations; the best one had 0.5"
 

@@ -80,14 +80,13 @@ std::vector<Key> model_keys() {
                "Initial weights; unset: `pretrained` with a path, `random` without. An exported program always starts "
                "with the weights in its file."),
       honoured("inputs", model, &ModelOptions::inputs, json_object(),
-               "For a program (docs/programs.md): an object with the inputs of its arguments, by argument, such as "
-               "`{\"tokens\": \"input_ids\"}`. Other arguments get the input of the same name. Other names are those "
-               "of [columns of tensors](programs.md#columns-of-tensors) in the data, such as `{\"pixel_values\": "
-               "\"image\"}`."),
+               "Programs only (docs/programs.md): an object that maps arguments to the data that they are given, such "
+               "as `{\"tokens\": \"input_ids\"}`. Other arguments are given the data of their own name. Other data are "
+               "[columns of tensors](programs.md#columns-of-tensors), such as `{\"pixel_values\": \"image\"}`."),
       honoured("loss", model, &ModelOptions::loss, or_null(json_any()),
-               "For a program: the name of the output that is the loss, or an object with a `function` "
-               "(`cross_entropy`, `mse`, `bce_with_logits`) and the output with the `logits`, from which it is "
-               "computed with the labels of the data. Unset: the output `loss`, or the only scalar."),
+               "Programs only: the name of the output that is the loss, or an object with a `function` "
+               "(`cross_entropy`, `mse`, `bce_with_logits`) and the name of the output `logits`, from which the loss "
+               "is computed with the labels of the data. Unset: the output `loss`, or the only scalar."),
       refused("ignore_mismatched_sizes", false, "Start heads of another size with initial values.",
               "leave it out: a head that the files lack starts with initial values, but a head of another size is an "
               "error; remove its tensors from the files, or set path to the model from which it was trained"),
@@ -104,7 +103,7 @@ std::vector<Key> script_keys() {
       no_effect("pad_to_max_length", json_boolean(), false, "samples are never padded"),
       no_effect("overwrite_cache", json_boolean(), false, "caches follow the content of the files"),
       no_effect("preprocessing_num_workers", or_null(json_integer(0)), nullptr, "all cores are used"),
-      refused("keep_linebreaks", true, "Keep line ends of text files in the text.",
+      refused("keep_linebreaks", true, "Keep the line breaks of text files in the text.",
               "leave it out: this is always done"),
       refused("streaming", false, "Make samples during the run.",
               "leave it out: token ids are cached on disk once and read from there"),
@@ -129,8 +128,8 @@ std::vector<Key> data_keys() {
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),
       honoured(
           "validation_mismatched", data, &Data::validation_mismatched, json_texts(),
-          "`task_name` `mnli`: validation files of other genres than the training data; unset: those in the folder "
-          "that `validation` names. Their metrics end with `_mm`."),
+          "`task_name` `mnli`: validation files of genres that the training data does not have; unset: those in the "
+          "folder that `validation` names. Their metrics end with `_mm`."),
       honoured("test", data, &Data::test, json_texts(),
                "Files for `shardline predict`; unset: those of `validation`. Their rows need no labels."),
       honoured(
@@ -146,8 +145,8 @@ std::vector<Key> data_keys() {
           "has a word on each line, in columns separated by white space, and blank lines between sentences. `tokens` "
           "are token ids and need no tokenizer. `parquet` files, and `arrow` files or folders of `datasets`, have rows "
           "of columns ([data files](tasks.md#data)). `safetensors` files have a tensor for each column, whose first "
-          "dimension is the samples ([programs](programs.md#columns-of-tensors)). `memory`: there are no files, a "
-          "program gives its samples to a "
+          "dimension is the samples ([programs](programs.md#columns-of-tensors)). `memory`: there are no files; a "
+          "program passes its samples to a "
           "Trainer "
           "(docs/library.md)."),
       honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
@@ -178,8 +177,8 @@ std::vector<Key> data_keys() {
       honoured("prefix", data, &Data::prefix, json_text(),
                "`seq2seq-lm`: text before each source, such as `summarize: `."),
       honoured("max_target_length", data, &Data::max_target_length, json_integer(1, 1 << 24),
-               "`seq2seq-lm`: maximum number of tokens in a target, also in a generated one. The source has the "
-               "rest of `sequence_length`."),
+               "`seq2seq-lm`: maximum number of tokens in a target, also when targets are generated. The source has "
+               "the rest of `sequence_length`."),
       honoured("question_column", data, &Data::question_column, json_text(),
                "`question-answering`: column of the question."),
       honoured("context_column", data, &Data::context_column, json_text(),

@@ -69,9 +69,9 @@ struct DataOptions {
   std::optional<std::int64_t> max_train_samples;      // unset: all
   std::optional<std::int64_t> max_eval_samples;       // unset: all
   std::optional<std::int64_t> max_predict_samples;    // unset: all
-  std::optional<std::int64_t> max_samples_seed;       // by which these are chosen; unset: they are the first ones
+  std::optional<std::int64_t> max_samples_seed;       // seed for choosing these; unset: the first ones are taken
   int validation_split_percentage = 0;                // percentage of the training samples; 0: none
-  std::optional<std::int64_t> validation_split_seed;  // by which these are chosen; unset: they are the first ones
+  std::optional<std::int64_t> validation_split_seed;  // seed for choosing these; unset: the first ones are taken
 
   Packing usual_packing() const { return completion_only_loss ? Packing::none : Packing::wrapped; }
   Packing used_packing() const { return packing.value_or(usual_packing()); }
@@ -93,7 +93,7 @@ struct TrainingOptions {
   double warmup_steps = 0;                 // steps; below 1: that share of all steps, rounded up
   OrAdded<Optim> optim = Optim::adamw_torch_fused;
   std::optional<std::string> optim_args;  // "momentum=0.9,nesterov=true"
-  double weight_decay = 0.0;              // not on biases and norms, nor on parameters that match the next key
+  double weight_decay = 0.0;              // not applied to biases, norms or parameters that match the next key
   std::vector<NamePattern> no_decay_patterns;
   std::vector<NamePattern> trainable;
   double adam_beta1 = 0.9;
@@ -115,7 +115,7 @@ struct TrainingOptions {
   bool do_predict = false;     // predict on data.test after that
   SaveStrategy save_strategy = SaveStrategy::steps;
   double save_steps = 500;
-  std::optional<int> save_total_limit;        // most checkpoints that are kept; unset: all
+  std::optional<int> save_total_limit;        // maximum number of checkpoints to keep; unset: all
   bool save_only_model = false;               // checkpoints without the optimizer's state
   bool save_on_each_node = false;             // all of a checkpoint in each directory; see engine/checkpoint/stores.h
   std::optional<std::string> checkpoint_dir;  // of the checkpoints; unset: output_dir
@@ -156,7 +156,7 @@ struct SmpOptions {
   int pipeline_parallel_degree = 1;        // P
   int tensor_parallel_degree = 1;          // T
   int microbatches = 1;                    // per accumulation step and replica
-  std::optional<int> active_microbatches;  // most in flight; unset: what the schedule needs
+  std::optional<int> active_microbatches;  // maximum in flight; unset: what the schedule needs
   ScheduleSource pipeline;                 // `interleaved` is 1F1B
   int virtual_pipeline_degree = 1;         // chunks per stage with interleaved_1f1b
   TensorRules tensor_parallel_layers;

@@ -36,7 +36,7 @@ double number_in(const std::string& name, const std::string& text) {
   } catch (const std::exception&) {
   }
   if (used == 0 || used != text.size() || !(value >= 0 && value < 1e9))
-    throw ConfigError(cat(name, " must be a number >= 0, not \"", text, "\"; write it as ", name, "=0.9"));
+    throw ConfigError(cat(name, " must be a number >= 0 and < 1e9, not \"", text, "\"; write it as ", name, "=0.9"));
   return value;
 }
 

@@ -14,7 +14,7 @@ bool is_program_key(const std::string& key);
 bool reads_columns(const Config& config);
 
 // The task, model.inputs and model.loss. keys: of the model's config, for decoder_start_token_id. Throws a ConfigError
-// for values of another form.
+// for values that do not have the right form.
 ProgramUse program_use(const Config& config, const nlohmann::json& keys);
 
 }  // namespace shardline

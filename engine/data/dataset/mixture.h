@@ -24,7 +24,7 @@ class Mixture {
   size_t parts() const { return parts_.size(); }
   int64_t count(size_t part) const { return counts_[part]; }
   // The samples of an epoch in order, as numbers: those of the first part are 0, 1, ..., then those of the second
-  // follow. shuffle: parts alternate at random, and each of their own epochs has another random order; otherwise parts
+  // follow. shuffle: parts alternate at random, and each of their epochs has a different random order; otherwise parts
   // alternate evenly, in the order of their samples.
   std::vector<uint32_t> samples_of_epoch(int64_t epoch, uint64_t seed, bool shuffle) const;
   // Describes one part: "700 samples of an epoch (70.0 %), 1.40 times its own 500".

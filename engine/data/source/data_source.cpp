@@ -198,7 +198,7 @@ class JsonlSource final : public DataSource {
   std::vector<Piece> pieces_;
 };
 
-// Other tables: all documents are in memory, because a row may have line ends anywhere.
+// Other tables: all documents are in memory, because a row may have line breaks anywhere.
 class TableSource final : public DataSource {
  public:
   TableSource(const DataFile& file, const DataSourceOptions& options) : tokenizer_(options.tokenizer) {

@@ -53,7 +53,7 @@ using Document = std::variant<std::string, TokenIds>;
 // Throws DataError for a row without either, or with labels that differ from its tokens.
 Document document_in(const DataRow& row, const std::string& text_column, int64_t vocab_size);
 
-// text: the whole file is one document, with its line ends; a NUL byte is a DataError. jsonl: each line that is not
+// text: the whole file is one document, with its line breaks; a NUL byte is a DataError. jsonl: each line that is not
 // blank is one document, an object with a string in text_column; a DataError names the line. json, csv, tsv: each row
 // is one document, see row_file.h. The document of a tokenised row consists of its tokens, see tokenised_row.h; labels
 // that differ from them are a DataError. tokens: see token_file.h. text and jsonl are read at any place, so they must

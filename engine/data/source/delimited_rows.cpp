@@ -44,7 +44,7 @@ class DelimitedRows final : public RowFile {
     if (fields.size() != names_.size() && !is_uneven_)
       throw DataError(cat(row.where, ": has ", fields.size(), " fields, but ",
                           is_headless_ ? "this data set has " : "the first row names ", names_.size(), " columns",
-                          is_csv_ ? "; fields that contain commas or line ends must be in quotes" : ""));
+                          is_csv_ ? "; fields that contain commas or line breaks must be in quotes" : ""));
     row.is_cut_off = fields.size() < names_.size();
     row.is_headless = is_headless_;
     row.columns = nlohmann::json::object();

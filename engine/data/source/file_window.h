@@ -1,5 +1,5 @@
-// The text of a data file, from the beginning to the end, of which a part is at hand: all of a plain file, which is
-// mapped, and some megabytes of a compressed one.
+// The text of a data file, read from beginning to end, with a part of it in memory: all of a plain file, which is
+// mapped, or some megabytes of a compressed one.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,13 +19,13 @@ class FileWindow {
   FileWindow(std::string_view bytes, std::string name);
 
   const std::string& name() const { return name_; }
-  // The part at hand that was not taken.
+  // The part in memory that has not been taken yet.
   std::string_view rest() const { return decompressor_ ? std::string_view(buffer_).substr(taken_) : plain_; }
   void take(size_t bytes);
-  // Makes the rest longer; false: it has the end of the text already. Views of the rest become invalid. Throws
+  // Makes the rest longer; false: it already has the end of the text. Views of the rest become invalid. Throws
   // DataError for damaged data, and for a rest that would become too long, such as a line without an end.
   bool grow();
-  // The whole text that was not taken.
+  // All of the text that has not been taken yet.
   std::string_view read_all();
 
   size_t offset() const { return offset_; }                                        // of the rest, in the text

@@ -37,7 +37,7 @@ class RowFile {
 };
 
 // jsonl: each line that is not blank is an object. csv: fields as RFC 4180 has them, in quotes where they contain
-// commas, quotes (doubled) or line ends. tsv: fields between tabs; quotes are ordinary characters. The first row of
+// commas, quotes (doubled) or line breaks. tsv: fields between tabs; quotes are ordinary characters. The first row of
 // both names the columns. json: an array of objects, or an object whose "data" is one, as SQuAD has it (its paragraphs
 // become rows with id, title, context, question, answers); a file with one object per line is read as jsonl. text: each
 // line, also a blank one, is a row whose only column is "text". conll: each line has a word and its annotations,

@@ -1,5 +1,5 @@
 // Tokenizers whose words cannot be proven in a window of a text: WordPiece, Unigram, BPE of characters, and byte-level
-// BPE with other rules than bpe_tokenizer.h has.
+// BPE with rules other than those in bpe_tokenizer.h.
 #pragma once
 #include <string>
 #include <vector>

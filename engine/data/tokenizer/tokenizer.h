@@ -84,8 +84,8 @@ using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 // vocab.txt or with a SentencePiece model. Tokens with a role are those that tokenizer_config.json or
 // special_tokens_map.json next to it names, otherwise those with usual names. Padding and truncation that a file asks
 // for are ignored, apart from the side that truncation cuts: batches and ExampleOptions decide. Types of tokens are 0
-// if transformers would pass none to the model. Throws DataError for anything that would give other ids than the
-// reference library.
+// if transformers would pass none to the model. Throws DataError for anything whose ids would differ from those
+// of the reference library.
 TokenizerPtr load_tokenizer(const std::string& source);
 // Whether a folder has files from which load_tokenizer would make one.
 bool has_tokenizer(const std::string& folder);

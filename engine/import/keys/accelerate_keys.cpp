@@ -120,7 +120,7 @@ Keys keys_of_deepspeed() {
   };
   for (const char* name : {"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_multinode_launcher",
                            "offload_optimizer_nvme_path", "offload_param_nvme_path"})
-    keys.push_back(ignores(at + name, "shardline has its own"));
+    keys.push_back(ignores(at + name, "shardline has its own implementation"));
   keys.push_back(refuses(at + "deepspeed_hostfile", "name the machines with --hosts A,B"));
   keys.push_back(refuses(at + "deepspeed_inclusion_filter", "name the machines with --hosts A,B"));
   keys.push_back(refuses(at + "deepspeed_exclusion_filter", "name the machines with --hosts A,B"));
@@ -179,8 +179,8 @@ const Vocabulary& accelerate_keys() {
       for (const char* name : names) all.keys.push_back(ignores(name, reason));
     };
     all.is_unused = is_of_other_type;
-    add("says which of the sections below is used", {"distributed_type"});
-    add("the keys below it say what is on", {"compute_environment"});
+    add("determines which of the sections below is used", {"distributed_type"});
+    add("the keys below it determine what is enabled", {"compute_environment"});
     add("there is no Python code to run or to compile", {"main_training_function", "dynamo_backend", "dynamo_config",
                                                          "debug", "ipex_config", "commands", "command_file"});
     add("ranks and threads are bound by mpirun (mpi_options.custom_mpi_options)", {"enable_cpu_affinity"});

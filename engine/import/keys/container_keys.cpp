@@ -79,7 +79,7 @@ const Vocabulary& container_keys() {
           reads("inputdataconfig.*.TrainingInputMode", "", "File and FastFile; Pipe is refused", read_input_mode),
           reads("inputdataconfig.*.S3DistributionType", "", "FullyReplicated if there are several hosts",
                 read_replication),
-          refuses("inputdataconfig.*.RecordWrapperType", "give the files themselves", "None"),
+          refuses("inputdataconfig.*.RecordWrapperType", "files are read as they are; leave it out", "None"),
           refuses("inputdataconfig.*.CompressionType", "unpack the files", "None"),
           ignores("inputdataconfig.*.ContentType", "data.format chooses by the files"),
           ignores("inputdataconfig.*.InputDataSourceType", "the channel's folder has the files"),

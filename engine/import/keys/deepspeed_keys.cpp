@@ -210,7 +210,7 @@ ForeignKey switch_key(const std::string& name, const std::string& target) {
 }
 
 Keys keys_of_the_step() {
-  const std::string scale = "fp16 of the ranks is the same in any case";
+  const std::string scale = "half precision works the same in any case";
   return {
       open_key("train_batch_size", "training.global_batch_size"),
       open_key("train_micro_batch_size_per_gpu", "training.per_device_train_batch_size"),
@@ -223,7 +223,7 @@ Keys keys_of_the_step() {
       reads("optimizer.params.betas", "training.adam_beta1, training.adam_beta2", "", read_betas),
       reads("optimizer.params.momentum", "training.optim_args", "", read_momentum),
       ignores("optimizer.params.torch_adam", "there is one implementation of Adam here"),
-      ignores("optimizer.params.adam_w_mode", "optimizer.type says it"),
+      ignores("optimizer.params.adam_w_mode", "optimizer.type determines it"),
       ignores("optimizer.params.fused", "changes no numbers"),
       reads("scheduler.type", "training.lr_scheduler_type, .lr_scheduler_kwargs, .learning_rate, .warmup_steps",
             "WarmupDecayLR, WarmupLR (without warmup_max_lr: 0.001), WarmupCosineLR; without warmup_num_steps: 1000",
@@ -239,7 +239,7 @@ Keys keys_of_the_step() {
       open_key("scheduler.params.total_num_steps", "training.max_steps"),
       reads("scheduler.params.warmup_type", "", "linear; refused if it is missing, unless nothing warms up",
             read_warmup_type),
-      ignores("scheduler.params.last_batch_iteration", "a checkpoint says it"),
+      ignores("scheduler.params.last_batch_iteration", "taken from the checkpoint"),
       switch_key("fp16", "training.fp16"),
       reads("fp16.loss_scale", "training.static_loss_scale", "0: dynamic", read_loss_scale).in_phase(1),
       loss_scale_key("initial_scale_power", "init_scale", "2 to this power"),
@@ -292,7 +292,7 @@ Keys keys_of_sharding() {
   for (const char* name : {"pin_memory", "nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "fast_init",
                            "pipeline", "pipeline_read", "pipeline_write", "ratio"})
     for (const char* part : {"offload_optimizer.", "offload_param."})
-      keys.push_back(ignores(zero + part + name, "the device says whether it is used"));
+      keys.push_back(ignores(zero + part + name, "the device determines whether it is used"));
   for (const char* name :
        {"allgather_partitions", "allgather_bucket_size", "overlap_comm", "reduce_scatter", "contiguous_gradients",
         "sub_group_size", "round_robin_gradients", "stage3_prefetch_bucket_size", "stage3_max_reuse_distance",
@@ -303,7 +303,7 @@ Keys keys_of_sharding() {
   for (const char* name : {"stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
                            "gather_16bit_weights_on_model_save", "load_from_fp32_weights", "elastic_checkpoint",
                            "ignore_unused_parameters", "legacy_stage1"})
-    keys.push_back(ignores(zero + name, "checkpoints have no layout here, and one form"));
+    keys.push_back(ignores(zero + name, "checkpoints do not depend on the layout and have one format"));
   return keys;
 }
 
@@ -346,9 +346,9 @@ Keys other_keys() {
   add("output_dir has the events", {"tensorboard.output_path", "tensorboard.job_name"});
   add("metrics.jsonl has all numbers of a run", {"csv_monitor", "wall_clock_breakdown", "memory_breakdown",
                                                  "dump_state", "flops_profiler", "comms_logger", "monitor_config"});
-  add("shardline has its own", {"aio", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "autotuning",
-                                "checkpoint", "disable_allgather", "compile", "timers"});
-  add("only used where it is on", {"wandb.group", "wandb.team", "wandb.project", "comet.project", "comet.workspace"});
+  add("shardline has its own implementation", {"aio", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
+                                               "autotuning", "checkpoint", "disable_allgather", "compile", "timers"});
+  add("only used if it is enabled", {"wandb.group", "wandb.team", "wandb.project", "comet.project", "comet.workspace"});
   return keys;
 }
 

@@ -22,7 +22,8 @@ Outcome torch_distributed(const Given& given, Draft&) {
 }
 
 Outcome model_parallel(const Given& given, Draft&) {
-  return neutral(is_on(given.value) ? "the parameters say what is on" : "is off: its parameters have no effect");
+  return neutral(is_on(given.value) ? "the parameters determine what is enabled"
+                                    : "is off: its parameters have no effect");
 }
 
 Outcome mpi(const Given& given, Draft&) {
@@ -81,7 +82,7 @@ const Vocabulary& distribution_keys() {
       .title = "distribution",
       .introduction = "The value of `distribution`, or of `parameters` in it, may also be the name of a JSON file.",
       .keys = {
-          reads("smdistributed.modelparallel.enabled", "", "the parameters say what is on", model_parallel),
+          reads("smdistributed.modelparallel.enabled", "", "the parameters determine what is enabled", model_parallel),
           holds("smdistributed.modelparallel.parameters", model_parallel_keys),
           reads("smdistributed.dataparallel.enabled", "smp_options.ddp", "", data_parallel),
           maps("smdistributed.dataparallel.custom_mpi_options", "mpi_options.custom_mpi_options"),

@@ -45,7 +45,7 @@ Keys keys_of_estimator() {
       ignores("inputs.*.content_type", "data.format chooses by the files"),
       ignores("inputs.*.s3_data_type", "nothing is read from S3"),
       refuses("inputs.*.compression", "unpack the files", "None"),
-      refuses("inputs.*.record_wrapping", "give the files themselves", "None"),
+      refuses("inputs.*.record_wrapping", "files are read as they are; leave it out", "None"),
       refuses("instance_groups", "all hosts have the same number of ranks; give instance_type and instance_count"),
       refuses("compiler_config", "there is no compiler; leave it out"),
   };
@@ -73,10 +73,11 @@ Keys keys_of_estimator_service() {
       {"metric_definitions", "enable_sagemaker_metrics"});
   add("nothing is copied to or from S3",
       {"output_path", "output_kms_key", "disable_output_compression", "model_uri", "model_channel_name"});
-  add("disks are those of the machines",
+  add("the machines' own disks are used",
       {"volume_size", "train_volume_size", "volume_kms_key", "train_volume_kms_key"});
-  add("machines are not rented here", {"max_wait", "train_max_wait", "keep_alive_period_in_seconds", "training_plan"});
-  add("networks are those of the machines",
+  add("shardline does not rent machines",
+      {"max_wait", "train_max_wait", "keep_alive_period_in_seconds", "training_plan"});
+  add("the machines' own networks are used",
       {"subnets", "security_group_ids", "enable_network_isolation", "encrypt_inter_container_traffic"});
   add("use the timeline of a run (runtime.timeline_steps)",
       {"rules", "debugger_hook_config", "profiler_config", "disable_profiler"});

@@ -183,8 +183,8 @@ Keys script_arguments() {
       ignores("model_revision", hub),
       ignores("token", hub),
       ignores("use_auth_token", hub),
-      ignores("torch_dtype", "bf16 and fp16 say the precision"),
-      ignores("dtype", "bf16 and fp16 say the precision"),
+      ignores("torch_dtype", "bf16 and fp16 determine the precision"),
+      ignores("dtype", "bf16 and fp16 determine the precision"),
       ignores("low_cpu_mem_usage", "each rank reads only its part of the files"),
       holds("deepspeed", deepspeed_keys, "the file of DeepSpeed's config, or the config"),
       refuses("text_column_delimiter", "join the columns in the files"),
@@ -213,8 +213,8 @@ Keys notebook_arguments() {
       reads("validation_dir", "data.validation", "", data("data.validation")),
       reads("model_dir", "output_dir", "a path; not a URI of a store", read_output).in_phase(1),
       ignores("output_data_dir", "output_dir has all files of a run"),
-      ignores("n_gpus", "mpi_options.processes_per_host says it"),
-      ignores("num_gpus", "mpi_options.processes_per_host says it"),
+      ignores("n_gpus", "mpi_options.processes_per_host determines it"),
+      ignores("num_gpus", "mpi_options.processes_per_host determines it"),
   };
 }
 
@@ -323,7 +323,7 @@ Keys gpt_example_arguments() {
       refuses("data_type", "data.format chooses by the files; leave it out", "gpt"),
       refuses("fast_validation", "evaluations use all of their samples; leave it out"),
   };
-  const std::string one_form = "checkpoints have no layout here, and one form";
+  const std::string one_form = "checkpoints do not depend on the layout and have one format";
   const std::string fused = "changes no numbers";
   for (const auto& [name, reason] : std::vector<std::pair<const char*, std::string>>{
            {"zipped_data", "files are read as they are"},

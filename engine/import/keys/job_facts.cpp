@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <ranges>
 
 #include "core/error.h"
 #include "engine/import/keys/instance_types.h"
@@ -172,9 +171,11 @@ std::string target_of_channel(const std::string& channel, const Draft& draft) {
   if (channel != "test" && channel != "testing") return "";
   // The channels that scripts evaluate on if there are no others.
   const auto evaluates = [](const auto& name) { return is_for_evaluation(name); };
-  const auto given = draft.options().channels | std::views::keys;
-  const bool others = draft.has("data.validation") || draft.has("training.do_predict") ||
-                      std::ranges::any_of(draft.channels, evaluates) || std::ranges::any_of(given, evaluates);
+  const auto& given = draft.options().channels;
+  const bool others =
+      draft.has("data.validation") || draft.has("training.do_predict") ||
+      std::ranges::any_of(draft.channels, evaluates) ||
+      std::ranges::any_of(given, evaluates, [](const auto& name_and_path) { return name_and_path.first; });
   return others ? "data.test" : "data.validation";
 }
 

@@ -28,7 +28,7 @@ Keys channel_keys() {
   const std::string channel = "InputDataConfig.*.", s3 = channel + "DataSource.S3DataSource.",
                     system = channel + "DataSource.FileSystemDataSource.";
   return {
-      ignores(channel + "ChannelName", "the location says where its files go"),
+      ignores(channel + "ChannelName", "the location determines where its files go"),
       reads_channel(s3 + "S3Uri",
                     "by the name of the channel: /opt/ml/input/data/NAME, or the path of --channel NAME=PATH",
                     channel_of, folder_of),
@@ -44,7 +44,7 @@ Keys channel_keys() {
       reads_channel(system + "DirectoryPath", "as S3Uri", channel_of, folder_of),
       ignores(channel + "ContentType", "data.format chooses by the files"),
       refuses(channel + "CompressionType", "unpack the files", "None"),
-      refuses(channel + "RecordWrapperType", "give the files themselves", "None"),
+      refuses(channel + "RecordWrapperType", "files are read as they are; leave it out", "None"),
       reads(channel + "InputMode", "", "File and FastFile; Pipe is refused", read_input_mode),
       maps(channel + "ShuffleConfig.Seed", "training.data_seed"),
   };
@@ -57,33 +57,33 @@ Keys keys_of_job_service() {
     for (const char* name : names) keys.push_back(ignores(name, reason));
   };
   add("output_dir names the run", {"TrainingJobName"});
-  add("describes the job that has run, not the next one", {"TrainingJobArn",
-                                                           "TuningJobArn",
-                                                           "LabelingJobArn",
-                                                           "AutoMLJobArn",
-                                                           "ModelArtifacts",
-                                                           "TrainingJobStatus",
-                                                           "SecondaryStatus",
-                                                           "FailureReason",
-                                                           "CreationTime",
-                                                           "TrainingStartTime",
-                                                           "TrainingEndTime",
-                                                           "LastModifiedTime",
-                                                           "SecondaryStatusTransitions",
-                                                           "FinalMetricDataList",
-                                                           "TrainingTimeInSeconds",
-                                                           "BillableTimeInSeconds",
-                                                           "DebugRuleEvaluationStatuses",
-                                                           "ProfilerRuleEvaluationStatuses",
-                                                           "ProfilingStatus",
-                                                           "WarmPoolStatus",
-                                                           "OutputModelPackageArn",
-                                                           "ModelPackageConfig",
-                                                           "ServerlessJobConfig",
-                                                           "MlflowDetails",
-                                                           "MlflowConfig",
-                                                           "ProgressInfo",
-                                                           "ResponseMetadata"});
+  add("describes the finished job, not the next one", {"TrainingJobArn",
+                                                       "TuningJobArn",
+                                                       "LabelingJobArn",
+                                                       "AutoMLJobArn",
+                                                       "ModelArtifacts",
+                                                       "TrainingJobStatus",
+                                                       "SecondaryStatus",
+                                                       "FailureReason",
+                                                       "CreationTime",
+                                                       "TrainingStartTime",
+                                                       "TrainingEndTime",
+                                                       "LastModifiedTime",
+                                                       "SecondaryStatusTransitions",
+                                                       "FinalMetricDataList",
+                                                       "TrainingTimeInSeconds",
+                                                       "BillableTimeInSeconds",
+                                                       "DebugRuleEvaluationStatuses",
+                                                       "ProfilerRuleEvaluationStatuses",
+                                                       "ProfilingStatus",
+                                                       "WarmPoolStatus",
+                                                       "OutputModelPackageArn",
+                                                       "ModelPackageConfig",
+                                                       "ServerlessJobConfig",
+                                                       "MlflowDetails",
+                                                       "MlflowConfig",
+                                                       "ProgressInfo",
+                                                       "ResponseMetadata"});
   add("no service is called, so no permissions are needed", {"RoleArn"});
   add("shardline is the program",
       {"AlgorithmSpecification.TrainingImage", "AlgorithmSpecification.AlgorithmName",
@@ -93,13 +93,13 @@ Keys keys_of_job_service() {
       {"AlgorithmSpecification.MetricDefinitions", "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries"});
   add("nothing is copied to or from S3", {"OutputDataConfig.S3OutputPath", "OutputDataConfig.KmsKeyId",
                                           "OutputDataConfig.CompressionType", "TensorBoardOutputConfig.S3OutputPath"});
-  add("disks are those of the machines", {"ResourceConfig.VolumeSizeInGB", "ResourceConfig.VolumeKmsKeyId"});
-  add("machines are not rented here",
+  add("the machines' own disks are used", {"ResourceConfig.VolumeSizeInGB", "ResourceConfig.VolumeKmsKeyId"});
+  add("shardline does not rent machines",
       {"ResourceConfig.KeepAlivePeriodInSeconds", "ResourceConfig.TrainingPlanArn",
        "ResourceConfig.InstancePlacementConfig", "StoppingCondition.MaxWaitTimeInSeconds",
        "StoppingCondition.MaxPendingTimeInSeconds"});
-  add("networks are those of the machines", {"VpcConfig.SecurityGroupIds", "VpcConfig.Subnets",
-                                             "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption"});
+  add("the machines' own networks are used", {"VpcConfig.SecurityGroupIds", "VpcConfig.Subnets",
+                                              "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption"});
   add("use the timeline of a run (runtime.timeline_steps)",
       {"DebugHookConfig", "DebugRuleConfigurations", "ProfilerConfig", "ProfilerRuleConfigurations"});
   add("TensorBoard's events are in output_dir (report_to)", {"TensorBoardOutputConfig.LocalPath"});

@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// Each throws DataError for inputs and parameters that it does not take, with their names, and what ServedModel throws.
+// Each throws what ServedModel throws, and DataError for inputs and parameters that it does not take, naming them.
 
 // {"label", "score"} of a text or {"text", "text_pair"}. Parameters: top_k, function_to_apply, truncation, max_length.
 nlohmann::json classified_texts(const Invocation& request, const ServedModel& model);

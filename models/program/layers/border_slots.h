@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// A tensor of a border, in which values of the source and of the target have their rows.
+// A tensor of a border that holds the rows of values of the source and of the target.
 struct BorderSlot {
   int64_t features = 0;
   int source = -1, target = -1;  // values

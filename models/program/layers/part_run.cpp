@@ -35,7 +35,7 @@ std::vector<c10::IValue> PartRun::run(std::vector<c10::IValue> inputs, const Ran
   auto made = calls_.run(std::move(inputs), random, divided_ ? calls_over(tp_, batch) : OwnCalls());
   for (size_t i = 0; i < made.size(); ++i)
     if (const auto* of = output(i))
-      SL_ASSERT(of->dimension + 1 == made[i].toTensor().dim(), "another dimension than the last one is divided");
+      SL_ASSERT(of->dimension + 1 == made[i].toTensor().dim(), "only the last dimension of an output may be divided");
   return made;
 }
 

@@ -40,7 +40,7 @@ at::Tensor dropped(const TensorParallel& tp, const at::Tensor& x, DropoutRows ro
                    const ProgramBatch& batch, const DividedDimension* part) {
   const auto grid = [&](bool of_target) -> const RowGrid& { return of_target ? batch.target : batch.source; };
   const bool is_pairs = site.kind == DropoutSite::Kind::pairs;
-  SL_ASSERT(!part || part->dimension == (is_pairs ? 1 : x.dim() - 1), "rows of a dropout are divided");
+  SL_ASSERT(!part || part->dimension == (is_pairs ? 1 : x.dim() - 1), "dropout of divided rows");
   if (is_pairs)
     return dropped_pairs(x, rows, batch.batch, grid(site.of_target), grid(site.with_target),
                          part ? own_places(tp, *part, x) : at::Tensor());

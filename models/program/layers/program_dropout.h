@@ -1,4 +1,4 @@
-// Dropout of programs, whose masks are the same on every layout.
+// Dropout of programs, with masks that are the same in every layout.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,15 +9,15 @@
 
 namespace shardline {
 
-// What a random call drops from: rows, one row of each segment, or pairs of rows.
+// What a random call applies to: rows, one row of each segment, or pairs of rows.
 struct DropoutSite {
   enum class Kind { rows, segments, pairs, unknown } kind = Kind::unknown;
-  bool of_target = false, with_target = false;  // the rows, or the first ones of pairs; the second ones
+  bool of_target = false, with_target = false;  // the rows, or first ones of pairs; second ones of pairs
 };
 
 DropoutSite site_of(const Program& program, const GraphNode& node);
 
-// Drops elements of x, and scales the others. rows: of the microbatch. part: the features or heads that x has; null:
+// Drops elements of x and scales the others. rows: of the microbatch. part: the features or heads in x; null:
 // all.
 at::Tensor dropped(const TensorParallel& tp, const at::Tensor& x, DropoutRows rows, const DropoutSite& site,
                    const ProgramBatch& batch, const DividedDimension* part);

@@ -81,10 +81,10 @@ class ProgramLayerRun : public Layer {
     const Microbatch& rows = *context.batch;
     if (rows.tokens() == 0) return empty(input, context);
     if (is_first_ && context.embedding_noise > 0)
-      throw RunError("a program takes no noise on its embeddings; leave neftune_noise_alpha out");
+      throw RunError("programs do not support noise on embeddings; leave neftune_noise_alpha out");
     const ProgramBatch batch(*program_, rows);
     if (context.mode == Mode::generate && !program_->has_target() && rows.position_count > batch.source.length())
-      throw RunError("a program keeps nothing for earlier positions; generate without a cache");
+      throw RunError("a program does not cache earlier positions; generate without a cache");
     if (batch.source.is_padded() && !program_->argument("attention_mask"))
       throw RunError(cat(program_->archive.path,
                          ": has no argument attention_mask, so all samples of a microbatch must ", "have one length; ",
@@ -129,7 +129,7 @@ class ProgramLayerRun : public Layer {
   }
 
  private:
-  // In half precision the graph runs on values in fp32, as autocast has it, whose gradients are in fp32.
+  // In half precision, the graph runs on fp32 values, as with autocast, and their gradients are fp32.
   void make_leaves() {
     leaves_.clear();
     for (size_t i = 0; i < params_.size(); ++i) {
@@ -153,7 +153,7 @@ class ProgramLayerRun : public Layer {
     return border;
   }
 
-  // The device and the type of the layer's numbers are those of its parameters or, without any, of its input.
+  // The device and number type of the layer come from its parameters or, if it has none, from its input.
   void prepare(const Border& input) {
     if (part_) return;
     const at::Tensor& like = params_.empty() ? input.at(0) : params_[0]->value;
@@ -191,7 +191,7 @@ class ProgramLayerRun : public Layer {
         if (!gathered[place].defined())
           gathered[place] = gathered_for_all(borders_, border.at(place), batch.batch.tokens());
         const at::Tensor spread = batch.grid_of(value).spread(gathered[place]);
-        // Autograd does not let calls change a view of the border.
+        // Autograd does not allow calls to change a view of the border.
         const bool is_changed = program_->flow.changes.contains(program_->flow.storage[value]);
         inputs.push_back(exact(is_changed ? spread.clone() : spread));
       } else if (source->kind == GraphInput::Kind::parameter) {
@@ -205,7 +205,7 @@ class ProgramLayerRun : public Layer {
     return inputs;
   }
 
-  // As the program has it: a part may have more dimensions.
+  // In the program's shape: a part may have more dimensions.
   at::Tensor parameter(const std::string& name) const {
     const at::Tensor& leaf = leaf_of_.at(name);
     if (!split_ || !split_->parameters.contains(name)) return leaf;
@@ -236,7 +236,7 @@ class ProgramLayerRun : public Layer {
     return border;
   }
 
-  // The sum of the losses of all labels, whose number is as the data counts it.
+  // The sum of the losses of all labels, whose number is counted as in the data.
   Border loss(const PartRun& run, const std::vector<c10::IValue>& made, const ProgramBatch& batch,
               MicrobatchContext& context) const {
     const auto& values = layer_.part.outputs;
@@ -247,7 +247,7 @@ class ProgramLayerRun : public Layer {
                                   ? at::scalar_tensor(batch.batch.segments(), batch.batch.ids.options())
                                   : weight_of(batch.batch, program_->use);
     at::Tensor sum;
-    bool tokens_count = false;  // whether they have a part in it without a label
+    bool tokens_count = false;  // whether tokens without a label contribute
     std::vector<at::Tensor> counts = {weight.to(at::kDouble)};
     for (const auto& term : loss.terms) {
       const auto [input, target] = tensors_of(term, find, batch);
@@ -294,7 +294,7 @@ class ProgramLayerRun : public Layer {
     return summed_loss(sum, weight, context);
   }
 
-  // If every token that can have a label has one.
+  // The number of labels if every token that can have a label has one.
   int64_t most_labels(const ProgramBatch& batch) const {
     switch (program_->use.predicts) {
       case Predicts::next_row:
@@ -308,7 +308,7 @@ class ProgramLayerRun : public Layer {
     }
   }
 
-  // Input and target of a mean.
+  // Returns the input and the target of a mean.
   template <class Find>
   std::pair<at::Tensor, at::Tensor> tensors_of(const ProgramLossTerm& term, const Find& find,
                                                const ProgramBatch& batch) const {
@@ -316,7 +316,7 @@ class ProgramLayerRun : public Layer {
     if (term.kind == LossKind::whole) return {input, {}};
     if (term.target >= 0) {
       const at::Tensor target = find(term.target).toTensor();
-      // Of answers, the rows of a segment are the classes.
+      // For answers, the rows of a segment are the classes.
       const bool is_answer = program_->use.predicts == Predicts::span && batch.source.is_padded() && input.dim() == 2 &&
                              input.size(1) == batch.source.length();
       if (is_answer) input = input.masked_fill(batch.source.padding(), -std::numeric_limits<double>::infinity());
@@ -374,11 +374,11 @@ class ProgramLayerRun : public Layer {
   const int64_t index_;
   std::vector<BorderSlot> input_, output_;
   std::vector<Parameter*> params_;
-  TensorParallel tp_, borders_;                // inside of the layer, and at its borders
-  std::vector<at::Tensor> leaves_;             // views of the parameters, in their order
+  TensorParallel tp_, borders_;                // inside the layer, and at its borders
+  std::vector<at::Tensor> leaves_;             // views of the parameters, in order
   std::map<std::string, at::Tensor> leaf_of_;  // by name in the archive
   std::vector<DropoutSite> sites_;             // in the order of the random calls
-  // In half precision the type of products and that of borders; unset: all is in the type of the parameters.
+  // In half precision, the type of products and that of borders; unset: everything has the type of the parameters.
   std::optional<at::ScalarType> half_, border_type_;
   at::ScalarType floating_ = at::kFloat;
   std::optional<PartRun> part_, part_of_unmasked_, logits_;
@@ -422,7 +422,7 @@ class ProgramSpecMaker {
       const auto* input = program_->input_of(value);
       if (!input || input->kind != GraphInput::Kind::user) continue;
       if (const std::string& given = program_->given_to(*input); !is_given(given, program_->use))
-        refuse(cat("nothing gives its argument ", input->name),
+        refuse(cat("nothing provides its argument ", input->name),
                cat("it with ", given_names(program_->use),
                    " only, or say in model.inputs which of them or which column of tensors it is"));
     }
@@ -434,7 +434,7 @@ class ProgramSpecMaker {
         refuse(cat("layer ", layer.name, " has more than ", kMostSites, " dropouts and attentions"),
                "a model whose blocks have fewer");
       if (drops(node) && site_of(*program_, node).kind == DropoutSite::Kind::unknown)
-        refuse(cat("layer ", layer.name, " has dropout on something else than [batch, length, features], [batch, ",
+        refuse(cat("layer ", layer.name, " has dropout on something other than [batch, length, features], [batch, ",
                    "features] and [batch, heads, length, length]"),
                "a model in which this dropout is 0");
     }
@@ -442,7 +442,7 @@ class ProgramSpecMaker {
 
   static bool drops(const GraphNode& node) {
     const auto constant = [&](const char* name) { return node.arguments[place_of_argument(node, name)].constant; };
-    const auto is_above_zero = [&](const char* name) {  // what is computed may be
+    const auto is_above_zero = [&](const char* name) {  // computed numbers may be
       return !constant(name).isScalar() || constant(name).toScalar().toDouble() > 0;
     };
     return node.name == kAttention ? is_above_zero("dropout_p") : is_above_zero("train") && is_above_zero("p");
@@ -466,7 +466,7 @@ class ProgramSpecMaker {
   ParamSpec param_spec(const std::string& name, const LayerSpec& layer) {
     const auto& entry = program_->archive.weights->tensors().at(name);
     const auto [owner, is_new] = owner_.try_emplace(name);
-    // A further use goes by another of its names, if there is one.
+    // A further use has one of the parameter's other names, if there is one.
     auto& others = other_names_.try_emplace(name, names_of(name)).first->second;
     std::string used = name;
     if (!is_new && !others.empty()) {
@@ -522,7 +522,7 @@ class ProgramSpecMaker {
     };
   }
 
-  // The first rank's costs, which has at least as much as others: of its pass, and the collectives.
+  // The costs of the first rank, which has at least as much as the others: of its pass, and its collectives.
   using Traced = std::pair<PassTrace, std::vector<Collective>>;
 
   Traced trace(const LayerSpec& layer, const std::vector<BorderTensor>& input, size_t number) const {

@@ -11,7 +11,7 @@ std::vector<int64_t> joined(std::vector<int64_t> first, c10::IntArrayRef rest) {
   return first;
 }
 
-// Between a program's tensors and [rows, features]; `leading`: how many first dimensions the rows have in the program.
+// Converts between a program's tensors and [rows, features]; `leading`: how many leading dimensions count rows.
 class RowForms {
  public:
   explicit RowForms(const ProgramBatch& batch) : batch_(batch) {}
@@ -21,7 +21,7 @@ class RowForms {
   static at::Tensor flat_rows(const at::Tensor& x, int64_t leading) {
     return x.reshape({leading == 1 ? x.size(0) : x.size(0) * x.size(1), -1});
   }
-  // rows: of a rank, with the features of `like`.
+  // rows: of one rank, with the features of `like`.
   static at::Tensor rows_like(const at::Tensor& rows, const at::Tensor& like, int64_t leading) {
     const auto first = leading == 1 ? std::vector<int64_t>{rows.size(0)} : std::vector<int64_t>{1, rows.size(0)};
     return rows.view(joined(first, like.sizes().slice(leading)));
@@ -31,11 +31,11 @@ class RowForms {
     const auto rest = whole.sizes().slice(leading);
     return batch_.source.gathered(whole.reshape(joined(grid(2), rest))).flatten(1);
   }
-  // And back; features: as in `like`.
+  // The inverse; features: as in `like`.
   at::Tensor whole_like(const at::Tensor& tokens, const at::Tensor& like, int64_t leading) const {
     return batch_.source.spread(tokens).reshape(joined(grid(leading), like.sizes().slice(leading)));
   }
-  // What is broadcast gets all rows.
+  // Gives a broadcast tensor all its rows.
   at::Tensor expanded(at::Tensor x, int64_t leading, int64_t dimensions) const {
     while (x.dim() < dimensions) x = x.unsqueeze(0);
     return x.expand(joined(grid(leading), x.sizes().slice(leading)));

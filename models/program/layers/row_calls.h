@@ -1,4 +1,4 @@
-// What a rank calls where the ranks of a tensor-parallel group meet inside of a program.
+// The calls with which the ranks of a tensor-parallel group exchange data inside a program.
 #pragma once
 #include "models/program/interpreter.h"
 #include "models/program/program_inputs.h"
@@ -6,8 +6,8 @@
 
 namespace shardline {
 
-// The calls of program_split.h. tp: without sequence parallelism. They must not outlive `batch`, which is of a program
-// without a target where rows are divided.
+// The calls of program_split.h. tp: without sequence parallelism. They must not outlive `batch`; if rows are divided,
+// it must be for a program without a target.
 OwnCalls calls_over(const TensorParallel& tp, const ProgramBatch& batch);
 
 }  // namespace shardline

@@ -19,9 +19,9 @@ namespace {
 
 enum class Pattern { none, all, causal };
 
-constexpr int64_t kLongestMask = 8192;  // longer masks take too much memory to look at
+constexpr int64_t kLongestMask = 8192;  // longer masks take too much memory to examine
 
-// Whether a part reads values of arguments that differ from sample to sample.
+// Whether a part reads values of arguments that differ between samples.
 bool reads_tokens(const Program& program, const GraphPart& part) {
   const auto is_token = [&](int value) {
     const auto* input = program.input_of(value);
@@ -40,7 +40,7 @@ bool reads_tokens(const Program& program, const GraphPart& part) {
   });
 }
 
-// mask [.., queries, keys]: true or 0 where a key is seen, false or a number that no score outweighs where not.
+// mask [.., queries, keys]: true or 0 if a key is seen; otherwise false, or a number that no score outweighs.
 Pattern pattern_of(const at::Tensor& mask) {
   if (mask.dim() < 2) return Pattern::none;
   const bool is_bool = mask.scalar_type() == at::kBool;
@@ -58,8 +58,8 @@ struct Sizes {
   int64_t samples, source, target;
 };
 
-// Numbers and lengths of samples up to the longest. A mask can differ from short to long samples: a window hides
-// nothing of those that are shorter.
+// Numbers and lengths of samples up to the longest. A mask can differ between short and long samples: a window hides
+// nothing from samples that are shorter.
 std::vector<Sizes> tried_sizes(int64_t longest) {
   std::vector<Sizes> sizes = {{2, 5, 3}, {3, 7, 6}, {2, 4, 4}};
   for (int64_t length = 8; length < longest; length *= 2) sizes.push_back({1, length, length});
@@ -68,7 +68,7 @@ std::vector<Sizes> tried_sizes(int64_t longest) {
   return sizes;
 }
 
-// Of samples up to this length, if it is the same for all.
+// The pattern for samples up to this length, if all have the same.
 Pattern pattern_of(const Program& program, const GraphPart& part, int64_t longest) {
   std::optional<Pattern> pattern;
   for (const auto& [samples, source, target] : tried_sizes(longest)) {
@@ -85,14 +85,14 @@ Pattern pattern_of(const Program& program, const GraphPart& part, int64_t longes
       const Pattern found = pattern_of(interpreter.run(std::move(inputs), nullptr)[0].toTensor());
       if (pattern.value_or(found) != found) return Pattern::none;
       pattern = found;
-    } catch (const RunError&) {  // samples of other lengths are all that it takes
+    } catch (const RunError&) {  // it supports only samples of other lengths
       return Pattern::none;
     }
   }
   return *pattern;
 }
 
-// The pattern of an attention's mask; none if there is no mask, or if it follows from more than sizes.
+// The pattern of an attention's mask; none if it has no mask, or one that depends on more than sizes.
 Pattern pattern_of(const Program& program, int number, int64_t longest) {
   const GraphNode& node = program.graph().nodes[number];
   const auto& mask = node.arguments[place_of_argument(node, "attn_mask")];
@@ -120,7 +120,7 @@ std::shared_ptr<const Program> with_unmasked(const std::shared_ptr<const Program
   Pt2Archive archive = program->archive;
   bool is_changed = false;
   longest = std::min(longest, kLongestMask);
-  std::map<int, Pattern> patterns;  // by mask: layers share it
+  std::map<int, Pattern> patterns;  // by mask, because layers share masks
   for (size_t number = 0; number < archive.graph.nodes.size(); ++number) {
     GraphNode& node = archive.graph.nodes[number];
     if (node.name != kAttention) continue;

@@ -1,4 +1,4 @@
-// Masks that a program materialises although attention has faster forms of them.
+// Finds masks that a program materialises although attention has faster forms of them.
 #pragma once
 #include <memory>
 
@@ -6,8 +6,8 @@
 
 namespace shardline {
 
-// The program with Program::unmasked, if some of its attentions have masks that follow from sizes alone and that are
-// causal, or hide nothing, wherever nothing is padded. Found by computing the masks of samples of several lengths.
+// The program with Program::unmasked, if the masks of some of its attentions depend only on sizes and, without padding,
+// are causal or hide nothing. Determined by computing the masks of samples of several lengths.
 std::shared_ptr<const Program> with_unmasked(const std::shared_ptr<const Program>& program, int64_t longest);
 
 }  // namespace shardline

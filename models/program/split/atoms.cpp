@@ -72,7 +72,7 @@ bool Atoms::cut_at(int atom, int64_t place) {
     return true;
   }
   int64_t begin = 0;
-  const Dimensions parts = nodes_[atom].sections;  // a copy, because atoms are made
+  const Dimensions parts = nodes_[atom].sections;  // a copy, because making atoms may move them
   for (const auto& section : parts) {
     const int64_t size = size_of(section);
     if (place == begin) return true;

@@ -12,7 +12,7 @@
 namespace shardline {
 namespace {
 
-// Calls whose results have at each place what follows from this place alone.
+// Calls whose results at each place depend only on the arguments at this place.
 constexpr std::string_view kElementwise =
     " _to_copy abs add addcdiv addcmul alias clamp clamp_max clamp_min clone contiguous cos detach div "
     "dropout elu erf exp expm1 gelu hardsigmoid hardswish hardtanh leaky_relu lerp lift_fresh_copy log "
@@ -46,7 +46,7 @@ bool is_elementwise(const GraphNode& node) {
 DimensionRules::DimensionRules(const Program& program, const ObservedSizes& sizes, const std::set<int>& gathers,
                                ProgramDimensions& found)
     : program_(program), sizes_(sizes), gathers_(gathers), found_(found), atoms_(found.atoms), weight_(sizes.size()) {
-  std::map<std::string, Dimensions> by_name;  // a parameter may be several inputs
+  std::map<std::string, Dimensions> by_name;  // a parameter may be used by several inputs
   for (const auto& input : program.graph().inputs) {
     if (input.kind != GraphInput::Kind::parameter || !sizes[input.value]) continue;
     const auto [known, is_new] = by_name.try_emplace(input.name);
@@ -156,7 +156,7 @@ bool DimensionRules::is_given(const char* name) const {
 
 int64_t DimensionRules::integer(const char* name) const {
   const GraphArgument& given = argument(name);
-  if (given.value >= 0) return std::numeric_limits<int64_t>::min() / 2;  // not known: no dimension
+  if (given.value >= 0) return std::numeric_limits<int64_t>::min() / 2;  // unknown: no dimension
   return given.constant.isInt() ? given.constant.toInt() : 0;
 }
 
@@ -225,11 +225,11 @@ void DimensionRules::forbid_all(const std::string& why) {
 }
 
 void DimensionRules::unknown() {
-  forbid_all(cat("nothing is known of ", here()));
+  forbid_all(cat("there is no rule for ", here()));
 }
 
-// result [..., m, n] = left [..., m, k] x right [..., k, n], or right [n, k] transposed. A bias is added to the
-// result's last dimensions.
+// result [..., m, n] = left [..., m, k] x right [..., k, n], or right [n, k] transposed. A bias is added to the last
+// dimensions of the result.
 void DimensionRules::multiply(const char* left, const char* right, bool is_transposed, const char* bias) {
   const Dimensions a = read(left), b = read(right);
   if (a.size() < (is_transposed ? 1 : 2) || b.size() < 2) return unknown();
@@ -288,7 +288,7 @@ void DimensionRules::elementwise() {
   visit_readings(program_.graph(), node_, [&](const Reading& reading, int value) {
     if (!sizes_[value]) return;
     const Dimensions self = read_at(reading);
-    if (self.size() > result.size()) return forbid_all(cat(here(), " makes less of them"));
+    if (self.size() > result.size()) return forbid_all(cat(here(), " drops some of them"));
     for (size_t i = 0; i < self.size(); ++i)
       if (const Dimension& one = self[self.size() - 1 - i]; !one.empty())
         atoms_.unite(result[result.size() - 1 - i], one);

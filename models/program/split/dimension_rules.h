@@ -1,4 +1,4 @@
-// What one call shows of the dimensions of its values.
+// What one call reveals about the dimensions of its values.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace shardline {
 
-// Whether each place of the call's results follows from this place of its arguments alone.
+// Whether each place of the call's results depends only on the same place of its arguments.
 bool is_elementwise(const GraphNode& node);
 
-// Whether a call may take some sections of a dimension.
+// Whether a call may select some sections of a dimension.
 bool cuts_sections(const GraphNode& node);
-// The lengths into which a split or a chunk cuts a dimension of this size; empty if it computes them.
+// The lengths into which a split or chunk cuts a dimension of this size; empty if they are computed.
 std::vector<int64_t> lengths_of_split(const GraphNode& node, int64_t size);
-// The one place of a dimension of this size that a constant list of indices has; nothing for other lists.
+// The only place, in a dimension of this size, that a constant list of indices selects; nothing for other lists.
 std::optional<int64_t> picked_place(const Program& program, int value, int64_t size);
 
 class DimensionRules {
@@ -25,26 +25,26 @@ class DimensionRules {
   DimensionRules(const Program& program, const ObservedSizes& sizes, const std::set<int>& gathers,
                  ProgramDimensions& found);
 
-  // Finds the dimensions of what this node makes. Nodes come in the order of the graph.
+  // Determines the dimensions of this node's results. Nodes must come in graph order.
   void apply(int node);
 
  private:
   using Rule = void (DimensionRules::*)();
   static Rule rule_of(const GraphNode& node);
 
-  // Of the current node.
+  // The current node.
   const GraphNode& call() const { return program_.graph().nodes[node_]; }
   const GraphArgument& argument(const char* name) const;
   bool is_given(const char* name) const;
   int64_t integer(const char* name) const;
   bool is_on(const char* name) const;
   std::vector<int64_t> integers(const char* name) const;
-  // A dimension that an argument numbers, maybe from the end, of a tensor of so many.
+  // The dimension that an argument numbers, possibly from the end, of a tensor with `of` dimensions.
   static int64_t counted(int64_t dimension, int64_t of);
   const Dimensions& read(const char* name);
   const Dimensions& read_at(const Reading& reading);
   const std::vector<int64_t>& result_sizes() const;
-  // Whether it reads or makes values with memory that calls change in place to something that is trained.
+  // Whether it reads or returns values in memory that calls change in place to trained values.
   bool uses_changed_memory() const;
   std::string here() const;  // names the call in reasons
 
@@ -54,7 +54,7 @@ class DimensionRules {
   bool has_equal_slices(int64_t along, int64_t length) const;
   std::optional<Dimension> section_of(const Dimensions& self, int64_t along, int64_t begin, int64_t length);
   void multiply(const char* left, const char* right, bool is_transposed, const char* bias);
-  // What a product with a weight makes, whose dimension `columns` may be gathered.
+  // Records the result of a product with a weight, whose dimension `columns` may be gathered.
   void make_product(const Dimensions& result, WeightProduct product, int columns);
 
   void elementwise();
@@ -91,7 +91,7 @@ class DimensionRules {
   const std::set<int>& gathers_;
   ProgramDimensions& found_;
   Atoms& atoms_;
-  std::vector<std::string> weight_;  // by value: the parameter, if nothing but parameters goes into it
+  std::vector<std::string> weight_;  // by value: the parameter, if it depends on nothing but parameters
   int node_ = 0;
 };
 

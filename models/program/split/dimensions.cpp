@@ -15,7 +15,7 @@ namespace {
 
 constexpr SampleSizes kMostTokens = {.samples = 5, .source = 7, .target = 6};
 
-// What passes to another layer is whole.
+// Values that pass to another layer must be whole.
 void forbid_borders(const Program& program, ProgramDimensions& found) {
   for (const auto& layer : program.layers)
     for (const int value : layer.border)
@@ -24,7 +24,7 @@ void forbid_borders(const Program& program, ProgramDimensions& found) {
           found.atoms.forbid(dimension, cat("they pass to ", layer.name, " as a whole"));
 }
 
-// The term of cross entropy that can be computed from parts of its classes; null: none can.
+// The cross-entropy term that can be computed from parts of its classes; null: none can.
 const ProgramLossTerm* divisible_term(const Program& program) {
   const auto predicts = program.use.predicts;
   const bool has_rows = predicts != ProgramUse::Predicts::segment && predicts != ProgramUse::Predicts::span;
@@ -33,7 +33,7 @@ const ProgramLossTerm* divisible_term(const Program& program) {
   return has_rows && is_one ? &terms[0] : nullptr;
 }
 
-// The loss can be computed from parts of the classes of rows, and from nothing else.
+// The loss can be computed from parts of the classes of rows, but from nothing else that is divided.
 void forbid_ends(const Program& program, ProgramDimensions& found) {
   const auto ends = [&](int value, bool may_split_last) {
     const auto known = found.of_value.find(value);
@@ -45,7 +45,7 @@ void forbid_ends(const Program& program, ProgramDimensions& found) {
   };
   const auto* term = divisible_term(program);
   const auto input = found.of_value.find(term ? term->input : -1);
-  // Rows of the data are taken from [segments, length, classes].
+  // Rows of the data are selected from [segments, length, classes].
   const size_t dimensions = term && term->target >= 0 ? 2 : 3;
   const bool has_classes = input != found.of_value.end() && input->second.size() == dimensions &&
                            found.atoms.leaves(input->second.back()) == found.atoms.resolved(input->second.back()) &&
@@ -55,14 +55,14 @@ void forbid_ends(const Program& program, ProgramDimensions& found) {
   for (const int value : program.logits.outputs) ends(value, has_classes);
 }
 
-// A rank finds the words that it has by one range of ids.
+// A rank identifies its words by a single range of ids.
 void forbid_parted_words(const Program& program, ProgramDimensions& found) {
   for (const auto& [node, words] : found.summed)
     if (program.graph().nodes[node].name == kLookup && found.atoms.resolved(words).size() != 1)
       found.atoms.forbid(words, "the table's rows are taken apart elsewhere");
 }
 
-// What every rank has whole, it cannot take its sections of; and of a weight, sections are its outermost parts.
+// A rank cannot take its sections of a value that is whole on all ranks; sections of a weight must be outermost.
 void forbid_sections(const Program& program, ProgramDimensions& found) {
   const auto forbid = [&](const Dimension& dimension, size_t first, const char* why) {
     const Dimension atoms = found.atoms.resolved(dimension);
@@ -79,7 +79,7 @@ void forbid_sections(const Program& program, ProgramDimensions& found) {
     for (const auto& section : found.atoms.sections(atom)) forbid(section, 0, "they are sections of a section");
 }
 
-// A rank finds its part of a dimension by the sizes inside of it, and these must not be those of a batch.
+// A rank computes its part of a dimension from the sizes inside it, so these must not vary with the batch.
 void forbid_outside_of_batch(const Program& program, ProgramDimensions& found) {
   for (const auto& [reading, dimensions] : found.of_reading) {
     const GraphArgument& given = program.graph().nodes[reading.node].arguments[reading.argument];
@@ -95,7 +95,7 @@ void forbid_outside_of_batch(const Program& program, ProgramDimensions& found) {
   }
 }
 
-// An atom that is in what a node takes must be in what it makes, or be summed over; and an element has an atom once.
+// An atom of a node's argument must be in its result or be summed over, and must occur only once per element.
 void forbid_lost(const Program& program, ProgramDimensions& found) {
   Atoms& atoms = found.atoms;
   const std::function<void(const Dimension&, std::set<int>&)> add = [&](const Dimension& dimension,
@@ -147,7 +147,7 @@ void forbid_lost(const Program& program, ProgramDimensions& found) {
       const std::set<int> all = of_all(made->second);
       for (const int atom : taken)
         if (!all.contains(atom))
-          atoms.forbid({atom}, cat(program.graph().nodes[index].text(), " makes something else of them"));
+          atoms.forbid({atom}, cat(program.graph().nodes[index].text(), " turns them into something else"));
     }
   }
 }

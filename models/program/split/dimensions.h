@@ -1,6 +1,6 @@
-// Which dimensions of a program's values count the same things, found from its calls: columns of a product are those of
-// its weight, heads are atoms of them, and so on. What mixes the elements of a dimension forbids its atoms, and so does
-// a call that is not known.
+// Which dimensions of a program's values count the same things, derived from its calls: the columns of a product are
+// those of its weight, heads are atoms of them, and so on. A call that mixes the elements of a dimension forbids
+// splitting its atoms, and so does an unknown call.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -20,35 +20,35 @@ struct Reading {
   auto operator<=>(const Reading&) const = default;
 };
 
-// A product with a weight: nothing but parameters goes into one factor.
+// A product with a weight: one of its factors depends only on parameters.
 struct WeightProduct {
   int node = 0;
   std::string parameter;
   double flops = 0;
   bool has_input_gradient = true;
-  Dimension rows, summed, columns;  // rows: with those of batches
+  Dimension rows, summed, columns;  // rows: including those of batches
 };
 
 struct ProgramDimensions {
   Atoms atoms;
-  std::map<int, Dimensions> of_value;  // of values that follow from parameters
-  // Of other values, where a node with such a value reads them: masks, positions and constants, which every rank has
-  // whole. A rank may take its part of them.
+  std::map<int, Dimensions> of_value;  // of values that depend on parameters
+  // For other values, by the node that reads them: masks, positions and constants, which every rank has whole. A rank
+  // may take its part of them.
   std::map<Reading, Dimensions> of_reading;
-  std::map<int, Dimension> summed;  // by node: the dimension over which a product, or a lookup, adds
-  // By node, of products whose columns every rank gets as a whole: what the product makes before that. of_value has
-  // what the program goes on with.
+  std::map<int, Dimension> summed;  // by node: the dimension over which a product, or a lookup, sums
+  // By node, for products whose columns are gathered on every rank: the dimensions of the product's own result.
+  // of_value has those with which the program continues.
   std::map<int, Dimensions> gathered;
-  std::map<int, int64_t> picked;  // by node, of calls that pick a section of size 1: its place
+  std::map<int, int64_t> picked;  // by node, for calls that select a section of size 1: its place
   std::vector<WeightProduct> products;
-  // Of the head's result and of the logits: the classes. Empty if the program has other ones.
+  // The classes of the head's result and of the logits. Empty if the program has different ones.
   Dimension classes;
 
-  // Those of what a node reads there; null if it follows from no parameter and nothing has asked for them.
+  // The dimensions of what a node reads; null if it depends on no parameter and has not been requested.
   const Dimensions* read_at(const Graph& graph, const Reading& reading) const;
 };
 
-// Calls visit(reading, value) for each value that a node takes.
+// Calls visit(reading, value) for each value that a node reads.
 template <class Visit>
 void visit_readings(const Graph& graph, int node, const Visit& visit) {
   const auto& arguments = graph.nodes[node].arguments;
@@ -59,7 +59,7 @@ void visit_readings(const Graph& graph, int node, const Visit& visit) {
   }
 }
 
-// gathers: the nodes of ProgramDimensions::gathered. sizes: of the program on samples_for_dimensions.
+// gathers: the nodes of ProgramDimensions::gathered. sizes: observed when the program runs on samples_for_dimensions.
 ProgramDimensions dimensions_of(const Program& program, const ObservedSizes& sizes, const std::set<int>& gathers = {});
 SampleSizes samples_for_dimensions(const Program& program);
 

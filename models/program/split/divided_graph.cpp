@@ -103,7 +103,7 @@ class Divider {
   Range mine(const DividedDimension& of) const { return split_range(of.count, ranks_, rank_); }
   int64_t own_size(const DividedDimension& of) const { return of.own_size(ranks_, rank_); }
 
-  // Probabilities of attention have the heads of its queries.
+  // Attention probabilities have the heads of the queries.
   void note_dropped(int index, int site) {
     if (runs_by_row(index)) made_.dropped_rows.insert(site);
     const auto of = of_reading({index, 0});
@@ -144,7 +144,7 @@ class Divider {
             .autocast = from.autocast};
   }
 
-  // A call whose one result is like `whole`.
+  // Adds a call whose only result is like `whole`.
   int call(const GraphNode& from, const char* name, const char* overload, std::vector<GraphArgument> arguments,
            int whole, const char* of, bool is_operator = true) {
     GraphNode node = own_call(from, name);
@@ -171,7 +171,7 @@ class Divider {
 
   // ---- rows
 
-  // Whether a call is made on the rank's rows.
+  // Whether a call runs on the rank's rows.
   bool runs_by_row(int index) const {
     if (!by_row_ || !by_row_->is_by_row(index) || is_divided(index)) return false;
     bool has_rows = false;
@@ -179,7 +179,7 @@ class Divider {
     return has_rows;
   }
 
-  // All rows of a value of which a rank has its own, for divided calls and for those that every rank makes.
+  // All rows of a value of which a rank has only its own, for divided calls and for calls that every rank makes.
   int entered_from_rows(const GraphNode& node, int whole) {
     const auto [known, is_new] = entered_.try_emplace(whole, -1);
     if (is_new)
@@ -192,7 +192,7 @@ class Divider {
       known->second = row_call(node, kGatherRows, own_.at(whole), by_row_->leading(whole), whole, " gathered");
     return known->second;
   }
-  // The rank's rows of a value that every rank has whole, or of which it has them already.
+  // The rank's rows of a value that is whole on every rank, or of which the rank has only its rows already.
   int as_rows(const GraphNode& node, int whole, int leading, int64_t dimensions) {
     if (rows_.contains(whole)) return own_.at(whole);
     GraphNode slice = own_call(node, kSliceRows);
@@ -206,7 +206,7 @@ class Divider {
     return made_by(std::move(made), whole, of);
   }
 
-  // What a call on rows gets there.
+  // The argument of a call on rows.
   int row_argument(const GraphNode& node, const Reading& reading, int value, int result) {
     if (rows_.contains(value)) return own_.at(value);
     if (by_row_->has_tokens(graph_, reading))
@@ -246,7 +246,7 @@ class Divider {
     sizes = {.constant = {}, .items = std::move(items), .is_list = true, .as = GraphArgument::As::ints};
   }
 
-  // The rank's part of what every rank has whole.
+  // The rank's part of a value that is whole on every rank.
   int own_part(const GraphNode& node, int whole, const DividedDimension& of) {
     const Range range = mine(of);
     const int64_t d = of.dimension;
@@ -314,7 +314,7 @@ class Divider {
     return node.name == "aten::addmm" ? place_of_argument(node, "self") : -1;
   }
 
-  // node: the whole one with the rank's arguments.
+  // node: the original node with the rank's arguments.
   void add_summed(int index, GraphNode node, const DividedDimension& sum, int bias) {
     const GraphNode& whole = graph_.nodes[index];
     const int result = whole.results[0].value;
@@ -333,7 +333,7 @@ class Divider {
     if (added >= 0 && whole.name.starts_with("aten::conv"))
       added = call(whole, "aten::view", "", {given(added), constant(c10::List<int64_t>(shape_of_channels(result)))},
                    whole.arguments[bias].value, " of channels");
-    // In half precision the product makes a type that is not the bias's.
+    // In half precision, the type of the product differs from that of the bias.
     if (added >= 0)
       added =
           call(whole, "aten::type_as", "", {given(added), given(partial)}, whole.arguments[bias].value, " in its type");
@@ -350,7 +350,7 @@ class Divider {
     return shape;
   }
 
-  // What is added to a sum over the ranks; -1: nothing.
+  // What is added to a sum over ranks; -1: nothing.
   int bias_of(int index, int bias) {
     const GraphNode& whole = graph_.nodes[index];
     const int value = whole.arguments[bias].value, result = whole.results[0].value;
@@ -367,7 +367,7 @@ class Divider {
     return row_call(whole, kAddToRows, partial, by_row_->leading(result), result, " sum");
   }
 
-  // Of a product whose columns are divided, which every rank gets as a whole.
+  // For a product whose columns are divided, and then gathered on every rank.
   void add_gathered(const GraphNode& whole, GraphNode node, const DividedDimension& of) {
     const int result = whole.results[0].value, part = new_value_like(result, " part");
     node.results = {{.value = part}};
@@ -406,7 +406,7 @@ class Divider {
 
   // ---- sizes in arguments
 
-  // Sets a size among others. One that the program computes is a multiple of how many ranks divide.
+  // Sets one size in a list. A size that the program computes is a multiple of the number that the ranks divide.
   void set(GraphArgument& sizes, int64_t place, const GraphNode& whole, const DividedDimension& of) {
     if (!sizes.is_list) {
       auto list = sizes.constant.toIntVector();
@@ -458,7 +458,7 @@ class Divider {
 
   // ---- sections
 
-  // Whether a call takes parts of the dimension whose sections are divided.
+  // Whether a call selects parts of the dimension whose sections are divided.
   bool takes_sections(int index, const DividedDimension& self) const {
     if (self.sections.empty() || self.before > 1) return false;
     const GraphNode& node = graph_.nodes[index];
@@ -466,7 +466,7 @@ class Divider {
     return cuts_sections(node) && dimension_of(index) == self.dimension;
   }
 
-  // That a call which cuts or picks works along.
+  // The dimension along which a call cuts or selects.
   int64_t dimension_of(int index) const {
     const GraphNode& node = graph_.nodes[index];
     if (node.name == "aten::index") {
@@ -477,7 +477,7 @@ class Divider {
     return dimension < 0 ? dimension + std::ssize(*found_.read_at(graph_, {index, 0})) : dimension;
   }
 
-  // node: the whole one with the rank's arguments. A section that is not divided leaves the ranks.
+  // node: the original node with the rank's arguments. A section that is not divided leaves the region of the ranks.
   void add_sections(int index, GraphNode node, const DividedDimension& self) {
     const GraphNode& whole = graph_.nodes[index];
     const int64_t size = self.middle() * self.after;
@@ -529,7 +529,7 @@ class Divider {
     const int64_t whole = of_reading({index, 0})->size();
     int64_t first = start.value < 0 && start.constant.isInt() ? start.constant.toInt() : 0;
     if (first < 0) first += whole;
-    if (whole == of.size()) {  // all of the dimension, in which the batch may be
+    if (whole == of.size()) {  // all of the dimension, which may include the batch
       start = constant(0);
       end = constant(std::numeric_limits<int64_t>::max());
       return;
@@ -545,10 +545,10 @@ class Divider {
   const GraphPart& whole_;
   const int ranks_, rank_;
   DividedPart made_;
-  std::map<int, int> own_;       // by value of the program: that of this rank
+  std::map<int, int> own_;       // by value of the program: the value on this rank
   std::map<int, int> entered_;   // likewise, after kEnterRanks or kEnterFromRows
   std::map<int, int> gathered_;  // likewise, after kGatherRows
-  std::set<int> rows_;           // values of which own_ has the rank's rows
+  std::set<int> rows_;           // values for which own_ has only the rank's rows
 };
 
 }  // namespace

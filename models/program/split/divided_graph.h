@@ -1,4 +1,4 @@
-// The calls of one rank: those of the program with sizes of the rank's parts, and where ranks meet.
+// The calls of one rank: those of the program, with the sizes of the rank's parts, and those where ranks communicate.
 #pragma once
 #include <set>
 
@@ -14,18 +14,18 @@ std::optional<DividedDimension> divided_dimension(const Atoms& atoms, const Dime
 
 struct Division {
   const ProgramDimensions& found;
-  const std::set<int>& atoms;  // that the ranks divide
+  const std::set<int>& atoms;  // that are divided over the ranks
   const ProgramRows* rows;     // null: every rank has all rows
   int ranks = 1, rank = 0;
 };
 
-// A part of the program's graph for one rank:
-//  - What a rank has as a whole enters (kEnterRanks) calls on divided tensors, once, because each rank finds a part of
-//    its gradient. Of what follows from no parameter it takes its part.
-//  - Products, and lookups of words, that add over a divided dimension are added over the ranks (kAddOverRanks); then a
+// Makes a part of the program's graph for one rank:
+//  - A value that is whole on each rank enters calls on divided tensors (kEnterRanks), once, because each rank computes
+//    a part of its gradient. If it does not depend on parameters, the rank takes only its part.
+//  - Products, and word lookups, that sum over a divided dimension are summed over the ranks (kAddOverRanks); then the
 //    bias is added.
-//  - By rows, a rank has its rows of the borders. Calls that work on each row alone, and that are not divided, work on
-//    the rank's rows if one of their arguments is there as rows, and sums over the ranks become rows (kAddToRows).
+//  - By rows, a rank has its own rows of borders. Calls that process each row separately, and are not divided, run on
+//    the rank's rows if one of their arguments is available as rows, and sums over the ranks become rows (kAddToRows).
 //    Other calls get the whole (kEnterFromRows, kGatherRows).
 DividedPart divide_part(const Graph& graph, const GraphPart& whole, const Division& division);
 

@@ -12,7 +12,7 @@ namespace {
 
 at::Tensor zeros_of(const Program& program, const std::string& parameter) {
   const auto& shape = program.archive.weights->tensors().at(parameter).shape;
-  return at::zeros({}, at::kFloat).expand(shape);  // no memory
+  return at::zeros({}, at::kFloat).expand(shape);  // takes no memory
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The sizes of a program's values in one run.
+// The sizes of a program's values, observed in one run.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,15 +8,15 @@
 
 namespace shardline {
 
-// The nodes of all layers and of the logits, from the inputs of the graph.
+// The nodes of all layers and of the logits, starting from the inputs of the graph.
 GraphPart whole_part(const Program& program);
 
 struct SampleSizes {
-  int64_t samples = 0, source = 0, target = 0;  // target: of programs with a target
+  int64_t samples = 0, source = 0, target = 0;  // target: for programs with a target
 };
 
-// By value; nothing for numbers and for values that no layer computes. The run is on samples of these numbers of tokens
-// and has zeros as weights. Throws a RunError if the program does not run on these.
+// By value; nothing for numbers and for values that no layer computes. The run uses samples with these numbers of
+// tokens, and zeros as weights. Throws a RunError if the program does not run on them.
 using ObservedSizes = std::vector<std::optional<std::vector<int64_t>>>;
 ObservedSizes observed_sizes(const Program& program, const SampleSizes& of);
 

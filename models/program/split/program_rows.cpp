@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kLeadingOfGrid = 2;  // [batch, length, ...]
 
-// The dimensions over which a call computes; nothing if it does not say.
+// The dimensions over which a call computes; nothing if it does not state them.
 std::vector<int64_t> computed_over(const GraphNode& node, const char* name, int64_t rank) {
   const GraphArgument& given = node.arguments[place_of_argument(node, name)];
   std::vector<int64_t> dimensions;
@@ -27,7 +27,7 @@ bool is_on(const GraphNode& node, const char* name) {
   return constant.isBool() && constant.toBool();
 }
 
-// Whether a call on a tensor of so many dimensions computes over later ones than the first `leading`, and keeps all.
+// Whether a call on a tensor with `rank` dimensions computes only over those after the first `leading`, and keeps all.
 bool spares_first(const GraphNode& node, int64_t rank, int leading) {
   const std::string text = node.text();
   std::vector<int64_t> over;

@@ -1,5 +1,5 @@
-// Which values of a program have a row for each token of the microbatch, and which calls make each row from the same
-// row alone. Ranks can divide the rows of such values (optimize: memory).
+// Which values of a program have a row for each token of the microbatch, and which calls compute each row from the same
+// row only. Ranks can divide the rows of such values (optimize: memory).
 #pragma once
 #include <set>
 #include <vector>
@@ -10,13 +10,13 @@ namespace shardline {
 
 class ProgramRows {
  public:
-  // A program with a target has none, because its borders have rows of two kinds.
+  // A program with a target has none, because its borders have two kinds of rows.
   ProgramRows(const Program& program, const ProgramDimensions& found);
 
-  // How many of a value's first dimensions number the tokens: 1 of [tokens, ...], 2 of [batch, length, ...]; 0: it has
+  // How many leading dimensions of a value count the tokens: 1 for [tokens, ...], 2 for [batch, length, ...]; 0: it has
   // no such rows.
   int leading(int value) const { return leading_[value]; }
-  // Whether what is read there has a dimension that numbers tokens.
+  // Whether what is read has a dimension that counts tokens.
   bool has_tokens(const Graph& graph, const Reading& reading) const;
   bool is_by_row(int node) const { return nodes_.contains(node); }
   bool is_border(int value) const { return borders_.contains(value); }
@@ -24,7 +24,7 @@ class ProgramRows {
  private:
   int leading_of(const Dimensions& dimensions) const;
   bool has_tokens(const Dimension& dimension) const;
-  // Whether something of these dimensions, aligned on the right with the result's, has its tokens where that has them.
+  // Whether dimensions `read`, aligned on the right with `result`, have their tokens at the same place.
   bool is_aligned(const Dimensions& read, const Dimensions& result, int leading) const;
   bool makes_rows_alone(const Graph& graph, int node) const;
 

@@ -12,14 +12,14 @@ namespace shardline {
 
 class ProgramSpecs {
  public:
-  // Costs come from runs on sequences of this length (spec_of_program, which says what it throws).
+  // Costs come from runs on sequences of this length (spec_of_program, which also documents errors).
   ProgramSpecs(const std::shared_ptr<const Program>& program, int64_t traced_length);
 
-  // Every rank has everything.
+  // The model if every rank has everything.
   const ModelSpec& whole() const { return whole_; }
-  // The same with the units that two ranks would split, for rules that name them.
+  // As above, with the units that two ranks would split, for rules that name them.
   ModelSpec with_units(const SplitChoices& choices) const;
-  // Divided over so many ranks, as ProgramSplitter::split says it. Made once for each division.
+  // Divided over `ranks` ranks as by ProgramSplitter::split. Computed once for each division.
   ModelSpec split(int ranks, const SplitChoices& choices, bool divides_rows) const;
 
  private:
@@ -27,7 +27,7 @@ class ProgramSpecs {
   int64_t traced_length_;
   ModelSpec whole_;
   std::shared_ptr<const ProgramSplitter> splitter_;
-  std::shared_ptr<std::map<std::string, ModelSpec>> made_;  // by ranks and what they divide
+  std::shared_ptr<std::map<std::string, ModelSpec>> made_;  // by number of ranks and what they divide
 };
 
 }  // namespace shardline

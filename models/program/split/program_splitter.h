@@ -16,9 +16,9 @@ class ProgramSplitter {
   // spec: of the program, without splits.
   ProgramSplitter(std::shared_ptr<const Program> program, const ModelSpec& spec);
 
-  // For so many ranks, with the units that `choices` leaves to split. divides_rows: see ProgramSplit. Throws a
-  // ConfigError if `choices` wants what cannot be split, and if the program does not run on the few tokens on which its
-  // dimensions are found.
+  // Splits for this number of ranks, restricted to units that `choices` allows to split. divides_rows: see
+  // ProgramSplit. Throws a ConfigError if `choices` requires what cannot be split, or if the program does not run on
+  // the few tokens that are used to determine its dimensions.
   std::shared_ptr<const ProgramSplit> split(int ranks, const SplitChoices& choices, bool divides_rows = false) const;
 
  private:
@@ -34,7 +34,7 @@ class ProgramSplitter {
   const std::shared_ptr<const Program> program_;
   const ModelSpec spec_;
   mutable std::mutex mutex_;
-  mutable std::optional<ObservedSizes> sizes_;                           // unset: not asked for
+  mutable std::optional<ObservedSizes> sizes_;                           // unset: not computed yet
   mutable std::map<std::set<int>, std::shared_ptr<const Found>> found_;  // by gathered nodes
 };
 

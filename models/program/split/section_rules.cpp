@@ -48,7 +48,7 @@ void DimensionRules::split() {
     if (lengths.value >= 0 || lengths.is_list) return unknown();
   }
   const int64_t size = size_of(self[along]);
-  // Items that nothing reads are not in the graph, so the first one says how long they are.
+  // Items that are never read are not in the graph, so the first item gives their length.
   const int64_t length = result_sizes()[along];
   bool are_equal = length > 0 && size % length == 0;
   for (const auto& result : call().results)
@@ -82,7 +82,7 @@ void DimensionRules::take() {
   make(self);
 }
 
-// Picks entries of one dimension by a list of their places.
+// Selects entries of one dimension by a list of places.
 void DimensionRules::pick() {
   Dimensions self = read("self");
   const auto& items = argument("indices").items;
@@ -133,7 +133,7 @@ void DimensionRules::slice() {
   make(result);
 }
 
-// Whether everything that is sliced from this dimension of the value has this length.
+// Whether everything sliced from this dimension of the value has this length.
 bool DimensionRules::has_equal_slices(int64_t along, int64_t length) const {
   const int value = argument("self").value;
   return std::ranges::all_of(program_.graph().nodes, [&](const GraphNode& node) {
@@ -146,7 +146,7 @@ bool DimensionRules::has_equal_slices(int64_t along, int64_t length) const {
   });
 }
 
-// What varies with the batch has no sections.
+// A dimension that varies with the batch has no sections.
 std::optional<Dimension> DimensionRules::section_of(const Dimensions& self, int64_t along, int64_t begin,
                                                     int64_t length) {
   const auto& sizes = program_.graph().values[argument("self").value].sizes;
@@ -161,9 +161,9 @@ void DimensionRules::pad() {
   for (size_t i = 0; i + 1 < added.size(); i += 2) {
     const size_t along = self.size() - 1 - i / 2;
     if (added[i] == 0 && added[i + 1] == 0) continue;
-    atoms_.forbid(self[along], cat(here(), " makes them more"));
+    atoms_.forbid(self[along], cat(here(), " pads them"));
     self[along] = atoms_.make(result_sizes()[along]);
-    atoms_.forbid(self[along], cat(here(), " makes them more"));
+    atoms_.forbid(self[along], cat(here(), " pads them"));
   }
   make(self);
 }

@@ -9,7 +9,7 @@
 namespace shardline {
 namespace {
 
-constexpr double kLeastSaved = 16;  // multiplications for each number that is exchanged
+constexpr double kLeastSaved = 16;  // multiplications for each number that ranks exchange
 constexpr const char* kGatheredColumns = "gathered columns";
 
 std::string module_of(const std::string& parameter) {
@@ -17,7 +17,7 @@ std::string module_of(const std::string& parameter) {
   return dot == std::string::npos ? parameter : parameter.substr(0, dot);
 }
 
-// The path that modules have in common, or else the first one.
+// The path that all modules have in common, otherwise the first module's.
 std::string common_path(const std::vector<std::string>& modules) {
   std::string path = modules.front();
   const auto is_within = [&](const std::string& module) { return module == path || module.starts_with(path + "."); };
@@ -72,7 +72,7 @@ class Chooser {
                                [&](int atom) { return atoms.contains(atom); });
   }
 
-  // The share of a product that ranks divide: of its columns, only some sections may be divided.
+  // The fraction of a product that ranks divide: of its columns, only some sections may be divided.
   double divided_share(const WeightProduct& product, const std::set<int>& atoms) const {
     const auto share = [&](const Dimension& dimension) {
       double most = 0;
@@ -87,7 +87,7 @@ class Chooser {
     return std::max({share(product.rows), share(product.summed), share(product.columns)});
   }
 
-  // Elements have both of two neighbours; of sections, an element has one.
+  // An element has both of two adjacent atoms, but only one of several sections.
   void add_neighbours(const Dimension& atoms) {
     for (size_t i = 0; i < atoms.size(); ++i) {
       for (const auto& section : found_.atoms.sections(atoms[i])) add_neighbours(section);
@@ -116,7 +116,7 @@ class Chooser {
 
   std::set<int> greatest_atoms() const {
     std::map<int, double> flops;
-    for (const auto& [node, summed] : found_.summed)  // tables of words have no products
+    for (const auto& [node, summed] : found_.summed)  // word tables have no products
       for (const int atom : found_.atoms.leaves(summed)) flops[atom] += 1;
     for (const auto& product : found_.products)
       for (const int atom : atoms_of({product.rows, product.summed, product.columns})) flops[atom] += product.flops;
@@ -134,7 +134,7 @@ class Chooser {
     return chosen;
   }
 
-  // Of a layer, in the spec's names.
+  // The parameters of a layer, under their names in the spec.
   std::map<int, std::vector<std::string>> parameters_by_atom(size_t layer) const {
     std::map<int, std::vector<std::string>> names;
     for (size_t i = 0; i < program_.layers[layer].parameters.size(); ++i)
@@ -223,8 +223,8 @@ class Chooser {
   const int ranks_;
   const SplitChoices& choices_;
   std::map<std::string, const Dimensions*> parameters_;
-  std::map<int, std::set<int>> neighbours_;  // atoms of tensors that have this atom
-  std::map<int, std::string> parts_;         // SplitUnit::parts, where they have a name
+  std::map<int, std::set<int>> neighbours_;  // the other atoms of tensors that have this atom
+  std::map<int, std::string> parts_;         // SplitUnit::parts, if there is a name
   std::set<int> whole_by_choice_;
   AtomChoice choice_;
 };
@@ -241,7 +241,7 @@ std::set<int> gathered_products(const ProgramDimensions& found, const std::set<i
                  summed = found.atoms.size_of(found.atoms.resolved(product.summed));
     if (columns < ranks || is_divided(product.rows) || is_divided(product.summed) || is_divided(product.columns))
       continue;
-    // For each row: the multiplications in three products that a rank need not do, and the numbers that ranks exchange.
+    // For each row: multiplications in three products that each rank saves, and numbers that ranks exchange.
     const double saved = 3 * columns * summed * (1 - 1.0 / ranks);
     const double moved = columns + (product.has_input_gradient ? summed : 0);
     if (saved >= kLeastSaved * moved) nodes.insert(product.node);

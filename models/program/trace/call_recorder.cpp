@@ -15,9 +15,9 @@ struct Recording {
   int depth = 0;
 };
 
-thread_local Recording* recording = nullptr;  // callbacks are plain functions
+thread_local Recording* recording = nullptr;  // because callbacks are plain functions
 
-// What is announced without an operator, such as a user's own record_function, only groups operators.
+// Announcements that are not operators, such as a user's own record_function, only group operators.
 bool is_operator(const at::RecordFunction& op) {
   return op.operator_name().has_value();
 }
@@ -37,7 +37,7 @@ void end(const at::RecordFunction& op, at::ObserverContext*) {
   recording->calls.back().results = op.outputs();
 }
 
-// Removes the callback also where the function throws.
+// Removes the callback even if the function throws.
 class Recorder {
  public:
   explicit Recorder(Recording& into) {

@@ -11,11 +11,11 @@ namespace shardline {
 struct RecordedCall {
   c10::OperatorName op;
   std::vector<c10::IValue> arguments, results;
-  bool has_grad = true;  // of the mode in which it was called
+  bool has_grad = true;  // whether gradients were enabled when it was called
 };
 
-// Runs the function in this thread. Operators that run within another operator are not recorded, only the outer one is.
-// The tensors of all calls stay alive as long as the calls.
+// Runs the function in this thread. Operators called by other operators are not recorded, only the outermost. The
+// tensors of all calls live as long as the records.
 std::vector<RecordedCall> record_calls(const std::function<void()>& run);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// Numbers that follow from the sizes of a batch, found from their values at a few sizes.
+// Numbers that depend on the sizes of a batch, derived from their values at a few sizes.
 #pragma once
 #include <array>
 #include <compare>
@@ -9,12 +9,12 @@
 
 namespace shardline {
 
-// target: the length of targets, of programs that have some.
+// target: the length of targets, for programs that have them.
 struct BatchSize {
   int64_t batch, length, target;
 };
 
-// The sizes at which every program is traced. The first six determine a formula; the last one and further sizes check
+// The sizes at which every program is traced. The first six determine a formula; the last one and further sizes verify
 // it.
 inline constexpr std::array<BatchSize, 7> kTracedSizes = {
     {{3, 5, 4}, {4, 5, 4}, {3, 8, 4}, {4, 8, 4}, {3, 5, 6}, {4, 5, 6}, {6, 7, 3}}};
@@ -30,7 +30,7 @@ struct SizeFormula {
   std::string text() const;  // "2 * batch + length"
 };
 
-// From a number at each of the sizes, which begin with kTracedSizes. Nothing if no formula gives these numbers.
+// Finds the formula for numbers at each of these sizes, which begin with kTracedSizes. Nothing if none fits.
 std::optional<SizeFormula> formula_of(const std::vector<BatchSize>& sizes, const std::vector<int64_t>& numbers);
 
 }  // namespace shardline

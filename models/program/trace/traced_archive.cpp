@@ -23,7 +23,7 @@ using Predicts = ProgramUse::Predicts;
 
 constexpr uint64_t kArgumentSeed = 1234;
 
-// The values of parameters, one after the other.
+// The values of parameters, concatenated in memory.
 class MemoryTensors : public TensorFile {
  public:
   MemoryTensors(const std::string& name, const std::vector<OwnedTensor>& tensors)
@@ -65,7 +65,7 @@ void add_owned(const torch::OrderedDict<std::string, at::Tensor>& tensors, Graph
   }
 }
 
-// [first, second] below `words`; of a second size of 0: [first]
+// [first, second], below `words`; [first] if `second` is 0
 at::Tensor random_words(int64_t first, int64_t second, int64_t words, uint64_t variant) {
   auto ids = second > 0 ? at::empty({first, second}, at::kLong) : at::empty({first}, at::kLong);
   const RandomStream stream{.seed = kArgumentSeed + variant};
@@ -139,7 +139,7 @@ class Tracing {
     const ProgramUse use{.predicts = labels_.predicts};
     for (const auto& name : model_.arguments)
       if (!is_given(name, use))
-        refuse(cat("takes ", name, ", which the data of its task does not have"), cat("use ", given_names(use)));
+        refuse(cat("takes ", name, ", which the data of its task does not provide"), cat("use ", given_names(use)));
   }
 
   std::vector<at::Tensor> results(const std::vector<at::Tensor>& arguments) const {
@@ -150,12 +150,12 @@ class Tracing {
       refuse(cat("cannot run: ", error.what()), "see TracedModel::arguments");
     }
     if (made.size() != model_.results.size())
-      refuse(cat("returns ", made.size(), " tensors, but has the names of ", model_.results.size()),
+      refuse(cat("returns ", made.size(), " tensors, but has names for ", model_.results.size()),
              "see TracedModel::results");
     return made;
   }
 
-  // The value of an argument.
+  // An example value for an argument.
   at::Tensor example(const std::string& name, const BatchSize& size, uint64_t variant) const {
     const int64_t length = is_decoders(name) ? size.target : size.length;
     if (name == "labels") return example_labels(size, variant);

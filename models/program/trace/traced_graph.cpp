@@ -61,7 +61,7 @@ class GraphMaker {
     const auto [here, there] = std::ranges::mismatch(calls, other.calls, same);
     if (here == calls.end() && there == other.calls.end() && first().constants == other.constants) return;
     const size_t call = here - calls.begin();
-    refuse(cat("calls ", here == calls.end() ? "nothing" : here->text(), " for one batch where it calls ",
+    refuse(cat("calls ", here == calls.end() ? "nothing" : here->text(), " for one batch but ",
                there == other.calls.end() ? "nothing" : there->text(), " for another, as call ", call + 1,
                call > 0 ? place_of(calls[call - 1]) : ""),
            "branches must depend neither on sizes nor on values of its arguments");
@@ -90,7 +90,7 @@ class GraphMaker {
     return cat(size.batch, " x ", size.length, has_target ? cat(" and ", size.target) : "");
   }
 
-  // The value of a number that depends on sizes: computed at the begin of the graph.
+  // The value for a number that depends on sizes: computed at the beginning of the graph.
   int value_of(const SizeFormula& formula) {
     const auto found = number_values_.find(formula);
     if (found != number_values_.end()) return found->second;
@@ -157,7 +157,7 @@ class GraphMaker {
     GraphValue made{.name = cat("value_", value), .dtype = tensor.scalar_type()};
     for (const auto& run : runs_)
       if (run.values[value].dim() != tensor.dim() || run.values[value].scalar_type() != tensor.scalar_type())
-        refuse(cat("computes ", what_makes(value), " with other dimensions or of another type for other sizes"),
+        refuse(cat("computes ", what_makes(value), " with different dimensions or types for different sizes"),
                "compute the same for all sizes");
     for (int64_t d = 0; d < tensor.dim(); ++d) {
       const auto size = formula(numbers([&](const TracedRun& run) { return run.values[value].size(d); }),
@@ -184,7 +184,7 @@ class GraphMaker {
       const at::Tensor& tensor = first().values[value];
       for (const auto& run : runs_)
         if (!at::equal(run.values[value], tensor))
-          refuse(cat("has a tensor ", tensor.sizes(), " that no operator makes and that differs with the sizes"),
+          refuse(cat("has a tensor ", tensor.sizes(), " that no operator makes and that changes with the sizes"),
                  "make it with operators, such as arange, from sizes of the arguments");
       inputs.push_back({GraphInput::Kind::constant, cat("constant_", made_.constants.size()), value});
       made_.constants.emplace(inputs.back().name, tensor.detach());
@@ -203,7 +203,7 @@ class GraphMaker {
     return node;
   }
 
-  // One argument in all runs.
+  // One argument as it appears in all runs.
   GraphArgument merged(const std::vector<const GraphArgument*>& of_runs, const GraphNode& node) {
     GraphArgument merged_argument = *of_runs[0];
     const auto differs = [&](const GraphArgument* other) {
@@ -241,13 +241,13 @@ class GraphMaker {
   }
 
   [[noreturn]] void refuse_argument(const GraphNode& node) const {
-    refuse(cat("calls ", node.text(), " with other arguments for other batches", place_of(node)),
+    refuse(cat("calls ", node.text(), " with different arguments for different batches", place_of(node)),
            "only whole numbers may depend on the sizes, and nothing on the values of its arguments");
   }
 
   const TracedFunction& function_;
   std::vector<BatchSize> of_runs_;
-  std::vector<TracedRun> runs_;  // at these sizes
+  std::vector<TracedRun> runs_;  // one for each of the sizes
   TracedGraph made_;
   std::vector<GraphNode> sizes_, calls_;
   std::map<SizeFormula, int> number_values_;

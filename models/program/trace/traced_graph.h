@@ -1,5 +1,5 @@
-// A graph from a function on tensors, found by running it. Sizes that follow from the batch and the length are found by
-// running it at several of them.
+// Builds a graph from a function on tensors by running it. Sizes that depend on the batch and the length are determined
+// by running it at several of them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,7 +13,7 @@ namespace shardline {
 
 struct TracedGraph {
   Graph graph;
-  std::map<std::string, at::Tensor> constants;  // that neither arguments nor owned tensors are
+  std::map<std::string, at::Tensor> constants;  // tensors that are neither arguments nor owned
 };
 
 // Throws a ConfigError that begins with the function's name for what a graph cannot express: see run_traced, and calls

@@ -1,5 +1,5 @@
 // A torch::nn::Module, or anything that computes with tensors, as a model that is traced: cut into layers, placed on
-// stages and split over tensor-parallel ranks like an exported program. Modules need no base class and no change.
+// stages and split over tensor-parallel ranks like an exported program. Modules need no base class and no changes.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,22 +19,22 @@ class Module;
 namespace shardline {
 
 struct TracedModule {
-  std::shared_ptr<torch::nn::Module> module;  // whose parameters are trained
-  // From the arguments of the TracedModel to its results, in their orders. It is run at several sizes.
+  std::shared_ptr<torch::nn::Module> module;  // the module whose parameters are trained
+  // Maps the arguments of the TracedModel to its results, both in order. It is run at several sizes.
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& arguments)> run;
 };
 
 struct TracedModel {
   int64_t vocab_size = 0;     // of input_ids and, in language models, of labels
-  int64_t max_positions = 0;  // 0: as many as its tables of positions have
-  // What the module takes, by the names that docs/programs.md lists ("Arguments and tasks"), and what it returns:
-  // logits of each token or of each sample, a loss, or both.
+  int64_t max_positions = 0;  // 0: determined by its tables of positions
+  // What the module takes, by the names listed in docs/programs.md ("Arguments and tasks"), and what it returns: logits
+  // of each token or of each sample, a loss, or both.
   std::vector<std::string> arguments = {"input_ids"};
   std::vector<std::string> results = {"logits"};
-  // Makes the module. Its initial values may come from torch's generator, which is seeded before, and must not depend
-  // on anything else. Called on every rank, and must make the same module each time.
+  // Creates the module. Its initial values may come from torch's generator, which is seeded before, and must not depend
+  // on anything else. Called on every rank, and must create the same module each time.
   std::function<TracedModule()> make;
-  std::string name = "";  // in messages; the one under which it was registered
+  std::string name = "";  // for messages; the name under which it was registered
 };
 
 namespace traced_module_parts {
@@ -65,7 +65,7 @@ TracedModule of(const std::shared_ptr<Module>& module, Forward forward) {
 
 }  // namespace traced_module_parts
 
-// A module with the method that computes its results: a tensor, or a tuple or a vector of tensors.
+// Wraps a module and the method that computes its results: a tensor, or a tuple or a vector of tensors.
 //
 //   .make = [=] { return traced_module(std::make_shared<Net>(width), &Net::forward); }
 template <class Module, class Base, class Result, class... Arguments>

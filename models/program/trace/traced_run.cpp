@@ -26,7 +26,7 @@ class RunMaker {
 
   void give(const at::Tensor& tensor) { new_value(tensor); }
 
-  // Call it with all calls before they are added.
+  // Must be called with all calls before they are added.
   void count_uses(const std::vector<RecordedCall>& calls) {
     for (const auto& call : calls)
       if (const OwnedTensor* owned = first_owned(call.arguments)) ++uses_[owned].first;
@@ -78,7 +78,7 @@ class RunMaker {
     return value;
   }
 
-  // Null if there is none among the arguments.
+  // The first owned tensor among the arguments; null if there is none.
   const OwnedTensor* first_owned(const std::vector<IValue>& arguments) const {
     const auto owned = [&](const at::Tensor& tensor) -> const OwnedTensor* {
       const auto found = value_of_.find(tensor.unsafeGetTensorImpl());
@@ -159,7 +159,7 @@ class RunMaker {
     return {.constant = value};
   }
 
-  // Replaces an operator that changes its first argument by the one that returns the result.
+  // Replaces an operator that changes its first argument by one that returns the result.
   void make_functional(GraphNode& node, const c10::FunctionSchema& schema, const std::vector<IValue>& arguments) {
     const std::string text = node.text();
     const bool changes_first = node.name.ends_with('_') && arguments.size() > 0 && arguments[0].isTensor();
@@ -196,13 +196,13 @@ class RunMaker {
       bool follows = false;
       for (const auto& argument : call.arguments)
         visit_values(argument, [&](int value) { follows |= run_.values[value].requires_grad(); });
-      // Operators of LibTorch have gradients wherever they can.
+      // LibTorch's own operators have gradients wherever possible.
       if (follows && call.has_grad && !call.name.starts_with("aten::") && result.is_floating_point())
         refuse_without_gradient(call);
       return;
     }
-    // A torch::autograd::Function runs its forward without gradients and then gives its results a gradient function of
-    // its own, which a graph of operators does not have.
+    // A torch::autograd::Function runs its forward without gradients and then gives its results its own gradient
+    // function, which a graph of operators cannot express.
     if (!call.has_grad)
       refuse_at(call, cat("has a gradient of its own, ", gradient->name(), ", of which a trace sees the forward alone"),
                 "make the function an operator (TORCH_LIBRARY) whose Autograd kernel applies it");
@@ -216,9 +216,9 @@ class RunMaker {
 
   const TracedFunction& function_;
   const int arguments_;
-  const int given_;                   // values that no call makes: arguments, and then owned tensors
+  const int given_;                   // number of values that no call computes: first arguments, then owned tensors
   std::vector<GraphModule> modules_;  // of the last call
-  std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // of each: all calls, and those so far
+  std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // for each: all its calls, and those so far
   TracedRun run_;
   std::map<const at::TensorImpl*, int> value_of_;
 };

@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256, kMostRanges = 56;
 constexpr int64_t kBlockElements = kThreads * 4 * 4;
 
-// The ranges of a launch, passed by value. Blocks first_block[i] to first_block[i + 1] - 1 have range i.
+// The ranges of a launch, passed by value. Blocks first_block[i] to first_block[i + 1] - 1 process range i.
 struct Ranges {
   int count = 0;
   int64_t first_block[kMostRanges + 1] = {};
@@ -20,13 +20,13 @@ struct Ranges {
 
 struct Factors {
   float decay, gradient, most, beta1, beta2, step_size, root_correction, epsilon;
-  float rest1, rest2;            // 1 - beta1 and 1 - beta2, which fp32 would compute with far fewer digits
-  const float* device_gradient;  // null: gradient
+  float rest1, rest2;            // 1 - beta1 and 1 - beta2, which would lose many digits if computed in fp32
+  const float* device_gradient;  // null: use `gradient`
   bool decoupled;
 };
-static_assert(sizeof(Ranges) + sizeof(Factors) <= 4096, "what a launch can pass by value");
+static_assert(sizeof(Ranges) + sizeof(Factors) <= 4096, "the limit of what a launch can pass by value");
 
-// S: of rounded values.
+// S: the type of rounded values.
 template <class S>
 SHARDLINE_KERNEL(kThreads, update, Ranges ranges, Factors f) {
   int low = 0, high = ranges.count;
@@ -108,8 +108,8 @@ void adam_step(const std::vector<AdamRange>& all, const AdamStep& s, Number roun
       aligned = aligned && is_aligned(start_of, 16);
     aligned = aligned && is_aligned(range.rounded, 8);
     if (range.rounded != nullptr && rounded == Number::fp32)
-      throw std::invalid_argument("rounded values are of half precision");
-    if (!aligned) throw std::invalid_argument("ranges are multiples of four numbers, at multiples of 16 bytes");
+      throw std::invalid_argument("rounded values must be in half precision");
+    if (!aligned) throw std::invalid_argument("ranges must be multiples of four numbers, aligned to 16 bytes");
     if (range.count == 0) continue;
     ranges.range[ranges.count] = range;
     ranges.first_block[ranges.count + 1] =

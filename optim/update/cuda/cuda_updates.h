@@ -1,4 +1,4 @@
-// The kernels of this folder for tensors.
+// Applies the kernels of this folder to tensors.
 #pragma once
 #include "optim/update/cuda/device_updates.h"
 

@@ -13,11 +13,11 @@ namespace {
 
 constexpr int kThreads = 256, kBits = 32, kPlaces = 32;
 constexpr int kWords = ExactSum::kWords, kInfinities = ExactSum::kInfinities, kNans = ExactSum::kNans;
-constexpr int64_t kMostBlocks = 1024;  // any number gives the same sum
+constexpr int64_t kMostBlocks = 1024;  // any number of blocks gives the same sum
 
 using Word = unsigned long long;
 
-// Every lane has its own words, so that the lanes of a warp never add to the same word at once.
+// Each lane has its own words, so that the lanes of a warp never add to the same word at the same time.
 SHARDLINE_DEVICE void add_to_words(const SharedArray<Word>& words, double value) {
   const uint64_t bits = double_to_bits(value);
   const int exponent = bits >> 52 & 0x7ff, lane = lane_index();
@@ -28,7 +28,7 @@ SHARDLINE_DEVICE void add_to_words(const SharedArray<Word>& words, double value)
   }
   if (exponent > 0) mantissa |= uint64_t{1} << 52;
   const int place = exponent > 0 ? exponent - 1 : 0, word = place / kBits, shift = place % kBits;
-  // 53 bits, shifted by up to 31: three words.
+  // 53 bits shifted by up to 31 occupy three words.
   const Word low = (mantissa & 0xffffffffu) << shift, high = (mantissa >> 32) << shift;
   const Word middle = (low >> 32) + (high & 0xffffffffu);
   add_atomically(words[word * kPlaces + lane], low & 0xffffffffu);
@@ -68,8 +68,8 @@ SHARDLINE_KERNEL(kThreads, add_squares, const float* gradient, int64_t leaves, W
 SHARDLINE_KERNEL(kWarp, find_factor, ClipFactor a) {
   if (thread_index() > 0) return;
   int64_t carried = 0;
-  double sum = 0, unit = 0x1p-1074;  // `unit` is that of a word; added from the lowest up, what is lost is below the
-                                     // sum's last bits
+  double sum = 0, unit = 0x1p-1074;  // `unit` is the weight of a word; because the lowest is added first, only what
+                                     // is below sum's last bits is lost
   for (int word = 0; word < kInfinities; ++word, unit *= 0x1p32) {
     carried += a.words[word];
     const int64_t own = carried & 0xffffffff;
@@ -91,7 +91,7 @@ void clip_factor(const ClipFactor& a, Stream stream) {
 
 void add_exact_squares(const float* gradient, int64_t count, int64_t* words, Stream stream) {
   if (count % kNormLeaf != 0 || !is_aligned(gradient, 16))
-    throw std::invalid_argument("gradients are whole leaves, at multiples of 16 bytes");
+    throw std::invalid_argument("gradients must be whole leaves, aligned to 16 bytes");
   const int64_t leaves = count / kNormLeaf;
   launch({.kernel = "add_exact_squares",
           .blocks_x = std::min(kMostBlocks, (leaves + kThreads - 1) / kThreads),

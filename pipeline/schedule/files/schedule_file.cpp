@@ -19,9 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMost = 1 << 20;  // microbatches or chunks: a larger number is a typing mistake
+constexpr int kMost = 1 << 20;  // microbatches or chunks: larger numbers are typing errors
 
-// Takes the digits at the front of `text`; -1 if there are none.
+// Removes the digits at the front of `text` and returns their number; -1 if there are none.
 int take_number(std::string_view& text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -51,7 +51,7 @@ Cell read_cell(std::string_view text, int stage, const std::string& where) {
   return cell;
 }
 
-// Backward cells without a weight cell do both halves.
+// Turns backward cells without a weight cell into whole backwards.
 void join_whole_backwards(CellLists& cells) {
   for (auto& list : cells) {
     std::set<std::pair<int, int>> split;
@@ -63,7 +63,7 @@ void join_whole_backwards(CellLists& cells) {
   }
 }
 
-// The stage of each chunk: the one that has cells for it.
+// The stage of each chunk: the one that has its cells.
 std::vector<int> stages_of_chunks(const CellLists& cells, const std::string& name) {
   std::map<int, int> stage_of;
   for (int stage = 0; stage < std::ssize(cells); ++stage)
@@ -73,7 +73,7 @@ std::vector<int> stages_of_chunks(const CellLists& cells, const std::string& nam
   std::vector<int> stages;
   for (const auto& [chunk, stage] : stage_of) {
     if (chunk != std::ssize(stages))
-      throw ConfigError(cat(name, ": chunk ", stages.size(), " has no cells, but a later one has"));
+      throw ConfigError(cat(name, ": chunk ", stages.size(), " has no cells, but a later chunk has"));
     stages.push_back(stage);
   }
   return stages;
@@ -100,7 +100,7 @@ Schedule from_rows(const json& rows, const std::string& name) try {
   throw ConfigError(error.what());
 }
 
-// If the lists have no messages, only the order of the work counts; lists with messages are left as they are.
+// If the lists have no messages, only the order of the work matters; lists with messages are left unchanged.
 Schedule with_messages(const Schedule& schedule) {
   CellLists cells;
   for (int stage = 0; stage < std::ssize(schedule.instructions); ++stage) {
@@ -109,7 +109,7 @@ Schedule with_messages(const Schedule& schedule) {
       if (is_send(instruction.op) || is_receive(instruction.op)) return schedule;
       if (instruction.chunk < 0 || instruction.chunk >= schedule.chunks() ||
           schedule.stage_of_chunk[instruction.chunk] != stage)
-        return schedule;  // the checker reports it
+        return schedule;  // the checker reports this
       const auto [op, microbatch, chunk, peer] = instruction;
       if (op == Op::forward) list.push_back({CellWork::forward, microbatch, chunk});
       if (op == Op::backward_input) list.push_back({CellWork::backward_input, microbatch, chunk});

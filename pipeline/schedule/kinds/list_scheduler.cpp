@@ -44,7 +44,7 @@ class ListScheduler {
     int active = 0;
     std::queue<Cell> weights;  // deferred weight gradients, in the order of their input gradients
   };
-  using Ends = std::vector<int>;  // of a chunk's microbatches 0, 1, ..
+  using Ends = std::vector<int>;  // for microbatches 0, 1, .. of a chunk
 
   static bool ended(const Ends& ends, int microbatch, int now) {
     return std::ssize(ends) > microbatch && ends[microbatch] <= now;

@@ -1,4 +1,4 @@
-// The only place that makes a schedule from a config's choice.
+// The only place that makes a schedule from the choices in a config.
 #pragma once
 #include <compare>
 #include <nlohmann/json_fwd.hpp>
@@ -17,19 +17,19 @@ struct ScheduleSource {
   std::string path = "";  // of the file
 
   ScheduleSource() = default;
-  // A name of schedule_names(), or a path that ends with .csv or .json; ConfigError for anything else.
+  // One of schedule_names(), or a path that ends with .csv or .json; throws ConfigError for any other text.
   ScheduleSource(const std::string& text);  // NOLINT(google-explicit-constructor): "zb_h1" is a source
   ScheduleSource(const char* text) : ScheduleSource(std::string(text)) {}
   bool is_file() const { return kind == ScheduleKind::file; }
   auto operator<=>(const ScheduleSource&) const = default;
 };
 
-std::string to_string(const ScheduleSource& source);  // a text that makes an equal source
+std::string to_string(const ScheduleSource& source);  // parsing the text gives an equal source
 std::ostream& operator<<(std::ostream& out, const ScheduleSource& source);
 void to_json(nlohmann::json& json, const ScheduleSource& source);
 void from_json(const nlohmann::json& json, ScheduleSource& source);
 
-// The most microbatches that a config may cut an accumulation step into.
+// The maximum number of microbatches into which a config may cut an accumulation step.
 inline constexpr int kMostMicrobatches = 65536;
 
 // Chunks per stage that this kind requires; 0: the layout or the file determines them.
@@ -40,13 +40,13 @@ struct ScheduleChoice {
   int stages = 1;
   int microbatches = 1;
   int chunks_per_stage = 1;     // v; used by interleaved_1f1b only
-  int active_microbatches = 0;  // 0: what the schedule needs
+  int active_microbatches = 0;  // 0: as many as the schedule needs
 };
 
 const std::vector<std::string>& schedule_names();
 
-// Throws ConfigError if the schedule does not have this v, for a bound below its minimum (1; for a file, what the file
-// keeps active), and for mistakes in a file. The result passes check_schedule.
+// Throws ConfigError if the schedule does not support this v, if the limit is below its minimum (1; for a file, what
+// the file keeps active), and for mistakes in a file. The result passes check_schedule.
 Schedule make_schedule(const ScheduleChoice& choice);
 
 }  // namespace shardline

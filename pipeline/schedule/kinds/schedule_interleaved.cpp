@@ -7,7 +7,7 @@
 namespace shardline {
 namespace {
 
-// Microbatch and chunk (the stage's own, counted from 0) in the order in which every stage processes them.
+// Microbatch and chunk (numbered from 0 within the stage) in the order in which every stage processes them.
 std::vector<std::pair<int, int>> forward_order(int microbatches, int groups, int chunks) {
   std::vector<std::pair<int, int>> order;
   for (int group = 0, begin = 0; group < groups; ++group) {
@@ -20,7 +20,7 @@ std::vector<std::pair<int, int>> forward_order(int microbatches, int groups, int
 }
 
 CellLists published_order(int stages, int microbatches, int chunks) {
-  // No group is smaller than the number of stages: its first microbatch would not be back in time for the next chunk.
+  // No group is smaller than the number of stages: otherwise its first microbatch would not be back for the next chunk.
   const int groups = std::max(1, microbatches / stages);
   const int largest = (microbatches + groups - 1) / groups;
   const auto order = forward_order(microbatches, groups, chunks);
@@ -32,7 +32,7 @@ CellLists published_order(int stages, int microbatches, int chunks) {
     for (size_t backward = 0; backward < order.size(); ++backward) {
       for (; forwards < std::min(backward + ahead, order.size()); ++forwards)
         list.push_back({CellWork::forward, order[forwards].first, order[forwards].second * stages + stage});
-      // The backward processes a group's chunks from the last to the first.
+      // Backward processes a group's chunks from last to first.
       list.push_back(
           {CellWork::backward, order[backward].first, (chunks - 1 - order[backward].second) * stages + stage});
     }

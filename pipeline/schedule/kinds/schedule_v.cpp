@@ -11,9 +11,9 @@ namespace {
 
 enum Leg { down, up };  // a stage's first and second chunk
 
-// The cells of one stage, where each call takes the next microbatch of a leg. Microbatches from `microbatches` on are
-// places that stay empty; with them a pattern for many microbatches also works for fewer, since microbatches do not
-// depend on each other.
+// The cells of one stage; each call takes the next microbatch of a leg. Microbatches from `microbatches` on are slots
+// that stay empty. With them, a pattern for many microbatches also works for fewer, since microbatches do not depend on
+// each other.
 class VStage {
  public:
   VStage(std::vector<Cell>& cells, int stage, int stages, int microbatches)
@@ -47,7 +47,7 @@ class VStage {
   std::array<int, 2> chunk_;
   int microbatches_;
   std::array<int, 2> forwards_{}, backwards_{};
-  std::array<std::queue<int>, 2> weights_;  // microbatches whose weight gradients wait
+  std::array<std::queue<int>, 2> weights_;  // microbatches whose weight gradients are pending
   std::queue<Leg> order_;                   // the leg of each of them, oldest first
 };
 
@@ -58,7 +58,7 @@ void zbv_stage(VStage list, int stage, int stages, int places) {
   // Until the first microbatch comes back up.
   times(2 * (stages - stage) - 1, [&] { list.forward(down); });
   times(stage, [&] { list.forward(up), list.forward(down); });
-  // On stage 0, microbatches on the way up turn round immediately, so gradients come down one stage at a time.
+  // On stage 0, microbatches on the way up turn around at once, so that gradients come down one stage at a time.
   times(stages - stage, [&] { list.forward(up), list.backward_input(up), list.backward_weight(up); });
   while (list.forwards(up) < places) {
     if (list.forwards(down) < places) list.forward(down);

@@ -7,8 +7,8 @@
 namespace shardline {
 namespace {
 
-// A stage has `active` microbatches between forward and weight gradient, of which `ahead` wait for their input
-// gradient; the weight gradients lag by the difference.
+// A stage has `active` microbatches between forward and weight gradient. Of these, `ahead` wait for their input
+// gradient; weight gradients lag by the difference.
 Schedule zero_bubble(const char* name, int stages, int microbatches, int active, const std::function<int(int)>& ahead) {
   CellLists cells(stages);
   for (int stage = 0; stage < stages; ++stage) {
@@ -27,7 +27,7 @@ Schedule zero_bubble(const char* name, int stages, int microbatches, int active,
   return build_schedule(name, round_robin_chunks(stages, 1), microbatches, cells);
 }
 
-// The share of `active` for a stage that would take `wanted` out of `needed`; at least 1, rounded up.
+// The share of `active` for a stage that would take `wanted` of `needed`; at least 1, rounded up.
 int share(int64_t active, int64_t wanted, int64_t needed) {
   return (active * wanted + needed - 1) / needed;
 }

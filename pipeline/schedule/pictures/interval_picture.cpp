@@ -33,7 +33,7 @@ std::string number(double value) {
   return text.str();
 }
 
-// A row's later chunks are darker.
+// Darkens later chunks of a row.
 std::string fill(Op op, size_t chunk_of_row, size_t chunks_of_row) {
   const auto& colour = kColours[op];
   const double shade = 1 - 0.35 * chunk_of_row / chunks_of_row;
@@ -91,7 +91,7 @@ void begin_picture(std::ostream& out, const std::string& title, double height) {
   text(out, 8, 24, title, " font-size=\"15\"");
 }
 
-// Draws the area under a row's steps; `y` is the position of value 0.
+// Draws the area under the steps of a row; `y` is the position of value 0.
 void draw(std::ostream& out, const CurveRow& row, double y, double scale, double height_of_one) {
   text(out, 8, y - kRow / 2 + 4, row.label);
   out << "<path fill=\"rgb(190,170,220)\" d=\"M" << number(kLeft) << " " << number(y);

@@ -1,4 +1,4 @@
-// Rows of instructions over time, as a picture for documents and browsers.
+// Rows of instructions over time, drawn as a picture for documents and browsers.
 #pragma once
 #include <string>
 #include <utility>
@@ -11,7 +11,7 @@ namespace shardline {
 struct PictureBox {
   double start = 0, end = 0;  // any unit
   Instruction instruction;
-  std::string tip = "";  // shown when the pointer is on the box
+  std::string tip = "";  // tooltip of the box
 };
 
 struct PictureRow {
@@ -20,8 +20,8 @@ struct PictureRow {
 };
 
 // A self-contained SVG element: a title, a row of boxes for each row (colours show forward, input gradient and weight
-// gradient, later chunks of a row are darker, and wide boxes show the microbatch), and a legend. Time runs from 0 to
-// `span` from left to right.
+// gradient, later chunks of a row are darker, and wide boxes show the microbatch), and a legend. Time runs from left to
+// right, from 0 to `span`.
 std::string interval_picture(const std::string& title, const std::vector<PictureRow>& rows, double span);
 
 // A quantity that changes in steps: (time, value from then on).
@@ -30,7 +30,7 @@ struct CurveRow {
   std::vector<std::pair<double, double>> steps;
 };
 
-// A picture of the same width with the area under each row's steps, all rows on one scale.
+// A picture of equal width with the area under each row's steps, all rows at one scale.
 std::string curve_picture(const std::string& title, const std::vector<CurveRow>& rows, double span);
 
 }  // namespace shardline

@@ -42,7 +42,7 @@ std::string padded(std::string text, size_t width) {
 
 using Row = std::vector<std::string>;
 
-// By stage: the cell of every unit of time.
+// By stage: the cell for each unit of time.
 std::vector<Row> cells(const Schedule& schedule) {
   const UnitCosts one;
   const auto simulation = run(schedule, one);
@@ -70,7 +70,7 @@ std::string text_grid(const Schedule& schedule, int width) {
   const size_t fits = (room - label_width) / cell_width;
   const bool elided = fits < units;
   const size_t head = elided ? fits / 2 : units;    // units before the gap, whose mark takes one cell
-  const size_t tail = elided ? (fits - 1) / 2 : 0;  // units after it
+  const size_t tail = elided ? (fits - 1) / 2 : 0;  // units after the gap
 
   std::string grid;
   for (size_t stage = 0; stage < rows.size(); ++stage) {

@@ -1,4 +1,4 @@
-// A schedule as a picture for documents and browsers.
+// Draws a schedule as a picture for documents and browsers.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace shardline {
 
-// A row for each stage with what ran when.
+// A row for each stage that shows what ran when.
 std::vector<PictureRow> simulated_rows(const Schedule& schedule, const Simulation& simulation);
 
-// A self-contained SVG of the schedule at these costs; the title gives the share of time in which stages wait. The
+// A self-contained SVG of the schedule at these costs; the title states the fraction of time that stages wait. The
 // schedule must pass check_schedule.
 std::string schedule_svg(const Schedule& schedule, const UnitCosts& costs = {});
 

@@ -1,4 +1,4 @@
-// Dropout and the attention that has it, with the whole mask as one tensor.
+// Dropout, and attention with dropout, with the whole mask as one tensor.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -31,8 +31,8 @@ at::Tensor times(const at::Tensor& t, const at::Tensor& factors) {
   return factors.defined() ? t * factors : t;
 }
 
-// The factors of x: 0 where an element is dropped, 1 / (1 - probability) where it is kept, 1 in padding rows; in x's
-// wide type.
+// The factors for x: 0 if an element is dropped, 1 / (1 - probability) if it is kept, 1 in padding rows; in x's wide
+// type.
 at::Tensor row_factors(const at::Tensor& x, const DropoutRows& rows) {
   if (rows.probability == 0 || rows.tokens == 0) return {};
   const at::TensorOptions numbers = x.options().dtype(at::kLong);
@@ -45,7 +45,7 @@ at::Tensor row_factors(const at::Tensor& x, const DropoutRows& rows) {
   return keep.to(wide_type(x)).mul_(kept_scale(rows.probability)).masked_fill_(token.unsqueeze(1) >= rows.tokens, 1);
 }
 
-// The same for attention, of the scores' shape [batch, heads, length, length].
+// As above, for attention: in the scores' shape [batch, heads, length, length].
 at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout& dropout) {
   if (dropout.probability == 0) return {};
   const int64_t heads = scores.size(1), length = scores.size(2);
@@ -54,7 +54,7 @@ at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout&
   const at::Tensor query = head.view({heads, 1, 1}) * dropout.max_positions + place.unsqueeze(1);
   const at::Tensor element = query * dropout.max_positions + place;  // [heads, length, length]
   const at::Tensor factors = at::empty(scores.sizes(), scores.options());
-  // The integers of one sample are freed before the next one's, so a dry run needs only one.
+  // The integers of one sample are freed before the next sample, so a dry run needs only one.
   const int64_t samples = scores.is_meta() ? std::min<int64_t>(1, scores.size(0)) : scores.size(0);
   for (int64_t b = 0; b < samples; ++b) {
     at::Tensor word = element;
@@ -66,14 +66,14 @@ at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout&
   return factors.mul(kept_scale(dropout.probability));
 }
 
-// Whether a query [length, 1] may not see a key [length]; undefined: it may see all.
+// Whether a query [length, 1] must not see a key [length]; undefined: it may see all keys.
 at::Tensor unseen(int64_t length, const AttentionPattern& pattern, const at::TensorOptions& like) {
   if (!pattern.causal) return {};
   const at::Tensor all = at::ones({length, length}, like.dtype(at::kBool));
   return pattern.window > 0 ? all.triu(1).bitwise_or_(all.tril(-pattern.window)) : all.triu(1);
 }
 
-// Scores are computed in the wide type, like everything that follows from them.
+// Scores and everything derived from them are computed in the wide type.
 at::Tensor seen_scores(const at::Tensor& q, const at::Tensor& k, const ScoreScale& scale,
                        const AttentionPattern& pattern) {
   const at::Tensor hidden = unseen(q.size(2), pattern, q.options());
@@ -81,7 +81,7 @@ at::Tensor seen_scores(const at::Tensor& q, const at::Tensor& k, const ScoreScal
   return hidden.defined() ? scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity()) : scores;
 }
 
-// One segment after the other, each as a batch of one: run(segment, its part of a tensor with places in dimension 2,
+// Runs one segment after another, each as a batch of one: run(segment, its part of a tensor with places in dimension 2,
 // its dropout).
 template <class Run>
 void for_segments(const AttentionPattern& pattern, const AttentionDropout& dropout, const Run& run) {
@@ -100,7 +100,7 @@ AttentionPattern without_segments(AttentionPattern pattern) {
   return pattern;
 }
 
-// Torch has no logsumexp of meta tensors, on which dry runs of accelerators call attention.
+// Torch has no logsumexp for meta tensors, with which dry runs of accelerators call attention.
 at::Tensor log_of_sums(const at::Tensor& scores) {
   return scores.is_meta() ? at::empty(scores.sizes().slice(0, 3), scores.options()) : scores.logsumexp({3});
 }

@@ -26,14 +26,14 @@
 namespace shardline::aten {
 namespace {
 
-// Adds in the wide type, so that the sum of half-precision numbers is not rounded.
+// Adds in the wide type, so that a half-precision sum is not rounded.
 at::Tensor with_bias(const at::Tensor& x, const at::Tensor& bias) {
   const at::Tensor exact = x.to(wide_type(x));
   return bias.defined() ? exact + bias : exact;
 }
 
-// The type in which torch's layer norm runs: accelerators keep fp32 statistics of half-precision tensors, which must
-// all be of one type.
+// The type in which torch's layer norm runs: accelerators keep fp32 statistics for half-precision tensors, which must
+// all have the same type.
 at::ScalarType norm_type(const at::Tensor& x, const at::Tensor& weight) {
   return is_accelerator(x) && x.scalar_type() == weight.scalar_type() ? x.scalar_type() : wide_type(x);
 }
@@ -66,7 +66,7 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
   if (x.size(0) == 0) return at::empty_like(x);
   const at::Tensor row_mean = mean.unsqueeze(1), row_rstd = rstd.unsqueeze(1);
   if (weight_grad.defined()) {
-    const at::Tensor normed = (x - row_mean) * row_rstd;  // in fp32, like its factors
+    const at::Tensor normed = (x - row_mean) * row_rstd;  // in fp32, like its operands
     add_column_sums(weight_grad, (dy * normed).narrow(0, 0, valid_rows));
   }
   add_column_sums(bias_grad, dy.narrow(0, 0, valid_rows));
@@ -158,7 +158,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Ten
   }
   const at::Tensor exact = logits.to(wide_type(logits));
   const at::Tensor largest = exact.amax({1});
-  const at::Tensor shift = at::where(largest.isneginf(), at::zeros({}, options), largest);  // a part without any entry
+  const at::Tensor shift = at::where(largest.isneginf(), at::zeros({}, options), largest);  // for empty parts
   const at::Tensor sum = (exact - shift.unsqueeze(1)).exp_().sum(1);
   const at::Tensor here = (label >= 0).logical_and(label < v);
   const at::Tensor picked = exact.gather(1, label.clamp(0, v - 1).unsqueeze(1)).squeeze(1);

@@ -1,5 +1,5 @@
-// The functions of kernels.h written with ATen's operators: used for tensors on other devices, and as the reference for
-// the vectorised loops in tests. Shapes and meanings are those of kernels.h.
+// The functions of kernels.h in terms of ATen's operators: used for tensors on other devices, and in tests as the
+// reference for the vectorised loops. Shapes and semantics are as in kernels.h.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMultiplier0 = kPhiloxMultiplier0, kMultiplier1 = kPhiloxMultiplier1, kLowHalf = 0xFFFFFFFF;
 
-// The halves of a product modulo 2^64.
+// The upper half of a product modulo 2^64; below, the lower half.
 at::Tensor high(const at::Tensor& product) {
   return product.bitwise_right_shift(32).bitwise_and_(kLowHalf);
 }
@@ -22,7 +22,7 @@ at::Tensor low(const at::Tensor& product) {
   return product.bitwise_and(kLowHalf);
 }
 
-// Torch has no where() of meta tensors, on which dry runs of accelerators make masks.
+// Torch has no where() for meta tensors, with which dry runs of accelerators make masks.
 at::Tensor chosen(const at::Tensor& condition, const at::Tensor& yes, const at::Tensor& no) {
   return condition.is_meta() ? at::empty_like(yes) : at::where(condition, yes, no);
 }

@@ -1,4 +1,4 @@
-// The random words of core/numbers/philox.h, made by ATen's operators on the device of the tensors.
+// The random words of core/numbers/philox.h, computed with ATen's operators on the device of the tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,11 +6,11 @@
 
 namespace shardline::aten {
 
-// Returns word(element) in the stream of each `sample`. Both are int64, like the result, and broadcast; samples are
-// below 2^32. stream.sample is not used.
+// Returns word(element) in the stream of each `sample`. Both are int64, as is the result, and broadcast; samples must
+// be below 2^32. stream.sample is ignored.
 at::Tensor random_words(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element);
 
-// Returns a bool tensor: whether these words are below probability_of_keeping * 2^32.
+// Returns a bool tensor: whether each of these words is below probability_of_keeping * 2^32.
 at::Tensor random_keep(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element,
                        double probability_of_keeping);
 

@@ -14,7 +14,7 @@
 namespace shardline {
 namespace {
 
-// The probability that the tanh form of GELU gives u, and its derivative: (1 + tanh(z)) / 2 is the logistic of 2 z.
+// The probability by which the tanh form of GELU multiplies u, and its derivative: (1 + tanh(z)) / 2 = logistic(2 z).
 template <class T>
 struct Gate {
   T value, slope;
@@ -59,9 +59,9 @@ SHARDLINE_INLINE T slope_at(T u) {
 
 template <class S>
 struct Rows {
-  const S *dy, *x, *bias;  // dy only in the backward pass
+  const S *dy, *x, *bias;  // dy in the backward pass only
   S* result;
-  Wide<S>* bias_part;  // [n] of one block of rows; null: not wanted
+  Wide<S>* bias_part;  // [n] for one block of rows; null: not needed
   int64_t n;
 };
 

@@ -1,6 +1,6 @@
-// A thread computes a block of queries of one head of a segment at a time, and the scores of this block [queries, keys]
-// are the only ones that it holds. The backward pass recomputes the scores and the dropout mask. For half-precision
-// tensors a thread also holds one head's rows in fp32.
+// A thread computes a block of queries of one head of a segment at a time, and holds only the scores of this block
+// [queries, keys]. The backward pass recomputes the scores and the dropout mask. For half-precision tensors, a thread
+// also holds the rows of one head in fp32.
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm.h>
@@ -30,12 +30,12 @@ namespace shardline {
 namespace {
 
 constexpr int64_t kBlock = 64;  // queries
-// Keys of one product. A block of queries that sees more keys needs several products, so that the number of different
+// Keys per product. A block of queries that sees more keys needs several products; thus the number of different
 // products does not grow with the length (onednn/onednn.h).
 constexpr int64_t kKeys = 1024;
 
-// Replaces a row of scores by the probabilities of the keys, scaled and masked as they are multiplied with the values.
-// Returns the log of the sum of exponentials.
+// Replaces a row of scores by the probabilities of the keys, scaled and masked as needed to multiply them with the
+// values. Returns the log of the sum of exponentials.
 template <class T>
 SHARDLINE_INLINE T drop_softmax_of(T* row, const uint8_t* keep, int64_t keys, T scale, T kept_scale) {
   T largest = -std::numeric_limits<T>::infinity();
@@ -58,7 +58,7 @@ SHARDLINE_VECTORISED double drop_softmax(double* row, const uint8_t* keep, int64
 }
 
 // Replaces a row of scores by the masked probabilities, and the row of their gradients by the gradients of the scores.
-// score_scale multiplies the stored scores, scale the products of queries and keys; along is the sum of d_out * out
+// score_scale multiplies the stored scores, and scale the products of queries and keys; along is the sum of d_out * out
 // over the row's features.
 template <class T>
 SHARDLINE_INLINE void softmax_gradient_of(T* row, T* gradient, const uint8_t* keep, int64_t keys, T score_scale,
@@ -93,10 +93,10 @@ SHARDLINE_VECTORISED double dot(const double* a, const double* b, int64_t n) {
   return dot_of(a, b, n);
 }
 
-// A segment of a sequence of the batch.
+// A segment of one sequence of the batch.
 struct Run {
   int64_t sequence, begin, length;
-  int64_t segment;  // its number
+  int64_t segment;  // number of the segment
 };
 
 std::vector<Run> runs_of(const at::Tensor& q, const AttentionPattern& pattern) {
@@ -114,7 +114,7 @@ int64_t longest_of(const std::vector<Run>& runs) {
   return longest;
 }
 
-// Keys [begin, end), by their places in a segment.
+// Keys [begin, end), numbered within a segment.
 struct Keys {
   int64_t begin, end;
   int64_t count() const { return end - begin; }
@@ -125,7 +125,7 @@ Keys keys_of_query(const AttentionPattern& pattern, int64_t query, int64_t lengt
   return {begin, pattern.causal ? query + 1 : length};
 }
 
-// Queries by their places in a segment, and the keys that at least one of them sees.
+// A range of queries, numbered within a segment, and the keys that at least one of them sees.
 struct Block {
   int64_t first, queries;
   Keys keys;
@@ -142,7 +142,7 @@ void for_blocks(const AttentionPattern& pattern, int64_t length, const Visit& vi
   }
 }
 
-// The mask of a block of queries, with a row of bytes for each.
+// The mask of a block of queries, with one row of bytes per query.
 class Mask {
  public:
   Mask(const AttentionDropout& dropout, const AttentionPattern& pattern, int64_t longest)
@@ -166,7 +166,7 @@ class Mask {
                   keep_.data() + i * longest_);
     }
   }
-  // The bytes of the i-th query's keys.
+  // The bytes for the i-th query's keys.
   const uint8_t* row(int64_t i) const { return keep_.data() + i * longest_; }
   double kept_scale() const {
     if (!drops_) return 1;
@@ -181,8 +181,8 @@ class Mask {
   std::vector<uint8_t> keep_;
 };
 
-// Calls visit(run, head) for every run and head, on all threads. It runs below autograd, because disabling autograd
-// does not affect other threads.
+// Calls visit(run, head) for every run and head, on all threads. It runs below autograd, because disabling autograd has
+// no effect on other threads.
 template <class Visit>
 void for_heads(const std::vector<Run>& runs, int64_t heads, const Visit& visit) {
   at::parallel_for(0, std::ssize(runs) * heads, 1, [&](int64_t begin, int64_t end) {
@@ -205,13 +205,13 @@ at::Tensor with_dense_rows(const at::Tensor& t) {
   return t.stride(3) == 1 ? t : t.contiguous();
 }
 
-// A head's rows in the type in which products are computed.
+// The rows of a head in the type in which products are computed.
 at::Tensor wide_head(const at::Tensor& t, const Run& run, int64_t head) {
   return head_of(t, run, head).to(wide_type(t));
 }
 
-// A head's part of a result. If the result is fp32 or wider, the part is written in place; otherwise it is kept in fp32
-// until it is stored.
+// One head's part of a result. If the result is fp32 or wider, the part is written in place; otherwise it is held in
+// fp32 until it is stored.
 class HeadResult {
  public:
   HeadResult(const at::Tensor& t, const Run& run, int64_t head)
@@ -226,7 +226,7 @@ class HeadResult {
   at::Tensor part_, wide_;
 };
 
-// Returns room for one block of scores of a thread. The stride of its rows depends only on the length and is not a
+// Returns room for one block of scores of one thread. The stride of its rows depends only on the length and is not a
 // power of two.
 at::Tensor score_room(const at::Tensor& q, int64_t length) {
   const int64_t stride = length / 16 * 16 + 16;
@@ -236,7 +236,7 @@ at::Tensor scores_in(const at::Tensor& room, const Block& block) {
   return room.narrow(0, 0, block.queries).narrow(1, 0, block.keys.count());
 }
 
-// Sets the scores of a row to 0 that belong to keys which its query does not see.
+// Sets a row's scores to 0 for keys that its query does not see.
 template <class T>
 void clear_unseen(T* row, const Block& block, const Keys& seen) {
   std::fill_n(row, seen.begin - block.keys.begin, T(0));
@@ -275,13 +275,13 @@ void add_to_keys(const at::Tensor& result, const at::Tensor& scores, const at::T
   });
 }
 
-// ---- Segments of at most one block, such as short sentences: the head's rows and the scores stand side by side in a
+// ---- Segments of at most one block, such as short sentences: the rows of a head and the scores are side by side in a
 // buffer of the thread, and multiply_small multiplies them.
 
-// Where a head's rows of a segment begin in a tensor whose rows are dense; the next one is t.stride(2) elements
-// further.
+// The index at which a head's rows of a segment begin in a tensor with dense rows; each next row is t.stride(2)
+// elements further.
 int64_t first_row(const at::Tensor& t, const Run& run, int64_t head) {
-  SL_ASSERT(t.stride(3) == 1 || t.size(3) == 1, "rows that are not dense: strides ", t.strides());
+  SL_ASSERT(t.stride(3) == 1 || t.size(3) == 1, "rows must be dense: strides ", t.strides());
   return run.sequence * t.stride(0) + head * t.stride(1) + run.begin * t.stride(2);
 }
 
@@ -334,7 +334,7 @@ T* short_room(int64_t numbers) {
   return room.data();
 }
 
-// One head of such a segment, of numbers S.
+// One head of such a segment, with numbers of type S.
 template <class S>
 class ShortSegment {
  public:
@@ -352,7 +352,7 @@ class ShortSegment {
     mask_.make(run, head, block_);
   }
 
-  // lse: of the segment's first query.
+  // lse: starts at the segment's first query.
   void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out, T* lse) const {
     T* room = short_room<T>(4 * PaddedMatrix<T>::size(length_, features_) + PaddedMatrix<T>::size(features_, length_) +
                             PaddedMatrix<T>::size(length_, length_));
@@ -407,7 +407,7 @@ class ShortSegment {
   void store(const PaddedMatrix<T>& rows, const at::Tensor& t) const {
     rows.store(mutable_data_of<S>(t) + first_row(t, run_, head_), t.stride(2));
   }
-  // [length, length], of each row of a with each of b.
+  // [length, length]: products of each row of a with each row of b.
   PaddedMatrix<T> products_of_rows(T*& room, const PaddedMatrix<T>& a, const PaddedMatrix<T>& b) const {
     const PaddedMatrix<T> turned(room, features_, length_), products(room, length_, length_);
     turned.load_transposed(b);

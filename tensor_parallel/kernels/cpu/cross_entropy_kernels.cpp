@@ -14,14 +14,14 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kChunk = 2048;  // logits that stay in the first cache between the search and the sum
+constexpr int64_t kChunk = 2048;  // logits that stay in the L1 cache between finding the maximum and summing
 
 template <class T>
 struct Stats {
   T largest, sum;
 };
 
-// One pass over memory: the sum is scaled down whenever a chunk brings a larger logit.
+// One pass over memory: the sum is scaled down whenever a chunk has a larger logit.
 template <class S>
 SHARDLINE_INLINE Stats<Wide<S>> stats_of_row(const S* row, int64_t v) {
   using T = Wide<S>;
@@ -42,7 +42,7 @@ SHARDLINE_INLINE Stats<Wide<S>> stats_of_row(const S* row, int64_t v) {
   return {largest, sum};
 }
 
-// label: -1 where it is not in the row
+// label: -1 if it is not in the row
 template <class S>
 SHARDLINE_INLINE void gradient_of_row(S* row, int64_t v, int64_t label, Wide<S> log_sum_exp, Wide<S> scale) {
   const Wide<S> target = label >= 0 ? widen(row[label]) : 0;

@@ -15,7 +15,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kChunk = 1024;  // features whose mask is made at a time
+constexpr int64_t kChunk = 1024;  // features whose mask is made at once
 
 // y = residual + (x + bias) * (keep ? scale : 0)
 template <class S, class R>
@@ -53,7 +53,7 @@ SHARDLINE_INLINE void select(S* dx, const R* dy, Wide<S>* part, const uint8_t* k
   }
 SHARDLINE_FOR_TYPE_PAIRS(DEFINE_DROPOUT)
 
-// Walks a row in chunks: visit(first feature, features, mask, factor of what is kept).
+// Processes a row in chunks: visit(first feature, features, mask, factor of what is kept).
 template <class Visit>
 void for_chunks(const DropoutRows& rows, int64_t row, int64_t features, const Visit& visit) {
   std::array<uint8_t, kChunk> keep;
@@ -92,7 +92,7 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
   const at::Tensor& like = residual.defined() ? residual : x;
   const at::Tensor y = at::empty_like(like);
   if (x.is_meta()) return y;
-  const at::Tensor zeros = at::zeros({n}, like.options());  // enough for either type
+  const at::Tensor zeros = at::zeros({n}, like.options());  // sufficient for either type
   with_types_of(x.scalar_type(), like.scalar_type(), [&]<class S, class R>(S, R) {
     const S *from = constant_numbers<S>(x), *no_bias = data_of<S>(zeros);
     const S* added = bias.defined() ? constant_numbers<S>(bias) : no_bias;

@@ -13,9 +13,9 @@ int64_t rounded_up(int64_t count, int64_t unit) {
   return (count + unit - 1) / unit * unit;
 }
 
-// Torch accumulates dq and the sums over features in fp32, in tensors whose lengths are multiples of 128 and whose
-// heads are multiples of 32 (mha_bwd in aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp). It returns
-// three gradients, which are then copied to one tensor.
+// Torch accumulates dq and the sums over features in fp32, in tensors with lengths rounded up to multiples of 128 and
+// heads to multiples of 32 (mha_bwd in aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp). It returns
+// three gradients, which are then copied into one tensor.
 at::Tensor dry_flash_backward(const at::Tensor& q) {
   std::array<at::Tensor, 3> gradients;
   {

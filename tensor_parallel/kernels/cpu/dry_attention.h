@@ -1,5 +1,5 @@
 // attention_forward and attention_backward of kernels.h in a dry run (models/graph/dry_run.h) of an accelerator: they
-// allocate and free what it would, and compute nothing.
+// allocate and free what the accelerator would, but compute nothing.
 #pragma once
 #include "tensor_parallel/kernels/kernels.h"
 

@@ -15,7 +15,7 @@
 namespace shardline {
 namespace {
 
-// X: the residual stream's numbers, W: the layer's.
+// X: number type of the residual stream, W: of the layer.
 template <class W, class X>
 struct NormForward {
   const X* x;
@@ -52,7 +52,7 @@ struct NormBackward {
   const Wide<X>*mean, *rstd;
   const W* weight;
   X* dx;
-  Wide<X>*weight_part, *bias_part;  // the parts [n] are of one block of rows; null: not wanted
+  Wide<X>*weight_part, *bias_part;  // [n] for one block of rows; null: not needed
   int64_t n, valid_rows;
 };
 

@@ -36,7 +36,7 @@ void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& posi
   SL_ASSERT(table.size(0) == 2 && 2 * pairs <= head_dim && table.scalar_type() == wide_type(x), "a table of ",
             table.sizes(), " ", table.scalar_type(), " for heads of ", head_dim, " ", x.scalar_type());
   if (!runs_loops(x)) return kernels_for(x).rotate_pairs_(x, table, position, back);
-  SL_ASSERT(x.stride(2) == 1 && x.stride(1) == head_dim, "the heads of a row stand side by side; strides ",
+  SL_ASSERT(x.stride(2) == 1 && x.stride(1) == head_dim, "the heads of a row must be contiguous; strides ",
             x.strides());
   with_type_of(x, [&]<class S>(S) {
     using T = Wide<S>;

@@ -5,7 +5,7 @@
 namespace shardline {
 namespace {
 
-// `kRows` rows of c, from row `first`; their sums stay in registers.
+// Computes `kRows` rows of c, from row `first` on; their sums stay in registers.
 template <int kRows, class T>
 SHARDLINE_INLINE void multiply_rows(const SmallProduct<T>& p, int64_t first) {
   const T* a = p.a + first * p.a_row;

@@ -1,17 +1,17 @@
-// Products of matrices that are so small that a call of oneDNN, and its preparation for every new size, take longer
-// than the product itself.
+// Products of matrices so small that a call of oneDNN, with its preparation for every new size, takes longer than the
+// product itself.
 #pragma once
 #include <cstdint>
 
 namespace shardline {
 
-// Rows of b and c are as long as a multiple of this.
+// The length of the rows of b and c must be a multiple of this.
 inline constexpr int64_t kProductLanes = 16;
 inline int64_t padded_to_lanes(int64_t n) {
   return (n + kProductLanes - 1) / kProductLanes * kProductLanes;
 }
 
-// Factors and result of c [m, n] = a [m, k] b [k, n]: strides in elements, those of the columns of b and c are 1, and n
+// Factors and result of c [m, n] = a [m, k] b [k, n]. Strides are in elements; columns of b and c are contiguous, and n
 // is a multiple of kProductLanes.
 template <class T>
 struct SmallProduct {

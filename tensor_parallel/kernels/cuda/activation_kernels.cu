@@ -5,13 +5,13 @@
 namespace shardline::cuda {
 namespace {
 
-constexpr float kTwiceRoot = 1.59576912160573071176f, kCubic = 0.044715f;  // 2 sqrt(2 / pi), and GELU's
+constexpr float kTwiceRoot = 1.59576912160573071176f, kCubic = 0.044715f;  // 2 sqrt(2 / pi), and GELU's coefficient
 constexpr float kHalfRoot = 0.70710678118654752440f, kDensityAtZero = 0.39894228040143267794f;
 
 SHARDLINE_DEVICE float logistic_of(float u) {
   return 1.0f / (1.0f + expf(-u));
 }
-// The tanh form of GELU is u times this; (1 + tanh(z)) / 2 is the logistic of 2 z.
+// The tanh form of GELU is u times this: (1 + tanh(z)) / 2 = logistic(2 z).
 SHARDLINE_DEVICE float gate_of(float u) {
   return logistic_of(kTwiceRoot * u * (1.0f + kCubic * u * u));
 }

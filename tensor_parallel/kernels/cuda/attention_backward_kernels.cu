@@ -1,5 +1,5 @@
-// The gradients of attention in two launches without atomic additions, the first for the rows of queries, the second
-// for those of keys. Both recompute the scores and the masks.
+// The gradients of attention in two launches without atomic additions: the first for rows of queries, the second for
+// rows of keys. Both recompute the scores and the masks.
 #include "tensor_parallel/kernels/cuda/attention_kernels.h"
 #include "tensor_parallel/kernels/cuda/number_dispatch.h"
 
@@ -7,21 +7,21 @@ namespace shardline::cuda {
 namespace {
 
 // What the gradient of a score depends on besides products: shift, the query's log_sum_exp times log2(e), and along,
-// d_out * out summed over a head's features.
+// the sum of d_out * out over a head's features.
 struct ScoreQuery {
   float shift, along;
 };
 
-// score is the product of a query and a key; it becomes the probability after dropout. d_dropped is the product of the
-// gradient of the query's result and the key's value; it becomes the gradient of the score without the factor
-// sizes.scale.
+// score is the product of a query and a key; it is replaced by the probability after dropout. d_dropped is the product
+// of the gradient of the query's result and the key's value; it is replaced by the gradient of the score, without the
+// factor sizes.scale.
 SHARDLINE_DEVICE void to_gradient(float& score, float& d_dropped, float scale, const ScoreQuery& query, float factor) {
   const float probability = exponential2(score * scale - query.shift);
   score = probability * factor;
   d_dropped = probability * (d_dropped * factor - query.along);
 }
 
-// d_out * out, summed over the features of a row of a head by the four lanes of a group.
+// d_out * out, summed over the features of one row of a head by the four lanes of a group.
 template <class T, class S>
 SHARDLINE_DEVICE float sum_along(const AttentionBackward& a, const Head& head, int64_t row,
                                  const AttentionSizes& sizes) {
@@ -105,8 +105,8 @@ SHARDLINE_KERNEL(T::kThreads, query_gradients, AttentionBackward a, AttentionSiz
   store_rows<T>(head.start<S>(a.dq), a.dq.token_stride, {row, row + 8}, dq[0], {sizes.scale, sizes.scale}, sizes);
 }
 
-// log_sum_exp and along of a tile of queries: in shared memory, or read from global memory, because fp32 tiles leave no
-// shared memory for them.
+// log_sum_exp and along of a tile of queries: in shared memory or, with fp32 tiles, which leave no shared memory for
+// them, read from global memory.
 template <class T>
 class QuerySums {
  public:
@@ -116,7 +116,7 @@ class QuerySums {
         length_(length),
         tiles_(room.take<float>(T::kBuffers * T::kQuerySums)) {}
 
-  // Starts to load those of the queries from `first` on; see start_copy.
+  // Starts to load the values of the queries from `first` on; see start_copy.
   SHARDLINE_DEVICE void start(int64_t first, int buffer) const {
     static_assert(T::kThreads >= T::kQuerySums);
     const int i = thread_index();
@@ -125,7 +125,7 @@ class QuerySums {
       start_copy<1>(tiles_, buffer * T::kQuerySums + i, (i < T::kColumns ? log_sum_exp_ : along_) + query,
                     query < length_);
   }
-  // Those of the queries in two neighbouring columns of the tile that begins with `first`.
+  // Reads the values of the queries in two adjacent columns of the tile that begins with `first`.
   SHARDLINE_DEVICE void read(ScoreQuery (&queries)[2], int64_t first, int buffer, int column) const {
     if constexpr (T::kQuerySums > 0) {
       const int place = buffer * T::kQuerySums + column;
@@ -145,14 +145,14 @@ class QuerySums {
   SharedArray<float> tiles_;
 };
 
-// Computes dk and dv of one block of keys from all queries that see them.
+// Computes dk and dv for one block of keys from all queries that see them.
 template <class T, class S>
 SHARDLINE_KERNEL(T::kThreads, key_gradients, AttentionBackward a, AttentionSizes sizes) {
   constexpr int kEights = T::kChunk / 8, kSets = T::kKeySets, kWarpKeys = 16 * kSets;
   using Order = KeysAsRows<kSets>;
   SharedRoom room;
   const Head head(sizes);
-  const int64_t first = block_y() * T::kKeyRows;  // the blocks of the first keys take longest and start first
+  const int64_t first = block_y() * T::kKeyRows;  // blocks of the first keys take longest, so they start first
   const int64_t warp_first = first + kWarpKeys * warp_index();
   const TilePair<T, T::kKeyRows, 1, Order, S> keys(room, a.k, a.v, head);
   const TilePair<T, T::kColumns, T::kBuffers, InOrder, S> queries(room, a.q, a.d_out, head);

@@ -8,8 +8,8 @@
 namespace shardline::cuda {
 namespace {
 
-// Replaces a tile's scores by the probabilities that are kept, up to a factor for each row, which mixed and sum share:
-// 2^((score - largest) * scale). On entry, largest, mixed and sum cover the earlier tiles. On return, largest and sum
+// Replaces a tile's scores by the probabilities that are kept, up to a factor per row that mixed and sum share:
+// 2^((score - largest) * scale). On entry, largest, mixed and sum cover the previous tiles. On return, largest and sum
 // also cover this tile; mixed is only rescaled, and the caller adds the values.
 template <class T, int kEights, class Kept>
 SHARDLINE_DEVICE void to_probabilities(float (&score)[kEights][4], float (&largest)[2], float (&sum)[2],
@@ -47,13 +47,13 @@ SHARDLINE_DEVICE void to_probabilities(float (&score)[kEights][4], float (&large
   }
 }
 
-// Computes the results of one block of queries of one head from all keys up to its last query.
+// Computes the results of one block of queries of one head from all keys up to the block's last query.
 template <class T, class S>
 SHARDLINE_KERNEL(T::kThreads, attention_rows, AttentionForward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
   const Head head(sizes);
-  const int64_t first = (blocks_y() - 1 - block_y()) * T::kRows;  // the blocks with the longest rows start first
+  const int64_t first = (blocks_y() - 1 - block_y()) * T::kRows;  // blocks with the longest rows start first
   const int64_t warp_first = first + 16 * warp_index(), row = warp_first + lane_index() / 4;
   const auto queries = room.take<S>(T::kRows * T::kStride);
   const TilePair<T, T::kColumns, T::kBuffers, KeysAsColumns, S> seen(room, a.k, a.v, head);
@@ -87,7 +87,7 @@ SHARDLINE_KERNEL(T::kThreads, attention_rows, AttentionForward a, AttentionSizes
   for (int half = 0; half < 2; ++half) {
     sum[half] += shuffle_xor(sum[half], 1);
     sum[half] += shuffle_xor(sum[half], 2);
-    if (lane_index() % 4 == 0 && row + 8 * half < sizes.length)  // NaN for a row without any finite score
+    if (lane_index() % 4 == 0 && row + 8 * half < sizes.length)  // NaN for a row without a finite score
       a.log_sum_exp[head.index * sizes.length + row + 8 * half] =
           sum[half] > 0 ? largest[half] * sizes.scale + logf(sum[half]) : bits_to_float(0x7fc00000u);
   }
@@ -99,12 +99,12 @@ SHARDLINE_KERNEL(T::kThreads, attention_rows, AttentionForward a, AttentionSizes
 
 AttentionSizes sizes_of(const AttentionCase& c) {
   if (c.head_dim > kWidestHead || c.batch * c.heads > kMostHeads)
-    throw std::invalid_argument("attention of too many heads or heads that are too wide");
-  if (!(c.scale > 0)) throw std::invalid_argument("attention needs scores that are multiplied by a positive number");
+    throw std::invalid_argument("attention has too many heads, or its heads are too wide");
+  if (!(c.scale > 0)) throw std::invalid_argument("the scale of attention scores must be positive");
   AttentionSizes s{.heads = c.heads, .length = c.length, .scale = c.scale};
   s.head_dim = c.head_dim;
   if (c.probability == 0) return s;
-  if (c.length > c.max_positions) throw std::invalid_argument("dropout needs positions for the whole length");
+  if (c.length > c.max_positions) throw std::invalid_argument("dropout needs max_positions of at least the length");
   const uint64_t limit = keep_limit(1 - c.probability);
   if (limit > UINT32_MAX) return s;  // it keeps every word
   s.drops = true;

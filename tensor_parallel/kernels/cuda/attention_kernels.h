@@ -1,18 +1,18 @@
-// What the kernels of attention share besides tiles: what a launch passes, and dropout masks, in the arrangement of
+// What the attention kernels share besides tiles: the arguments of a launch, and dropout masks, in the arrangement of
 // attention_tiles.h. The element of a query and a key has word ((first_head + head) * max_positions + query) *
-// max_positions + key of the operation's stream (core/numbers/philox_block.h), so that four neighbouring keys share a
-// block of words.
+// max_positions + key of the operation's stream (core/numbers/philox_block.h), so four adjacent keys share a block of
+// words.
 #pragma once
 #include "tensor_parallel/kernels/cuda/attention_tiles.h"
 
 namespace shardline::cuda {
 
 AttentionSizes sizes_of(const AttentionCase& c);
-// Whether rows of numbers of this size begin and end at multiples of `bytes`.
+// Whether rows of numbers of this size begin and end on multiples of `bytes`.
 bool rows_aligned(const AttentionCase& c, int64_t number_bytes, int64_t bytes, const HeadRows* rows, int count);
 
-// Which of a lane's elements are kept, bit 4 n + i for element i of the n-th of kEights eights of columns, followed by
-// those of further sets.
+// Which of a lane's elements are kept: bit 4 n + i for element i of the n-th of kEights groups of eight columns,
+// followed by those of further sets.
 template <int kEights>
 struct KeptBits {
   SHARDLINE_DEVICE auto columns(int pair) const {
@@ -24,7 +24,7 @@ struct KeptBits {
   uint32_t bits;
 };
 
-// The words of a head. If max_positions is a multiple of four, every block of words belongs to one query.
+// The random words of a head. If max_positions is a multiple of four, each block of words belongs to one query.
 class HeadWords {
  public:
   SHARDLINE_DEVICE HeadWords(const AttentionSizes& sizes, const Head& head)
@@ -40,7 +40,7 @@ class HeadWords {
   SHARDLINE_DEVICE uint64_t element(int64_t query, int64_t key) const {
     return (first_row_ + query) * max_positions_ + key;
   }
-  // Whether blocks of whole queries from first to last have indices with the same upper half.
+  // Whether the indices of the blocks of all queries from first to last have the same upper half.
   SHARDLINE_DEVICE bool same_upper_half(int64_t first, int64_t last) const {
     return aligned_ && upper_half(element(first, 0) / 4) == upper_half(element(last, max_positions_ - 1) / 4);
   }
@@ -49,7 +49,7 @@ class HeadWords {
   }
   SHARDLINE_DEVICE bool keeps(uint32_t word) const { return word < limit_; }
 
-  // The mask of kCount elements, word by word. place_of(i) returns the query and the key of the i-th.
+  // The mask of kCount elements, word by word. place_of(i) returns the query and the key of element i.
   template <int kCount, class PlaceOf>
   SHARDLINE_DEVICE uint32_t one_by_one(const PlaceOf& place_of) const {
     static_assert(kCount <= 32);
@@ -79,7 +79,7 @@ struct ScorePlace {
   int64_t query, key;
 };
 
-// The mask of a warp's 16 queries, which are the rows of scores.
+// The mask of a warp's 16 queries, which are the rows of the scores.
 class MaskOfQueries {
  public:
   SHARDLINE_DEVICE MaskOfQueries(const AttentionSizes& sizes, const Head& head, int64_t first)
@@ -90,8 +90,8 @@ class MaskOfQueries {
     lower_[1] = lower_[0] + lower_half(2 * sizes.max_positions);  // eight rows of max_positions / 4 blocks
   }
 
-  // Calls use(kept), where kept.columns(pair)(e, i) says whether element i of eight 2 * pair + e is kept. Columns begin
-  // with `key`, in the order of KeysAsColumns.
+  // Calls use(kept), where kept.columns(pair)(e, i) tells whether element i of group of eight 2 * pair + e is kept.
+  // Columns begin with `key`, in the order of KeysAsColumns.
   template <int kEights, class Use>
   SHARDLINE_DEVICE void with(int64_t key, const Use& use) const {
     if (quick_) return use(Quick{*this, lower_half(key / 4)});
@@ -122,7 +122,7 @@ class MaskOfQueries {
   uint32_t upper_, lower_[2];
 };
 
-// The mask of a warp's kSets times 16 keys, which are the rows of scores in the order of KeysAsRows.
+// The mask of a warp's 16 * kSets keys, which are the rows of the scores in the order of KeysAsRows.
 template <int kSets>
 class MaskOfKeys {
  public:
@@ -132,8 +132,8 @@ class MaskOfKeys {
     lane_block_ = query * query_blocks_ + lower_half((first + KeysAsRows<kSets>::key_of(0, 0)) / 4);
   }
 
-  // Calls use(kept), where kept.eight(n)(set, i) says whether element i of the n-th eight of a set is kept. Columns are
-  // queries, beginning with `query`.
+  // Calls use(kept), where kept.eight(n)(set, i) tells whether element i of the n-th group of eight of a set is kept.
+  // Columns are queries, beginning with `query`.
   template <int kEights, class Use>
   SHARDLINE_DEVICE void with(int64_t query, const Use& use) const {
     if (words_.same_upper_half(query, query + 8 * kEights - 1)) {
@@ -148,8 +148,8 @@ class MaskOfKeys {
 
  private:
   struct Quick {
-    // With two sets, a lane has four neighbouring keys of two queries. With one, it has two of them, computes the words
-    // of one query, and gets those of the other from the lane that has the other two keys.
+    // With two sets, a lane has four adjacent keys of two queries. With one set, it has two of them; it computes the
+    // words of one query and gets those of the other from the lane that has the other two keys.
     SHARDLINE_DEVICE auto eight(int n) const {
       const uint32_t place = lower + 8 * n * mask.query_blocks_;
       PhiloxBlock even = mask.words_.block(upper, place), odd;

@@ -1,7 +1,7 @@
-// Parts that the attention kernels share: tiles of a head's rows in shared memory, and their products, which warps
-// compute. A warp computes sets of 16 rows of a matrix. Of every set and every eight columns, lane L holds the elements
-// (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1), where g = L / 4 and t = L % 4: the arrangement in which tensor
-// cores return products. fp32 products, which do not use tensor cores, have the same arrangement.
+// Building blocks of the attention kernels: tiles of a head's rows in shared memory, and the products that warps
+// compute from them. A warp computes sets of 16 rows of a matrix. For every set and every eight columns, lane L holds
+// the elements (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1), where g = L / 4 and t = L % 4: the arrangement in
+// which tensor cores return products. fp32 products, which do not use tensor cores, have the same arrangement.
 #pragma once
 #include <type_traits>
 
@@ -13,12 +13,12 @@ namespace shardline::cuda {
 
 constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
-// The most shared memory that a block may have on GPUs of compute capability 8.6 and 8.9 (CUDA C++ Programming Guide,
+// The maximum shared memory of a block on GPUs of compute capability 8.6 and 8.9 (CUDA C++ Programming Guide,
 // "Technical Specifications per Compute Capability"); others from 8.0 on allow more.
 constexpr size_t kMostSharedBytes = 99 * 1024;
 
-// The sizes of tiles, whose rows have up to kDim features. A block computes kRows queries, or in key_gradients kKeyRows
-// keys, and takes kColumns rows of the other matrix at a time.
+// The sizes of tiles whose rows have up to kDim features. A block computes kRows queries, or in key_gradients kKeyRows
+// keys, and processes kColumns rows of the other matrix at a time.
 template <class S, int kDim_>
 struct Tiling {
   static constexpr int kDim = kDim_;
@@ -27,16 +27,16 @@ struct Tiling {
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kRows = 16 * kWarps;
   static constexpr int kColumns = kDim <= 64 ? 64 : 32;
-  // The sets of 16 keys of a warp in key_gradients. With two, half as many columns are read from shared memory for each
-  // product, but the gradients of wider heads would not fit the registers.
+  // The sets of 16 keys per warp in key_gradients. With two sets, half as many columns are read from shared memory per
+  // product, but the gradients of wider heads would not fit in registers.
   static constexpr int kKeySets = kHalf && kDim <= 64 ? 2 : 1;
   static constexpr int kKeyRows = kKeySets * kRows;
-  static constexpr int kChunk = kHalf ? 32 : kColumns;  // the columns whose gradients a warp computes at a time
-  // With two, the next tile is copied during the computation; fp32 tiles leave no shared memory for a second.
+  static constexpr int kChunk = kHalf ? 32 : kColumns;  // columns whose gradients a warp computes at a time
+  // With two, the next tile is copied during the computation; fp32 tiles leave no shared memory for a second one.
   static constexpr int kBuffers = kHalf ? 2 : 1;
   static constexpr int kPack = 16 / sizeof(S);
   static constexpr int kStride = kDim + kPack;  // between rows in shared memory, which thus begin in different banks
-  static constexpr int kQuerySums = kHalf ? 2 * kColumns : 0;  // that belong to a tile of queries in shared memory
+  static constexpr int kQuerySums = kHalf ? 2 * kColumns : 0;  // stored with a tile of queries in shared memory
 
   static constexpr size_t bytes_of_rows(int rows) { return rows * kStride * sizeof(S); }
   static constexpr size_t kColumnBytes = bytes_of_rows(2 * kBuffers * kColumns);
@@ -47,7 +47,7 @@ struct Tiling {
   static_assert(kForwardBytes <= kMostSharedBytes && kQueryBytes <= kMostSharedBytes && kKeyBytes <= kMostSharedBytes);
 };
 
-// The arguments that a launch passes by value.
+// The arguments of a launch, passed by value.
 struct AttentionSizes {
   int64_t heads = 0, length = 0;
   int head_dim = 0;
@@ -56,16 +56,16 @@ struct AttentionSizes {
   bool paired = false;  // rows can be written two numbers at a time
   bool drops = false;
   float kept_scale = 1;
-  uint32_t limit = 0;  // of the words that keep their element
+  uint32_t limit = 0;  // of words that keep their element
   uint64_t seed = 0;
-  PhiloxKeys keys = {};  // of the seed; GPUs read them from the launch's arguments while they compute
+  PhiloxKeys keys = {};  // from the seed; GPUs read them from the launch's arguments as they compute
   uint32_t op = 0, step = 0;
   int64_t first_head = 0, max_positions = 0;
   const int64_t* samples = nullptr;
 };
 
-// The head of a block. Heads are the blocks' first index, so that blocks of all heads start in the order of their
-// second index, those with most work first.
+// The head of a block. Heads are the blocks' first index, so blocks of all heads start in the order of their second
+// index, those with most work first.
 struct Head {
   SHARDLINE_DEVICE explicit Head(const AttentionSizes& sizes)
       : index(block_x()), batch(index / sizes.heads), head(index % sizes.heads) {}
@@ -78,17 +78,17 @@ struct Head {
   int64_t index, batch, head;
 };
 
-// The orders in which a tile holds rows of a matrix. Where rows are keys, each lane gets whole groups of four
-// neighbouring keys, or of two with one set of rows, because four share a block of random words.
+// The orders in which a tile holds rows of a matrix. Where rows are keys, each lane gets whole groups of four adjacent
+// keys (or of two with one set of rows), because four share a block of random words.
 struct InOrder {
   static SHARDLINE_DEVICE int place(int row) { return row; }
 };
-// If keys are the columns of scores: element i of the n-th eight belongs to key `key_of(n, i)` of the tile.
+// If keys are the columns of scores: element i of the n-th group of eight belongs to key `key_of(n, i)` of the tile.
 struct KeysAsColumns {
   static SHARDLINE_DEVICE int place(int key) { return key / 16 * 16 + key % 4 / 2 * 8 + key % 16 / 4 * 2 + key % 2; }
   static SHARDLINE_DEVICE int key_of(int n, int i) { return n / 2 * 16 + lane_index() % 4 * 4 + n % 2 * 2 + i % 2; }
 };
-// If keys are the rows of scores: element i of a set belongs to key `key_of(set, i)` of the warp's.
+// If keys are the rows of the scores: element i of a set belongs to key `key_of(set, i)` of the warp.
 template <int kSets>
 struct KeysAsRows {
   static SHARDLINE_DEVICE int place(int key) {
@@ -98,7 +98,7 @@ struct KeysAsRows {
   static SHARDLINE_DEVICE int key_of(int set, int i) { return lane_index() / 4 * (2 * kSets) + 2 * set + i / 2; }
 };
 
-// Up to kPack numbers of a row from `column` on; the others are zero.
+// Reads up to kPack numbers of a row from `column` on; the rest is zero.
 template <int kPack, class S>
 SHARDLINE_DEVICE Pack<S, kPack> read_pack(const S* row, int column, const AttentionSizes& sizes) {
   Pack<S, kPack> pack{};
@@ -111,23 +111,23 @@ SHARDLINE_DEVICE Pack<S, kPack> read_pack(const S* row, int column, const Attent
   return pack;
 }
 
-// The rows of a matrix of a head, as a block loads them: each thread the same features of every few rows.
+// The rows of one matrix of a head, as a block loads them: each thread loads the same features of every few rows.
 template <class T, class Order, class S>
 class RowSource {
  public:
   SHARDLINE_DEVICE RowSource(const HeadRows& rows, const Head& head)
       : from_(head.start<const S>(rows) + row() * rows.token_stride), stride_(rows.token_stride) {}
 
-  // Starts to load rows first to first + kRows - 1 to a tile; see start_copy. Rows that do not exist and features
+  // Starts to load rows first to first + kRows - 1 into a tile; see start_copy. Rows that do not exist and features
   // beyond the head's are zero.
   template <int kRows>
   SHARDLINE_DEVICE void start(const SharedArray<S>& tile, int64_t first, const AttentionSizes& sizes) const {
     static_assert((kRowsAtOnce & (kRowsAtOnce - 1)) == 0 && kRows % kRowsAtOnce == 0);
     const int column = thread_index() % kPacks * T::kPack;
     const int64_t rest = sizes.length - first - row();
-    const int rows = rest < kRows ? rest : kRows;  // that exist from this thread's first on
+    const int rows = rest < kRows ? rest : kRows;  // existing rows, from this thread's first on
     const S* from = from_ + first * stride_;
-    // Orders permute the bits of a row, of which row() and i have different ones.
+    // Orders permute the bits of a row number; row() and i have no bits in common.
     const int first_place = Order::place(row()) * T::kStride + column;
     const auto place = [&](int i) { return first_place + Order::place(i) * T::kStride; };
     if (sizes.packed) {
@@ -176,9 +176,9 @@ class TilePair {
   RowSource<T, Order, S> first_, second_;
 };
 
-// Calls use(row, buffer) for every tile of kColumns rows between `first` and `end`, once the rows that start(row,
-// buffer) loads have arrived. With two buffers, a tile is loaded while the one before it is used. Calls prepare() once
-// before the first use, when everything that the caller started to load earlier has arrived.
+// Calls use(row, buffer) for every tile of kColumns rows between `first` and `end`, once the rows loaded by start(row,
+// buffer) have arrived. With two buffers, a tile is loaded while the previous one is used. Calls prepare() once before
+// the first use, when everything that the caller started to load earlier has arrived.
 template <class T, class Start, class Prepare, class Use>
 SHARDLINE_DEVICE void for_each_tile(int64_t first, int64_t end, const Start& start, const Prepare& prepare,
                                     const Use& use) {
@@ -189,11 +189,11 @@ SHARDLINE_DEVICE void for_each_tile(int64_t first, int64_t end, const Start& sta
   int buffer = 0;
   for (int64_t row = first; row < end; row += T::kColumns) {
     if constexpr (T::kBuffers == 1) {
-      sync_block();  // no warp needs the previous tile any more
+      sync_block();  // no warp needs the previous tile any longer
       start(row, 0);
     }
     wait_for_copies();
-    sync_block();  // all threads' copies have arrived, and no warp needs the previous tile any more
+    sync_block();  // all copies have arrived, and no warp needs the previous tile any longer
     if constexpr (T::kBuffers == 2) {
       if (row + T::kColumns < end) start(row + T::kColumns, 1 - buffer);
     }
@@ -202,8 +202,8 @@ SHARDLINE_DEVICE void for_each_tile(int64_t first, int64_t end, const Start& sta
   }
 }
 
-// kSets times 16 rows of a tile, from first_row on, that a warp multiplies with columns. If kHeld, tensor cores read
-// them from registers, which hold() fills, otherwise from shared memory.
+// 16 * kSets rows of a tile, from first_row on, that a warp multiplies with columns. If kHeld, tensor cores read them
+// from registers, which hold() fills; otherwise from shared memory.
 template <class T, class S, int kSets, bool kHeld>
 class WarpRows {
  public:
@@ -216,7 +216,7 @@ class WarpRows {
       for (int k = 0; k < T::kDim; k += 16) load(held_[set][k / 16], set, k);
     }
   }
-  // The operand of multiply_add for features k to k + 15.
+  // The operand of multiply_add with features k to k + 15.
   SHARDLINE_DEVICE void operand(uint32_t (&registers)[4], int set, int k) const {
     if constexpr (kHeld) {
       SHARDLINE_UNROLLED
@@ -239,7 +239,7 @@ class WarpRows {
   uint32_t held_[kHeld ? kSets : 1][kHeld ? T::kDim / 16 : 1][4];
 };
 
-// sum += rows of a times the transpose of the rows of b from b_row on.
+// sum += rows of a times the transposed rows of b from b_row on.
 template <class T, class S, int kSets, bool kHeld, int kEights>
 SHARDLINE_DEVICE void multiply_rows(float (&sum)[kSets][kEights][4], const WarpRows<T, S, kSets, kHeld>& a,
                                     const SharedArray<S>& b, int b_row) {
@@ -351,7 +351,7 @@ SHARDLINE_DEVICE void store_rows(S* head, int64_t token_stride, const int64_t (&
   }
 }
 
-// Calls run(Tiling<S, dim>{}) with the narrowest tiles that hold a head.
+// Calls run(Tiling<S, dim>{}) with the narrowest tiles that fit the head.
 template <class S, class Run>
 void with_tiling(int64_t head_dim, const Run& run) {
   if (head_dim <= 64) return run(Tiling<S, 64>{});

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;  // per row
 
-// The largest of some logits, and the sum of exp(logit - largest).
+// The maximum of some logits, and the sum of exp(logit - largest).
 struct Stats {
   float largest, sum;
 };
@@ -18,7 +18,7 @@ SHARDLINE_DEVICE Stats joined(const Stats& a, const Stats& b) {
   return {largest, a.sum * expf(a.largest - shift) + b.sum * expf(b.largest - shift)};
 }
 
-// Calls visit(column, pack) for the columns of this thread: kV at a time, and the last v % kV of the row one at a time.
+// Calls visit(column, pack) for this thread's columns: kV at a time, and the last v % kV of the row one by one.
 template <int kV, class S, class Visit>
 SHARDLINE_DEVICE void for_columns(const S* row, int64_t v, const Visit& visit) {
   const int64_t in_packs = v / kV * kV;
@@ -27,7 +27,7 @@ SHARDLINE_DEVICE void for_columns(const S* row, int64_t v, const Visit& visit) {
   if (last < v) visit(last, load<1>(row + last));
 }
 
-// Computes the stats of the block's row, for all its threads.
+// Computes the stats of the block's row; all its threads get them.
 template <int kV, class S>
 SHARDLINE_DEVICE Stats stats_of_row(SharedRoom& room, const S* row, int64_t v) {
   Stats mine{-INFINITY, 0};
@@ -57,7 +57,7 @@ SHARDLINE_DEVICE Stats stats_of_row(SharedRoom& room, const S* row, int64_t v) {
   return all;
 }
 
-// Logits become (softmax - onehot(label)) * scale; label -1: not in the row.
+// Replaces logits by (softmax - onehot(label)) * scale; label -1: not in the row.
 template <int kV, class S>
 SHARDLINE_DEVICE void gradient_of_row(S* row, int64_t v, int64_t label, float log_sum_exp, float scale) {
   for_columns<kV>(row, v, [&]<int kCount>(int64_t i, Pack<S, kCount> pack) {
@@ -89,7 +89,7 @@ SHARDLINE_KERNEL(kThreads, cross_entropy_gradient_rows, CrossEntropyGradient a) 
   gradient_of_row<kV>(static_cast<S*>(a.logits) + row * a.row_stride, a.v, label, a.log_sum_exp[row], a.scale[row]);
 }
 
-// Both of the above for a vocabulary that is not split, in one pass over memory: the gradient finds the row in the
+// Both of the above for a vocabulary that is not split, with one pass over memory: the gradient finds the row in
 // cache.
 template <int kV, class S>
 SHARDLINE_KERNEL(kThreads, cross_entropy_whole_rows, WholeCrossEntropy a) {
@@ -101,7 +101,7 @@ SHARDLINE_KERNEL(kThreads, cross_entropy_whole_rows, WholeCrossEntropy a) {
     const Stats stats = stats_of_row<kV>(room, logits, a.v);
     const float log_sum_exp = stats.largest + logf(stats.sum);
     if (thread_index() == 0) a.loss[row] = log_sum_exp - number(logits[label]);
-    sync_block();  // the label's logit is read before the gradient takes its place
+    sync_block();  // the label's logit must be read before the gradient replaces it
     if (a.with_gradient) gradient_of_row<kV>(logits, a.v, label, log_sum_exp, a.scale);
   } else {
     if (thread_index() == 0) a.loss[row] = 0;
@@ -109,7 +109,7 @@ SHARDLINE_KERNEL(kThreads, cross_entropy_whole_rows, WholeCrossEntropy a) {
   }
 }
 
-// Adds the losses of rows whose label is not negative, and their number, in fp64 and always in the same order.
+// Adds up the losses and the number of rows whose label is not negative, in fp64 and always in the same order.
 SHARDLINE_KERNEL(kThreads, add_losses, const float* loss, const int64_t* label, double* total, int64_t rows) {
   SharedRoom room;
   const auto sums = room.take<double>(kThreads), counts = room.take<double>(kThreads);

@@ -12,8 +12,8 @@
 namespace shardline::cuda {
 namespace {
 
-// Flash attention (Dao 2023, arXiv 2307.08691). It reads strided q, k and v without copying them, and its results are
-// laid out like [batch, length, heads, head_dim].
+// Flash attention (Dao 2023, arXiv 2307.08691). It reads strided q, k and v without copying, and its results are laid
+// out like [batch, length, heads, head_dim].
 std::tuple<at::Tensor, at::Tensor> flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                  double scale, bool causal) {
   const auto results = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, causal,
@@ -21,7 +21,7 @@ std::tuple<at::Tensor, at::Tensor> flash_forward(const at::Tensor& q, const at::
   return {std::get<0>(results), std::get<1>(results)};
 }
 
-// Torch allocates the three gradients itself; one launch copies them to the tensor that the layer before takes.
+// Torch allocates the three gradients itself; one launch copies them to the tensor that the previous layer uses.
 at::Tensor flash_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const at::Tensor& out, const at::Tensor& log_sum_exp, double scale, bool causal) {
   const at::Tensor equal_lengths;
@@ -32,18 +32,18 @@ at::Tensor flash_backward(const at::Tensor& d_out, const at::Tensor& q, const at
   return at::stack({dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)}, 2);
 }
 
-// The caller may drop the copy, if one is made, as soon as the launch is queued, because only later work of the same
+// The caller may drop the copy, if one is made, as soon as the launch is queued, because only later work on the same
 // stream can reuse its memory.
 at::Tensor with_dense_rows(const at::Tensor& t) {
   return t.stride(3) == 1 ? t : t.contiguous();
 }
 
 HeadRows rows_of(const at::Tensor& t, void* data) {
-  SL_ASSERT(t.stride(3) == 1, "the features of a head are side by side; strides ", t.strides());
+  SL_ASSERT(t.stride(3) == 1, "the features of a head must be contiguous; strides ", t.strides());
   return {data, t.stride(0), t.stride(1), t.stride(2)};
 }
 HeadRows rows_read(const at::Tensor& t) {
-  return rows_of(t, const_cast<void*>(t.const_data_ptr()));  // NOLINT: kernels only read these
+  return rows_of(t, const_cast<void*>(t.const_data_ptr()));  // NOLINT: kernels only read this
 }
 HeadRows rows_written(const at::Tensor& t) {
   return rows_of(t, t.mutable_data_ptr());

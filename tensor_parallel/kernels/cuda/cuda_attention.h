@@ -1,5 +1,5 @@
-// attention_forward and attention_backward of kernels.h on GPUs, in the way that attention_way selects. ScoreScale's
-// divisor has no effect on flash attention and our kernels: scores stay in registers, in fp32.
+// attention_forward and attention_backward of kernels.h on GPUs, in the way selected by attention_way. ScoreScale's
+// divisor has no effect on flash attention or our kernels: scores stay in fp32 registers.
 #pragma once
 #include "tensor_parallel/kernels/kernels.h"
 

@@ -10,18 +10,18 @@
 namespace shardline::cuda {
 namespace {
 
-// Returns room for the partial sums of blocks of rows; empty if none of the gradients that they add up to is wanted.
+// Returns room for partial sums per block of rows; empty if none of the gradients that they add up to is needed.
 at::Tensor parts_for(const at::Tensor& like, int64_t sums, bool wanted) {
   const int64_t count = wanted ? sums * part_floats(like.size(0), like.size(1)) : 0;
   return at::empty({count}, like.options().dtype(at::kFloat));
 }
 
-// Returns room for a statistic that a norm saves for each row.
+// Returns room for a per-row statistic that a norm saves.
 at::Tensor row_statistics(const at::Tensor& x) {
   return at::empty({x.size(0)}, x.options().dtype(at::kFloat));
 }
 
-// For an RMS norm, which has neither, mean and bias are undefined. Returns y and rstd, and fills mean.
+// For an RMS norm, mean and bias, which it does not have, are undefined. Returns y and rstd, and fills mean.
 std::tuple<at::Tensor, at::Tensor> norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                                 const at::Tensor& mean, float epsilon) {
   const at::Tensor y = at::empty_like(x, weight.options()), rstd = row_statistics(x);
@@ -193,7 +193,7 @@ at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, 
 
 void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& position, bool back) {
   if (!has_kernels(x)) return aten::rotate_pairs_(x, table, position, back);
-  SL_ASSERT(x.stride(2) == 1 && x.stride(1) == x.size(2), "the heads of a row are side by side; strides ", x.strides());
+  SL_ASSERT(x.stride(2) == 1 && x.stride(1) == x.size(2), "heads of a row must be contiguous; strides ", x.strides());
   rotate_pairs({.x = x.mutable_data_ptr(),
                 .table = read_as<float>(table),
                 .position = read_as<int64_t>(position),

@@ -1,10 +1,10 @@
 // Functions that start the kernels of this folder. They take pointers to device memory, sizes and a stream, and do not
-// depend on torch. tensor_parallel/kernels/kernels.h says what they compute, and in which types; rows are contiguous
-// unless stated otherwise. Sums and statistics are fp32. Results depend only on the arguments, not on the device or on
-// timing: nothing is added in fp32 by atomic operations, and how rows are divided follows from their number.
+// depend on torch. tensor_parallel/kernels/kernels.h describes what they compute, in which types; rows are contiguous
+// unless stated otherwise. Sums and statistics are fp32. Results depend only on the arguments, not on device or timing:
+// atomic operations add no fp32 numbers, and the division of rows depends only on their number.
 //
-// `layer` and `residual` are the types of a layer's numbers and of those of the residual stream. `parts` is room for
-// fp32 sums per block of rows; part_floats() says how many.
+// `layer` and `residual` are the number types of a layer and of the residual stream. `parts` is room for fp32 sums per
+// block of rows, whose size part_floats() returns.
 #pragma once
 #include <cstdint>
 
@@ -14,7 +14,7 @@
 
 namespace shardline::cuda {
 
-// ---- layer norm; RMS norm (Zhang & Sennrich 2019, arXiv 1910.07467) where mean is null: x / sqrt(mean of x^2) *
+// ---- layer norm; RMS norm (Zhang & Sennrich 2019, arXiv 1910.07467) if mean is null: x / sqrt(mean of x^2) *
 // weight
 struct NormForward {
   const void* x;              // [rows, n], in `residual`
@@ -26,7 +26,7 @@ struct NormForward {
 };
 void norm_forward(const NormForward& a, Number layer, Number residual, Stream stream);
 
-constexpr int64_t kWidestNorm = 16384;  // the largest n of norm_backward
+constexpr int64_t kWidestNorm = 16384;  // maximum n of norm_backward
 
 struct NormBackward {
   const void* dy;                  // [rows, n], in `layer`
@@ -34,7 +34,7 @@ struct NormBackward {
   const float *mean, *rstd;        // [rows]
   const void* weight;              // [n], in `layer`
   void* dx;                        // [rows, n], in `residual`
-  float *weight_grad, *bias_grad;  // [n], added to; null: not wanted
+  float *weight_grad, *bias_grad;  // [n], added to; null: not needed
   float* parts;                    // 2 * part_floats(rows, n)
   int64_t rows, n, valid_rows;
 };
@@ -54,7 +54,7 @@ void bias_activation(const BiasActivation& a, Number type, Stream stream);
 struct BiasActivationBackward {
   const void *dy, *x, *bias;
   void* dx;
-  float* bias_grad;  // [n], added to; null: not wanted
+  float* bias_grad;  // [n], added to; null: not needed
   float* parts;      // part_floats(rows, n)
   int64_t rows, n;
   ActivationKind kind;
@@ -62,7 +62,7 @@ struct BiasActivationBackward {
 void bias_activation_backward(const BiasActivationBackward& a, Number type, Stream stream);
 
 // ---- residual + dropout(x + bias)
-// The rows' masks, as DropoutRows (kernels.h) describes them; samples, places: [tokens] on the device.
+// The rows' masks, as described by DropoutRows (kernels.h); samples, places: [tokens] on the device.
 struct RowDropout {
   uint64_t seed;
   uint32_t op, step;
@@ -82,7 +82,7 @@ void bias_dropout_add(const BiasDropoutAdd& a, Number layer, Number residual, St
 struct BiasDropoutBackward {
   const void* dy;    // in `residual`
   void* dx;          // in `layer`
-  float* bias_grad;  // [n], added to; null: not wanted
+  float* bias_grad;  // [n], added to; null: not needed
   float* parts;      // part_floats(rows, n)
   int64_t rows, n, valid_rows;
   RowDropout dropout;
@@ -103,26 +103,26 @@ void rotate_pairs(const RotatePairs& a, Number type, Stream stream);
 struct CrossEntropyStats {
   const void* logits;
   const int64_t* label;
-  float *largest, *sum, *picked;  // [rows]; picked: 0 where the label is not in [0, v)
+  float *largest, *sum, *picked;  // [rows]; picked: 0 if the label is not in [0, v)
   int64_t rows, v, row_stride;
 };
 void cross_entropy_stats(const CrossEntropyStats& a, Number type, Stream stream);
 
 struct CrossEntropyGradient {
-  void* logits;  // become (softmax - onehot(label)) * scale; 0 where the row's scale is 0
+  void* logits;  // replaced by (softmax - onehot(label)) * scale; 0 if the row's scale is 0
   const int64_t* label;
   const float *log_sum_exp, *scale;  // [rows]
   int64_t rows, v, row_stride;
 };
 void cross_entropy_gradient(const CrossEntropyGradient& a, Number type, Stream stream);
 
-// The loss and the gradient at once, for a vocabulary that is not split. Labels are in [0, v) or negative; a row with a
-// negative label has no loss and no gradient.
+// Computes loss and gradient at once, for a vocabulary that is not split. Labels are in [0, v) or negative; a row with
+// a negative label has neither loss nor gradient.
 struct WholeCrossEntropy {
-  void* logits;  // become the gradient if one is wanted
+  void* logits;  // replaced by the gradient if one is needed
   const int64_t* label;
   float* loss;    // [rows]
-  double* total;  // [2]; the sum of the losses and the number of rows that have one are added to it
+  double* total;  // [2]; the sum of the losses and the number of rows with a loss are added
   float scale;    // multiplies the gradient
   int64_t rows, v, row_stride;
   bool with_gradient;
@@ -131,7 +131,7 @@ void whole_cross_entropy(const WholeCrossEntropy& a, Number type, Stream stream)
 
 // ---- causal attention with dropout on the probabilities
 // Element (b, h, i, d) is at data[b * batch_stride + h * head_stride + i * token_stride + d]. Kernels do not write
-// through this pointer to what they read.
+// through this pointer where they only read.
 struct HeadRows {
   void* data;
   int64_t batch_stride, head_stride, token_stride;
@@ -142,7 +142,7 @@ struct AttentionCase {
   float scale;                             // multiplies the products of queries and keys
   uint64_t seed;
   uint32_t op, step;
-  double probability;      // that an element is dropped; if it is 0, the following are not needed
+  double probability;      // that an element is dropped; if 0, the following are not needed
   const int64_t* samples;  // [batch] on the device
   int64_t first_head, max_positions;
 };

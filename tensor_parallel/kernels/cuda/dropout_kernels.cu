@@ -5,7 +5,7 @@
 namespace shardline::cuda {
 namespace {
 
-// What a launch passes by value.
+// The arguments of a launch, passed by value.
 struct Masks {
   RowDropout rows;
   bool drops;
@@ -29,8 +29,8 @@ class RowMask {
     start_ = m.rows.places[token] * n;
   }
 
-  // factor[j] is that of column `column` + j. Four columns share a block of random words, because every row whose
-  // length is a multiple of four begins a block.
+  // factor[j] is for column `column` + j. Four columns share a block of random words, because every row whose length is
+  // a multiple of four starts at a block.
   template <int kV>
   SHARDLINE_DEVICE void factors(int64_t column, float* factor) const {
     const uint64_t element = start_ + column;

@@ -10,8 +10,8 @@ namespace {
 constexpr int kForwardWarps = 4;    // per block, one row each
 constexpr int kMostThreads = 1024;  // per block in the backward pass
 
-// W: the type of the layer's numbers, X: that of the residual stream's. kV of them are read at once. The second and
-// third pass over a row find it in the cache.
+// W: number type of the layer, X: of the residual stream. kV numbers are read at once. The second and third pass over a
+// row find it in cache.
 template <int kV, class W, class X>
 SHARDLINE_KERNEL(kForwardWarps* kWarp, norm_rows, NormForward a) {
   const int64_t row = block_x() * kForwardWarps + warp_index();
@@ -57,7 +57,7 @@ SHARDLINE_KERNEL(kForwardWarps* kWarp, norm_rows, NormForward a) {
   a.rstd[row] = rstd;
 }
 
-// A block takes every blocks_x()-th row. A thread has the same columns of all of them: kGroups times kV neighbours.
+// A block processes every blocks_x()-th row. A thread has the same columns of each: kGroups times kV adjacent ones.
 template <int kV, int kGroups, class W, class X>
 SHARDLINE_KERNEL(kMostThreads, norm_gradient_rows, NormBackward a) {
   SharedRoom room;
@@ -160,7 +160,7 @@ void norm_forward(const NormForward& a, Number layer, Number residual, Stream st
 }
 
 void norm_backward(const NormBackward& a, Number layer, Number residual, Stream stream) {
-  if (a.n > kWidestNorm) throw std::invalid_argument("a norm of so many numbers has no kernel for its gradient");
+  if (a.n > kWidestNorm) throw std::invalid_argument("no kernel computes the gradient of a norm of so many numbers");
   if (a.rows == 0) return;
   const RowCut cut(a.rows);
   const int64_t columns = in_fours(a.n, a.x, a.dy, a.dx, a.weight) ? a.n / 4 : a.n;

@@ -1,4 +1,4 @@
-// Maps the types of a launch's numbers to those of a kernel.
+// Maps the number types of a launch to those of a kernel.
 #pragma once
 #include <cstdint>
 #include <stdexcept>
@@ -26,12 +26,12 @@ void with_number(Number type, const Run& run) {
   }
 }
 
-// Calls run(S{}, R{}) with a layer's type and that of the residual stream: the same, or fp32 with a half-precision
-// layer.
+// Calls run(S{}, R{}) with the types of a layer and of the residual stream: equal, or fp32 for the stream of a
+// half-precision layer.
 template <class Run>
 void with_numbers(Number layer, Number residual, const Run& run) {
   if (layer != residual && residual != Number::fp32)
-    throw std::invalid_argument("the residual stream has the layer's type or fp32");
+    throw std::invalid_argument("the residual stream must have the layer's type or fp32");
   with_number(layer, [&](auto s) {
     if (layer == residual)
       run(s, s);
@@ -40,7 +40,7 @@ void with_numbers(Number layer, Number residual, const Run& run) {
   });
 }
 
-// Whether rows of n numbers that start at these addresses can be read four at a time.
+// Whether rows of n numbers that start at these addresses can be read in groups of four.
 template <class... Pointers>
 bool in_fours(int64_t n, const Pointers*... start) {
   return n % 4 == 0 && (is_aligned(start, 16) && ...);

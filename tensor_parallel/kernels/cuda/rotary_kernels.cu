@@ -5,7 +5,7 @@
 namespace shardline::cuda {
 namespace {
 
-// Rotates one row; a thread takes every block_threads()-th pair of it.
+// Rotates one row; each thread rotates every block_threads()-th pair.
 template <class S>
 SHARDLINE_KERNEL(StripCut::kMostThreads, turn_rows, RotatePairs a) {
   const int64_t row = block_x();

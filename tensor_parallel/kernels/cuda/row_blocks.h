@@ -1,4 +1,4 @@
-// How kernels divide rows into blocks, whose sums over rows are added later, and the launch that adds them.
+// How kernels divide rows into blocks, whose sums are added up later, and the launch that adds them up.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace shardline::cuda {
 
-// The number of blocks follows from the number of rows alone.
+// The number of blocks depends only on the number of rows.
 struct RowCut {
   explicit RowCut(int64_t rows_)
       : rows(rows_),
@@ -17,7 +17,7 @@ struct RowCut {
   int64_t rows, block_rows, blocks;
 };
 
-// How the columns of a row, or its groups of four columns, are assigned to threads, one each.
+// How the columns of a row, or its groups of four columns, are assigned to threads, one per thread.
 struct StripCut {
   explicit StripCut(int64_t items)
       : threads(std::clamp<int64_t>((items + kWarp - 1) / kWarp * kWarp, kWarp, kMostThreads)),
@@ -27,8 +27,8 @@ struct StripCut {
   int64_t count;  // the number of blocks
 };
 
-// total[j] += the sum of part[i * n + j] over i < blocks, always in the same order. Up to two such sums of one size;
-// those without a total are left out.
+// total[j] += the sum of part[i * n + j] over i < blocks, always in the same order. Up to two such sums of equal size;
+// those without a total are skipped.
 struct PartSums {
   const float* part[2] = {};
   float* total[2] = {};

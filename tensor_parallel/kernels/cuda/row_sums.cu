@@ -7,8 +7,8 @@ namespace {
 
 constexpr int kPartStripes = 8, kRowStripes = 32;  // warps per block
 
-// total[column] += the sum of x's column, for the columns of a block. A warp adds every kStripes-th row; the warps'
-// sums are added in their order.
+// total[column] += the sum of x's column, for the columns of a block. Each warp adds every kStripes-th row; the warps'
+// sums are added in warp order.
 template <int kStripes, class S>
 SHARDLINE_DEVICE void add_columns(const S* x, int64_t rows, int64_t stride, int64_t n, float* total) {
   SharedRoom room;

@@ -1,4 +1,4 @@
-// Converts tensors to the arguments of launches.
+// Converts tensors to launch arguments.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,15 +21,15 @@ inline Number number_of(const at::Tensor& t) {
   return number_of(t.scalar_type());
 }
 
-// The addresses of a contiguous tensor; null for an undefined one.
+// The address of a contiguous tensor's data; null for an undefined tensor.
 inline const void* read(const at::Tensor& t) {
   if (!t.defined()) return nullptr;
-  SL_ASSERT(t.is_contiguous(), "a kernel's tensors are contiguous; sizes ", t.sizes(), ", strides ", t.strides());
+  SL_ASSERT(t.is_contiguous(), "a kernel needs contiguous tensors; sizes ", t.sizes(), ", strides ", t.strides());
   return t.const_data_ptr();
 }
 inline void* written(const at::Tensor& t) {
   if (!t.defined()) return nullptr;
-  SL_ASSERT(t.is_contiguous(), "a kernel's tensors are contiguous; sizes ", t.sizes(), ", strides ", t.strides());
+  SL_ASSERT(t.is_contiguous(), "a kernel needs contiguous tensors; sizes ", t.sizes(), ", strides ", t.strides());
   return t.mutable_data_ptr();
 }
 template <class T>

@@ -15,11 +15,11 @@ namespace {
 
 using dnnl::memory;
 
-constexpr size_t kMostPrimitives = 512;  // a thread's cache starts again beyond that: batches whose sizes keep changing
+constexpr size_t kMostPrimitives = 512;  // a thread's cache is cleared beyond that: batches whose sizes keep changing
 
 std::atomic<int64_t> prepared{0};
 
-// What a primitive is made for: the sizes, the strides, types, bias or not, accumulate or not, threads.
+// What a primitive is specific to: sizes, strides, types, bias or not, accumulate or not, threads.
 using Key = std::array<int64_t, 13>;
 
 struct Primitive {
@@ -33,8 +33,8 @@ dnnl::engine& cpu() {
 }
 
 #if DNNL_VERSION_MAJOR < 3
-// For many shapes whose sums have 31 terms more than a multiple of 32, the AMX kernels of oneDNN 2.6.3 end in an
-// illegal instruction (SIGILL), and for a few they give wrong sums. Other numbers of terms up to 2000 gave right ones.
+// For many shapes whose sums have 31 terms more than a multiple of 32, the AMX kernels of oneDNN 2.6.3 raise an illegal
+// instruction (SIGILL), and for a few they compute wrong sums. All other numbers of terms up to 2000 were correct.
 bool breaks_on_amx(const ShardlineMatmul& x) {
   return x.bf16_factors && x.k % 32 == 31;
 }
@@ -96,12 +96,12 @@ const Primitive& primitive_for(const ShardlineMatmul& x) {
   return cache.emplace(key, make(x)).first->second;
 }
 
-// One buffer per thread, as large as its largest primitive asks for.
+// One buffer per thread, as large as its largest primitive requires.
 memory scratchpad(const memory::desc& desc) {
   thread_local memory buffer;
   thread_local size_t size = 0;
   if (size < desc.get_size()) {
-    buffer = memory();  // the old one first, so that the two never stand together
+    buffer = memory();  // frees the old one first, so that the two never exist together
     buffer = memory(desc, cpu());
     size = desc.get_size();
   }
@@ -111,7 +111,7 @@ memory scratchpad(const memory::desc& desc) {
 void run(const ShardlineMatmul& x) {
   thread_local dnnl::stream stream(cpu());
   const Primitive& p = primitive_for(x);
-  // oneDNN only reads what it takes for an input.
+  // oneDNN only reads its inputs.
   const auto input = [](const memory::desc& desc, const void* data) {
     return memory(desc, cpu(), const_cast<void*>(data));
   };

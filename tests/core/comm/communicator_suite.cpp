@@ -26,7 +26,7 @@ at::Tensor ramp(int64_t n, int rank, at::ScalarType type) {
   return at::arange(n, at::kLong).remainder(7).add(rank).to(type);
 }
 
-// Numbers of very different size, so that another order of addition gives other bits.
+// Numbers of very different size, so that a different order of addition gives different bits.
 at::Tensor uneven(int64_t n, int rank, at::ScalarType type) {
   at::Tensor values = at::empty({n}, at::kDouble);
   uint64_t state = 0x9e3779b97f4a7c15ull * (rank + 1);

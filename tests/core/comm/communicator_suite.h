@@ -17,8 +17,8 @@ struct CommBehaviour {
 };
 std::vector<CommBehaviour> comm_behaviours();
 
-// Operations that do not match: the last rank asks for another one than all others, or rank 0 does. Small ones, which
-// MPI's buffers hold, so that a process goes on after them.
+// Operations that do not match: the last rank, or rank 0, asks for a different one from all others. They are small and
+// fit into MPI's buffers, so that a process goes on after them.
 std::vector<CommBehaviour> comm_mismatches();
 // The message of the DistributedError that the call throws; "" if it throws none.
 std::string failure_of(const std::function<void()>& call);

@@ -53,7 +53,7 @@ TEST_CASE("a file in a directory is written by the ranks of one set, and sets sh
       CHECK(written.writers.size() > 1);  // all ranks of the host take part
     }
   }
-  // Replicas hold equally much, so the larger files of the optimizer go to the host that has not written the model.
+  // Replicas hold the same amount, so the larger files of the optimizer go to the host that has not written the model.
   const auto files = written_with(kGrids[5], {{.directories = {{{0}, {1}}}}});
   REQUIRE(files.size() == 2);
   CHECK(files.at(0).writers == std::set<int>{0});

@@ -52,7 +52,7 @@ TEST_CASE("a snapshot needs no memory besides what it states") {
     CHECK(totals.peak_live - totals.live <= kBlockBytes / 4);  // small messages of barriers
     world->barrier({.what = "test"});                          // nobody frees what is counted
   });
-  // As forecasts of plans say it.
+  // As the forecast of a plan states it.
   const int64_t of_round = grid.ranks * static_cast<int64_t>(Snapshot::kBlocksOfRound) * kBlockBytes;
   CHECK(exchanged.load() <= 2 * std::min(copied.load(), of_round));
   CHECK((exchanging > 0) == (grid.ranks > 1 && grid.smp != json::object()));

@@ -147,7 +147,7 @@ class Draw {
     return keys;
   }
 
-  // How many samples a text has, and whether it is one, shows when it is read, which a plan does not do.
+  // Only reading a text shows whether it is text and how many samples it has, and a plan does not read it.
   static void leave_to_reading(json& file) {
     if (file["training"].erase("num_train_epochs") == 1) file["training"]["max_steps"] = 1;
     if (file["data"].contains("validation_split_percentage")) file["data"]["validation_split_percentage"] = 20;
@@ -248,7 +248,7 @@ TEST_CASE("a plan may be made before its data is there, and says what keeps the 
              Contains("note: not ready to train: " + (folder / "later.jsonl") + ": there is no such data file"));
   CHECK_THAT(text({{"output_dir", folder / ""}}),
              Contains("note: not ready to train: /output_dir: ") && Contains("is not empty"));
-  // What is there is looked at all the same.
+  // Files that exist are still checked.
   CHECK_THAT(refusal([&] {
                text({{"data", {{"train", {folder.write("a.orc", "x"), folder / "later.txt"}}}}});
              }),

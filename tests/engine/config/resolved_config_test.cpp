@@ -149,7 +149,7 @@ class RandomConfigs {
 TEST_CASE("The resolved config of any config gives the same run", "[config][resolved]") {
   RandomConfigs configs(8);
   size_t read = 0;
-  std::set<std::string> changed;  // keys that had another value than their default in some config
+  std::set<std::string> changed;  // keys whose value differed from their default in some config
   for (int i = 0; i < 15000; ++i) {
     const json file = configs.next();
     Config config;

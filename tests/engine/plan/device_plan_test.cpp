@@ -13,7 +13,7 @@ namespace {
 
 const std::string kA100 = std::string(SHARDLINE_SOURCE_DIR) + "/configs/clusters/p4d.24xlarge.json";
 
-// GPT-2 124M, planned for A100s or for as many CPUs of the same numbers.
+// GPT-2 124M, planned for A100s or for as many CPUs with the same figures.
 Forecast forecast_on(const char* device, bool bf16, const std::string& cluster = kA100) {
   const nlohmann::json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
                                {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}, {"sequence_length", 1024}}},

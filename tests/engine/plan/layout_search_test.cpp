@@ -153,7 +153,7 @@ std::string refusal(const std::function<void()>& action) {
   return "";
 }
 
-// As the program reads a config.
+// Reads a config as the program does.
 Config read(const json& file, const std::vector<std::string>& settings = {}) {
   const Config config = parse_config(file.dump(), "search test", settings);
   auto all = settings;

@@ -70,7 +70,7 @@ Forecast forecast(const Config& config) {
   return make_forecast(config, all.machines, all.plan);
 }
 
-// As the program reads a config.
+// Reads a config as the program does.
 Config read(const json& file) {
   const Config config = parse_config(file.dump(), kFile);
   return parse_config(file.dump(), kFile, settings_between(config, with_chosen_degrees(config)));

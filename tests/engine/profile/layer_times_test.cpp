@@ -51,7 +51,7 @@ struct Measured {
   Profile profile;
 };
 
-// As `shardline profile` measures it on four ranks.
+// Measures as `shardline profile` does on four ranks.
 Measured measure(const Config& config) {
   const auto [model, machines, plan] = plan_model(config, 4);
   Measured measured{model, plan, {}};

@@ -25,7 +25,7 @@ namespace {
 constexpr const char* kModel = R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 8, "n_embd": 4, "n_layer": 1,
                                    "n_head": 1})";
 
-// The current directory of the process while it lives.
+// The current directory of the process during its lifetime.
 class CurrentPath {
  public:
   explicit CurrentPath(const fs::path& path) : before_(fs::current_path()) { fs::current_path(path); }
@@ -289,7 +289,7 @@ TEST_CASE("One run at a time has an output directory", "[output_dir]") {
   CHECK_FALSE(earlier.files("out").contains(OutputLock::kFile));
   check_output_dir(config, small_model());
 
-  // What a killed run left is no lock.
+  // The file that a killed run leaves does not lock the directory.
   earlier.write(cat("out/", OutputLock::kFile), "process 1 on host of long ago\n");
   check_output_dir(config, small_model());
   first.emplace(lock_output_dir(config, small_model()));

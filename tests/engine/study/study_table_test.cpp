@@ -71,7 +71,7 @@ TEST_CASE("Speed-up and efficiency are relative to the fewest devices that do th
     if (record.devices == 4) record.factors["samples"] = 1;
   CHECK_FALSE(study_table(records, "", "").rows[2].speedup);
   CHECK_FALSE(study_table(records, "", "").rows[2].efficiency);
-  // Nor for plans next to measurements, or for another batch, unless the batch of a device is the same.
+  // Nor is there one for a different batch, unless the batch of a device is the same.
   for (auto& record : records) record.factors = {{"devices", record.devices}, {"batch", 32 / record.devices}};
   CHECK_FALSE(study_table(records, "", "").rows[2].speedup);
   for (auto& record : records) record.batch_per_device = 32;

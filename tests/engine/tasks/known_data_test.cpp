@@ -66,7 +66,7 @@ struct Sample {
   Read expected;
 };
 
-// Rows as they stand in the files of GLUE, and as the hub has them.
+// Rows as they appear in GLUE's files and on the hub.
 const std::vector<Sample> kSamples = {
     {"cola",
      "gj04\t1\t\tGood.\nc-05\t0\t*\tBad \"one.\n",

@@ -82,7 +82,7 @@ TEST_CASE("labels: the names that the data's files state are the model's, in the
   CHECK(head_of(with_labels_of_data(config_of("token-classification", tags))).names ==
         std::vector<std::string>{"O", "B-X"});
 
-  // A model whose labels have the same names in another order.
+  // A model whose labels have the same names in a different order.
   Config named = config_of("sequence-classification", columns);
   named.model.config["id2label"] = {{"0", "mixed"}, {"1", "positive"}, {"2", "negative"}};
   const auto stated = std::make_shared<const LabelNames>(LabelNames{{"label", names}});

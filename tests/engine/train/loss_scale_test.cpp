@@ -61,7 +61,7 @@ Config config_of(const Case& c) {
   return parse_config(file.dump(), "loss scale test");
 }
 
-// A layer that takes the gradient of its output for infinite in one step.
+// A layer that treats the gradient of its output as infinite in one step.
 class Overflowing : public Layer {
  public:
   explicit Overflowing(std::unique_ptr<Layer> layer) : layer_(std::move(layer)) {}

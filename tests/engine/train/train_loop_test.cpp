@@ -36,7 +36,7 @@ const json kModel = {{"n_layer", 3}, {"n_head", 2}, {"n_embd", 8}, {"vocab_size"
 struct Run {
   int64_t blocks = 22;
   int64_t batch = 4, accumulation = 3;  // batch: of all replicas together in one accumulation step
-  bool global_batch_size = false;       // the config names the product of both, and no accumulation
+  bool global_batch_size = false;       // the config gives the product of both instead of the two
   bool shuffle = true, drop_last = false;
   double epochs = 3;
   int max_steps = -1;

@@ -86,7 +86,7 @@ TEST_CASE("names that lead out of a directory are refused", "[stored_zip]") {
     CHECK_THAT(said_of(zip({{name, "data"}})), Contains("must be named by a relative path"));
   CHECK_THAT(said_of(zip({{std::string("a\0b", 3), "data"}})), Contains("got \"a?b\""));
   CHECK(said_of(zip({{"a..b/..c", "data"}})).empty());
-  CHECK_THAT(said_of(zip({{"w", "data"}, {"w", "data"}})), Contains("the entry w is there twice"));
+  CHECK_THAT(said_of(zip({{"w", "data"}, {"w", "data"}})), Contains("the entry w occurs twice"));
 }
 
 TEST_CASE("each lie of an archive is named", "[stored_zip]") {

@@ -203,7 +203,7 @@ TEST_CASE("a pickle that names or runs anything else is refused by that name", "
   CHECK_THAT(said_of_tensor("\x82\x01"), Contains("has the opcode EXT1"));
   CHECK_THAT(said_of_tensor("C\x01z"), Contains("has the opcode SHORT_BINBYTES"));
   CHECK_THAT(said_of_tensor("\x97"), Contains("has the opcode NEXT_BUFFER"));
-  CHECK_THAT(said_of_tensor("\xff"), Contains("there is no opcode 255"));
+  CHECK_THAT(said_of_tensor("\xff"), Contains("unknown opcode 255"));
   CHECK_THAT(said_of("\x80\x06}."), Contains("has protocol 6; protocols 2 to 5 are read"));
   CHECK_THAT(said_of("\x80\x01}."), Contains("has protocol 1"));
 
@@ -234,7 +234,7 @@ TEST_CASE("what a state dict holds besides tensors is refused by its kind", "[to
   CHECK_THAT(said_of(state_dict("a\nb", good)), Contains("plain characters") && Contains("a?b"));
   CHECK_THAT(said_of(state_dict(std::string(2000, 'n'), good)), Contains("1 to 1024"));
   CHECK_THAT(said_of("\x80\x02}" + text("w") + good + "s" + text("w") + good + "s."),
-             Contains("tensor w: is there twice"));
+             Contains("tensor w: occurs twice"));
   CHECK(said_of("\x80\x02}.").empty());
 }
 
@@ -295,7 +295,7 @@ TEST_CASE("each lie about a tensor is named", "[torch_file]") {
   arguments.push_back("}");
   CHECK(call(arguments).empty());
   arguments.back() = "}" + text("neg") + "\x88s";
-  CHECK_THAT(call(arguments), Contains("has metadata that change its values"));
+  CHECK_THAT(call(arguments), Contains("has metadata that changes its values"));
   arguments.resize(5);
   CHECK_THAT(call(arguments), Contains("there cannot be 5 arguments of a tensor"));
   const std::string parameter = global("torch._utils", "_rebuild_parameter");
@@ -365,7 +365,7 @@ TEST_CASE("an older file whose parts contradict each other is an error", "[torch
   CHECK_THAT(said(keys + number_bytes(uint64_t{1} << 62, 8) + kFour), Contains("but only 16 bytes follow"));
   CHECK_THAT(said(keys + number_bytes(3, 8) + kFour), Contains("4 bytes follow the last storage"));
   CHECK_THAT(said(keys + number_bytes(3, 8) + kFour.substr(4)), Contains("must have 4 elements"));
-  CHECK_THAT(said("](" + text("0") + text("0") + "e." + four + four), Contains("the storage \"0\" is there twice"));
+  CHECK_THAT(said("](" + text("0") + text("0") + "e." + four + four), Contains("the storage \"0\" occurs twice"));
   auto other = older("}.", "].");
   REQUIRE(open_and_read(scratch / "file", other).empty());
   other[18] = 'x';

@@ -429,7 +429,7 @@ def main():
     make_senses()
     torch.manual_seed(1)
     ids = torch.randint(WORDS, (3, 5))
-    # Labels are another tensor than ids, or the program looks up the labels.
+    # Labels are a different tensor from ids: otherwise the program would look up the labels.
     labels = ids.clone()
     for name, make in {"heads": Heads, "patches": Patches, "sections": Sections}.items():
         torch.export.save(exported(make, {"input_ids": ids, "labels": labels}), DATA / f"{name}.pt2")

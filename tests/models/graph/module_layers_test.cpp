@@ -39,7 +39,7 @@ struct Lambda : torch::nn::Module {
   Forward f_;
 };
 
-// The small model with a module of one's own between.
+// The small model with a module of the user's own in between.
 ModelSpec with_module(const std::function<AnyModule()>& make) {
   ModuleModel model = user::small_model();
   model.modules.insert(model.modules.begin() + 2, PlainModule{.name = "mine", .make = make, .ties = {}});

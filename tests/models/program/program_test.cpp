@@ -125,7 +125,7 @@ TEST_CASE("a config says what arguments are given and which output is the loss",
       Contains("/model/inputs/words: the program has no such argument; it has input_ids, attention_mask"));
   CHECK_THROWS_WITH(cut({.inputs = {{"input_ids", "labels"}}}), Contains("the program has no argument input_ids"));
   CHECK_THROWS_WITH(cut({.predicts = ProgramUse::Predicts::segment}),
-                    Contains("its labels are one for each token, but those of the task are one for each sample"));
+                    Contains("its labels are one for each token, but the task's labels are one for each sample"));
   const auto computed = cut({.loss_function = "cross_entropy", .loss_logits = "logits"});
   CHECK(computed->loss.terms[0].target < 0);
 }

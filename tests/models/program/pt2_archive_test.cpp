@@ -98,7 +98,7 @@ TEST_CASE("tensors that are not inside of their bytes are refused", "[pt2]") {
   CHECK_THAT(with_meta("storage_offset", {{"as_int", -1}}), Contains("must be an integer >= 0; got -1"));
   CHECK_THAT(with_meta("strides", {{{"as_int", 4}}}), Contains("must have as many strides as sizes"));
   CHECK_THAT(with_meta("sizes", {{{"as_int", 4}}, {{"as_int", 4}}}), Contains("with another dtype or other sizes"));
-  CHECK_THAT(with_meta("dtype", 99), Contains("is no dtype that can be used here; got 99"));
+  CHECK_THAT(with_meta("dtype", 99), Contains("is not a dtype that can be used here; got 99"));
 }
 
 TEST_CASE("a graph that contradicts itself is refused", "[pt2]") {
@@ -110,14 +110,14 @@ TEST_CASE("a graph that contradicts itself is refused", "[pt2]") {
   CHECK_THAT(said_of_first(linear, [](json& node) { node["inputs"][1]["name"] = "wait"; }),
              Contains("the operator needs an argument weight"));
   CHECK_THAT(said_of_first(linear, [](json& node) { node["inputs"][2]["name"] = "input"; }),
-             Contains("is an argument that is there already"));
+             Contains("is an argument that was given already"));
   CHECK_THAT(said_of_first(linear,
                            [](json& node) {
                              node["inputs"][1]["arg"] = {{"as_string", "w"}};
                            }),
              Contains("does not fit the argument weight of type Tensor"));
   CHECK_THAT(said_of_first(linear, [](json& node) { node["outputs"][0]["as_tensor"]["name"] = "input_ids"; }),
-             Contains("makes input_ids, which is there already"));
+             Contains("makes input_ids, which exists already"));
   CHECK_THAT(said_of_first("torch.ops.aten.layer_norm.default",
                            [](json& node) {
                              node["inputs"][1]["arg"] = {{"as_floats", {4.5}}};

@@ -254,7 +254,7 @@ TEST_CASE("the bytes of states are known beforehand") {
     const int64_t before = optimizer_bytes_now();
     const auto optimizer = make_optimizer(options, parameters);
     const int64_t counted = optimizer_bytes_now() - before;
-    // Moments are kept for padding too: less than 16 elements for each parameter, twice.
+    // Moments are kept for padding, too: fewer than 16 elements for each parameter, twice.
     CHECK(counted >= told);
     CHECK(counted <= told + (options.kind == Kind::adafactor ? 0 : 9 * 2 * 15 * 4));
   }

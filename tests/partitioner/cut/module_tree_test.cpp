@@ -135,7 +135,7 @@ TEST_CASE("seats go where the quotient is largest") {
   CHECK(seats_of({100, 80, 30, 20}, 8) == std::vector<size_t>{0, 1, 0, 1, 0, 2, 1, 0});  // a textbook election
   CHECK(seats_of({6, 4}, 3) == std::vector<size_t>{0, 1, 0});
   CHECK(seats_of({9, 1}, 3) == std::vector<size_t>{0, 0, 0});
-  CHECK(seats_of({2, 1}, 2) == std::vector<size_t>{0, 1});  // 1 and 1: who has none yet
+  CHECK(seats_of({2, 1}, 2) == std::vector<size_t>{0, 1});  // 1 and 1: the one that has none yet
   CHECK(seats_of({0, 0, 0}, 4) == std::vector<size_t>{0, 1, 2, 0});
   CHECK(allocate_seats({9, 1}, {1, 2}, 3) == std::vector<size_t>{0, 1, 1});
   CHECK(allocate_seats({9, 1}, {1, 1}, 3) == std::vector<size_t>{0, 1});
@@ -162,7 +162,7 @@ TEST_CASE("a chain of modules is cut into a run for each stage") {
 
 TEST_CASE("stages go down the tree, as calculated by hand") {
   // encoder 6 = a 4 + b 2, decoder 3, head 3; three stages. Cut: {encoder} 6, {decoder} 3, {head} 3. Quotients: 6 -> 0;
-  // then 3, 3 and 3: the decoder, who has none and is first; then the head. One each.
+  // then 3, 3 and 3: the decoder, which has none and is first; then the head. One each.
   const ModuleTree even = {node("model", -1, 0),    node("encoder", 0, 0), node("encoder.a", 1, 4),
                            node("encoder.b", 1, 2), node("decoder", 0, 3), node("head", 0, 3)};
   CHECK(assign_tree(even, 3, 0) == Stages{0, 0, 0, 0, 1, 2});

@@ -247,14 +247,14 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
     for (const auto& loser : all.losers) layouts.push_back(loser.layout);
   };
   add_all();
-  // As lists of activation_checkpointing have it, by block; and what is not in blocks is small.
+  // Recomputed block by block, as with lists in activation_checkpointing; what is not in blocks is small.
   job.workload.spec = published_gpt(16, 1024, 8, false, 512, 1024);
   space.recompute = {recompute_blocks(job.workload.spec, What::layers),
                      recompute_blocks(job.workload.spec, What::layers)};
   for (const size_t first : {1, 2, 8}) space.recompute[0][first] = {};
   for (const size_t layer : {2, 3, 4, 5, 6, 7, 8}) space.recompute[1][layer] = {};
   add_all();
-  // In groups, of which only the first input is kept; and with more outside of the device.
+  // Recomputed in groups, of which only the first input is kept; and with everything offloaded in some layouts.
   for (size_t layer = 1; layer <= 8; ++layer) {
     space.recompute[0][layer] = {What::layers, 3};
     space.recompute[1][layer] = {What::layers, Recompute::kAll};

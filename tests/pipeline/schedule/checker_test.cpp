@@ -404,7 +404,7 @@ TEST_CASE("crossed messages are refused although every value is sent") {
   CHECK(accepted(schedule, 1));
   std::swap(list[2], list[3]);
   CHECK(contains(refusal(schedule),
-                 "the next message from stage 0 is that of its instruction 2 (send_activation, "
+                 "the next message from stage 0 comes from its instruction 2 (send_activation, "
                  "microbatch 1, chunk 0, peer 1)"));
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kHidden = 5;
 
-// The largest allocation of this thread while it lives, bytes.
+// The largest allocation of this thread during its lifetime, in bytes.
 class LargestAllocation : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {

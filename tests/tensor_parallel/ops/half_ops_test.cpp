@@ -153,7 +153,7 @@ void check_head(at::ScalarType type, int ranks, bool sequence_parallel) {
           const auto loss = head_cross_entropy(tp, local, mine, nullptr, words.split(tp.rank(), ranks).begin, context);
           torch::autograd::backward({loss});
           const double exact = sum.item<double>();
-          // The gradient of the logits was rounded to the type; that of w came of it in fp32.
+          // The gradient of the logits was rounded to the type; that of w was computed from it in fp32.
           const auto bound = part_of(words, dw_size, tp.rank(), ranks) * roundoff(type) + 1e-4;
           const double of_weight = largest((wide(mine.grad) - part_of(words, dw, tp.rank(), ranks)) / bound);
           return std::vector{unless(loss.scalar_type() == at::kFloat),

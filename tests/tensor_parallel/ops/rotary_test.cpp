@@ -63,7 +63,7 @@ TEST_CASE("queries and keys are turned by their positions, and their gradients b
     const auto qkv = c.random(), dy = c.random();
     const auto [y, dx] = run({}, c, qkv, dy);
     CHECK(difference(y, turned(qkv, c, 1)) <= 1e-13);
-    CHECK(difference(dx, turned(dy, c, -1)) <= 1e-13);  // the transposed of a rotation is its inverse
+    CHECK(difference(dx, turned(dy, c, -1)) <= 1e-13);  // the transpose of a rotation is its inverse
   }
 }
 

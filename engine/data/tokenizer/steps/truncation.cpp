@@ -66,7 +66,7 @@ TruncatedTexts truncated(Encoding first, const Encoding* second, int64_t special
     if (!second) {
       first_room = room;
     } else if (options.windows) {
-      throw DataError("windows of a pair need the text that is cut: only_first or only_second");
+      throw DataError("windows of a pair need a truncation that names the text to cut: only_first or only_second");
     } else {
       std::tie(first_room, second_room) = longest_first(first_size, second_size, room);
     }

@@ -18,7 +18,7 @@ struct Fault {
     skips,         // a collective
     other_size,    // of a collective
     keeps,         // a message, which its communicator never gets
-    does_not_send  // a message, which its communicator has got; at_fault must see to it
+    does_not_send  // a message, which its communicator has received; at_fault must see to it
   };
   Kind kind = Kind::none;
   std::function<void()> at_fault = [] {};  // called on the faulty rank at the moment of its fault

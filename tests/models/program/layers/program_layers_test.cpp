@@ -145,7 +145,7 @@ TEST_CASE("a program with unknown arguments is refused by name", "[program]") {
     return text;
   });
   CHECK_THROWS_WITH(spec_of_program(cut_program(read_pt2(scratch / "renamed.pt2")), 4),
-                    Contains("nothing gives its argument other_argument"));
+                    Contains("nothing provides its argument other_argument"));
 }
 
 }  // namespace shardline::program_layers_test

@@ -1,4 +1,4 @@
-// Programs of other tasks than causal language models on T ranks.
+// Programs on T ranks for tasks other than causal language models.
 #include "models/program/masks/unmasked.h"
 #include "tests/models/program/pairs_program.h"
 #include "tests/models/program/split/split_runs.h"

@@ -98,8 +98,8 @@ const std::vector<Case>& whole_cases() {
   static const std::vector<Case> cases = {
       {"a softmax over columns", between([](const auto& y) { return at::softmax(y, -1); }), "softmax"},
       {"a norm over few columns", between([](const auto& y) { return at::layer_norm(y, {kColumns}); }), "layer_norm"},
-      {"sums up to each column", between([](const auto& y) { return y.cumsum(-1); }), "nothing is known of cumsum"},
-      {"columns in another order", between([](const auto& y) { return y.flip(-1); }), "nothing is known of flip"},
+      {"sums up to each column", between([](const auto& y) { return y.cumsum(-1); }), "there is no rule for cumsum"},
+      {"columns in another order", between([](const auto& y) { return y.flip(-1); }), "there is no rule for flip"},
       {"every other column", between([](const auto& y) {
          return at::cat({y.slice(2, 0, kColumns, 2), y.slice(2, 1, kColumns, 2)}, 2);
        }),

@@ -264,14 +264,14 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * double(ids.max().item<int64_t>()); },
                 "reads values of a tensor with aten::item");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids.size(1) > 6 ? ids.flip(1) : ids); },
-                "calls aten::arange for one batch where it calls aten::flip for another, as call 1");
+                "calls aten::arange for one batch but aten::flip for another, as call 1");
   check_refused(
       [](Net& net, const at::Tensor& ids) {
         return net.forward(ids).view({3, ids.size(1), kWords});
       },
       "fails with a batch of 4 samples of 5 tokens: ");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * (1.0 / ids.size(1)); },
-                "calls aten::mul.Scalar with other arguments for other batches");
+                "calls aten::mul.Scalar with different arguments for different batches");
   check_refused(
       [](Net& net, const at::Tensor& ids) { return net.forward(ids).index({at::ones({ids.size(0)}, at::kBool)}); },
       "indexes by a mask");
@@ -281,7 +281,7 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
       [](Net& net, const at::Tensor& ids) {
         return net.forward(ids).squeeze().view({-1, ids.size(1), kWords});
       },
-      "computes the result of aten::squeeze in words with other dimensions or of another type for other sizes");
+      "computes the result of aten::squeeze in words with different dimensions or types for different sizes");
   check_refused(
       [](Net& net, const at::Tensor& ids) {
         return net.forward(ids) +

@@ -54,7 +54,7 @@ void check_close(const at::Tensor& got, const at::Tensor& exact) {
   CHECK((wide(got) - exact).abs().max().item<double>() <= tolerance * scale);
 }
 
-// q, k, v as they stand in one [batch, length, 3, heads, head_dim] projection.
+// q, k, v as they are laid out in one [batch, length, 3, heads, head_dim] projection.
 std::array<at::Tensor, 3> projected(int64_t batch, int64_t heads, int64_t length, int64_t head_dim,
                                     at::ScalarType type) {
   const at::Tensor qkv = at::randn({batch, length, 3, heads, head_dim}, type).permute({2, 0, 3, 1, 4});
