@@ -43,7 +43,7 @@ ROOMS = {
     "models": ["files graph", "program families", "program/layers program/trace program/masks",
                "program/split traced"],
     "engine": ["data/arrow data/compressed data/text observe metrics page", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
-               "config/rules data/tokenizer/files data/source", "config data/cache import/keys",
+               "config/rules data/tokenizer/files data/source", "config data/cache data/tensors import/keys",
                "checkpoint data/examples import",
                "run", "plan",
                "data/dataset plan/report", "train tasks", "generate profile study serve/http", "serve/answers",

@@ -77,6 +77,7 @@ Microbatch on_device(const Microbatch& host, at::Device device) {
   }
   for (at::Tensor* tensor : {&moved.features, &moved.targets})
     if (tensor->defined()) *tensor = on_device(*tensor, device);
+  for (auto& [name, tensor] : moved.columns) tensor = on_device(tensor, device);
   return moved;
 }
 
@@ -100,6 +101,7 @@ Microbatch part_of(const Microbatch& whole, const Range& segments) {
                   .targets = of_segments(whole.targets),
                   .is_rectangular = whole.is_rectangular,
                   .position_count = whole.position_count};
+  for (const auto& [name, tensor] : whole.columns) part.columns.emplace(name, of_segments(tensor));
   for (int64_t i = segments.begin; i < segments.end(); ++i) {
     part.ends.push_back(whole.ends[i] - begin);
     if (!whole.target_begins.empty()) part.target_begins.push_back(whole.target_begins[i] - begin);

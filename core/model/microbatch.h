@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "core/model/model_spec.h"
@@ -12,8 +14,15 @@ namespace shardline {
 // The label of a row without a prediction.
 inline constexpr int64_t kNoLabel = -100;
 
+// What samples have in a column of the data whose values are tensors, such as images.
+struct TensorColumn {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;  // of one sample
+};
+
 // Every rank of the replica has it. It has no rows if a short last batch has no samples for it. Tensors are int64 and
-// on the device of the activations.
+// on the device of the activations, unless stated otherwise.
 struct Microbatch {
   at::Tensor ids;        // [rows]
   at::Tensor labels;     // [rows] what each row predicts, or kNoLabel; undefined in generation
@@ -24,6 +33,9 @@ struct Microbatch {
   at::Tensor segment_samples, segment_places;
   at::Tensor types;     // [rows] token types, for models with a table of them; undefined: all 0
   at::Tensor features;  // [rows, n] numbers, for models that take these in place of ids
+  // By the name of a TensorColumn: its values, [segments, ...], of the data's own type. Such segments have rows for the
+  // hidden states of the model, whose ids are 0.
+  std::map<std::string, at::Tensor> columns;
   // What each segment predicts, in tasks where segments and not rows do: its class, int64 [segments]; the outputs of a
   // regression or of several labels, each 0 or 1, float [segments] or [segments, labels]; the first and the last row of
   // an answer, int64 [segments, 2], counted in the segment. kNoLabel if unknown: a class, or a row of an answer that is

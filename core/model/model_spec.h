@@ -165,6 +165,7 @@ struct ModelSpec {
   bool predicts_next = true;     // a row's label is that of the next token; false: its own
   bool loss_of_samples = false;  // a step's loss is the mean over its samples, not over its labels
   int64_t max_positions = 0;
+  int64_t column_bytes = 0;  // of the tensors of a sample, see Microbatch::columns
   // Prefixes of tensors in files that belong to heads that this model does not have. They are not read.
   std::vector<std::string> surplus;
 

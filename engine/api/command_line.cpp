@@ -67,9 +67,10 @@ struct ImportLine {
   ImportOptions options;
 };
 
-// Reads the config, adds labels from the data where it gives none and, for training, the vocab_size of a larger
-// tokenizer, and replaces "auto" by numbers, which are added to the command line's overrides. on_ranks: a process that
-// mpirun has started is a rank, and the first rank determines all of this for the others (completed_config).
+// Reads the config, adds the length of samples that are tensors, labels from the data where it gives none and, for
+// training, the vocab_size of a larger tokenizer, and replaces "auto" by numbers, which are added to the command line's
+// overrides. on_ranks: a process that mpirun has started is a rank, and the first rank determines all of this for the
+// others (completed_config).
 Config load(CommandLine& line, bool on_ranks, bool trains) {
   const auto read = [&] {
     return std::filesystem::is_directory(line.config) ? config_of_directory(line.config, line.overrides)
@@ -78,7 +79,7 @@ Config load(CommandLine& line, bool on_ranks, bool trains) {
   const Config written = read();
   if (on_ranks && is_started_rank(written)) return written;
   const auto completed = [&](const Config& config) {
-    return with_labels_of_data(trains ? with_new_tokens(config) : config);
+    return with_labels_of_data(with_sample_length(trains ? with_new_tokens(config) : config));
   };
   const Config config = completed(written);
   const Config numbered = with_chosen_degrees(config, line.plan.assumed);

@@ -11,6 +11,7 @@
 #include "engine/commands/parts/job_parts.h"
 #include "engine/commands/parts/used_model.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/program_rules.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/generate/generator.h"
 #include "engine/generate/target_generator.h"
@@ -33,6 +34,10 @@ std::vector<std::string> prompts_of(const GenerateOptions& options) {
 }
 
 void require_language_model(const Config& config) {
+  if (reads_columns(config))
+    throw ConfigError(
+        "/model/inputs: generate takes texts, but the program takes columns of tensors; evaluate the "
+        "model, which writes targets for validation data");
   const auto head = traits_of(config.task).head;
   if (head == HeadChoice::Kind::causal_lm || head == HeadChoice::Kind::seq2seq_lm) return;
   throw ConfigError(cat("/task: generate needs a language model, of \"", kCausalLm, "\" or \"", kSeq2SeqLm,

@@ -14,11 +14,13 @@ namespace {
 using Texts = std::vector<std::vector<int32_t>>;
 
 // Each source with the tokens that follow it so far (as many for all), and one more token that is not known yet.
-Microbatch with_next(const Texts& sources, const Texts& written) {
+// columns: of these sources.
+Microbatch with_next(const Texts& sources, const Texts& written, std::map<std::string, at::Tensor> columns) {
   std::vector<int64_t> ends;
   for (size_t i = 0; i < sources.size(); ++i)
     ends.push_back((ends.empty() ? 0 : ends.back()) + std::ssize(sources[i]) + std::ssize(written[i]) + 1);
   Microbatch batch = rows_of_segments(std::move(ends), 0);
+  batch.columns = std::move(columns);
   auto* ids = batch.ids.mutable_data_ptr<int64_t>();
   int64_t row = 0;
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -33,7 +35,7 @@ Microbatch with_next(const Texts& sources, const Texts& written) {
 }  // namespace
 
 Texts generate_targets(RankTrainer& model, const ModelSpec& spec, const Texts& sources, const TargetRule& rule,
-                       const Sampling& sampling, int64_t together) {
+                       const Sampling& sampling, int64_t together, const ColumnsOf& columns_of) {
   const RankGroups& groups = model.parameters().groups();
   const int64_t count = sources.size(), parts = (count + together - 1) / together, replicas = groups.mesh.d();
   nlohmann::json mine = nlohmann::json::array();
@@ -42,11 +44,13 @@ Texts generate_targets(RankTrainer& model, const ModelSpec& spec, const Texts& s
     const int64_t part = first + groups.coordinates.d, used = std::min(part, parts - 1);
     const int64_t begin = used * together, size = std::min(together, count - begin);
     const Texts from(sources.begin() + begin, sources.begin() + begin + size);
+    const auto columns = columns_of ? columns_of(begin, size) : std::map<std::string, at::Tensor>();
     Texts written(size);
     std::vector<bool> is_done(size);
     const int64_t most = std::min<int64_t>(rule.most_tokens, spec.max_positions);
     for (int64_t length = 0; length < most; ++length) {
-      const at::Tensor logits = on_host(model.next_logits(with_next(from, written)), "logits of the next token");
+      const at::Tensor logits =
+          on_host(model.next_logits(with_next(from, written, columns)), "logits of the next token");
       for (int64_t i = 0; i < size; ++i) {
         const int64_t next = is_done[i] ? 0 : sample_token(logits[i], sampling, begin + i, length);
         if (rule.end && next == *rule.end && !is_done[i]) {
@@ -73,10 +77,17 @@ Texts sources_of(const Examples& examples) {
   Texts sources;
   for (int64_t i = 0; i < examples.size(); ++i) {
     const auto ids = examples.set->ids(examples[i]);
-    const Microbatch rows = examples.set->microbatch(std::vector<int64_t>{examples[i]}, 0);
-    sources.emplace_back(ids.begin(), ids.begin() + rows.target_begins.at(0));
+    sources.emplace_back(ids.begin(), ids.begin() + examples.set->source_tokens(examples[i]));
   }
   return sources;
+}
+
+ColumnsOf columns_of(const Examples& examples) {
+  return [examples](int64_t begin, int64_t count) {
+    std::vector<int64_t> chosen;
+    for (int64_t i = begin; i < begin + count; ++i) chosen.push_back(examples[i]);
+    return examples.set->columns(chosen);
+  };
 }
 
 }  // namespace shardline

@@ -1,7 +1,10 @@
 // Targets that a model of an encoder and a decoder writes for sources.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/generate/generator.h"
@@ -11,11 +14,15 @@ namespace shardline {
 
 // For each source (not empty) the tokens that the model writes, without the end. The whole model runs again for every
 // token, on `together` sources at a time; replicas share the sources. Collective over the world; every rank gets all.
+// columns_of: the columns of tensors of some sources, if they have any.
+using ColumnsOf = std::function<std::map<std::string, at::Tensor>(int64_t begin, int64_t count)>;
 std::vector<std::vector<int32_t>> generate_targets(RankTrainer& model, const ModelSpec& spec,
                                                    const std::vector<std::vector<int32_t>>& sources,
-                                                   const TargetRule& rule, const Sampling& sampling, int64_t together);
+                                                   const TargetRule& rule, const Sampling& sampling, int64_t together,
+                                                   const ColumnsOf& columns_of = {});
 
-// The sources of some examples.
+// The sources of some examples, and the columns that these have.
 std::vector<std::vector<int32_t>> sources_of(const Examples& examples);
+ColumnsOf columns_of(const Examples& examples);
 
 }  // namespace shardline

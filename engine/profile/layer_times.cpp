@@ -18,6 +18,7 @@
 #include "engine/profile/op_recorder.h"
 #include "engine/run/median.h"
 #include "engine/train/trainer.h"
+#include "models/program/program_inputs.h"
 #include "pipeline/schedule/kinds/schedule_generators.h"
 #include "pipeline/schedule/schedule_builder.h"
 
@@ -31,6 +32,7 @@ constexpr int64_t kDataSeed = 1234;
 RepeatedBatch repeated_batch(int64_t samples, int64_t length, const ModelSource& model) {
   const RepeatedBatch tokens(samples, length, model.spec.vocab_size, kDataSeed);
   Microbatch rows = tokens.whole();
+  if (model.exported) rows.columns = zero_columns(*model.exported->program, samples);
   const auto zeros = [](std::vector<int64_t> sizes, at::ScalarType type = at::kLong) { return at::zeros(sizes, type); };
   const HeadChoice& head = model.head;
   switch (head.kind) {
@@ -45,10 +47,13 @@ RepeatedBatch repeated_batch(int64_t samples, int64_t length, const ModelSource&
     case HeadChoice::Kind::token_classification:
       rows.labels = zeros({rows.tokens()});
       return {rows, rows.tokens()};
-    case HeadChoice::Kind::seq2seq_lm:
-      for (const int64_t end : rows.ends) rows.target_begins.push_back(end - length / 2);
-      rows.labels = rows.ids.masked_fill(rows.positions < length - length / 2, kNoLabel);
-      return {rows, samples * (length / 2)};
+    case HeadChoice::Kind::seq2seq_lm: {
+      const int64_t source = model.exported ? model.exported->program->source_rows() : 0;
+      const int64_t target = source > 0 ? length - source : length / 2;
+      for (const int64_t end : rows.ends) rows.target_begins.push_back(end - target);
+      rows.labels = rows.ids.masked_fill(rows.positions < length - target, kNoLabel);
+      return {rows, samples * target};
+    }
     case HeadChoice::Kind::question_answering:
       rows.targets = zeros({samples, 2});
       break;
@@ -249,8 +254,11 @@ ModelSpec distinct_layers(const ModelSpec& spec) {
 
 void measure_layers(const Config& config, const Plan& plan, const ModelSource& model, const RankContext& context,
                     Profile& profile, const std::function<void(int64_t, int64_t)>& progress) {
-  const ModelSource distinct{
-      .hf_config = model.hf_config, .head = model.head, .spec = distinct_layers(model.spec), .directory = nullptr};
+  const ModelSource distinct{.hf_config = model.hf_config,
+                             .head = model.head,
+                             .spec = distinct_layers(model.spec),
+                             .directory = nullptr,
+                             .exported = model.exported};
   const int group = plan.layout.mesh().members(Group::tp, context.world->rank()).front();
   const auto host = context.world->split(group, "tp to be measured");
   const auto device =

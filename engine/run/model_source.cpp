@@ -104,26 +104,34 @@ HeadChoice head_of_program(const Config& config, const Program& program) {
 }
 
 int traced_length(const Config& config) {
-  return std::min(config.data.sequence_length, kTracedLength);
+  return reads_columns(config) ? config.data.sequence_length : std::min(config.data.sequence_length, kTracedLength);
 }
 
 void set_program(const Config& config, std::shared_ptr<const ExportedModel> model, ModelSource& source) {
   source.exported = std::move(model);
-  if (const int64_t most = source.exported->specs.whole().max_positions; config.data.sequence_length > most)
-    throw ConfigError(cat("/data/sequence_length: must be at most the ", most, " positions of ",
-                          source.exported->program->archive.path, "; got ", config.data.sequence_length,
-                          "; use shorter samples"));
+  if (const int64_t most = source.exported->specs.whole().max_positions; config.data.sequence_length > most) {
+    const Program& program = *source.exported->program;
+    const int64_t source_rows = program.source_rows();
+    throw ConfigError(cat(source_rows > 0 ? "/data/max_target_length" : "/data/sequence_length",
+                          ": must be at most the ", most - source_rows, " positions of ", program.archive.path,
+                          "; got ", config.data.sequence_length - source_rows, "; use shorter ",
+                          source_rows > 0 ? "targets" : "samples"));
+  }
   source.spec = make_spec(config, source);
+}
+
+std::shared_ptr<const Program> read_program(const Config& config) {
+  const std::string& path = config.model.path;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored))
+    throw ConfigError(cat("/model/path: \"", path, "\" is not a file; name an archive of torch.export.save"));
+  return cut_program(read_pt2(path), program_use(config, config.model.config));
 }
 
 ModelSource open_program(const Config& config) {
   check_use_of_program(config, "/model/path");
   const std::string& path = config.model.path;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored))
-    throw ConfigError(cat("/model/path: \"", path, "\" is not a file; name an archive of torch.export.save"));
-  const auto program =
-      with_unmasked(cut_program(read_pt2(path), program_use(config, config.model.config)), config.data.sequence_length);
+  const auto program = with_unmasked(read_program(config), config.data.sequence_length);
   ModelSource source{.hf_config = {{kProgramName, std::filesystem::path(path).filename().string()}},
                      .head = head_of_program(config, *program)};
   put_head(source.hf_config, source.head, "");
@@ -200,6 +208,21 @@ bool holds_model(const std::string& directory) {
 std::string weights_text(const ModelOptions& options) {
   if (options.pretrained()) return options.path;
   return options.path.empty() ? "random" : cat("random (config of ", options.path, ')');
+}
+
+Config with_sample_length(const Config& config) {
+  if (!reads_columns(config)) return config;
+  const auto program = read_program(config);
+  const int64_t target = program->has_target() ? config.data.max_target_length : 0;
+  const int64_t length = program->source_rows() + target, stated = config.data.sequence_length;
+  if (stated != length && stated != DataOptions().sequence_length)
+    throw ConfigError(
+        cat("/data/sequence_length: must be ", length, " where samples are columns of tensors: ", program->archive.path,
+            " has ", program->source_rows(), " hidden states for each",
+            target > 0 ? cat(", and data.max_target_length is ", target) : "", "; got ", stated, "; leave it out"));
+  Config completed = config;
+  completed.data.sequence_length = length;
+  return completed;
 }
 
 ModelSource open_model(const Config& config) {

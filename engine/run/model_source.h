@@ -46,6 +46,10 @@ std::string weights_text(const ModelOptions& options);
 // Whether the directory has a config.json and weights.
 bool holds_model(const std::string& directory);
 
+// The same config with the length of the samples of a program with columns of tensors: the rows of its hidden states
+// and, with targets, data.max_target_length. Throws a ConfigError if the config states another one.
+Config with_sample_length(const Config& config);
+
 // Opens the model with a spec in which every unit is split. Throws ConfigError or DataError.
 ModelSource open_model(const Config& config);
 

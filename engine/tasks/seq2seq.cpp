@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/files/json_type.h"
+#include "engine/config/rules/program_rules.h"
 #include "engine/data/source/tokenised_row.h"
 #include "engine/metrics/rouge.h"
 #include "engine/tasks/bounded_encoding.h"
@@ -21,19 +22,19 @@ std::string stripped(const std::string& text) {
 
 class Seq2SeqLm final : public LabelledTask {
  public:
-  Seq2SeqLm(const Config& config, TokenizerPtr tokenizer) : data_(config.data), tokenizer_(std::move(tokenizer)) {}
+  Seq2SeqLm(const Config& config, TokenizerPtr tokenizer)
+      : data_(config.data), has_columns_(reads_columns(config)), tokenizer_(std::move(tokenizer)) {}
 
   ExampleShape shape() const override { return {.types = true, .labels = true, .sequences = true}; }
 
   RowExamples encode(const DataRow& row, bool labelled) const override {
+    if (has_columns_) return of_columns(row, labelled);
     if (const auto tokens = tokenised_row(row, most_of_source())) return of_tokens(row, *tokens, labelled);
     const std::string source = data_.prefix + text_of(row, data_.source_column, "data.source_column");
     const auto from = encode_at_most(*tokenizer_, std::string_view(source), nullptr, most_of_source());
     if (from.encoding.size() == 0) throw DataError(cat(row.where, ": '", data_.source_column, "' has no tokens"));
     if (!labelled) return {.examples = {example_of(from.encoding.ids, {})}, .shortened = from.is_shortened};
-    const std::string& target = text_of(row, data_.target_column, "data.target_column");
-    const auto to = encode_at_most(*tokenizer_, std::string_view(target), nullptr, data_.max_target_length);
-    if (to.encoding.size() == 0) throw DataError(cat(row.where, ": '", data_.target_column, "' has no tokens"));
+    const auto to = encoded_target(row);
     return {.examples = {example_of(from.encoding.ids, to.encoding.ids)},
             .shortened = from.is_shortened || to.is_shortened};
   }
@@ -56,8 +57,8 @@ class Seq2SeqLm final : public LabelledTask {
     int64_t texts = 0;
     for_each_predicted_row(predicted, [&](const DataRow& row, int64_t first) {
       const std::string text = text_without_specials(predicted.targets.at(first));
-      const std::string wanted = is_tokenised(row) ? text_without_specials(target_ids(row))
-                                                   : text_of(row, data_.target_column, "data.target_column");
+      const std::string wanted = has_target_ids(row) ? text_without_specials(target_ids(row))
+                                                     : text_of(row, data_.target_column, "data.target_column");
       const RougeScores scores = rouge(text, wanted);
       sum.rouge1 += scores.rouge1;
       sum.rouge2 += scores.rouge2;
@@ -89,13 +90,37 @@ class Seq2SeqLm final : public LabelledTask {
     return example;
   }
 
+  // Whether the target is the ids in "labels", and not a text.
+  bool has_target_ids(const DataRow& row) const {
+    return is_tokenised(row) || (has_columns_ && row.columns.contains("labels"));
+  }
+
+  // The source has a row for each hidden state of the model.
+  RowExamples of_columns(const DataRow& row, bool labelled) const {
+    const std::vector<int32_t> source(most_of_source());
+    if (!labelled || has_target_ids(row)) return of_ids(row, source, labelled);
+    const auto to = encoded_target(row);
+    return {.examples = {example_of(source, to.encoding.ids)}, .shortened = to.is_shortened};
+  }
+
+  BoundedEncoding encoded_target(const DataRow& row) const {
+    const std::string& target = text_of(row, data_.target_column, "data.target_column");
+    auto to = encode_at_most(*tokenizer_, std::string_view(target), nullptr, data_.max_target_length);
+    if (to.encoding.size() == 0) throw DataError(cat(row.where, ": '", data_.target_column, "' has no tokens"));
+    return to;
+  }
+
   RowExamples of_tokens(const DataRow& row, const TokenisedRow& tokens, bool labelled) const {
     if (tokens.ids.empty()) throw DataError(cat(row.where, ": 'input_ids' has no tokens"));
+    return of_ids(row, tokens.ids, labelled);
+  }
+
+  RowExamples of_ids(const DataRow& row, const std::vector<int32_t>& source, bool labelled) const {
     const auto target = labelled ? target_ids(row) : std::vector<int32_t>();
     if (std::cmp_greater(target.size(), data_.max_target_length))
       throw DataError(cat(row.where, ": 'labels' has ", target.size(), " tokens, but data.max_target_length is ",
                           data_.max_target_length, "; make it larger, or the targets shorter"));
-    return {.examples = {example_of(tokens.ids, target)}};
+    return {.examples = {example_of(source, target)}};
   }
 
   // The ids in the column "labels" of a tokenised row; -100 stands where it is padded.
@@ -126,6 +151,7 @@ class Seq2SeqLm final : public LabelledTask {
   }
 
   DataOptions data_;
+  bool has_columns_;  // of tensors
   TokenizerPtr tokenizer_;
 };
 

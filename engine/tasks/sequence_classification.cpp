@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "engine/config/rules/known_data.h"
+#include "engine/config/rules/program_rules.h"
 #include "engine/metrics/classification_metrics.h"
 #include "engine/metrics/regression_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
@@ -64,6 +65,7 @@ class SequenceClassification final : public LabelledTask {
         label_{{config.data.label_column}, "data.label_column"},
         name_(config.data.task_name),
         length_(config.data.sequence_length),
+        has_columns_(reads_columns(config)),
         inputs_(config),
         head_(head),
         labels_(config, head),
@@ -87,6 +89,8 @@ class SequenceClassification final : public LabelledTask {
   RowExamples encode(const DataRow& row, bool labelled) const override {
     if (labelled && is_cut_off(row)) return {.shortened = true};
     const std::vector<float> unknown(shape().width, kNoLabel);
+    if (has_columns_)
+      return {.examples = {{.ids = std::vector<int32_t>(length_), .targets = labelled ? targets(row) : unknown}}};
     if (const auto tokens = inputs_.read(row, length_)) {
       if (tokens->ids.empty()) throw DataError(cat(row.where, ": 'input_ids' has no tokens"));
       return {.examples = {{.ids = tokens->ids, .types = tokens->types, .targets = labelled ? targets(row) : unknown}}};
@@ -103,8 +107,8 @@ class SequenceClassification final : public LabelledTask {
 
   std::string settings() const override {
     return cat("sequence-classification ", json::array({text_.names, pair_.names, label_.names}).dump(), '\n', length_,
-               ' ', tokenizer_->digest(), ' ', static_cast<int>(*head_.problem), ' ', head_.labels, ' ',
-               json(head_.names).dump(), ' ', name_ ? word_of(*name_) : "");
+               ' ', tokenizer_ ? tokenizer_->digest() : "", ' ', static_cast<int>(*head_.problem), ' ', head_.labels,
+               ' ', json(head_.names).dump(), ' ', name_ ? word_of(*name_) : "");
   }
 
   MetricValues metrics(const Predicted& predicted) const override {
@@ -219,10 +223,11 @@ class SequenceClassification final : public LabelledTask {
   std::optional<DataName> name_;
   std::optional<KnownData> data_;  // with this name
   int64_t length_;                 // maximum tokens of an example
+  bool has_columns_;               // of tensors; then examples have this many rows
   TokenisedInputs inputs_;
   HeadChoice head_;
   LabelIds labels_;
-  TokenizerPtr tokenizer_;
+  TokenizerPtr tokenizer_;  // null: not needed
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace shardline {
 
 std::string label_column_of(const DataRow& row, const std::string& column) {
-  if (is_tokenised(row) && !row.columns.contains(column))
+  if ((is_tokenised(row) || row.tensor_row >= 0) && !row.columns.contains(column))
     for (const char* usual : {"labels", "label"})
       if (row.columns.contains(usual)) return usual;
   return column;

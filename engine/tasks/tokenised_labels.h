@@ -9,7 +9,7 @@
 namespace shardline {
 
 // The column with a row's label or labels: `column`, the one that data.label_column names, or in a tokenised row
-// without it "labels" or else "label", as transformers' data sets have it.
+// or one of tensors without it "labels" or else "label", as transformers' data sets have it.
 std::string label_column_of(const DataRow& row, const std::string& column);
 
 // For each token of a row that has "labels" its element of these, an id of a word or kNoLabel. Throws DataError for

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "models/program/operators.h"
+#include "models/program/program_inputs.h"
 
 namespace shardline {
 namespace {
@@ -59,6 +60,7 @@ class Cutter {
     const std::vector<int> of_loss = program_->loss.values();
     std::vector<int> wanted = of_loss;
     wanted.insert(wanted.end(), logits.begin(), logits.end());
+    if (!program_->columns.empty()) find_source_rows(stretches[1].begin, wanted);
     program_->logits = part_from(stretches.back().begin, logits, end);
     // In reverse, because a layer passes on what later ones need.
     std::vector<ProgramLayer> layers(stretches.size());
@@ -92,7 +94,7 @@ class Cutter {
 
   // Values that depend on parameters only through arithmetic and lookups of things other than tokens.
   void find_light_values() {
-    const int ids = program_->argument(kIdsArgument)->value;
+    const int ids = value_of_ids();
     is_light_.assign(graph().values.size(), true);
     for (const auto& node : graph().nodes) {
       bool light = !is_product(node.name) && node.name != kAttention && node.name != kDropout;
@@ -125,11 +127,14 @@ class Cutter {
             return input.kind == GraphInput::Kind::user && input.name == name;
           }))
         throw ConfigError(cat("/model/inputs/", name, ": the program has no such argument; it has ", known));
-    const auto* ids = program_->argument(kIdsArgument);
-    if (!ids)
+    if (has_columns(use_))
+      find_columns();
+    else if (const auto* ids = program_->argument(kIdsArgument))
+      program_->source_length = length_of(*ids);
+    else
       refuse(cat("the program has no argument ", kIdsArgument),
-             "a model that takes token ids, or say in model.inputs which argument does");
-    program_->source_length = length_of(*ids);
+             "a model that takes token ids, or say in model.inputs which argument does, or which columns of the data "
+             "have tensors for its arguments");
     for (const auto& input : graph().inputs)
       if (input.kind == GraphInput::Kind::user && !value(input.value).sizes.empty())
         batches_.push_back(value(input.value).sizes[0]);
@@ -145,6 +150,50 @@ class Cutter {
     if (program_->target_length == program_->source_length)
       refuse("source and target have the same length in it",
              "it with an example whose target has a different length than its source");
+  }
+
+  // The arguments that are given columns of the data, whose sizes are fixed but for the batch.
+  void find_columns() {
+    for (const auto& input : graph().inputs) {
+      if (input.kind != GraphInput::Kind::user || !is_column(program_->given_to(input), use_)) continue;
+      const auto& [name, dtype, sizes] = value(input.value);
+      TensorColumn column{.name = program_->given_to(input), .dtype = dtype.value_or(at::kFloat)};
+      bool is_fixed = dtype && !sizes.empty() && !sizes[0].expression.empty();
+      for (size_t i = 1; i < sizes.size(); ++i) {
+        is_fixed &= sizes[i].expression.empty();
+        column.sizes.push_back(sizes[i].number);
+      }
+      if (!is_fixed)
+        refuse(
+            cat("its ", input.name, ", which is given the column \"", column.name,
+                "\" of the data, must be [batch, ...] with a batch of any size and other sizes that are numbers; the "
+                "data of the task, which are no columns, are ",
+                given_names({.predicts = use_.predicts})),
+            "it with dynamic_shapes {0: Dim.AUTO} for this argument");
+      const auto other = std::ranges::find(program_->columns, column.name, &TensorColumn::name);
+      if (other == program_->columns.end())
+        program_->columns.push_back(std::move(column));
+      else if (other->sizes != column.sizes)
+        refuse(cat("its ", input.name, " and another argument that is given the column \"", column.name,
+                   "\" have different sizes"),
+               "it with equal sizes, or give one of them another column in model.inputs");
+    }
+  }
+
+  // The length of the hidden states that the first block takes, at node `begin`.
+  void find_source_rows(int begin, const std::vector<int>& wanted) {
+    const GraphPart part =
+        flow().part(graph(), wanted, begin, graph().nodes.size(), [this](int number) { return crosses(number); });
+    std::set<int64_t> lengths;
+    for (const int number : part.inputs)
+      if (const auto& sizes = value(number).sizes;
+          flow().producer[number] >= 0 && is_of_rows(number) && !program_->is_of_target(number))
+        lengths.insert(sizes[1].number);
+    if (lengths.size() != 1 || *lengths.begin() < 1)
+      refuse(cat("its first block takes hidden states [batch, length, features] of ",
+                 lengths.empty() || *lengths.begin() < 1 ? "no fixed length" : cat("the lengths ", joined(lengths))),
+             "a model whose blocks take hidden states of one fixed length");
+    program_->source_length = {.number = *lengths.begin()};
   }
 
   // For an argument [batch, length].
@@ -250,27 +299,42 @@ class Cutter {
     return text;
   }
 
+  int value_of_ids() const {
+    const auto* ids = program_->columns.empty() ? program_->argument(kIdsArgument) : nullptr;
+    return ids ? ids->value : -1;
+  }
+
+  // The values of a call that takes rows of a table, also of a parameter by table[indices]; -1 for other calls.
+  std::pair<int, int> table_and_indices(const GraphNode& node) const {
+    const auto argument = [&](const char* name) { return node.arguments[place_of_argument(node, name)]; };
+    if (node.name == kLookup) return {argument("weight").value, argument("indices").value};
+    if (node.text() != "aten::index.Tensor") return {-1, -1};
+    const GraphArgument indices = argument("indices");
+    const auto* table = program_->input_of(argument("self").value);
+    const bool takes_rows = table && table->kind == GraphInput::Kind::parameter && indices.items.size() == 1 &&
+                            value(table->value).sizes.size() == 2;
+    return takes_rows ? std::pair(table->value, indices.items[0].value) : std::pair(-1, -1);
+  }
+
   void find_tables() {
-    const int ids = program_->argument(kIdsArgument)->value;
+    const int ids = value_of_ids();
     std::set<int64_t> compared;
     std::optional<int64_t> padding;
     for (size_t i = 0; i < graph().nodes.size(); ++i) {
       const GraphNode& node = graph().nodes[i];
       const bool compares = node.name == "aten::eq" || node.name == "aten::ne";
-      if (compares && node.overload == "Scalar" && node.arguments[0].value >= 0 &&
+      if (compares && ids >= 0 && node.overload == "Scalar" && node.arguments[0].value >= 0 &&
           origin(node.arguments[0].value) == ids && node.arguments[1].constant.isInt())
         compared.insert(node.arguments[1].constant.toInt());
-      if (node.name != kLookup) continue;
-      const int table = node.arguments[place_of_argument(node, "weight")].value;
-      const int indices = node.arguments[place_of_argument(node, "indices")].value;
+      const auto [table, indices] = table_and_indices(node);
       if (table < 0 || indices < 0 || value(table).sizes.empty()) continue;
       const int64_t rows = value(table).sizes[0].number;
-      if (origin(indices) == ids) {
+      if (ids >= 0 && origin(indices) == ids) {
         program_->vocab_size = rows;
-        if (const auto& of_table = node.arguments[place_of_argument(node, "padding_idx")].constant;
-            of_table.isInt() && of_table.toInt() >= 0)
-          padding = of_table.toInt();
-      } else if (!flow().is_trained[indices])
+        const auto of_table =
+            node.name == kLookup ? node.arguments[place_of_argument(node, "padding_idx")].constant : c10::IValue();
+        if (of_table.isInt() && of_table.toInt() >= 0) padding = of_table.toInt();
+      } else if (!flow().is_trained[indices] && (ids >= 0 || program_->is_of_target(indices)))
         program_->lookups.push_back({part_from(0, {indices}, i), rows});
     }
     if (!padding && !use_.pad_id && compared.size() > 1)
@@ -278,6 +342,9 @@ class Cutter {
                             joined(compared), "), and its table of words has no padding; say in ",
                             "model.config.pad_token_id which id is that of padding"));
     program_->pad_id = use_.pad_id ? *use_.pad_id : padding ? *padding : !compared.empty() ? *compared.begin() : 0;
+    if (ids < 0) program_->vocab_size = program_->has_target() ? program_->labels : 1;
+    if (program_->vocab_size <= 0 && ids < 0)
+      refuse("its logits do not have a number for each token of the target", "it with logits of a fixed size");
     if (program_->vocab_size <= 0)
       refuse(cat("it does not look up its ", kIdsArgument, " in a table"),
              "a model that takes token ids, with example labels that are another tensor than the ids");
@@ -294,9 +361,14 @@ class Cutter {
 
   // Whether it is [batch, length, features] of the source or of the target.
   bool is_hidden(int number) const {
+    return is_of_rows(number) && (value(number).sizes[1] == program_->source_length || program_->is_of_target(number));
+  }
+
+  // The same with any length.
+  bool is_of_rows(int number) const {
     const auto& [name, dtype, sizes] = value(number);
     return dtype == at::kFloat && sizes.size() == 3 && std::ranges::find(batches_, sizes[0]) != batches_.end() &&
-           (sizes[1] == program_->source_length || program_->is_of_target(number)) && sizes[2].expression.empty();
+           sizes[2].expression.empty();
   }
 
   std::vector<int> border_of(const GraphPart& part) const {

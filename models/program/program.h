@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/microbatch.h"
 #include "models/program/graph_flow.h"
 #include "models/program/interpreter.h"
 #include "models/program/program_loss.h"
@@ -23,11 +24,13 @@ struct ProgramUse {
   // an answer; each row of the target, which follows the source in its segment.
   enum class Predicts { next_row, masked_row, row, segment, span, target_row };
   Predicts predicts = Predicts::next_row;
-  std::map<std::string, std::string> inputs;  // by argument: what it is given; others are given what they are named
-  std::string loss_output;                    // a scalar; empty: "loss", or the only scalar
-  std::string loss_function, loss_logits;     // alternatively, a function of an output and the labels; empty: none
-  std::optional<int64_t> start_id;            // of the token before the first token of a target
-  std::optional<int64_t> pad_id;              // of padding, if the program itself uses several ids
+  // By argument: what it is given; others are given what they are named. Names that no task has are those of columns of
+  // the data with tensors, see has_columns.
+  std::map<std::string, std::string> inputs;
+  std::string loss_output;                 // a scalar; empty: "loss", or the only scalar
+  std::string loss_function, loss_logits;  // alternatively, a function of an output and the labels; empty: none
+  std::optional<int64_t> start_id;         // of the token before the first token of a target
+  std::optional<int64_t> pad_id;           // of padding, if the program itself uses several ids
 };
 
 struct ProgramLayer {
@@ -60,12 +63,15 @@ struct Program {
   int64_t pad_id = 0;                         // the word table's padding, or the id that ids are compared with
   std::vector<ProgramLookup> lookups;         // of other tables
   GraphSize source_length, target_length;     // target: for programs with a target
+  std::vector<TensorColumn> columns;          // that the data must have; empty: its samples are token ids
   std::optional<at::ScalarType> label_dtype;  // of the argument `labels`
   // The same program for sources of one length and targets of one length; null: this one. See masks/unmasked.h.
   std::shared_ptr<const Program> unmasked;
   int64_t unmasked_length = 0;  // valid up to this length of sources and of targets
 
   const Graph& graph() const { return archive.graph; }
+  // The rows of a sample's source in programs with columns, whatever the sample; 0: as many as it has tokens.
+  int64_t source_rows() const { return columns.empty() ? 0 : source_length.number; }
   bool has_target() const { return use.predicts == ProgramUse::Predicts::target_row; }
   // What an argument is given: "input_ids", "labels", ...
   const std::string& given_to(const GraphInput& argument) const;

@@ -36,8 +36,9 @@ at::Tensor on_device_of(const Microbatch& batch, std::vector<int64_t>& numbers) 
   return at::from_blob(numbers.data(), {std::ssize(numbers)}, at::kLong).clone().to(batch.ids.device());
 }
 
-std::vector<std::string> names_given(const ProgramUse& use) {
-  std::vector<std::string> names(kOfRows.begin(), kOfRows.end());
+std::vector<std::string> names_given(const ProgramUse& use, bool of_columns) {
+  std::vector<std::string> names;
+  if (!of_columns) names.assign(kOfRows.begin(), kOfRows.end());
   if (use.predicts == Predicts::span)
     names.insert(names.end(), {"start_positions", "end_positions"});
   else
@@ -139,19 +140,36 @@ ProgramBatch::ProgramBatch(const Program& of, const Microbatch& rows)
   SL_ASSERT(of.has_target() != rows.target_begins.empty() || rows.ends.empty(), "segments with and without targets");
 }
 
+bool has_columns(const ProgramUse& use) {
+  const auto known = names_given(use, /*of_columns=*/false);
+  return std::ranges::any_of(use.inputs,
+                             [&](const auto& input) { return std::ranges::count(known, input.second) == 0; });
+}
+
 bool is_given(const std::string& given, const ProgramUse& use) {
-  return std::ranges::count(names_given(use), given) > 0;
+  return std::ranges::count(names_given(use, has_columns(use)), given) > 0 || is_column(given, use);
+}
+
+bool is_column(const std::string& given, const ProgramUse& use) {
+  const bool is_named = std::ranges::any_of(use.inputs, [&](const auto& input) { return input.second == given; });
+  return has_columns(use) && is_named && std::ranges::count(names_given(use, /*of_columns=*/true), given) == 0;
 }
 
 std::string given_names(const ProgramUse& use) {
   std::string names;
-  for (const auto& name : names_given(use)) names += cat(names.empty() ? "" : ", ", name);
+  for (const auto& name : names_given(use, has_columns(use))) names += cat(names.empty() ? "" : ", ", name);
   return names;
 }
 
-at::Tensor program_argument(const GraphInput& input, const ProgramBatch& batch) {
+at::Tensor program_argument(const GraphInput& input, const ProgramBatch& batch, at::ScalarType floating) {
   const std::string& given = batch.program.given_to(input);
   const Microbatch& rows = batch.batch;
+  if (!batch.program.columns.empty() && is_column(given, batch.program.use)) {
+    const auto column = rows.columns.find(given);
+    if (column == rows.columns.end()) throw RunError(cat("a microbatch has no column \"", given, "\""));
+    const at::ScalarType dtype = *batch.program.graph().values[input.value].dtype;
+    return column->second.to(dtype == at::kFloat ? floating : dtype);
+  }
   if (given == "input_ids") return batch.source.spread(rows.ids, batch.program.pad_id);
   if (given == "attention_mask") return batch.source.spread(at::ones_like(rows.ids));
   if (given == "position_ids") return batch.source.spread(rows.positions);
@@ -168,6 +186,7 @@ at::Tensor program_argument(const GraphInput& input, const ProgramBatch& batch) 
 Microbatch sample_batch(const Program& program, const at::Tensor& ids, int64_t target_length) {
   const int64_t samples = ids.size(0), length = ids.size(1);
   Microbatch batch = causal_microbatch(ids, ids, at::arange(samples));
+  batch.columns = zero_columns(program, samples);
   switch (program.use.predicts) {
     case Predicts::next_row:
       break;
@@ -196,6 +215,22 @@ Microbatch sample_batch(const Program& program, const at::Tensor& ids, int64_t t
   }
   if (!batch.target_begins.empty()) batch.labels.masked_fill_(batch.positions < length - target_length, kNoLabel);
   return batch;
+}
+
+Microbatch sample_batch(const Program& program, int64_t samples, int64_t source, int64_t target, int64_t id) {
+  if (program.source_rows() > 0) source = program.source_rows();
+  if (!program.has_target()) target = 0;
+  return sample_batch(program, at::full({samples, source + target}, id, at::kLong), target);
+}
+
+std::map<std::string, at::Tensor> zero_columns(const Program& program, int64_t samples) {
+  std::map<std::string, at::Tensor> columns;
+  for (const auto& column : program.columns) {
+    std::vector<int64_t> sizes = {samples};
+    sizes.insert(sizes.end(), column.sizes.begin(), column.sizes.end());
+    columns.emplace(column.name, at::zeros(sizes, column.dtype));
+  }
+  return columns;
 }
 
 at::Tensor weight_of(const Microbatch& batch, const ProgramUse& use) {

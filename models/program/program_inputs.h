@@ -48,18 +48,31 @@ struct ProgramBatch {
   RowGrid source, target;
 };
 
-// Whether a microbatch can provide this to the program: input_ids, attention_mask, position_ids, token_type_ids and,
-// depending on what it predicts, labels, start_positions, end_positions, decoder_input_ids, decoder_attention_mask.
-bool is_given(const std::string& given, const ProgramUse& use);
-std::string given_names(const ProgramUse& use);
+// Whether arguments are given columns of the data with tensors, and not token ids: if model.inputs has a name that no
+// microbatch of tokens has.
+bool has_columns(const ProgramUse& use);
 
-// The value of an argument: for rows [segments, length], int64; labels of a causal model are those of the tokens
-// themselves. Throws a RunError if `batch` has no labels.
-at::Tensor program_argument(const GraphInput& input, const ProgramBatch& batch);
+// Whether a microbatch can provide this to the program: input_ids, attention_mask, position_ids, token_type_ids or
+// columns and, depending on what it predicts, labels, start_positions, end_positions, decoder_input_ids,
+// decoder_attention_mask.
+bool is_given(const std::string& given, const ProgramUse& use);
+bool is_column(const std::string& given, const ProgramUse& use);
+std::string given_names(const ProgramUse& use);  // without columns
+
+// The value of an argument: for rows [segments, length], int64; for a column [segments, ...], in the argument's type,
+// with `floating` for float; labels of a causal model are those of the tokens themselves. Throws a RunError if `batch`
+// has no labels.
+at::Tensor program_argument(const GraphInput& input, const ProgramBatch& batch, at::ScalarType floating = at::kFloat);
 
 // Samples of one length, ids [samples, length], whose labels are the ids, or classes or numbers that are 0. If there
-// are targets, they are the last target_length tokens.
+// are targets, they are the last target_length tokens. Columns are 0.
 Microbatch sample_batch(const Program& program, const at::Tensor& ids, int64_t target_length);
+// The same with sources of this length, unless the program determines it, and ids of this value. target: only used in
+// programs with one.
+Microbatch sample_batch(const Program& program, int64_t samples, int64_t source, int64_t target, int64_t id);
+
+// Zeros for the columns of so many samples.
+std::map<std::string, at::Tensor> zero_columns(const Program& program, int64_t samples);
 
 // The number of labels or targets, counted as the data counts them, as a scalar.
 at::Tensor weight_of(const Microbatch& batch, const ProgramUse& use);

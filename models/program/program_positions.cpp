@@ -1,7 +1,6 @@
 #include "models/program/program_positions.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <limits>
@@ -16,8 +15,7 @@ constexpr int64_t kSamples = 2;
 
 // Whether samples of this length find all their rows in the table.
 bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
-  const int64_t target = program.has_target() ? length : 0;
-  const Microbatch rows = sample_batch(program, at::zeros({kSamples, length + target}, at::kLong), target);
+  const Microbatch rows = sample_batch(program, kSamples, length, length, 0);
   const ProgramBatch batch(program, rows);
   std::vector<c10::IValue> inputs;
   for (const int value : lookup.indices.inputs) {
@@ -40,6 +38,8 @@ bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
 
 int64_t most_positions(const Program& program) {
   const at::NoGradGuard no_grad;
+  // Tables of a source whose length is fixed bound nothing.
+  if (program.source_rows() > 0 && !program.has_target()) return program.source_rows();
   int64_t most = std::numeric_limits<int32_t>::max();
   for (const auto& lookup : program.lookups) {
     int64_t longest = 1, too_long = lookup.rows + 1;
@@ -48,7 +48,7 @@ int64_t most_positions(const Program& program) {
       const int64_t middle = longest + (too_long - longest) / 2;
       (fits(program, lookup, middle) ? longest : too_long) = middle;
     }
-    most = std::min(most, longest);
+    most = std::min(most, longest + program.source_rows());
   }
   return most;
 }

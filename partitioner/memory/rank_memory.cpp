@@ -51,7 +51,8 @@ double input_bytes(const Workload& workload, const Layout& layout) {
   if (!workload.software.own_ops) return 0;
   const int64_t samples = int64_t{layout.microbatch_size} * layout.microbatches;
   const int64_t types = workload.spec.type_count > 0 ? sizeof(int64_t) : 0;
-  return static_cast<double>(samples * workload.sequence_length * (kInputBytesPerRow + types));
+  const int64_t rows = workload.sequence_length * (kInputBytesPerRow + types);
+  return static_cast<double>(samples) * static_cast<double>(rows + workload.spec.column_bytes);
 }
 
 MemoryBytes tensor_bytes(const PlacedLayers& placed, Coordinates at, const std::vector<LayerBytes>& layers,

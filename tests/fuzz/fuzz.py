@@ -48,6 +48,7 @@ PARSERS = {
     "run_history": ["engine/observe/recorded_metrics.cpp", "engine/report/timeline_rows.cpp"],
     "partition_file": ["engine/plan/partition_file.cpp"],
     "safetensors": ["models/files/safetensors.cpp", "models/files/tensor_file.cpp"],
+    "npy": ["engine/data/tensors/npy_file.cpp"],
     "torch_file": ["models/files/torch_*.cpp", "models/files/pickle_reader.cpp", "models/files/stored_zip.cpp"],
     "program": ["models/program/graph_reader.cpp", "models/program/pt2_archive.cpp", "models/program/graph_flow.cpp"],
     "model_directory": ["models/files/hf_directory.cpp", "models/files/tensor_files.cpp"],
@@ -61,7 +62,7 @@ PARSERS = {
     "import": ["engine/import/import.cpp", "engine/import/job_files.cpp", "engine/import/yaml_text.cpp",
                "engine/import/keys/draft.cpp", "engine/import/keys/values.cpp", "engine/import/keys/vocabulary.cpp"],
 }
-WITH_TORCH = {"safetensors": "fuzz_tensors", "torch_file": "fuzz_tensors", "program": "fuzz_tensors",
+WITH_TORCH = {"safetensors": "fuzz_tensors", "npy": "fuzz_tensors", "torch_file": "fuzz_tensors", "program": "fuzz_tensors",
               "model_directory": "fuzz_tensors", "optimizer_state": "fuzz_tensors", "manifest": "fuzz_tensors",
               "request": "fuzz_serve", "config": "fuzz_config", "import": "fuzz_config"}
 WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]

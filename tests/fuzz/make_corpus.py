@@ -94,6 +94,19 @@ def safetensors_files():
     yield "refused/zero_byte", struct.pack("<Q", 3) + b"{}\0"
 
 
+def npy_files():
+    def npy(header, data, version=1):
+        return b"\x93NUMPY" + bytes([version, 0]) + len(header).to_bytes(2 if version == 1 else 4, "little") + header + data
+
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }"
+    for version in (1, 2, 3):
+        yield f"accepted/version_{version}", npy(header, bytes(8), version)
+    yield "refused/short", npy(header, bytes(7))
+    yield "refused/long", npy(header, bytes(9))
+    yield "refused/version_4", npy(header, bytes(8), 4)
+    yield "refused/long_header", b"\x93NUMPY\2\0" + struct.pack("<I", 1 << 31) + header
+
+
 def zip_of(entries, lengthened=0):
     """A zip archive of stored entries (name, bytes); the last one claims to be longer."""
     archive, directory = b"", b""
@@ -228,7 +241,7 @@ def sentence_pieces():
 
 
 BINARY = {"tokenizer": sentence_pieces, "run_records": run_records, "tokens": tokens, "compressed": compressed,
-          "safetensors": safetensors_files, "torch_file": torch_files, "manifest": manifests}
+          "safetensors": safetensors_files, "npy": npy_files, "torch_file": torch_files, "manifest": manifests}
 
 # Files of the project, which are accepted.
 SHARED = {

@@ -14,6 +14,9 @@ predictions are those of that script, and the reference is the model of transfor
 Encoders with decoders get tokenised rows of different lengths, padded in PyTorch; the loss of an evaluation after the
 training is compared, too.
 
+Models of images and of sound take columns of tensors: of a .safetensors file, and, with "files" in the name, of rows
+that name .npy files.
+
 Without --model, one model of each kind is compared, in a few minutes.
 """
 import argparse
@@ -30,13 +33,14 @@ import numpy as np
 import torch
 import transformers
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch.export import Dim
 
 import compare_heads
 from compare import BATCH, DECAY, SEQUENCE, STEPS, clip, distances, train_shardline
 from compare_heads import ENCODER, FAMILIES, HEADS
 
-WORDS = 211
+WORDS, WORDS_OF_PAIRS = 211, 260
 MODELS = {
     "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=WORDS, n_positions=64, n_embd=48, n_layer=4, n_head=6, attn_pdrop=0.0, embd_pdrop=0.0,
@@ -100,19 +104,31 @@ PAIRS = {
         dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, decoder_start_token_id=2, pad_token_id=1,
         bos_token_id=0, eos_token_id=2))),
 }
+# Models that take tensors: the model, the numbers of an example, its sizes, and whether labels are tokens.
+SENSES = {
+    "vit": (lambda: transformers.ViTForImageClassification(transformers.ViTConfig(
+        hidden_size=48, num_hidden_layers=4, num_attention_heads=6, intermediate_size=96, image_size=16, patch_size=4,
+        num_labels=5, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)), "pixel_values", (3, 16, 16), False),
+    "whisper": (lambda: transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(
+        vocab_size=WORDS_OF_PAIRS, d_model=48, encoder_layers=2, decoder_layers=3, encoder_attention_heads=6,
+        decoder_attention_heads=6, encoder_ffn_dim=96, decoder_ffn_dim=80, num_mel_bins=8, max_source_positions=16,
+        max_target_positions=24, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, decoder_start_token_id=2,
+        pad_token_id=1, bos_token_id=0, eos_token_id=2, suppress_tokens=None, begin_suppress_tokens=None)),
+        "input_features", (8, 32), True),
+}
+SENSES["vit of files"], SENSES["whisper of files"] = SENSES["vit"], SENSES["whisper"]
 # Settings of a shardline config for a model that is not from transformers.
 START = 2
 OF_TRANSLATOR = ['model.inputs={"source": "input_ids", "source_mask": "attention_mask", "target": "decoder_input_ids"}',
                  'model.loss={"function": "cross_entropy", "logits": "0"}',
                  f'model.config={{"decoder_start_token_id": {START}}}']
-WORDS_OF_PAIRS = 260
 HEADS_OF = {"bert": list(HEADS), "deberta-v2": ["classes of pairs"]}
 FAMILIES["deberta-v2"] = ("examples/bert", dict(
     ENCODER, vocab_size=1201, relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False,
     norm_rel_ebd="layer_norm", share_att_key=True, position_buckets=16, type_vocab_size=0, pooler_dropout=0.0))
 LABELLED = [f"{family} {title}" for family, titles in HEADS_OF.items() for title in titles
             if HEADS[title].task != "causal-lm"]
-DEFAULT = ["gpt2", "bert several labels", "bert answers", "t5"]
+DEFAULT = ["gpt2", "bert several labels", "bert answers", "t5", "vit", "whisper of files"]
 LIMITS = {"float32": 5e-6, "float64": 1e-11}  # of losses
 
 
@@ -332,10 +348,76 @@ def compare_pair(program, name, layouts, optimize):
                             not row["unknown_names"])
 
 
+def write_samples(path, values, labels, given, in_files):
+    """Data of tensors: a .safetensors file, or rows beside .npy files. Returns its path."""
+    if not in_files:
+        save_file({given: values, "labels": labels}, path + ".safetensors")
+        return path + ".safetensors"
+    os.makedirs(path)
+    with open(os.path.join(path, "rows.jsonl"), "w") as file:
+        for i, (value, label) in enumerate(zip(values.numpy(), labels.tolist())):
+            np.save(os.path.join(path, f"{i}.npy"), value)
+            file.write(json.dumps({given: f"{i}.npy", "label" if labels.dim() == 1 else "labels": label}) + "\n")
+    return os.path.join(path, "rows.jsonl")
+
+
+def compare_senses(program, name, layouts, optimize):
+    make, given, sizes, writes = SENSES[name]
+    in_files = name.endswith("files")
+    with tempfile.TemporaryDirectory() as scratch:
+        torch.manual_seed(1)
+        model = make().train()
+        draw = torch.Generator().manual_seed(5)
+        numbers = lambda count: torch.randn(count, *sizes, generator=draw)
+        count = STEPS * BATCH
+        values = numbers(count)
+        if writes:
+            labels = torch.randint(3, WORDS_OF_PAIRS, (count, 9), generator=draw)
+            for row in labels:
+                row[torch.randint(2, 10, (), generator=draw):] = -100
+            example, dimensions = labels[:3, :7].clamp(3), {0: Dim.AUTO, 1: Dim.AUTO}
+        else:
+            labels = torch.randint(model.config.num_labels, (count,), generator=draw)
+            example, dimensions = labels[:3], {0: Dim.AUTO}
+        others = {"use_cache": False} if writes else {}
+        exported = torch.export.export(model, (), {given: numbers(3), "labels": example, **others}, strict=False,
+                                       dynamic_shapes={given: {0: Dim.AUTO}, "labels": dimensions, **dict.fromkeys(others)})
+        path = os.path.join(scratch, "program.pt2")
+        torch.export.save(exported, path)
+        train = write_samples(os.path.join(scratch, "train"), values, labels, given, in_files)
+        validation = write_samples(os.path.join(scratch, "validation"), values[:6], labels[:6], given, in_files)
+        for dtype in LIMITS:
+            module = module_of(path, getattr(torch, dtype))
+            run = lambda of, rows: of(**{given: values[rows].to(getattr(torch, dtype)), "labels": labels[rows]}, **others)
+            reference = train_rows(module, torch.arange(count).split(BATCH), run)
+            for layout in layouts:
+                out = os.path.join(scratch, "out")
+                settings = [f"model.path={path}", f"runtime.dtype={dtype}", f"smp_options.optimize={optimize}",
+                            f"model.inputs={json.dumps({given: given, 'labels': 'labels'})}", f"data.train={train}",
+                            f"data.validation={validation}", "data.format=auto", "training.do_eval=true",
+                            "data.sequence_length=1024",
+                            *(["task=seq2seq-lm", "data.tokenizer=bytes", "data.max_target_length=12"] if writes else
+                              ["task=sequence-classification"])]
+                ours = train_shardline(program, scratch, [int(x) for x in layout.split()], out, "adamw_torch_fused",
+                                       settings, False)
+                evaluation = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))][-1]
+                saved = module_of(os.path.join(out, "model.pt2"), getattr(torch, dtype))
+                some = torch.arange(6)
+                with torch.no_grad():
+                    logits = (run(saved, some).logits - run(module, some).logits).abs().max().item()
+                    loss = run(module, some).loss.item()
+                row = {"dtype": dtype, "layout": layout, **distances(ours, reference), "saved_logits": logits,
+                       "eval_loss": abs(evaluation["eval_loss"] - loss) / loss,
+                       "unknown_names": unknown_names(out, module), "split": split_of(out)}
+                shutil.rmtree(out)
+                yield row, (row["loss"] <= LIMITS[dtype] and row["first_norm"] <= 1e-5 and row["eval_loss"] <= 1e-4 and
+                            not row["unknown_names"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", type=lambda path: str(pathlib.Path(path).resolve()))
-    every = [*MODELS, *LABELLED, *PAIRS]
+    every = [*MODELS, *LABELLED, *PAIRS, *SENSES]
     parser.add_argument("--model", nargs="*", choices=every, default=DEFAULT)
     parser.add_argument("--all", action="store_true", help="every model")
     parser.add_argument("--layout", nargs="*", default=["1 1 1", "2 1 1", "1 2 1", "1 1 2", "1 2 2"])
@@ -343,7 +425,8 @@ def main():
     args = parser.parse_args()
     failed = False
     for name in every if args.all else args.model:
-        compare = compare_causal if name in MODELS else compare_pair if name in PAIRS else compare_labelled
+        compare = (compare_causal if name in MODELS else compare_pair if name in PAIRS else
+                   compare_senses if name in SENSES else compare_labelled)
         for row, is_good in compare(args.program, name, args.layout, args.optimize):
             failed |= not is_good
             print(json.dumps({"model": name, **row, "ok": is_good}), flush=True)

@@ -46,7 +46,7 @@ LossTerm evaluate_examples(RankTrainer& trainer, const JobData& data, const Eval
   std::vector<std::vector<int32_t>> targets;
   if (const auto rule = task.targets())
     targets = generate_targets(trainer, trainer.spec(), sources_of(evaluated.examples), *rule, {.temperature = 0},
-                               trainer.evaluated_together());
+                               trainer.evaluated_together(), columns_of(evaluated.examples));
   const at::Tensor all = logits.empty() ? at::Tensor() : at::cat(logits);
   if (first) metrics = all_metrics(data.task_name, task, {evaluated.examples, all, evaluated.files, mean, targets});
   for (const auto& [name, value] : of_first_rank(world, metrics))

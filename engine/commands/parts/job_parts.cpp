@@ -74,7 +74,7 @@ Config completed_config(const Config& written, Communicator& world, bool trains)
   Config config = written;
   std::string chosen;
   if (world.rank() == 0) {
-    const Config labelled = with_labels_of_data(trains ? with_new_tokens(written) : written);
+    const Config labelled = with_labels_of_data(with_sample_length(trains ? with_new_tokens(written) : written));
     const Config numbered = with_chosen_degrees(labelled);
     if (const Config own = trains ? with_fitting_batch(numbered) : numbered; own != written)
       chosen = resolved(own).dump();

@@ -11,6 +11,7 @@
 #include "core/comm/long_work.h"
 #include "core/error.h"
 #include "engine/config/rules/learning_rate_rules.h"
+#include "engine/config/rules/program_rules.h"
 #include "engine/data/source/data_files.h"
 #include "engine/data/source/data_source.h"
 #include "engine/data/source/token_file.h"
@@ -128,13 +129,28 @@ std::filesystem::path prepare_on_each_host(const std::function<std::filesystem::
   return gather_strings(*context.world, path)[maker];
 }
 
+// What reads the columns of tensors that a program takes; null: it takes none.
+std::shared_ptr<const TensorColumns> tensors_of(const ModelSource& model) {
+  if (!model.exported || model.exported->program->columns.empty()) return nullptr;
+  return std::make_shared<const TensorColumns>(model.exported->program->columns);
+}
+
+// The examples of a row, with their tensors.
+RowExamples encode(const LabelledTask& task, const TensorColumns* tensors, const DataRow& row, bool labelled) {
+  RowExamples made = task.encode(row, labelled);
+  if (tensors)
+    for (Example& example : made.examples) example.tensors = tensors->places(row);
+  return made;
+}
+
 // Checks the first row of each file of these paths.
-void check_rows(const Config& config, const LabelledTask& task, DataPart part, const std::vector<std::string>& paths,
-                bool labelled) {
+void check_rows(const Config& config, const ModelSource& model, const LabelledTask& task, DataPart part,
+                const std::vector<std::string>& paths, bool labelled) {
+  const auto tensors = tensors_of(model);
   for (const auto& path : paths) {
     if (!is_data_file(path)) continue;
     for (const DataFile& file : task_files(config, part, {path}))
-      if (DataRow row; open_rows(file)->next(row)) read_first_row([&] { task.encode(row, labelled); });
+      if (DataRow row; first_row(file, row)) read_first_row([&] { encode(task, tensors.get(), row, labelled); });
   }
 }
 
@@ -156,7 +172,8 @@ void check_smoothing(const Config& config, const HeadChoice& head) {
 void check_examples(const Config& config, const PlannedModel& planned, const std::vector<DataPart>& parts) {
   check_smoothing(config, planned.model.head);
   const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
-  for (const DataPart part : parts) check_rows(config, *task, part, paths_of(config, part), /*labelled=*/true);
+  for (const DataPart part : parts)
+    check_rows(config, planned.model, *task, part, paths_of(config, part), /*labelled=*/true);
 }
 
 void check_blocks(const Config& config, const PlannedModel& planned, bool must_be_there) {
@@ -215,6 +232,7 @@ Parts<Data> read_parts(const DataOptions& options, bool with_train, const Read& 
 }  // namespace
 
 TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec) {
+  if (reads_columns(config) && config.data.tokenizer.empty()) return nullptr;
   TokenizerPtr tokenizer = require_tokenizer(config);
   check_ids_of(*tokenizer, config, spec);
   return tokenizer;
@@ -304,20 +322,25 @@ JobData open_text(const Config& config, const ModelSource& model, const Layout& 
 }
 
 // The examples of all rows of these files, whose digest is added to `digest`.
-std::shared_ptr<const ExampleSet> read_examples(const Config& config, const LabelledTask& task,
-                                                const std::vector<DataFile>& files, bool labelled, RankContext& context,
-                                                Progress& progress, std::string& digest) {
+std::shared_ptr<const ExampleSet> read_examples(const Config& config, const ModelSource& model,
+                                                const LabelledTask& task, const std::vector<DataFile>& files,
+                                                bool labelled, RankContext& context, Progress& progress,
+                                                std::string& digest) {
+  const auto tensors = tensors_of(model);
+  ExampleShape shape = task.shape();
+  shape.tensors = tensors ? tensors->size() : 0;
   const auto prepare = [&](const ReportBytes& report) {
     return prepare_examples({.files = files,
-                             .shape = task.shape(),
-                             .encode = [&](const DataRow& row) { return task.encode(row, labelled); },
+                             .shape = shape,
+                             .encode = [&](const DataRow& row) { return encode(task, tensors.get(), row, labelled); },
                              .chunk = labelled ? task.chunk() : 0,
-                             .settings = cat(task.settings(), labelled ? "" : ", without labels"),
+                             .settings = cat(task.settings(), labelled ? "" : ", without labels",
+                                             tensors ? ", " + tensors->describe() : ""),
                              .cache_folder = cache_folder(config),
                              .threads = tokenizing_threads(),
                              .progress = report});
   };
-  const auto set = std::make_shared<const ExampleSet>(prepare_on_each_host(prepare, context, progress));
+  const auto set = std::make_shared<const ExampleSet>(prepare_on_each_host(prepare, context, progress), tensors);
   digest += set->digest();
   return set;
 }
@@ -329,7 +352,7 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
   std::string digest;
   const auto read = [&](DataPart part) -> Part<ExampleSet> {
     const auto files = files_of(config, part);
-    const auto set = read_examples(config, *data.task, files, /*labelled=*/true, context, progress, digest);
+    const auto set = read_examples(config, model, *data.task, files, /*labelled=*/true, context, progress, digest);
     return {set, rows_with_examples(*set)};
   };
   const auto parts = read_parts<ExampleSet>(config.data, with_train, read);
@@ -403,7 +426,7 @@ void check_predicted_data(const Config& config, const PlannedModel& planned, boo
   const auto paths = paths_of(config, part);
   if (must_be_there) require_files(part == DataPart::test ? "test" : "validation", paths);
   const auto task = make_task(config, planned.model.head, tokenizer_of_task(config, planned.model.spec));
-  check_rows(config, *task, part, paths, /*labelled=*/false);
+  check_rows(config, planned.model, *task, part, paths, /*labelled=*/false);
 }
 
 PredictedData open_predicted_data(const Config& config, const ModelSource& model, const Layout& layout,
@@ -414,7 +437,7 @@ PredictedData open_predicted_data(const Config& config, const ModelSource& model
                      .files = files_of(config, part)};
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   std::string digest;
-  const auto set = read_examples(config, *data.task, data.files, /*labelled=*/false, context, progress, digest);
+  const auto set = read_examples(config, model, *data.task, data.files, /*labelled=*/false, context, progress, digest);
   std::optional<Part<ExampleSet>> predicted = Part<ExampleSet>{set, rows_with_examples(*set)};
   limit(predicted, config.data.max_predict_samples, config.data);
   data.examples = examples_of_rows(set, predicted->units);

@@ -70,6 +70,8 @@ inline constexpr auto kWords<DataFormat> = std::to_array<ChoiceWord<DataFormat>>
                                                                                   {DataFormat::parquet, "parquet"},
                                                                                   {DataFormat::arrow, "arrow"},
                                                                                   {DataFormat::tokens, "tokens"},
+                                                                                  {DataFormat::safetensors,
+                                                                                   "safetensors"},
                                                                                   {DataFormat::memory, "memory"}});
 template <>
 inline constexpr auto kWords<Packing> = std::to_array<ChoiceWord<Packing>>({{Packing::wrapped, "wrapped"},

@@ -81,7 +81,8 @@ std::vector<Key> model_keys() {
                "with the weights in its file."),
       honoured("inputs", model, &ModelOptions::inputs, json_object(),
                "Programs only (docs/programs.md): an object that maps arguments to the data that they are given, such "
-               "as `{\"tokens\": \"input_ids\"}`. Other arguments are given the data of their own name."),
+               "as `{\"tokens\": \"input_ids\"}`. Other arguments are given the data of their own name. Other data are "
+               "[columns of tensors](programs.md#columns-of-tensors), such as `{\"pixel_values\": \"image\"}`."),
       honoured("loss", model, &ModelOptions::loss, or_null(json_any()),
                "Programs only: the name of the output that is the loss, or an object with a `function` "
                "(`cross_entropy`, `mse`, `bce_with_logits`) and the name of the output `logits`, from which the loss "
@@ -143,7 +144,9 @@ std::vector<Key> data_keys() {
           "rows with named columns: one JSON object per line, an array of objects, or a first line with names. `conll` "
           "has a word on each line, in columns separated by white space, and blank lines between sentences. `tokens` "
           "are token ids and need no tokenizer. `parquet` files, and `arrow` files or folders of `datasets`, have rows "
-          "of columns ([data files](tasks.md#data)). `memory`: there are no files; a program passes its samples to a "
+          "of columns ([data files](tasks.md#data)). `safetensors` files have a tensor for each column, whose first "
+          "dimension is the samples ([programs](programs.md#columns-of-tensors)). `memory`: there are no files; a "
+          "program passes its samples to a "
           "Trainer "
           "(docs/library.md)."),
       honoured("text_column", data, &Data::text_column, json_text(), "Column of the text in files with columns."),
@@ -204,7 +207,8 @@ std::vector<Key> data_keys() {
                "`$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
       honoured("sequence_length", data, &Data::sequence_length, json_integer(1, 1 << 24),
                "Maximum number of tokens in a sample, at least 2 except for samples that a program gives. Encoders "
-               "usually have 512 positions, so set this key for them: 384 is usual for SQuAD, 128 for sentences."),
+               "usually have 512 positions, so set this key for them: 384 is usual for SQuAD, 128 for sentences. A "
+               "program with columns of tensors has samples of a length of its own."),
       honoured("packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),
                "`causal-lm`: how [documents become samples](tasks.md#packing). `wrapped`, the default for text: the "
                "stream of all documents is cut into samples of `sequence_length` tokens, whose tokens attend to all "

@@ -68,8 +68,15 @@ void check_program(const Config& config, const Complaint& complain) {
   if (!config.model.pretrained())
     complain("model.init", "an exported program starts with the weights in its file",
              "leave it out, and export the program with other weights");
+  const bool has_columns = reads_columns(config);
+  if (has_columns && (config.data.format == DataFormat::memory || config.data.format == DataFormat::tokens ||
+                      config.data.format == DataFormat::text))
+    complain("data.format", "has no columns, but model.inputs gives the program columns of tensors",
+             "use .safetensors files, or rows that name .npy files");
+  if (has_columns && config.data.task_name)
+    complain("data.task_name", "has texts, but model.inputs gives the program columns of tensors", "leave it out");
   if (config.data.tokenizer.empty() && config.data.format != DataFormat::tokens &&
-      config.data.format != DataFormat::memory)
+      config.data.format != DataFormat::memory && !(has_columns && config.task == kSequenceClassification))
     complain("data.tokenizer", "is required with an exported program, which has none",
              "give a directory, a tokenizer.json or \"bytes\"");
 }

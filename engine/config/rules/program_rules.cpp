@@ -14,11 +14,18 @@ using nlohmann::json;
 
 constexpr const char *kStartId = "decoder_start_token_id", *kPadId = "pad_token_id";
 
+// Whether samples of the task may be tensors, which have no tokens that are predicted.
+bool may_have_columns(const ProgramUse& use) {
+  return use.predicts == ProgramUse::Predicts::segment || use.predicts == ProgramUse::Predicts::target_row;
+}
+
 void read_inputs(const json& inputs, ProgramUse& use) {
   for (const auto& [argument, given] : inputs.items()) {
-    if (!given.is_string() || !is_given(given.get<std::string>(), use))
+    const bool is_column = may_have_columns(use) && given.is_string() && !given.get<std::string>().empty();
+    if (!is_column && (!given.is_string() || !is_given(given.get<std::string>(), {.predicts = use.predicts})))
       throw ConfigError(cat("gives the argument \"", argument, "\" ", given.dump(),
-                            ", which this task's data does not have; it has ", given_names(use)));
+                            ", which this task's data does not have; it has ", given_names({.predicts = use.predicts}),
+                            "; columns of tensors are for the tasks sequence-classification and seq2seq-lm"));
     use.inputs[argument] = given.get<std::string>();
   }
 }
@@ -53,6 +60,14 @@ std::optional<int64_t> token_id(const json& config, const char* key) {
 bool is_program_key(const std::string& key) {
   static constexpr std::array known = {"id2label", "label2id", "num_labels", "problem_type", kStartId, kPadId};
   return std::ranges::find(known, key) != known.end();
+}
+
+bool reads_columns(const Config& config) {
+  if (!config.model.is_program()) return false;
+  ProgramUse use{.predicts = predicts_of(traits_of(config.task).head)};
+  for (const auto& [argument, given] : config.model.inputs.items())
+    if (given.is_string()) use.inputs[argument] = given.get<std::string>();
+  return may_have_columns(use) && has_columns(use);
 }
 
 ProgramUse program_use(const Config& config, const json& keys) {

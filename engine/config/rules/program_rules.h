@@ -10,6 +10,9 @@ namespace shardline {
 // Whether model.config of a program may have this key: those that name labels, and decoder_start_token_id.
 bool is_program_key(const std::string& key);
 
+// Whether samples are columns of tensors, which model.inputs gives to the arguments of an exported program.
+bool reads_columns(const Config& config);
+
 // The task, model.inputs and model.loss. keys: of the model's config, for decoder_start_token_id. Throws a ConfigError
 // for values that do not have the right form.
 ProgramUse program_use(const Config& config, const nlohmann::json& keys);

@@ -127,7 +127,9 @@ std::string ExampleSource::describe() const {
     tokens += data_.set->tokens(data_[i]);
     longest = std::max(longest, data_.set->tokens(data_[i]));
   }
-  std::string text = cat(data_.size(), " examples, ", tokens, " tokens, longest ", longest);
+  const std::string columns = data_.set->columns_text();
+  std::string text = columns.empty() ? cat(data_.size(), " examples, ", tokens, " tokens, longest ", longest)
+                                     : cat(data_.size(), " examples, ", columns);
   if (samples() != data_.size()) text += cat(", packed into ", samples(), " samples");
   if (data_.set->shortened() > 0) text += cat(", ", data_.set->shortened(), " rows shortened");
   if (data_.set->left_over() > 0) text += cat(", ", data_.set->left_over(), " tokens left over");

@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/files/mapped_file.h"
 #include "core/model/microbatch.h"
+#include "engine/data/tensors/tensor_columns.h"
 
 namespace shardline {
 
@@ -17,12 +20,13 @@ enum class TargetKind : uint32_t { none, classes, numbers, answers };
 
 // The input of the model for one sample, and what the model predicts.
 struct Example {
-  std::vector<int32_t> ids;        // not empty
-  std::vector<uint8_t> types;      // of the tokens; empty: all 0
-  std::vector<int32_t> labels;     // what each token predicts, or kNoLabel; empty: tokens predict nothing
-  std::vector<uint8_t> continues;  // 1: the token belongs to the word of the one before it; empty: none does
-  std::vector<float> targets;      // as many as the set's width; kNoLabel where nothing is known
-  int64_t row = 0;                 // of the data, counted from 0; several examples may be of one row
+  std::vector<int32_t> ids;               // not empty
+  std::vector<uint8_t> types;             // of the tokens; empty: all 0
+  std::vector<int32_t> labels;            // what each token predicts, or kNoLabel; empty: tokens predict nothing
+  std::vector<uint8_t> continues;         // 1: the token belongs to the word of the one before it; empty: none does
+  std::vector<float> targets;             // as many as the set's width; kNoLabel where nothing is known
+  std::vector<TensorPlace> tensors = {};  // of the columns that the set has
+  int64_t row = 0;                        // of the data, counted from 0; several examples may be of one row
 };
 
 // What all examples of a set have in common.
@@ -30,7 +34,8 @@ struct ExampleShape {
   bool types = false, labels = false, words = false;  // words: where they continue
   bool sequences = false;  // types are 0 for the tokens of a source and 1 for those of the target that follows
   TargetKind targets = TargetKind::none;
-  int64_t width = 0;  // targets of an example: 1 for classes, 2 for answers
+  int64_t width = 0;    // targets of an example: 1 for classes, 2 for answers
+  int64_t tensors = 0;  // columns of tensors
   bool operator==(const ExampleShape&) const = default;
 };
 
@@ -43,10 +48,16 @@ struct ExampleCounts {
   std::vector<int64_t> part_ends = {};
 };
 
+// A TensorPlace in the file of a set, which has the name of each tensor's file once.
+struct FiledTensor {
+  int64_t file, row;
+};
+
 class ExampleSet {
  public:
   // Throws DataError if the file is not a whole set: wrong magic, version, sizes or checksum of the header.
-  explicit ExampleSet(const std::filesystem::path& path);
+  // tensors: reads those of the examples; null: they have none.
+  explicit ExampleSet(const std::filesystem::path& path, std::shared_ptr<const TensorColumns> tensors = nullptr);
 
   const std::string& digest() const { return digest_; }  // of what it was made from
   uint64_t checksum() const { return checksum_; }        // of the examples
@@ -60,6 +71,7 @@ class ExampleSet {
   int64_t left_over() const { return counts_.left_over; }
   const std::vector<int64_t>& part_ends() const { return counts_.part_ends; }
   int64_t tokens(int64_t example) const { return ends_[example] - begin_of(example); }
+  int64_t source_tokens(int64_t example) const;                        // of sequences: those before the target
   int64_t weight(int64_t example) const { return weights_[example]; }  // labels or targets that count
   int64_t row(int64_t example) const { return row_of_[example]; }
   int64_t first_of_row(int64_t row) const;  // the first example of this row or of a later one
@@ -67,6 +79,9 @@ class ExampleSet {
   std::span<const int32_t> labels(int64_t example) const;     // empty without labels
   std::span<const uint8_t> continues(int64_t example) const;  // empty without words
   std::span<const float> targets(int64_t example) const;      // empty without targets
+  std::string columns_text() const;                           // of columns of tensors; empty if there are none
+  // The tensors of examples, by column. Throws DataError if their files have changed.
+  std::map<std::string, at::Tensor> columns(std::span<const int64_t> examples) const;
 
   // The examples as segments, in this order. first_sample, sample_ends: see rows_of_segments.
   Microbatch microbatch(std::span<const int64_t> examples, int64_t first_sample,
@@ -85,6 +100,9 @@ class ExampleSet {
   std::span<const int32_t> weights_, ids_, labels_;
   std::span<const float> targets_;
   std::span<const uint8_t> types_, continues_;
+  std::span<const FiledTensor> tensors_;
+  std::vector<std::string> tensor_files_;
+  std::shared_ptr<const TensorColumns> reader_;
 };
 
 // Collects the examples of a set and writes its file.
@@ -101,6 +119,8 @@ class ExampleWriter {
   std::vector<int32_t> weights_, ids_, labels_;
   std::vector<float> targets_;
   std::vector<uint8_t> types_, continues_;
+  std::vector<FiledTensor> tensors_;
+  std::map<std::string, int64_t> tensor_files_;
 };
 
 }  // namespace shardline

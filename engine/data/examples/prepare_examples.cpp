@@ -6,13 +6,14 @@
 #include "core/error.h"
 #include "engine/data/cache/file_digest.h"
 #include "engine/data/cache/make_once.h"
+#include "engine/data/tensors/tensor_rows.h"
 
 namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kVersion = 4;         // of how rows become examples
+constexpr int64_t kVersion = 5;         // of how rows become examples
 constexpr int64_t kRowsOfThread = 256;  // that a thread encodes at a time
 
 int64_t total_bytes(const std::vector<DataFile>& files) {
@@ -156,6 +157,10 @@ void make_examples(const ExampleSetOptions& options, const std::string& digest, 
   writer.write(path, digest, counts);
 }
 
+std::unique_ptr<RowFile> open_any_rows(const DataFile& file) {
+  return file.format == DataFormat::safetensors ? open_tensor_rows(file) : open_rows(file);
+}
+
 bool is_good(const fs::path& path, const std::string& digest) {
   if (!fs::exists(path)) return false;
   try {
@@ -168,11 +173,20 @@ bool is_good(const fs::path& path, const std::string& digest) {
 
 }  // namespace
 
+bool first_row(const DataFile& file, DataRow& row) {
+  if (!open_any_rows(file)->next(row)) return false;
+  row.file = file.path;
+  return true;
+}
+
 void for_each_row(const std::vector<DataFile>& files, const std::function<void(DataRow& row, int64_t bytes)>& use) {
   int64_t before = 0;
   for (const DataFile& file : files) {
     DataRow row;
-    for (const auto rows = open_rows(file); rows->next(row);) use(row, before + rows->done());
+    for (const auto rows = open_any_rows(file); rows->next(row);) {
+      row.file = file.path;
+      use(row, before + rows->done());
+    }
     before += fs::file_size(file.path);
   }
 }

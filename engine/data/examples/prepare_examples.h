@@ -35,6 +35,9 @@ struct ExampleSetOptions {
 // time. Throws DataError for bad data or if there is no example, and RunError if the cache's disk fails.
 std::filesystem::path prepare_examples(const ExampleSetOptions& options);
 
+// The first row of a file; false if it has none.
+bool first_row(const DataFile& file, DataRow& row);
+
 // Calls use(row, bytes) for all rows of the files, in order, on this thread; bytes: how many have been read so far.
 void for_each_row(const std::vector<DataFile>& files, const std::function<void(DataRow& row, int64_t bytes)>& use);
 

@@ -24,7 +24,7 @@ DataFormat format_of(const fs::path& path, DataFormat format) {
       {".jsonl", DataFormat::jsonl},     {".ndjson", DataFormat::jsonl}, {".json", DataFormat::json},
       {".csv", DataFormat::csv},         {".tsv", DataFormat::tsv},      {".conll", DataFormat::conll},
       {".parquet", DataFormat::parquet}, {".arrow", DataFormat::arrow},  {".feather", DataFormat::arrow},
-      {".bin", DataFormat::tokens},      {".idx", DataFormat::tokens}};
+      {".bin", DataFormat::tokens},      {".idx", DataFormat::tokens},   {".safetensors", DataFormat::safetensors}};
   const bool is_compressed = compression_of_name(path) != Compression::none;
   if (format == DataFormat::automatic) {
     const std::string extension = (is_compressed ? path.stem() : path).extension().string();
@@ -32,11 +32,11 @@ DataFormat format_of(const fs::path& path, DataFormat format) {
     if (known == extensions.end())
       throw DataError(cat(path.string(), ": the extension '", extension,
                           "' does not determine its format (known: .txt .text .md .jsonl .ndjson .json .csv .tsv "
-                          ".conll, also followed by .gz or .zst, and .parquet .arrow .feather .bin .idx); set "
-                          "data.format, or move the file away"));
+                          ".conll, also followed by .gz or .zst, and .parquet .arrow .feather .bin .idx "
+                          ".safetensors); set data.format, or move the file away"));
     format = known->second;
   }
-  if (is_compressed && (format == DataFormat::tokens || is_columnar(format)))
+  if (is_compressed && (format == DataFormat::tokens || format == DataFormat::safetensors || is_columnar(format)))
     throw DataError(cat(path.string(), ": files of this format are not read from compressed files; decompress it"));
   return format;
 }

@@ -138,8 +138,9 @@ std::unique_ptr<RowFile> open_rows(const DataFile& file) {
       return open_arrow(file);
     default:
       throw DataError(cat(file.path.string(),
-                          ": has token ids and no columns; this task reads text, jsonl, json, csv, tsv, conll, parquet "
-                          "and arrow files"));
+                          file.format == DataFormat::safetensors ? ": has tensors, but this task reads "
+                                                                 : ": has token ids and no columns; this task reads ",
+                          "text, jsonl, json, csv, tsv, conll, parquet and arrow files"));
   }
 }
 
@@ -149,7 +150,7 @@ const json& column_of(const DataRow& row, const std::string& column, const std::
   std::string names;
   for (const auto& [name, ignored] : row.columns.items()) names += (names.empty() ? "" : ", ") + name;
   const std::string text = cat(row.where, ": has no '", column, "', only {", names, "}; set ", key);
-  if (key.starts_with("data.")) throw MissingColumn(text);
+  if (key.starts_with("data.") || key.starts_with("model.")) throw MissingColumn(text);
   throw DataError(text);
 }
 

@@ -4,6 +4,6 @@
 namespace shardline {
 
 // automatic: depends on the name of each file. memory: there are no files, a program gives its samples itself.
-enum class DataFormat { text, jsonl, json, csv, tsv, conll, tokens, automatic, memory, parquet, arrow };
+enum class DataFormat { text, jsonl, json, csv, tsv, conll, tokens, automatic, memory, parquet, arrow, safetensors };
 
 }  // namespace shardline

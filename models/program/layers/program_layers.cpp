@@ -197,7 +197,7 @@ class ProgramLayerRun : public Layer {
       } else if (source->kind == GraphInput::Kind::parameter) {
         inputs.push_back(parameter(source->name));
       } else if (source->kind == GraphInput::Kind::user) {
-        inputs.push_back(in_own_type(program_argument(*source, batch)));
+        inputs.push_back(in_own_type(program_argument(*source, batch, floating_)));
       } else {
         inputs.push_back(constants_.at(value));
       }
@@ -403,6 +403,7 @@ class ProgramSpecMaker {
       check(program_->layers[i]);
       spec.layers.push_back(layer_spec(i));
     }
+    for (const auto& [name, column] : zero_columns(*program_, 1)) spec.column_bytes += column.nbytes();
     for (const auto& [name, entry] : program_->archive.weights->tensors())
       if (!owner_.contains(name)) spec.layers[0].ignored_tensors.push_back(name);
     for (size_t i = 0; i < spec.layers.size(); ++i) add_costs(spec, i);
@@ -422,7 +423,8 @@ class ProgramSpecMaker {
       if (!input || input->kind != GraphInput::Kind::user) continue;
       if (const std::string& given = program_->given_to(*input); !is_given(given, program_->use))
         refuse(cat("nothing provides its argument ", input->name),
-               cat("it with ", given_names(program_->use), " only, or say in model.inputs which of them it is"));
+               cat("it with ", given_names(program_->use),
+                   " only, or say in model.inputs which of them or which column of tensors it is"));
     }
     int sites = 0;
     for (const int index : layer.part.nodes) {
@@ -528,7 +530,8 @@ class ProgramSpecMaker {
     const int64_t tokens = kTracedSamples * traced_length_;
     auto ids = at::empty({kTracedSamples, traced_length_}, at::kLong);
     for (int64_t i = 0; i < tokens; ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % program_->vocab_size;
-    const Microbatch batch = sample_batch(*program_, ids, program_->has_target() ? traced_length_ / 2 : 0);
+    const int64_t target = program_->source_rows() > 0 ? traced_length_ - program_->source_rows() : traced_length_ / 2;
+    const Microbatch batch = sample_batch(*program_, ids, program_->has_target() ? target : 0);
     std::vector<Parameter> parameters;
     const CommunicatorPtr world = split_ ? make_fake_world(0, split_->ranks) : make_local_world();
     const bool divides_rows = split_ && split_->divides_rows;
@@ -540,6 +543,7 @@ class ProgramSpecMaker {
     std::vector<at::Tensor> known = {batch.ids, batch.positions, batch.samples};
     for (const auto& labels : {batch.labels, batch.targets})
       if (labels.defined()) known.push_back(labels);
+    for (const auto& [name, column] : batch.columns) known.push_back(column);
     for (auto& parameter : parameters) {
       parameter.grad = at::zeros_like(parameter.value, at::MemoryFormat::Contiguous);
       known.insert(known.end(), {parameter.value, parameter.grad});

@@ -72,8 +72,7 @@ std::vector<Sizes> tried_sizes(int64_t longest) {
 Pattern pattern_of(const Program& program, const GraphPart& part, int64_t longest) {
   std::optional<Pattern> pattern;
   for (const auto& [samples, source, target] : tried_sizes(longest)) {
-    const auto ids = at::ones({samples, program.has_target() ? source + target : source}, at::kLong);
-    const Microbatch rows = sample_batch(program, ids, program.has_target() ? target : 0);
+    const Microbatch rows = sample_batch(program, samples, source, target, 1);
     const ProgramBatch batch(program, rows);
     std::vector<c10::IValue> inputs;
     for (const int value : part.inputs) {

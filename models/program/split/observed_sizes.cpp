@@ -36,8 +36,7 @@ GraphPart whole_part(const Program& program) {
 ObservedSizes observed_sizes(const Program& program, const SampleSizes& of) {
   const at::NoGradGuard no_grad;
   const GraphPart part = whole_part(program);
-  const int64_t target = program.has_target() ? of.target : 0;
-  const Microbatch rows = sample_batch(program, at::zeros({of.samples, of.source + target}, at::kLong), target);
+  const Microbatch rows = sample_batch(program, of.samples, of.source, of.target, 0);
   const ProgramBatch batch(program, rows);
   std::vector<c10::IValue> inputs;
   for (const int value : part.inputs) {

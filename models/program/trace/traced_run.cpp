@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "models/program/graph_flow.h"
 #include "models/program/operators.h"
 #include "models/program/trace/call_recorder.h"
 

@@ -9,6 +9,8 @@ patches has convolutions and products whose columns a norm needs.
 sections has products that make several things of unequal sizes, such as queries of which several share a key.
 pairs is an encoder with a decoder: the labels are shifted in place, and biases of attention are looked up in a table
 that all blocks of a side share.
+pictures classifies images: its samples are tensors, and its blocks get a row for each patch and one of the class.
+sounds is an encoder of tensors with a decoder.
 
   tests/models/golden/make_program.py        (needs torch 2.11)
 """
@@ -319,12 +321,58 @@ class Pairs(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
 
 
-def exported(make, arguments):
-    """The program of a model, traced with these arguments [batch, length] by name."""
+class Pictures(nn.Module):
+    CLASSES = 3
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(2, FEATURES, 2, stride=2)
+        self.kind, self.places = nn.Parameter(torch.randn(1, 1, FEATURES)), nn.Parameter(torch.randn(1, 5, FEATURES))
+        self.blocks = nn.ModuleList([Side(False, 0.0) for _ in range(BLOCKS)])
+        self.head = nn.Linear(FEATURES, self.CLASSES)
+
+    def forward(self, pixel_values, labels):
+        x = self.patch(pixel_values).flatten(2).transpose(1, 2)
+        x = torch.cat((self.kind.expand(x.shape[0], -1, -1), x), 1) + self.places
+        for block in self.blocks:
+            x = block(x, None)
+        logits = self.head(x[:, 0])
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Sounds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.filters = nn.Conv1d(3, FEATURES, 3, stride=2, padding=1)
+        self.places, self.words = nn.Embedding(5, FEATURES), nn.Embedding(WORDS, FEATURES)
+        self.encoder = nn.ModuleList([Side(False, 0.0) for _ in range(2)])
+        self.middle = nn.LayerNorm(FEATURES)
+        self.decoder = nn.ModuleList([Side(True, 0.0) for _ in range(2)])
+        self.head = nn.Linear(FEATURES, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, input_features, labels):
+        x = nn.functional.gelu(self.filters(input_features)).permute(0, 2, 1) + self.places(torch.arange(5))
+        for block in self.encoder:
+            x = block(x, None)
+        memory = self.middle(x)
+        shifted = labels.new_zeros(labels.shape)
+        shifted[..., 1:] = labels[..., :-1].clone()
+        shifted[..., 0] = 1
+        y = self.words(shifted.masked_fill_(shifted == -100, 0))
+        later = torch.ones(labels.shape[1], labels.shape[1], dtype=torch.bool).tril()
+        for block in self.decoder:
+            y = block(y, later, memory)
+        logits = self.head(y)
+        return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+
+def exported(make, arguments, sizes=None):
+    """The program of a model, traced with these arguments by name; sizes: how many first ones may differ; None: two."""
     torch.manual_seed(1)
     model = make().train()
-    rows = {0: Dim.AUTO, 1: Dim.AUTO}
-    program = torch.export.export(model, tuple(arguments.values()), dynamic_shapes=(rows,) * len(arguments))
+    rows = tuple({i: Dim.AUTO for i in range(count)} for count in sizes or [2] * len(arguments))
+    program = torch.export.export(model, tuple(arguments.values()), dynamic_shapes=rows)
     for node in (node for module in program.graph_module.modules() for node in module.graph.nodes):
         for key in ("stack_trace", "source_fn_stack", "torch_fn"):
             node.meta.pop(key, None)  # paths of this machine
@@ -351,9 +399,34 @@ def make_pairs():
          "gradients": {name: parameter.grad.flatten().tolist() for name, parameter in module.named_parameters()}}) + "\n")
 
 
+def make_tensors(name, make, given, example, sizes, values, labels):
+    """A program of samples that are tensors, with the results for some."""
+    arguments = {given: torch.randn(3, *values.shape[1:]), "labels": example}
+    program = exported(make, arguments, sizes)
+    torch.export.save(program, DATA / f"{name}.pt2")
+    module = program.module()
+    result = module(values, labels)
+    result["loss"].backward()
+    (DATA / f"{name}.json").write_text(json.dumps(
+        {"values": values.flatten().tolist(), "labels": labels.tolist(), "loss": result["loss"].item(),
+         "logits": result["logits"].flatten().tolist(),
+         "gradients": {name: parameter.grad.flatten().tolist() for name, parameter in module.named_parameters()
+                       if parameter.grad is not None}}) + "\n")
+
+
+def make_senses():
+    torch.manual_seed(2)
+    values, labels = torch.randn(4, 2, 4, 4), torch.tensor([2, 0, 1, 1])
+    make_tensors("pictures", Pictures, "pixel_values", labels[:3], [1, 1], values, labels)
+    values = torch.randn(3, 3, 9)
+    labels = torch.tensor([[3, 5, 1, 4], [7, 1, -100, -100], [2, 2, 9, -100]])
+    make_tensors("sounds", Sounds, "input_features", torch.randint(WORDS, (3, 4)), [1, 2], values, labels)
+
+
 def main():
     DATA.mkdir(exist_ok=True)
     make_pairs()
+    make_senses()
     torch.manual_seed(1)
     ids = torch.randint(WORDS, (3, 5))
     # Labels are a different tensor from ids: otherwise the program would look up the labels.
