@@ -202,6 +202,7 @@ FUZZ_TARGET(flight) {
 
   if (!job->hosts.empty()) write_job_places(fuzz::folder(), 0, {job->hosts, job->stages, job->job});
   if (job->killed) write_killed(fuzz::folder(), job->job, *job->killed);
+  if (!job->hosts.empty()) FUZZ_REQUIRE(recorded_jobs(fuzz::folder()).contains(job->job), job->job);
   const JobRecords again = read_job_records(fuzz::folder(), runs);
   FUZZ_REQUIRE(again.hosts == job->hosts && again.stages == job->stages, "the places change when they are written");
   FUZZ_REQUIRE(!job->killed || (again.killed->rank == job->killed->rank && again.killed->how == job->killed->how),

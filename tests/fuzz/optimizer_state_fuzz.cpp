@@ -14,6 +14,10 @@ FUZZ_TARGET(optimizer_state) {
   for (auto& [name, text] : files)
     if (name.ends_with(".safetensors")) text = fuzz::safetensors_of(text);
   fuzz::fill_folder(files);
+  Manifest manifest;
+  for (const auto& [name, text] : files) manifest.files[name] = {};
+  const bool has_tensors = files.size() > files.count("optimizer.safetensors.index.json");
+  FUZZ_REQUIRE(has_states(manifest) == has_tensors, "whether there are states of ", files.size(), " files");
   const std::string path = fuzz::folder().string();
   std::unique_ptr<const StateFiles> states;
   if (!fuzz::accepts(size, [&] { states = std::make_unique<StateFiles>(path); })) return false;

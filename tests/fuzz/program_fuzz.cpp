@@ -2,6 +2,7 @@
 // right (a parameter "w" [2, 2] and a buffer "b" [2]). Values of a graph that is accepted exist before they are used,
 // and what is found out about it stays inside of it.
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -54,11 +55,37 @@ void check_graph(const Graph& graph) {
     for (const int value : loss_terms(graph, flow, output.value).values()) FUZZ_REQUIRE(value < count, value);
 }
 
+// A part of the graph has what its calls read, and makes what is wanted.
+void check_part(const Graph& graph, const GraphFlow& flow, int begin, bool is_given) {
+  std::vector<int> wanted;
+  for (const auto& output : graph.outputs) wanted.push_back(output.value);
+  const GraphPart part = flow.part(graph, wanted, begin, std::ssize(graph.nodes), [&](int) { return is_given; });
+  std::set<int> has(part.inputs.begin(), part.inputs.end());
+  for (const int number : part.nodes) {
+    const GraphNode& node = graph.nodes[number];
+    for (const auto& argument : node.arguments)
+      visit_values(argument, [&](int value) { FUZZ_REQUIRE(has.contains(value), node.text(), " lacks ", value); });
+    for (const auto& result : node.results) has.insert(result.value);
+  }
+  for (const int value : wanted) FUZZ_REQUIRE(has.contains(value), "the part does not make ", value);
+}
+
+void check_functional(Graph graph) {
+  const size_t changes = flow_of(graph).changes.size();
+  make_calls_functional(graph);
+  check_graph(graph);
+  FUZZ_REQUIRE(flow_of(graph).changes.size() <= changes, "more memory is changed than before");
+}
+
 bool read_file(const std::string& bytes, size_t input_bytes) {
   const std::string path = fuzz::file_with("model.pt2", bytes);
   std::unique_ptr<const Pt2Archive> archive;
   if (!fuzz::accepts(input_bytes, [&] { archive = std::make_unique<Pt2Archive>(read_pt2(path)); })) return false;
   check_graph(archive->graph);
+  const GraphFlow flow = flow_of(archive->graph);
+  check_part(archive->graph, flow, 0, false);
+  check_part(archive->graph, flow, std::ssize(archive->graph.nodes) / 2, true);
+  check_functional(archive->graph);
   for (const auto& [name, entry] : archive->weights->tensors())
     FUZZ_REQUIRE(entry.begin <= entry.end && entry.end <= bytes.size(), name, " ends at ", entry.end);
   return true;

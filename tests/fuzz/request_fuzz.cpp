@@ -92,7 +92,8 @@ Kind kind_of(const std::string& name) {
   static const std::map<std::string, Kind> kinds = {{"masked-lm", Kind::masked_lm},
                                                     {"sequence-classification", Kind::sequence_classification},
                                                     {"token-classification", Kind::token_classification},
-                                                    {"question-answering", Kind::question_answering}};
+                                                    {"question-answering", Kind::question_answering},
+                                                    {"seq2seq-lm", Kind::seq2seq_lm}};
   const auto found = kinds.find(name);
   return found == kinds.end() ? Kind::causal_lm : found->second;
 }
@@ -105,6 +106,9 @@ void answer(const std::string& head, const std::string& body) {
     const Invocation request = read_invocation(body, media_type(type));
     FUZZ_REQUIRE(!request.each().empty(), "a request without inputs");
     const json made = answer_of(request, Model(kind_of(task)));
+    const bool is_served = kind_of(task) != Kind::seq2seq_lm;
+    FUZZ_REQUIRE(made.is_null() != is_served, "an answer of ", task, ": ", made.dump());
+    if (!is_served) throw DataError("models of this task are not served");
     const AnswerBody written = write_answer(made, accept);
     FUZZ_REQUIRE(is_valid_utf8(written.body), "an answer that is no UTF-8");
     if (written.content_type == "application/json")

@@ -11,9 +11,9 @@ namespace shardline::rows_fuzz {
 namespace {
 
 DataFile file_of(const std::string& format, std::string_view content) {
-  static const std::map<std::string, DataFormat> formats = {{"text", DataFormat::text}, {"jsonl", DataFormat::jsonl},
-                                                            {"json", DataFormat::json}, {"csv", DataFormat::csv},
-                                                            {"tsv", DataFormat::tsv},   {"conll", DataFormat::conll}};
+  static const std::map<std::string, DataFormat> formats = {
+      {"text", DataFormat::text}, {"jsonl", DataFormat::jsonl}, {"json", DataFormat::json},    {"csv", DataFormat::csv},
+      {"tsv", DataFormat::tsv},   {"conll", DataFormat::conll}, {"tokens", DataFormat::tokens}};
   const bool has_names = !format.ends_with(" without names");
   const auto known = formats.find(format.substr(0, format.find(' ')));
   DataFile file{fuzz::file_with("rows", content), known == formats.end() ? DataFormat::csv : known->second};
@@ -30,6 +30,7 @@ void read_rows(const DataFile& file, size_t size) {
     FUZZ_REQUIRE(row.where.starts_with(file.path.string()), row.where);
     FUZZ_REQUIRE(rows->done() >= done && rows->done() <= size, rows->done(), " bytes of ", size);
     done = rows->done();
+    FUZZ_REQUIRE(label_names_of(row, "label").empty(), "only Parquet and Arrow files name their labels");
     try {
       const std::string& text = text_of(row, "text", "data.text_column");
       FUZZ_REQUIRE(text == row.columns.at("text"), text);

@@ -1,9 +1,11 @@
 // Text and JSON Lines: the input as either. The pieces of a text, joined, have the ids of the whole; every line that is
-// not blank is a document, of a text or of tokens.
+// not blank is a document, of a text or of tokens. Also as a table of documents and as token ids, whose ids are those
+// of the vocabulary.
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "engine/data/compressed/decompressor.h"
 #include "engine/data/source/data_source.h"
 #include "engine/data/source/jsonl.h"
 #include "engine/data/source/tokenised_row.h"
@@ -86,6 +88,23 @@ bool read_as_lines(const std::string& text, const TokenizerPtr& tokenizer) {
   return true;
 }
 
+bool read_as_pieces(const std::string& text, DataFormat format, const TokenizerPtr& tokenizer) {
+  if (text.empty() || compression_of(text) != Compression::none) return false;  // compressed_fuzz.cpp
+  const DataFile file{fuzz::file_with("data.bin", text), format};
+  const int64_t vocabulary = std::max<int64_t>(256, tokenizer->vocab_size());
+  return fuzz::accepts(text.size(), [&] {
+    const auto source = open_data_source(file, {.tokenizer = tokenizer, .vocab_size = vocabulary, .piece_bytes = 40});
+    for (const int32_t id : joined(*source)) FUZZ_REQUIRE(id >= 0 && id < vocabulary, "id ", id);
+    for (int64_t piece = 0; piece < source->pieces(); ++piece) {
+      const EncodedPiece encoded = source->encode(piece);
+      FUZZ_REQUIRE(source->piece_bytes(piece) >= 0, "a piece of ", source->piece_bytes(piece), " bytes");
+      FUZZ_REQUIRE(std::ranges::is_sorted(encoded.document_ends), "documents end out of order");
+      for (const int64_t end : encoded.document_ends)
+        FUZZ_REQUIRE(end >= 0 && end <= std::ssize(encoded.part.ids), "a document ends at ", end);
+    }
+  });
+}
+
 }  // namespace
 
 FUZZ_TARGET(text) {
@@ -94,7 +113,9 @@ FUZZ_TARGET(text) {
   bool accepted = true;
   for (const auto& tokenizer : {bytes, words()}) {
     const bool as_text = read_as_text(text, tokenizer), as_lines = read_as_lines(text, tokenizer);
-    accepted &= text.starts_with('{') ? as_lines : as_text;
+    const bool as_table = read_as_pieces(text, DataFormat::json, tokenizer);
+    accepted &= text.starts_with('[') ? as_table : text.starts_with('{') ? as_lines : as_text;
+    read_as_pieces(text, DataFormat::tokens, tokenizer);
   }
   return accepted;
 }

@@ -1,7 +1,10 @@
 // Tokenizers: a folder with tokenizer.json, vocab.json and merges.txt, vocab.txt or a SentencePiece model, and the
 // files next to them; "text" is what the tokenizer is tried on. Ids are below the vocabulary's size, decoding gives
 // valid UTF-8, and a text that is encoded in parts has the ids of the whole. Examples have the same ids; their offsets
-// are in the text, and windows keep to the maximum length and together have all of the text.
+// are in the text, and windows keep to the maximum length and together have all of the text. Pairs are cut to it, too.
+#include <algorithm>
+#include <utility>
+
 #include "engine/data/text/utf8.h"
 #include "engine/data/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
@@ -47,6 +50,55 @@ void check_examples(const Tokenizer& tokenizer, const std::string& text, const s
   FUZZ_REQUIRE(joined == ids, joined.size(), " ids of the windows, ", ids.size(), " of the text");
 }
 
+// Whatever is cut, and wherever, no window has more tokens than was asked for, unless that leaves no room for any. Each
+// text is cut in a few ways, because all take long.
+void check_cuts(const Tokenizer& tokenizer, const std::string& whole) {
+  constexpr fuzz::Allowance for_windows{.fixed = size_t{64} << 20};
+  constexpr size_t one_in = 6;
+  const std::string text = whole.substr(0, 50);
+  const TextOrWords first = std::string_view(text), second = std::string_view(text).substr(0, text.size() / 3);
+  size_t number = whole.size();
+  const auto cut = [&](const ExampleOptions& options, const TextOrWords* pair) {
+    if (++number % one_in != 0) return;
+    fuzz::accepts(
+        text.size(),
+        [&] {
+          const auto windows = tokenizer.encode_example(first, pair, options);
+          const auto& words = windows[0].words;
+          const bool has_room = std::ranges::any_of(words, [](auto word) { return word != Encoding::kNone; });
+          for (size_t i = 0; i < windows.size(); ++i) {
+            check_encoding(tokenizer, windows[i], text);
+            const bool keeps_to_it = i == 0 || has_room;  // without room, the text follows as a whole
+            FUZZ_REQUIRE(!keeps_to_it || std::cmp_less_equal(windows[i].size(), options.max_length), windows[i].size(),
+                         " tokens, not ", options.max_length);
+          }
+        },
+        for_windows);
+  };
+  for (const int64_t most : {1, 7, 20})
+    for (const auto truncation : {Truncation::only_first, Truncation::only_second, Truncation::longest_first})
+      for (const TextOrWords* pair : {static_cast<const TextOrWords*>(nullptr), &second})
+        for (const bool windows : {false, true})
+          cut({.truncation = truncation, .max_length = most, .windows = windows, .stride = most / 2}, pair);
+}
+
+// What is listed of a part is the same part up to there; a part that begins inside of the text goes on, whatever it
+// has.
+void check_seams(const Tokenizer& tokenizer, const std::string& text, const std::vector<int32_t>& ids) {
+  const auto whole = tokenizer.encode_part(text, {}, {.listed_until = text.size() + 1});
+  FUZZ_REQUIRE(whole.ids == ids, "other ids with a list");
+  for (const auto& [seam, count] : whole.listed)
+    FUZZ_REQUIRE(seam.offset <= text.size() && count <= ids.size(), "a seam at ", seam.offset, " after ", count);
+  const size_t inside = text.size() / 2;
+  fuzz::accepts(
+      text.size(),
+      [&] {
+        const auto guess = tokenizer.encode_part(text, Seam{.offset = inside}, {.until = inside + 5});
+        FUZZ_REQUIRE(guess.end.offset >= inside, "a part ends at ", guess.end.offset, " before its begin ", inside);
+      },
+      kDecoding);
+}
+
 void check_ids(const Tokenizer& tokenizer, const std::string& text, const std::vector<int32_t>& ids) {
   for (const int32_t id : ids) FUZZ_REQUIRE(id >= 0 && id < tokenizer.vocab_size(), "id ", id);
   std::string decoded;
@@ -88,7 +140,9 @@ FUZZ_TARGET(tokenizer) {
   std::vector<int32_t> ids;
   if (!fuzz::accepts(size + text.size(), [&] { ids = tokenizer->encode(text); })) return false;
   check_ids(*tokenizer, text, ids);
+  check_seams(*tokenizer, text, ids);
   check_examples(*tokenizer, text, ids);
+  check_cuts(*tokenizer, text);
   return true;
 }
 
