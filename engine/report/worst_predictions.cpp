@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "engine/config/rules/known_data.h"
-#include "engine/data/source/row_file.h"
+#include "engine/data/examples/prepare_examples.h"
 #include "engine/tasks/labels.h"
 #include "engine/tasks/task_files.h"
 
@@ -180,7 +180,7 @@ std::optional<PredictionReport> read_predictions(RunHistory& run) {
     bool is_over = false;
     const DataPart part = data.test.empty() ? DataPart::validation : DataPart::test;
     for (const auto& file : task_files(run.config, part, paths_of(run.config, part))) {
-      const auto rows = open_rows(file);
+      const auto rows = open_any_rows(file);
       for (DataRow row; !is_over && rows->next(row);) {
         is_over = !std::getline(lines, line);
         if (is_over) break;

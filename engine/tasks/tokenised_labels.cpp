@@ -5,11 +5,13 @@
 #include "core/error.h"
 #include "core/files/json_type.h"
 #include "core/model/microbatch.h"
+#include "engine/config/keys/options.h"
 
 namespace shardline {
 
 std::string label_column_of(const DataRow& row, const std::string& column) {
-  if ((is_tokenised(row) || row.tensor_row >= 0) && !row.columns.contains(column))
+  const bool is_tensor = row.tensor_row >= 0 && column == DataOptions().label_column;
+  if ((is_tokenised(row) || is_tensor) && !row.columns.contains(column))
     for (const char* usual : {"labels", "label"})
       if (row.columns.contains(usual)) return usual;
   return column;

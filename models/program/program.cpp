@@ -173,10 +173,10 @@ class Cutter {
       const auto other = std::ranges::find(program_->columns, column.name, &TensorColumn::name);
       if (other == program_->columns.end())
         program_->columns.push_back(std::move(column));
-      else if (other->sizes != column.sizes)
+      else if (other->sizes != column.sizes || other->dtype != column.dtype)
         refuse(cat("its ", input.name, " and another argument that is given the column \"", column.name,
-                   "\" have different sizes"),
-               "it with equal sizes, or give one of them another column in model.inputs");
+                   "\" have different sizes or types"),
+               "it with equal ones, or give one of them another column in model.inputs");
     }
   }
 

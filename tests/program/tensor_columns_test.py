@@ -99,6 +99,9 @@ class TensorColumns(ProgramTest):
             self.assert_same(self.losses(self.pictures, name, communicator="threads", **layout), one)
         replicas = {"smp_options": {"ddp": True}, "mpi_options": {"processes_per_host": 2}, "communicator": "threads"}
         self.assert_same(self.losses(self.pictures, "d2", **replicas), one)
+        short = {"training": {"global_batch_size": 6, "max_steps": 5}, "data": {"shuffle": True}}  # a last step of 4
+        one = self.losses(self.pictures, "short-one", **short)
+        self.assert_same(self.losses(self.pictures, "short-d2", **short, **replicas), one)
 
     def test_files_of_arrays_are_the_same_samples(self):
         self.assert_same(self.losses(self.pictures, "rows", file="files/rows.jsonl"),
@@ -110,6 +113,9 @@ class TensorColumns(ProgramTest):
         lines = [json.loads(line) for line in (self.dir / "labels.jsonl").read_text().splitlines()]
         self.assertEqual(len(lines), SAMPLES)
         self.assertTrue(all(0 < line["score"] < 1 for line in lines))
+        self.expect(0, "predict", self.pictures(), "--set", "model.path=out/model.pt2")
+        self.expect(0, "report", "out")
+        self.assertNotIn("this task reads", (self.dir / "out/report.html").read_text())
 
     def test_commands_know_what_a_sample_is(self):
         self.expect(0, "plan", self.pictures())
@@ -157,6 +163,8 @@ class TensorColumns(ProgramTest):
                     says="has no columns")
         self.expect(2, "train", self.pictures(inputs={"pixel_values": "picture"}), says="has no tensor picture")
         self.expect(2, "train", self.pictures(inputs={"pixels": "image"}), says="the program has no such argument")
+        self.expect(2, "plan", self.pictures(data={"tokenizer": "bytes"}), says="/data/tokenizer: has nothing to do")
+        self.expect(2, "train", self.pictures(data={"label_column": "coarze"}), says="coarze")
 
 
 if __name__ == "__main__":

@@ -79,6 +79,8 @@ void check_program(const Config& config, const Complaint& complain) {
       config.data.format != DataFormat::memory && !(has_columns && config.task == kSequenceClassification))
     complain("data.tokenizer", "is required with an exported program, which has none",
              "give a directory, a tokenizer.json or \"bytes\"");
+  if (has_columns && config.task == kSequenceClassification && !config.data.tokenizer.empty())
+    complain("data.tokenizer", "has nothing to do: model.inputs gives the program columns of tensors", "leave it out");
 }
 
 // Reports what no traced model can do.
@@ -102,7 +104,8 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (in_memory && has_files)
     complain("data.format", "\"memory\" has no files: a program gives its samples to a Trainer",
              "leave it out, or train and validation");
-  if (config.data.sequence_length < 2 && !in_memory)
+  const bool follows_program = config.model.is_program() && reads_columns(config);  // the length of samples
+  if (config.data.sequence_length < 2 && !in_memory && !follows_program)
     complain("data.sequence_length", "must be at least 2: one token predicts nothing", "use longer samples");
   if (!has_files && !in_memory)
     complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
@@ -123,7 +126,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
     if (!config.model.loss.is_null())
       complain("model.loss", "is for exported programs, but model.path is not one", "leave it out");
   }
-  if (config.task == kSeq2SeqLm && config.data.max_target_length >= config.data.sequence_length)
+  if (config.task == kSeq2SeqLm && !follows_program && config.data.max_target_length >= config.data.sequence_length)
     complain("data.max_target_length",
              cat("must be smaller than sequence_length (", config.data.sequence_length,
                  "), which leaves tokens for the source"),

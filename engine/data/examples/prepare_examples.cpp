@@ -157,10 +157,6 @@ void make_examples(const ExampleSetOptions& options, const std::string& digest, 
   writer.write(path, digest, counts);
 }
 
-std::unique_ptr<RowFile> open_any_rows(const DataFile& file) {
-  return file.format == DataFormat::safetensors ? open_tensor_rows(file) : open_rows(file);
-}
-
 bool is_good(const fs::path& path, const std::string& digest) {
   if (!fs::exists(path)) return false;
   try {
@@ -172,6 +168,10 @@ bool is_good(const fs::path& path, const std::string& digest) {
 }
 
 }  // namespace
+
+std::unique_ptr<RowFile> open_any_rows(const DataFile& file) {
+  return file.format == DataFormat::safetensors ? open_tensor_rows(file) : open_rows(file);
+}
 
 bool first_row(const DataFile& file, DataRow& row) {
   if (!open_any_rows(file)->next(row)) return false;

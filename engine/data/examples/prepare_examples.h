@@ -35,6 +35,9 @@ struct ExampleSetOptions {
 // time. Throws DataError for bad data or if there is no example, and RunError if the cache's disk fails.
 std::filesystem::path prepare_examples(const ExampleSetOptions& options);
 
+// The rows of a file of any format, also of tensors.
+std::unique_ptr<RowFile> open_any_rows(const DataFile& file);
+
 // The first row of a file; false if it has none.
 bool first_row(const DataFile& file, DataRow& row);
 

@@ -57,13 +57,14 @@ at::Tensor TensorColumns::read(int64_t column, std::span<const TensorPlace> plac
   at::Tensor all;
   for (size_t i = 0; i < places.size(); ++i) {
     const at::Tensor one = view(columns_[column], places[i]);
+    const auto dtype = c10::promoteTypes(one.scalar_type(), columns_[column].dtype);
     if (!all.defined()) {
       std::vector<int64_t> sizes = {std::ssize(places)};
       sizes.insert(sizes.end(), one.sizes().begin(), one.sizes().end());
-      all = at::empty(sizes, one.scalar_type());
+      all = at::empty(sizes, dtype);
     }
     // Files may have different types.
-    if (all.scalar_type() != one.scalar_type()) all = all.to(c10::promoteTypes(all.scalar_type(), one.scalar_type()));
+    if (all.scalar_type() != dtype) all = all.to(c10::promoteTypes(all.scalar_type(), dtype));
     all[i].copy_(one);
   }
   for (const auto& place : places)
@@ -85,9 +86,10 @@ at::Tensor TensorColumns::view(const TensorColumn& column, const TensorPlace& pl
   if (sizes != at::IntArrayRef(column.sizes))
     throw DataError(cat(place.file, ": a sample's ", column.name, " has the sizes ", sizes, ", but the program takes ",
                         at::IntArrayRef(column.sizes), "; change the data, or export the program for them"));
-  if (c10::isFloatingType(entry.dtype) && !c10::isFloatingType(column.dtype))
-    throw DataError(cat(place.file, ": ", column.name, " has the type ", entry.dtype, ", but the program takes ",
-                        column.dtype, "; write integers"));
+  if (!c10::isFloatingType(column.dtype) && c10::promoteTypes(entry.dtype, column.dtype) != column.dtype)
+    throw DataError(cat(place.file, ": ", column.name, " has the type ", entry.dtype,
+                        ", whose values may not fit the type ", column.dtype, " that the program takes; write ",
+                        column.dtype));
   if (place.row >= 0 && place.row >= entry.shape[0])
     throw DataError(cat(place.file, ": has ", entry.shape[0],
                         " samples, but there were more; do not change the data while it is used"));
