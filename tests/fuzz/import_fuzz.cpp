@@ -1,10 +1,11 @@
 // Descriptions of jobs for other programs: JSON, YAML or a command line. A second file takes the place of each one that
-// the first names. Each key is in the table once, and an accepted job gives a config or is refused, and nothing
-// else.
+// the first names; the lines of a third are given to --set. Each key is in the table once, and an accepted job gives a
+// config or is refused, and nothing else.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "engine/config/config.h"
 #include "engine/import/import.h"
@@ -27,7 +28,10 @@ int depth_of(const nlohmann::json& value) {
 }  // namespace
 
 FUZZ_TARGET(import) {
-  auto files = fuzz::files_of(data, size, {"job", "named"});
+  auto files = fuzz::files_of(data, size, {"job", "named", "settings"});
+  std::istringstream lines(files["settings"]);
+  ImportOptions options{.channels = {{"train", "here.txt"}}, .hosts = {}, .ranks = 4};
+  for (std::string setting; std::getline(lines, setting);) options.settings.push_back(setting);
   constexpr fuzz::Allowance for_rows{.fixed = 8 << 20, .per_byte = 4096};
   std::optional<Import> made;
   const bool is_read = fuzz::accepts(
@@ -35,8 +39,7 @@ FUZZ_TARGET(import) {
       [&] {
         const auto jobs = read_job(files["job"], "job");
         for (const auto& job : jobs) FUZZ_REQUIRE(job.value.is_object() && depth_of(job.value) < 1000, job.kind);
-        made = import_job(jobs, {.channels = {{"train", "here.txt"}}, .hosts = {}, .ranks = 4},
-                          [&](const std::string&) { return files["named"]; });
+        made = import_job(jobs, options, [&](const std::string&) { return files["named"]; });
       },
       for_rows);
   if (!is_read) return false;
