@@ -190,7 +190,7 @@ void FlightRing::end(uint64_t ticket, FlightState state) {
   slot.state = state;
 }
 
-// Adds the group to the table unless it is there already. Returns false if there is no room.
+// Adds the group to the table unless the table has it already. Returns false if the table is full.
 bool FlightRing::knows(const FlightGroup& group) {
   flight::Header& header = tables_->header;
   const auto is_there = [&](uint32_t begin, uint32_t end) {

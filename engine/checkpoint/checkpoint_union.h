@@ -74,7 +74,7 @@ std::vector<std::string> complete_checkpoint(const std::string& path, const Stor
                                              const LongWork::Show& show = {});
 
 struct NewestCheckpoint {
-  std::optional<std::string> path;   // unset: there is no checkpoint of which the stores have every piece
+  std::optional<std::string> path;   // unset: the stores have no complete checkpoint
   std::vector<std::string> skipped;  // a line for each one with gaps, the newest first, then for those without manifest
   bool has_some = false;             // checkpoints or parts, with gaps or without
   // The first save there was cut off before all stores had published their parts: no store has named a newest

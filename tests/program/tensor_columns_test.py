@@ -149,7 +149,7 @@ class TensorColumns(ProgramTest):
         refused([{"image": "small.npy", "label": 1}],
                 ["has the sizes [2, 2], but the program takes [2, 4, 4]", "bad.jsonl:1"])
         refused([{"image": "objects.npy", "label": 1}], "pickles are not read")
-        refused([{"image": "absent.npy", "label": 1}], "there is no such file")
+        refused([{"image": "absent.npy", "label": 1}], "does not exist or is not a file")
         refused([{"image": "0.txt", "label": 1}], "name a .npy file")
         refused([{"label": 1}], "has no 'image'", code=2)
         (self.dir / "uneven.safetensors").write_bytes(safetensors([

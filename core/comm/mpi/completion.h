@@ -14,7 +14,7 @@ class Completion {
   explicit Completion(uint64_t ticket) : ticket_(ticket) {}
 
   bool over();
-  // Returns false if the deadline passes first. Otherwise, error() then tells how the operation ended: "" on success.
+  // Returns false if the deadline passes first. Otherwise, error() returns how the operation ended: "" on success.
   bool wait_until(std::chrono::steady_clock::time_point deadline);
   std::string error();
 

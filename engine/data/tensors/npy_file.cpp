@@ -59,7 +59,7 @@ class NpyHeaderReader {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(cat(file_, ": is no array of numpy: ", what, kDamagedFile));
+    throw DataError(cat(file_, ": is not a NumPy array: ", what, kDamagedFile));
   }
   [[noreturn]] void refuse(const std::string& what) const {
     throw DataError(cat(file_, ": ", what,
@@ -138,7 +138,7 @@ class NpyHeaderReader {
 
 NpyFile::NpyFile(const std::string& path) : TensorFile(path) {
   const auto fail = [&](const std::string& what) {
-    throw DataError(cat(path_, ": is no array of numpy: ", what, kDamagedFile));
+    throw DataError(cat(path_, ": is not a NumPy array: ", what, kDamagedFile));
   };
   if (!bytes_.starts_with(kNpyMagic) || bytes_.size() < kNpyMagic.size() + kVersionBytes)
     fail("it begins with other bytes");

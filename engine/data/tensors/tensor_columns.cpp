@@ -101,7 +101,8 @@ TensorFile TensorColumns::open(const TensorPlace& place) const {
   if (place.row < 0) {
     std::error_code ignored;
     if (!fs::is_regular_file(place.file, ignored))
-      throw DataError(cat(place.file, ": there is no such file; paths are relative to the folder of the data file"));
+      throw DataError(
+          cat(place.file, ": does not exist or is not a file; paths are relative to the folder of the data file"));
     return NpyFile(place.file);
   }
   const std::scoped_lock lock(opening_);

@@ -28,8 +28,9 @@ class TensorColumns {
 
   int64_t size() const { return std::ssize(columns_); }
   std::string describe() const;  // "pixel_values [3, 224, 224]"
-  // Of a row of the data, by column. A column of other files than .safetensors has the path of a .npy file, relative to
-  // the row's file and in its folder. Throws DataError unless the tensors are there, with the sizes of the columns.
+  // Returns where a row's tensors are, by column. Unless the file is .safetensors, a column has the path of a .npy
+  // file, relative to the row's file and in its folder. Throws DataError unless the tensors are there, with the sizes
+  // of the columns.
   std::vector<TensorPlace> places(const DataRow& row) const;
   // The tensors of samples, one after the other: [samples, ...]. Throws DataError as above.
   at::Tensor read(int64_t column, std::span<const TensorPlace> places) const;
