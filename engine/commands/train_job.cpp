@@ -10,6 +10,7 @@
 #include <ostream>
 #include <utility>
 
+#include "core/comm/clock.h"
 #include "core/comm/mpi_communicator.h"
 #include "core/comm/nccl/nccl_api.h"
 #include "core/device/accelerator.h"
@@ -181,8 +182,19 @@ std::string check_devices(const JobParts& parts, const RankContext& context) {
   return sharing_note(rooms);
 }
 
+// steady_seconds() at the ends of what comes before the first step.
+struct SetUp {
+  double begin = 0, planned = 0, opened_data = 0;
+};
+
+std::string text_of(const SetUp& times, double end) {
+  return cat("set up in ", format_duration(end - times.begin), ": plan ", format_duration(times.planned - times.begin),
+             ", data ", format_duration(times.opened_data - times.planned), ", model ",
+             format_duration(end - times.opened_data));
+}
+
 // Returns why all ranks have stopped before the last step, if they have.
-std::optional<StoppedAfterSaving> train(const Config& config, RankContext& context, JobParts& parts) {
+std::optional<StoppedAfterSaving> train(const Config& config, RankContext& context, JobParts& parts, SetUp times) {
   const at::Device device = context.device;
   const std::string shared = check_devices(parts, context);
   std::vector<OutputLock> locks;  // until the end of the run
@@ -208,6 +220,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   std::optional<PredictedData> predicted;
   if (config.training.do_predict) predicted = open_predicted_data(config, parts.model, parts.plan.layout, context);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
+  times.opened_data = steady_seconds();
 
   std::optional<Forecast> forecast;
   nlohmann::json plan;
@@ -264,6 +277,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   }
 
   checkpoints.prepare();
+  if (context.out) *context.out << text_of(times, steady_seconds()) << std::endl;
 
   const int64_t first = checkpoints.first_step();
   double epoch = point ? point->state.epoch : 0;
@@ -407,11 +421,13 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
 }  // namespace
 
 void train_job(const Config& written, RankContext& context) {
+  SetUp times{.begin = steady_seconds()};
   const Config config = completed_config(written, *context.world, /*trains=*/true);
   auto parts = std::make_unique<JobParts>(make_parts(config, context));
+  times.planned = steady_seconds();
   note_end_of_rank([&] {
     std::optional<StoppedAfterSaving> stopped;
-    explain_memory(*parts, context, /*trains=*/true, [&] { stopped = train(config, context, *parts); });
+    explain_memory(*parts, context, /*trains=*/true, [&] { stopped = train(config, context, *parts, times); });
     if (!stopped) return;
     parts.reset();  // now, because NCCL groups that end while an exception propagates are aborted, as after a failure
     throw std::move(*stopped);
