@@ -1,6 +1,18 @@
 """Small stand-ins for the models that the documentation's commands name, made with the program and the standard library."""
 import json
+import os
 import subprocess
+
+# What `aws sagemaker describe-training-job` prints about a job, in part.
+SAGEMAKER_JOB = {
+    "TrainingJobName": "gpt2",
+    "HyperParameters": {"model_type": '"gpt2"', "config_overrides": '"n_embd=64,n_layer=2,n_head=2,vocab_size=256"',
+                        "tokenizer_name": '"bytes"', "block_size": "64", "max_steps": "5", "output_dir": '"runs/job"',
+                        "sagemaker_program": '"run_clm.py"'},
+    "AlgorithmSpecification": {"TrainingInputMode": "File"},
+    "InputDataConfig": [{"ChannelName": "train", "DataSource": {"S3DataSource": {"S3Uri": "s3://bucket/text"}}}],
+    "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
+}
 
 
 def byte_characters():
@@ -108,3 +120,26 @@ def make_classifier(program, folder, work):
         "training": {"per_device_train_batch_size": 4, "max_steps": 2}})
     folder.parent.mkdir(parents=True, exist_ok=True)
     made.rename(folder)
+
+
+def make_parts(program, work):
+    """The parts of checkpoint-500 that two hosts save on disks of their own: two ranks, each with a host name and a
+    current directory of its own, in which checkpoint_dir is. Needs root."""
+    text = work / "train.txt"
+    hosts = ("alpha", "beta")
+    for host in hosts:
+        (work / host).mkdir(parents=True)
+    text.write_text("two hosts save what their ranks write. " * 20)
+    job = {"model": {"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 4, "n_layer": 2,
+                                "n_head": 1}},
+           "data": {"train": str(text), "tokenizer": "bytes", "sequence_length": 8},
+           "training": {"per_device_train_batch_size": 1, "max_steps": 500, "save_steps": 500, "checkpoint_dir": "disk"},
+           "smp_options": {"pipeline_parallel_degree": 2},
+           "runtime": {"device": "cpu", "threads_per_rank": 1}, "output_dir": str(work / "out")}
+    (work / "job.json").write_text(json.dumps(job))
+    ranks = [["-n", "1", "-wdir", str(work / host), "unshare", "--uts", "sh", "-c",
+              f'hostname {host} && exec "$0" train ../job.json', str(program)] for host in hosts]
+    subprocess.run(["mpirun", "--oversubscribe", *ranks[0], ":", *ranks[1]], check=True, stdin=subprocess.DEVNULL,
+                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                   env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+    return [work / host / f"disk/checkpoint-500.part-{number}-of-2" for number, host in enumerate(hosts, 1)]
