@@ -55,7 +55,7 @@ void check_sets(const std::string& pattern) {
     const size_t first = open + (pattern.compare(open, 2, "[!") == 0 ? 2 : 1);
     const size_t close = pattern.find(']', first + 1);  // a bracket that comes first is in the set
     if (close == std::string::npos)
-      throw ConfigError(cat("\"", pattern, "\" has a set of characters without end; write it as \"h.[0-3]\""));
+      throw ConfigError(cat("\"", pattern, "\" has a [ without a ]; write a set of characters as \"h.[0-3]\""));
     if (std::regex_search(pattern.substr(first, close - first), std::regex(R"(\d\d-\d|\d-\d\d)")))
       throw ConfigError(cat("\"", pattern,
                             "\" has a set of characters that looks like a range of numbers; write 0 to "

@@ -273,7 +273,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     run_ranks(ranks, [&](CommunicatorPtr world) { run(world, world->rank(), ranks); });
   } else if (kind == CommunicatorChoice::local) {
     if (configured_world_size(config) != 1)
-      throw ConfigError(cat("runtime.communicator \"local\" is one rank, but the config asks for ",
+      throw ConfigError(cat("runtime.communicator \"local\" means one rank, but the config asks for ",
                             configured_world_size(config), "; use \"mpi\" or \"threads\""));
     set_current_rank(0);
     use_threads(config, 1);

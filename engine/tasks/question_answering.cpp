@@ -296,7 +296,7 @@ class QuestionAnswering final : public LabelledTask {
       for (const Spans& spans : windows) {
         const int64_t window = first + std::ssize(parts);
         SL_ASSERT(std::cmp_equal(spans.size(), data.set->tokens(data[window])), row.where,
-                  " has other windows than before");
+                  " gave different windows when it was encoded");
         parts.push_back({.start_logits = {starts, spans.size()}, .end_logits = {ends, spans.size()}, .offsets = spans});
         starts += spans.size();
         ends += spans.size();

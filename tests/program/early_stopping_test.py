@@ -54,7 +54,7 @@ class EarlyStopping(ProgramTest):
         config = self.config(task="sequence-classification", data={"train": "rows.jsonl", "validation": "rows.jsonl"},
                              training={**IDLE, "metric_for_best_model": "pearson"})
         result = self.expect(0, "train", config)
-        self.assertIn("eval_pearson has not improved in 3 evaluations, in none of which it was a number", result.out)
+        self.assertIn("eval_pearson has not improved in 3 evaluations, all of which gave a value that is not a number", result.out)
         self.assertEqual(self.steps(), 6)
         config = self.config(task="sequence-classification", data={"train": "rows.jsonl", "validation": "rows.jsonl"},
                              training={**IDLE, "metric_for_best_model": "pearson",

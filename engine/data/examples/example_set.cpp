@@ -68,7 +68,8 @@ ExampleSet::ExampleSet(const std::filesystem::path& path, std::shared_ptr<const 
   Header header;
   if (file_.size() < sizeof header) refuse("it is too short");
   std::memcpy(&header, file_.bytes().data(), sizeof header);
-  if (std::memcmp(header.magic, Header::kMagic, sizeof header.magic) != 0) refuse("it begins with other bytes");
+  if (std::memcmp(header.magic, Header::kMagic, sizeof header.magic) != 0)
+    refuse("it does not begin with the format's name");
   if (header.version != Header::kVersion) refuse("it has another version");
   if (header.checksum != header.expected_checksum()) refuse("its header is damaged");
   shape_ = {.types = (header.flags & 1) != 0,

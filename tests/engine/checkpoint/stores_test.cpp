@@ -382,7 +382,7 @@ TEST_CASE("parts that were copied to one place are merged into the checkpoint of
   };
   CHECK_THAT(refusal({one, two}, output), Contains("part 3 of 3, which host ") && Contains("have no intact copy"));
   CHECK_THAT(refusal({one, two, disks / "c/checkpoint-6.part-3-of-3"}, output),
-             Contains("part-3-of-3 is of step 6") && Contains("checkpoint-5.part-1-of-3 of step 5"));
+             Contains("part-3-of-3 is a part of step 6") && Contains("checkpoint-5.part-1-of-3 of step 5"));
   CHECK_THAT(refusal({one, two, three}, disks / "a"), Contains("already exists"));
   Disks other;
   save_on_hosts(other, kReplicas, hosts, trained.path, 5);
@@ -393,7 +393,7 @@ TEST_CASE("parts that were copied to one place are merged into the checkpoint of
   manifest.files["trainer_state.json"] = pieces_of("{\"step\": 9}");
   put(stranger + "/manifest.json", manifest_text(manifest));
   CHECK_THAT(refusal({one, two, stranger}, output),
-             Contains("is from another run") && Contains("trainer_state.json differs"));
+             Contains("are from different runs") && Contains("files trainer_state.json differ"));
   auto bytes = contents(two + "/optimizer.safetensors.part");
   bytes[7] ^= 1;
   put(two + "/optimizer.safetensors.part", bytes);

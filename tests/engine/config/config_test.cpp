@@ -216,7 +216,7 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "\"auto\"; got \"4\"; write 4 without quotes"},
       {R"({"distribution": {}, "smp_options": {}})", "keep one of them"},
       {R"({"smp_options": {"enabled": true, "microbatches": 2, "parameters": {}}})",
-       "c.json: /smp_options/microbatches: is next to \"parameters\"; got 2; move it into parameters"},
+       "c.json: /smp_options/microbatches: is outside of \"parameters\"; got 2; move it into parameters"},
       {R"({"smp_options": {"enabled": true, "partition": 2, "parameters": {}}})",
        "/smp_options/partition: unknown key"},
       {R"({"smp_options": {"activation_checkpointing": [{"layers": "h\\.(0|1)x", "strategy": "each"}]}})",
