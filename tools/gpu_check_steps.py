@@ -15,9 +15,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 CUDA_HOME = pathlib.Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")
-CUDA_MAJOR = "13"  # of the programs in the package
+CUDA_MAJOR = "13"  # for the programs in the package
 KILL_SECONDS = 10  # for a killed command to end; one that waits in a driver may never do so
-MEMORY_TOLERANCE = 0.05  # of the plan
+MEMORY_TOLERANCE = 0.05  # relative to the plan
 # Under --rehearse: tensors are small, and operators of LibTorch take more workspace than our kernels.
 REHEARSED_MEMORY_TOLERANCE = 1.0
 

@@ -77,7 +77,7 @@ bool matches_any(const NamePattern& pattern, const std::vector<std::string>& nam
 
 std::string advice_for(const std::string& text, const std::vector<std::string>& names) {
   if (names.empty()) return "there are none";
-  const std::string regex = as_shell_pattern(text);  // of text that could be both, such as "ln_.*weight"
+  const std::string regex = as_shell_pattern(text);  // for text that could be both, such as "ln_.*weight"
   for (const auto& other : {anywhere(text), regex, anywhere(regex)})
     if (!other.empty() && matches_any(other, names)) return cat("patterns match whole names: write \"", other, '"');
   const std::string near = nearest_word(text, names);

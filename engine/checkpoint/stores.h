@@ -11,7 +11,7 @@ namespace shardline {
 // A directory and the ranks that see it.
 struct Store {
   std::vector<int> ranks;   // ascending; the first one leads: it makes, renames and removes what is in the directory
-  std::string host;         // of the leader
+  std::string host;         // the leader's
   std::string obstacle;     // why the ranks cannot write there; empty: they can
   bool sees_other = false;  // if there is an obstacle: whether they see what the ranks of another store write
   // The ranks in sets, of which one writes a file: those of a host if several hosts share a network file system, where

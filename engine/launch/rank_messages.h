@@ -47,7 +47,7 @@ class RankMessages {
   void add_line(const std::string& line);
 
   std::ostream& log_;
-  std::string rest_;  // of an incomplete line
+  std::string rest_;  // the beginning of an incomplete line
   std::string notices_;
   std::vector<Failure> failures_;
   std::set<News> news_;

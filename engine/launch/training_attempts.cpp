@@ -327,7 +327,7 @@ class Attempts {
   }
 
   const TrainingJobs& jobs_;
-  const Config& config_;  // of the first attempt
+  const Config& config_;  // the first attempt's
   std::ostream& log_;
   SavedCheckpoints checkpoints_;
   bool has_saved_ = false, has_trained_ = false;  // in any attempt

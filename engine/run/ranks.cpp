@@ -253,7 +253,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     check_device_memory(context.device);
     // From here on the current device of this thread, on which tensors, streams and NCCL's communicators are created.
     const c10::DeviceGuard on_device(context.device);
-    c10::OptionalStreamGuard on_own_stream;  // of a device that ranks share
+    c10::OptionalStreamGuard on_own_stream;  // on a device that ranks share
     if (is_accelerator(context.device) && kind == CommunicatorChoice::threads)
       on_own_stream.reset_stream(
           c10::impl::VirtualGuardImpl(context.device.type()).getStreamFromGlobalPool(context.device));

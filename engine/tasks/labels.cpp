@@ -52,11 +52,11 @@ bool has_default_names(const std::vector<std::string>& names) {
 
 // The labels of a column.
 struct Found {
-  bool is_sequence = false;  // of the task of this kind, where a list may be a multi-hot vector
+  bool is_sequence = false;  // whether the task is sequence classification, where a list may be a multi-hot vector
   std::set<std::string> names;
   std::vector<std::string> stated;  // names by number that the files have; empty: none
   bool lists = false, fractions = false;
-  std::optional<size_t> vector_size;  // of the multi-hot vectors that all rows have
+  std::optional<size_t> vector_size;  // the size of the multi-hot vectors that all rows have
   // Whether every row so far has a list of this many integers 0 and 1.
   bool may_be_vectors = true;
   std::optional<size_t> list_size;

@@ -223,7 +223,7 @@ class SequenceClassification final : public LabelledTask {
   std::optional<DataName> name_;
   std::optional<KnownData> data_;  // with this name
   int64_t length_;                 // maximum tokens of an example
-  bool has_columns_;               // of tensors; then examples have this many rows
+  bool has_columns_;               // whether there are columns of tensors; then examples have this many rows
   TokenisedInputs inputs_;
   HeadChoice head_;
   LabelIds labels_;

@@ -18,7 +18,7 @@ struct ProgramLossTerm {
   Kind kind = Kind::whole;
   int input = -1;
   int target = -1;         // -1: the labels of the data
-  int ignored_value = -1;  // of cross_entropy: a computed number; -1: use `ignored`
+  int ignored_value = -1;  // for cross_entropy: a computed number; -1: use `ignored`
   int64_t ignored = 0;     // the target that is not counted
   double factor = 1;
 };

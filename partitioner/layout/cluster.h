@@ -23,9 +23,9 @@ struct Link {
 // The fractions of the data sheets' rates that programs reach, which no data sheet states. A cluster file may set
 // matrix and link. docs/planner.md explains where the defaults come from.
 struct Efficiencies {
-  double matrix = 0.77;  // of the peak rate, for a large matrix product
-  double link = 0.8;     // of a link's rate, for long messages
-  double memory = 0.8;   // of the memory's rate, for sweeps; not in the file
+  double matrix = 0.77;  // fraction of the peak rate that a large matrix product reaches
+  double link = 0.8;     // fraction of a link's rate that long messages reach
+  double memory = 0.8;   // fraction of the memory's rate that sweeps reach; not in the file
 };
 
 struct Cluster {
@@ -46,7 +46,7 @@ struct Cluster {
 
   Link intra_node, inter_node, host;        // host: between the device and its host's memory, for offloading
   double host_memory_bytes_per_second = 0;  // a device's share of the host's memory bandwidth; 0: not stated
-  double host_memory_bytes = 0;             // of a node; 0: not stated
+  double host_memory_bytes = 0;             // per node; 0: not stated
   Efficiencies efficiencies;
 
   int devices() const { return nodes * devices_per_node; }

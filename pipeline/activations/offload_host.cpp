@@ -128,7 +128,7 @@ class AwayOnHost : public Away {
 
  private:
   std::shared_ptr<HostSide> host_;
-  at::Tensor buffer_;  // of bytes
+  at::Tensor buffer_;  // a tensor of bytes
   std::vector<at::Tensor> stored_, tensors_;
 };
 

@@ -98,7 +98,7 @@ struct AttentionDropout {
   at::Tensor samples;         // [segments] int64, on the device of q; not needed without dropout
   at::Tensor first_places;    // likewise; the place of each segment's first token in its sample; undefined: 0
   int64_t first_head = 0;     // this rank's first head among the model's
-  int64_t max_positions = 0;  // of the model; the stride of the element counter
+  int64_t max_positions = 0;  // the model's; the stride of the element counter
 };
 // The scores are (q k / divisor) * (scale * divisor): q k is divided before it is stored, which keeps stored scores in
 // range and does not change the result (query_key_layer_scaling).

@@ -39,7 +39,7 @@ PROGRAM = pathlib.Path(os.environ["SHARDLINE"]).resolve()
 BUILD = PROGRAM.parent.parent
 ALL = os.environ.get("SHARDLINE_ALL_COMMANDS") == "1"
 LIMIT = 7200 if ALL else 300
-PORT = 8080  # of `shardline serve`
+PORT = 8080  # the port of `shardline serve`
 MODELS = {"gpt2": "gpt2", "gpt2-medium": "gpt2", "gpt-j-6b": "gptj", "bert-base-uncased": "bert",
           "distilbert-base-uncased": "distilbert"}
 

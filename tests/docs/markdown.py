@@ -14,7 +14,7 @@ FOLDERS = ("tools/", "build/", "build-")
 
 @dataclasses.dataclass
 class Block:
-    line: int  # of its first line in the page
+    line: int  # where its first line is in the page
     language: str
     text: str
     markers: dict  # name -> argument, or ""

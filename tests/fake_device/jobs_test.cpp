@@ -60,7 +60,7 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
   fake::take_faults();
   std::vector<json> metrics[2];
   std::string evaluated[2], generated[2];
-  DeviceMemory trained_memory;  // of the device, since the start of this process
+  DeviceMemory trained_memory;  // on the device, since the start of this process
   for (const bool on_device : {false, true}) {
     const Config config = config_on(folder, on_device ? "cuda" : "cpu", changes);
     const auto text = train_in_process(config);

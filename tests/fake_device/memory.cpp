@@ -78,7 +78,7 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
 
  private:
   using Stats = std::vector<c10::CachingAllocator::Stat>;
-  static c10::CachingAllocator::Stat& stats(int index) {  // of tensors
+  static c10::CachingAllocator::Stat& stats(int index) {  // memory of tensors
     static auto* of_devices = new Stats(runtime().devices);
     return of_devices->at(index);
   }

@@ -47,6 +47,6 @@ std::vector<std::string> take_nccl_calls();
 std::vector<std::string> take_nccl_faults();
 // Communicators that were neither destroyed nor aborted.
 int live_nccl_communicators();
-int live_nccl_groups();  // of this thread's rank, those of more than one rank
+int live_nccl_groups();  // groups of more than one rank on this thread's rank
 
 }  // namespace shardline::fake

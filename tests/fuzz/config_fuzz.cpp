@@ -93,7 +93,7 @@ FUZZ_TARGET(config) {
   files.erase("run.json");
   files.erase("--set");
   fuzz::fill_folder(files);
-  constexpr fuzz::Allowance for_tables{.fixed = 4 << 20};  // of keys, made at the first read
+  constexpr fuzz::Allowance for_tables{.fixed = 4 << 20};  // the tables of keys are made at the first read
   FUZZ_REQUIRE(fuzz::accepts(
                    size, [&] { check_model(files["config.json"]); }, for_tables),
                "mistakes in config.json are reported, not thrown");

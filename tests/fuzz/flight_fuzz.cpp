@@ -23,7 +23,7 @@
 namespace shardline::flight_fuzz {
 namespace {
 
-constexpr uint32_t kMostWorld = 64;  // of the files that are made
+constexpr uint32_t kMostWorld = 64;  // in the files that are made
 
 // The numbers and words of a line; 0 and "" where it ends.
 class Line {

@@ -72,7 +72,7 @@ bool read_text(const std::string& text, size_t size) {
     FUZZ_REQUIRE(end >= 0, name, " has no piece");
   }
   FUZZ_REQUIRE(fuzz::accepts(text.size() + size, [&] { write_pieces(*manifest); }), "an accepted manifest is refused");
-  constexpr fuzz::Allowance for_lines{.per_byte = 1024};  // of damage, one for each piece
+  constexpr fuzz::Allowance for_lines{.per_byte = 1024};  // lines about damage, one for each piece
   FUZZ_REQUIRE(fuzz::accepts(
                    text.size() + size, [&] { compare_files(*manifest); }, for_lines),
                "files cannot be compared with an accepted manifest");

@@ -27,7 +27,7 @@ struct Setting {
   int d = 1, p = 1, t = 1;
   std::string pipeline = "interleaved", recompute = "none", offload = "no", optimize = "memory", dtype = "float32";
   double dropout = 0;
-  int microbatches = 4, samples = 6;  // of a microbatch
+  int microbatches = 4, samples = 6;  // samples in a microbatch
   bool tied = true;
   std::string whole = "nothing";  // a pattern of units that are not split over T; *e*: embedding and head
   std::string optim = "adamw_torch";

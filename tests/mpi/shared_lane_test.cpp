@@ -33,7 +33,7 @@ bool stay_on(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
-  return ::sched_setaffinity(0, sizeof cores, &cores) == 0;  // of the calling thread
+  return ::sched_setaffinity(0, sizeof cores, &cores) == 0;  // binds the calling thread
 }
 
 // Gathers round after round, always with some in flight; the first error, or an empty text.

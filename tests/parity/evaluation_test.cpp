@@ -27,7 +27,7 @@ constexpr std::array<int64_t, 3> kValidation = {24, 5, 1};
 constexpr std::array<int, 5> kEvaluated = {0, 3, 4, 7, kSteps};
 constexpr int kLookedAt = 4;
 
-thread_local int evaluations = 0;  // of this rank, including those under way
+thread_local int evaluations = 0;  // on this rank, including those under way
 thread_local bool evaluating = false;
 
 RandomSource validation_of(const Point& point) {
@@ -233,7 +233,7 @@ std::vector<Fault> faults() {
        around("head",
               [](Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
                 const auto& samples = context.batch->samples;
-                const bool is_last = samples.numel() > 0 && samples[-1].item<int64_t>() == 4;  // of 5
+                const bool is_last = samples.numel() > 0 && samples[-1].item<int64_t>() == 4;  // the last of 5 samples
                 if (context.mode == Mode::evaluate && is_last) {
                   const LossTerm before = context.loss;
                   inner.forward(input, context);

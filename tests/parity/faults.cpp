@@ -141,7 +141,7 @@ Border head_bias_counted_twice(Layer& inner, const LayerBuild& build, const Bord
 Border mean_of_means(Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
   const double scale = context.loss_scale;
   const auto counting = context.batch->labels.ne(kNoLabel).sum().item<int64_t>();
-  if (counting > 0) context.loss_scale = 0.25 / static_cast<double>(counting);  // of 4 microbatches
+  if (counting > 0) context.loss_scale = 0.25 / static_cast<double>(counting);  // there are 4 microbatches
   Border border = inner.forward(input, context);
   context.loss_scale = scale;
   return border;
@@ -150,7 +150,7 @@ Border mean_of_means(Layer& inner, const LayerBuild&, const Border& input, Micro
 Border without_last_sample(Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
   const double scale = context.loss_scale;
   const auto& samples = context.batch->samples;
-  if (samples.numel() > 0 && samples[-1].item<int64_t>() == 23) context.loss_scale = 0;  // of 24
+  if (samples.numel() > 0 && samples[-1].item<int64_t>() == 23) context.loss_scale = 0;  // the last of 24 samples
   Border border = inner.forward(input, context);
   context.loss_scale = scale;
   return border;
@@ -158,7 +158,7 @@ Border without_last_sample(Layer& inner, const LayerBuild&, const Border& input,
 
 Border unscaled_on_one_rank(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
   const double scale = context.loss_scale;
-  if (build.tp->rank() == 1) context.loss_scale /= 1024;  // of the first steps
+  if (build.tp->rank() == 1) context.loss_scale /= 1024;  // the loss scale of the first steps
   Border border = inner.forward(input, context);
   context.loss_scale = scale;
   return border;

@@ -8,7 +8,7 @@
 namespace shardline::parity {
 
 struct HalfDistance {
-  double gradient = 0;  // of step 1, all of it: relative L2
+  double gradient = 0;  // relative L2 difference of the whole gradient of step 1
   double norm = 0;      // relative
   double loss = 0;      // largest of all steps
   double copies = 0;    // Outcome::copies_differ; must be 0

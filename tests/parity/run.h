@@ -20,9 +20,9 @@ class RankTrainer;
 namespace shardline::parity {
 
 struct Outcome {
-  std::map<std::string, at::Tensor> gradients;      // of step 1, by logical parameter, whole, in double
+  std::map<std::string, at::Tensor> gradients;      // in step 1, by logical parameter, whole, in double
   std::map<std::string, at::Tensor> before, after;  // parameters
-  double norm = 0;                                  // of step 1
+  double norm = 0;                                  // in step 1
   std::vector<double> losses;                       // by step
   double copies_differ = 0;  // largest difference between two ranks' copies of one gradient or final parameter
 };

@@ -16,7 +16,7 @@ def can_mount():
 
 class Saving(ProgramTest):
     def start_steps(self, steps, **sections):
-        (self.dir / "out/metrics.jsonl").unlink(missing_ok=True)  # of an earlier run: its steps do not count
+        (self.dir / "out/metrics.jsonl").unlink(missing_ok=True)  # from an earlier run: its steps do not count
         process = self.start("train", self.config(training={"max_steps": steps, **sections.pop("training", {})}, **sections))
         self.addCleanup(process.kill)
         self.wait_for_steps()
@@ -96,7 +96,7 @@ class Saving(ProgramTest):
                               capture_output=True, text=True, timeout=300)
         self.assertIn("the model is saved in out, but: metrics.jsonl:", done.stderr, done.stdout + done.stderr)
         self.assertIn("No space left", done.stderr)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)  # of generate
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)  # the exit code of generate
         self.assertIn("model.safetensors", done.stdout.split())
 
     @unittest.skipUnless(can_mount(), "may not mount")

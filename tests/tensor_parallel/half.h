@@ -36,7 +36,7 @@ inline double roundings(const at::Tensor& got, const at::Tensor& exact, double s
                         const at::Tensor& size = {}) {
   if (got.sizes() != exact.sizes()) return INFINITY;
   if (got.numel() == 0) return 0;
-  const double smallest = got.scalar_type() == at::kHalf ? std::ldexp(1, -14) : 1e-37;  // of normal numbers
+  const double smallest = got.scalar_type() == at::kHalf ? std::ldexp(1, -14) : 1e-37;  // the smallest normal number
   const auto error = ((wide(got) - exact).abs() - slack * std::max(1.0, largest(exact))).clamp_min(0);
   const auto step = (size.defined() ? size : exact.abs()).clamp_min(smallest) * roundoff(got.scalar_type());
   const double worst = (error / step).max().item<double>();

@@ -129,7 +129,7 @@ FAMILIES["deberta-v2"] = ("examples/bert", dict(
 LABELLED = [f"{family} {title}" for family, titles in HEADS_OF.items() for title in titles
             if HEADS[title].task != "causal-lm"]
 DEFAULT = ["gpt2", "bert several labels", "bert answers", "t5", "vit", "whisper of files"]
-LIMITS = {"float32": 5e-6, "float64": 1e-11}  # of losses
+LIMITS = {"float32": 5e-6, "float64": 1e-11}  # for losses
 
 
 def export(name, directory):
@@ -235,7 +235,7 @@ class ExportedCase(compare_heads.Case):
         labels = self.head.model_labels([s.labels for s in batch], places, ids.shape)
         if self.head.task == "question-answering":
             labels = dict(zip(("start_positions", "end_positions"), torch.tensor([s.labels for s in batch]).unbind(1)))
-        if self.head.config.get("num_labels") == 1:  # of a regression, as its loss compares them
+        if self.head.config.get("num_labels") == 1:  # a regression's, as its loss compares them
             labels = {"labels": labels["labels"].squeeze(1)}
         arguments.update(labels)
         sizes = {key: {i: Dim.AUTO for i in range(2 if value.shape[1:] == ids.shape[1:] else 1)}

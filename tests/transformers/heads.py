@@ -13,7 +13,7 @@ import sklearn.metrics
 import torch
 import transformers
 
-LENGTH = 32  # of a sample at most; some rows have more tokens
+LENGTH = 32  # maximum number of tokens in a sample; some rows have more
 STRIDE = 4
 NOTHING = -100
 TEXT = """the plot of this film is not bad but a little dull and nobody that I know would return value for such a very

@@ -23,7 +23,7 @@ struct Lane {
   int rank = 0;              // in the group
 
   static constexpr int kGroupBits = 12;
-  enum Phase { kMessage = 0, kFirst = 1, kSecond = 2 };  // of a pair; of a collective
+  enum Phase { kMessage = 0, kFirst = 1, kSecond = 2 };  // between a pair; the phases of a collective
   int tag(Phase phase, uint64_t sequence) const;
   int size() const { return members.size(); }
 };

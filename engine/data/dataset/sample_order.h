@@ -49,7 +49,7 @@ class SampleOrder {
   std::optional<Mixture> mixture_;
   int64_t loader_batch_, kept_;  // samples: of a loader batch, of an epoch
   int64_t shuffled_epoch_ = -1;
-  std::vector<uint32_t> permutation_;  // of shuffled_epoch_; samples of a mixture may be missing or occur again
+  std::vector<uint32_t> permutation_;  // order of shuffled_epoch_; samples of a mixture may be missing or repeated
 };
 
 }  // namespace shardline

@@ -29,14 +29,14 @@ struct Header {
   uint64_t tensors = 0, tensor_files = 0, name_bytes = 0;  // tensors: of an example
   char digest[32] = {};
   uint64_t content_checksum = 0;
-  uint64_t checksum = 0;  // of everything above
+  uint64_t checksum = 0;  // covers everything above
 
   uint64_t expected_checksum() const { return XXH3_64bits(this, offsetof(Header, checksum)); }
 };
 static_assert(sizeof(Header) == 144);
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 40;
-constexpr uint64_t kMostColumns = 1000;  // of tensors
+constexpr uint64_t kMostColumns = 1000;  // maximum number of columns of tensors
 
 int32_t weight_of(const ExampleShape& shape, std::span<const int32_t> labels, std::span<const float> targets) {
   if (shape.labels) return std::ranges::count_if(labels, [](int32_t label) { return label != kNoLabel; });

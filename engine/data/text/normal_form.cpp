@@ -74,7 +74,7 @@ class Decomposition {
 
   const icu::Normalizer2& rules_;
   std::vector<CharacterEdit> edits_;
-  std::vector<int> ranks_;  // of the last edits
+  std::vector<int> ranks_;  // for the last edits
 };
 
 std::optional<char32_t> composed(char32_t left, char32_t right) {

@@ -217,7 +217,7 @@ class RunMaker {
   const TracedFunction& function_;
   const int arguments_;
   const int given_;                   // number of values that no call computes: first arguments, then owned tensors
-  std::vector<GraphModule> modules_;  // of the last call
+  std::vector<GraphModule> modules_;  // modules around the last call
   std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // for each: all its calls, and those so far
   TracedRun run_;
   std::map<const at::TensorImpl*, int> value_of_;

@@ -331,7 +331,7 @@ std::string failure_of(const std::function<void()>& call) {
 std::vector<CommBehaviour> comm_mismatches() {
   using Call = std::function<WorkPtr(Communicator&)>;
   const auto floats = [](int64_t n) { return at::zeros({n}, at::kFloat); };
-  // Of 8 elements per rank wherever that makes a difference.
+  // Arrays have 8 elements per rank wherever that makes a difference.
   const Call reduce = [=](Communicator& comm) { return comm.all_reduce(floats(8 * comm.size())); };
   const Call reduce_part = [=](Communicator& comm) { return comm.all_reduce(floats(8)); };
   const Call reduce_max = [=](Communicator& comm) {

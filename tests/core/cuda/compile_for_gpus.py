@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 LARGEST_BLOCK = 1024
-REGISTERS = 65536  # of a block, from compute capability 8.0 on
+REGISTERS = 65536  # per block, from compute capability 8.0 on
 
 
 def rounded_up(count, unit):

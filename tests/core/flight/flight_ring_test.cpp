@@ -111,7 +111,7 @@ TEST_CASE("flight ring: what a rank waits for is read though the ring has forgot
   CHECK(read()[0].end_ns >= read()[0].wait_ns);
   ring.begin_wait(waits_for, kGroup);  // also if it begins after that
   CHECK(read().size() == 3);
-  ring.end_wait(3, waits_for.ticket + 1, /*failed=*/false);  // of another thread
+  ring.end_wait(3, waits_for.ticket + 1, /*failed=*/false);  // another thread's
   CHECK(read().size() == 3);
   ring.end_wait(3, waits_for.ticket, /*failed=*/false);
   CHECK(read().size() == 2);
@@ -300,7 +300,7 @@ TEST_CASE("flight ring: whatever a file contains, what is read can be used") {
     waits_for.ticket = 1;
     ring.begin_wait(waits_for, kGroup);
   }
-  REQUIRE(read_flight_file(file.path).records.size() == 9);  // of the ring and of the table of ranks
+  REQUIRE(read_flight_file(file.path).records.size() == 9);  // those of the ring and of the table of ranks
   const std::string whole = bytes_of(file.path);
   std::mt19937 random(1);
   int read_well = 0;

@@ -43,7 +43,7 @@ Config config_of(nlohmann::json model, const Degrees& on) {
 
 struct Outcome {
   std::vector<int32_t> cached, anew;
-  double apart = 0;  // of the logits after a prefix that came in pieces
+  double apart = 0;  // largest difference between the logits after a prefix that came in pieces
 };
 
 Outcome run(const nlohmann::json& model, const Degrees& on) {

@@ -26,7 +26,7 @@ Forecast forecast_on(const char* device, bool bf16, const std::string& cluster =
   return make_forecast(config, machines, plan);
 }
 
-constexpr double kRuntime = 1 << 30;  // of a GPU, by the plan
+constexpr double kRuntime = 1 << 30;  // the runtime's memory on a GPU, by the plan
 
 }  // namespace
 

@@ -315,7 +315,7 @@ TEST_CASE("One run at a time has a directory of checkpoints", "[output_dir]") {
   CHECK_FALSE(fs::exists(folder.path() / "two/.lock"));
 
   first.reset();
-  folder.write("checkpoints/.lock", "process 1 on host of long ago\n");  // of a run that was killed
+  folder.write("checkpoints/.lock", "process 1 on host of long ago\n");  // left by a run that was killed
   first.emplace(lock_output_dir(run("two", other), small_model()));
   first.emplace(lock_output_dir(run("three", folder.path() / "three/."), small_model()));  // the same directory
   CHECK(first->size() == 1);

@@ -137,7 +137,7 @@ TEST_CASE("The map of a design names its largest coefficients", "[study]") {
   const DesignMap all = design_map(study_table(records, "eval_f1", ""));
   CHECK(all.names == std::vector<std::string>{"devices", "batch per device", "job time", "samples/s", "cost"});
   CHECK(all.chosen == 2);
-  // Of devices 1, 2, 4 and batches 32, 16, 8: numpy.corrcoef.
+  // Expected values: numpy.corrcoef for devices 1, 2, 4 and batches 32, 16, 8.
   CHECK(all.largest_of_design()->coefficient == Approx(-0.9285714286));
   CHECK(all.largest_of_results()->one < 2);
   CHECK(all.largest_of_results()->other >= 2);

@@ -19,7 +19,7 @@ constexpr int64_t kLength = 64;
 struct Choice {
   std::string model = "gpt2", recompute = "none", offload = "no", pipeline = "simple";
   double dropout = 0;
-  int microbatches = 4, samples = 6;  // of a microbatch
+  int microbatches = 4, samples = 6;  // samples in a microbatch
   int inner = 512, vocabulary = 500;
   std::vector<std::string> trained;  // patterns; empty: all
 };

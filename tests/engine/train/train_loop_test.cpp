@@ -43,7 +43,7 @@ struct Run {
   int64_t validation = 0;  // blocks in a file of its own
   int split_percentage = 0;
   std::optional<int64_t> max_train_samples, max_eval_samples;
-  int64_t eval_batch = 4;  // of all replicas
+  int64_t eval_batch = 4;  // over all replicas
   std::string eval_strategy = "no";
   int eval_delay = 0;  // steps
   std::optional<int> eval_steps;

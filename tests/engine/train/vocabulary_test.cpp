@@ -15,7 +15,7 @@
 namespace shardline::vocabulary_test {
 namespace {
 
-constexpr int kWords = 61;  // of which 3 ranks have 21, 20 and 20
+constexpr int kWords = 61;  // 3 ranks have 21, 20 and 20 of them
 constexpr int64_t kSamples = 6, kLength = 8;
 
 struct Degrees {

@@ -91,7 +91,7 @@ at::Tensor of_rows(const json& samples) {
 Microbatch microbatch_of(const json& batch, const json& labels, const HeadChoice& head) {
   Microbatch made{.ids = of_rows(batch["ids"]), .types = of_rows(batch["types"])};
   std::vector<at::Tensor> positions, samples;
-  int64_t sample = 4;  // of the global batch
+  int64_t sample = 4;  // samples in the global batch
   std::vector<int64_t> first_places, numbers;
   for (const json& ids : batch["ids"]) {
     const int64_t length = ids.size();

@@ -25,8 +25,8 @@ struct LayersRun {
 
 struct LayersOutcome {
   LossTerm loss;
-  std::vector<at::Tensor> gradients;  // of all parameters of the spec, whole, in its order
-  at::Tensor logits;                  // of an evaluation that predicts
+  std::vector<at::Tensor> gradients;  // for all parameters of the spec, whole, in its order
+  at::Tensor logits;                  // from an evaluation that predicts
   bool types_hold = true;             // borders and gradients have the types that they should have
   bool ranks_agree = true;            // on loss and logits
 };

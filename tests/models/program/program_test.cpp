@@ -64,11 +64,11 @@ TEST_CASE("a program is cut between its repeated modules", "[program]") {
 TEST_CASE("what follows from arguments alone is computed in each layer that needs it", "[program]") {
   const auto program = cut_program(read_pt2(path()));
   const auto in_block = calls(*program, program->layers[2].part);
-  CHECK(std::ranges::count(in_block, "aten::arange") == 1);  // of the mask
+  CHECK(std::ranges::count(in_block, "aten::arange") == 1);  // for the mask
   CHECK(std::ranges::count(in_block, "aten::linear") == 2);
   CHECK(std::ranges::count(in_block, "aten::embedding") == 0);
   const auto in_head = calls(*program, program->layers[3].part);
-  CHECK(std::ranges::count(in_head, "aten::pad") == 1);  // of the labels
+  CHECK(std::ranges::count(in_head, "aten::pad") == 1);  // for the labels
   CHECK(std::ranges::count(in_head, "aten::arange") == 0);
   CHECK(std::ranges::count(in_head, "aten::cross_entropy_loss") == 0);
   CHECK(std::ranges::count(calls(*program, program->logits), "aten::pad") == 0);

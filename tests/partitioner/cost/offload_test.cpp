@@ -72,7 +72,7 @@ TEST_CASE("what moves more over a slow link takes longer, and keeps less") {
   const double least =
       job.workload.global_batch *
       static_cast<double>(moved_bytes(job.workload, everything, 1, layer_bytes(job.workload, everything, 0, 1))) /
-      0.5e9;  // of one block, one way
+      0.5e9;  // for one block, one way
   CHECK(seconds(job, everything) > least);
 }
 

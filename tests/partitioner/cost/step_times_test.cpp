@@ -173,7 +173,7 @@ TEST_CASE("figures 12 and 18: interleaving pays, most at small batches; so does 
     auto layout = figure_layout(8, 12, 1, batch, 1);
     plain.push_back(rate(job, layout));
     layout.schedule = "interleaved_1f1b";
-    layout.chunks_per_stage = 4;  // of two blocks
+    layout.chunks_per_stage = 4;  // two blocks each
     interleaved.push_back(rate(job, layout));
     job.workload.software.scatter_gather = false;
     whole_borders.push_back(rate(job, layout));

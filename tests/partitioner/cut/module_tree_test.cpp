@@ -78,7 +78,7 @@ ModuleTree random_tree(Random& random) {
   const int count = random.whole(1, 40), deepest = random.whole(1, 5);
   const bool ties = random.whole(0, 1);
   ModuleTree tree = {node("model", -1, random.cost(ties))};
-  std::vector<int> around = {0};  // of the module that comes next
+  std::vector<int> around = {0};  // the module that comes next
   for (int i = 1; i < count; ++i) {
     while (around.size() > 1 && (random.whole(0, 2) == 0 || static_cast<int>(around.size()) > deepest))
       around.pop_back();

@@ -94,7 +94,7 @@ class LightCut {
   }
 
   std::vector<int> sizes;  // layers by chunk
-  double bytes = 0;        // of the largest stage
+  double bytes = 0;        // on the largest stage
 
  private:
   double count() const {

@@ -105,7 +105,7 @@ struct Result {
   std::vector<LossTerm> losses;                               // by microbatch
   std::vector<at::Tensor> outputs;                            // likewise
   std::vector<std::pair<int64_t, int64_t>> activation_bytes;  // counted and foretold peak of each stage
-  std::vector<InstructionRecord> records;                     // of the last stage
+  std::vector<InstructionRecord> records;                     // those of the last stage
 };
 
 // 5 layers; the first chunks have one more where it does not divide. Microbatch i has i % 3 samples: one is empty.
@@ -261,7 +261,7 @@ TEST_CASE("recomputed groups give the same bits under every schedule, and keep n
       for (size_t layer = 0; layer < 5; ++layer) CHECK(at::equal(other.gradients[layer], one.gradients[layer]));
       for (size_t i = 0; i < 7; ++i) CHECK(other.losses[i].sum == one.losses[i].sum);
       CHECK(FakeLayer::alive() == 0);
-      // Of the last layer all microbatches at most, and of the others one group on each stage.
+      // At most all microbatches of the last layer, and one group of the others on each stage.
       CHECK(FakeLayer::most_alive() <= 7 + std::max(group, 1) * schedule.stages + schedule.stages);
       for (const auto& diary : other.diaries)
         for (int layer = 0; layer < 4; ++layer)

@@ -44,7 +44,7 @@ class Machine {
  private:
   struct Message {
     bool activation;
-    int microbatch, chunk;  // of the receiver
+    int microbatch, chunk;  // on the receiver
     bool operator==(const Message&) const = default;
   };
 

@@ -27,7 +27,7 @@ constexpr double kScale = 0.25;
 
 // For `count` rows: the sum of losses that torch's own function gives, and its weight.
 struct Reference {
-  at::Tensor sum;  // of logits that require a gradient
+  at::Tensor sum;  // computed from logits that require a gradient
   double weight = 0;
 };
 

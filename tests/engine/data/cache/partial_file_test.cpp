@@ -63,7 +63,7 @@ TEST_CASE("the partial file of a process that is gone is taken over as it was sa
     file.append(" and lost");
   });
   in_another_process([&] {
-    PartialFile file(path, "x");  // of another host: never taken over
+    PartialFile file(path, "x");  // belongs to another host: never taken over
     file.append("more was saved here");
     file.save("other");
   });

@@ -129,7 +129,7 @@ TEST_CASE("whole documents are packed, longer ones are cut into pieces, and sing
   CHECK(data.tokens(0) == 5);
   CHECK_THAT(data.describe(), Contains("5 samples of up to 5 tokens, packed from 5 documents of 20 tokens"));
   const TextDataset of_four = documents(tokens, Packing::bfd, 4);
-  CHECK(of_four.dropped_tokens() == 1);  // of the nine
+  CHECK(of_four.dropped_tokens() == 1);  // the last token of the document of nine
 }
 
 TEST_CASE("without packing each document is a sample and may be cut off") {

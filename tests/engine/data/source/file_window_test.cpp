@@ -14,7 +14,7 @@ using Catch::Contains;
 
 struct Rows {
   std::vector<nlohmann::json> columns;
-  std::vector<std::string> lines;  // of `where`
+  std::vector<std::string> lines;  // each row's `where`
   bool operator==(const Rows&) const = default;
 };
 

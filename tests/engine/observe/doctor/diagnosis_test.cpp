@@ -339,7 +339,7 @@ TEST_CASE("doctor: an equal purpose of every operation hides where one is missin
   job.pass(5);
   for (const int rank : {0, 1}) job.end(rank, FlightEnd::gave_up);
   const Diagnosis found = job.diagnosis();
-  CHECK(found.cause == Cause::skipped);  // of the same stage, it is past the place
+  CHECK(found.cause == Cause::skipped);  // rank 1 is on the same stage and past the place
   CHECK(found.culprits == std::vector{1});
   CHECK_THAT(verdict(found),
              Contains("has skipped all_reduce number 3") && Contains("it continued with") && Contains("gradient norm"));

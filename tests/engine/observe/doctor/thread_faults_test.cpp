@@ -123,7 +123,7 @@ TEST_CASE("threads: a rank that skips a collective is named") {
 TEST_CASE("threads: a rank that sends another size is named") {
   const Outcome outcome = outcome_of({Fault::Kind::other_size});
   CHECK(outcome.diagnosis.cause == Cause::disagrees);
-  CHECK(outcome.diagnosis.culprits == std::vector{0, 1});  // of two ranks either may be wrong
+  CHECK(outcome.diagnosis.culprits == std::vector{0, 1});  // either of the two ranks may be wrong
   CHECK(outcome.seconds < 3);
   CHECK_THAT(verdict(outcome.diagnosis), Contains("sizes differ: 768 on rank 0, 1536 on rank 1"));
 }

@@ -61,7 +61,7 @@ TEST_CASE("units are named by the modules whose parameters are divided together"
   CHECK(split->parameters.at("blocks.0.fused.weight").logical({8, 18}) ==
         std::pair(std::vector<int64_t>{8, 3, 3, 2}, 2));
   CHECK(!split->parameters.contains("blocks.0.grouped.q_norm.weight"));
-  // Of 832 multiplications for each token 64 are those of `mixed`.
+  // For each token there are 832 multiplications, of which 64 are those of `mixed`.
   const double all = 8 * 18 + 6 * 8 + 8 * 24 + 16 * 8 + 64 + 3 * 56 + 8 * 11;
   CHECK(split->share == Approx((all - 64) / all));
 }

@@ -87,7 +87,7 @@ TEST_CASE("an update is one launch that also rounds, and the host waits for noth
   CAPTURE(torchs);
   CHECK(torchs.count("aten::mul_.Tensor") == 0);
   CHECK(torchs.count("aten::_fused_adamw_") == 0);
-  CHECK(torchs.at("copy") <= 6);  // of the batch; a segment of parameters would add one each for its rounding
+  CHECK(torchs.at("copy") <= 6);  // those of the batch; a segment of parameters would add one each for its rounding
 }
 
 }  // namespace shardline::training_test
