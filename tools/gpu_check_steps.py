@@ -461,6 +461,6 @@ PHASES = {
                                              "activation_loading_horizon": 1})),
         ("states on the host", 60, lever("states on the host", {"offload_optimizer_states": True})),
         ("train, generate, eval", 120, trained),
-        ("transformers, GPT-J-6B", 180, peer("GPT-J-6B")),  # for which `speed` has no time
+        ("transformers, GPT-J-6B", 180, peer("GPT-J-6B")),  # `speed` has no time for it
     ],
 }

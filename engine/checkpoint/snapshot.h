@@ -29,7 +29,7 @@ class Snapshot {
   std::string take(const std::function<void(size_t block)>& taken);
 
   const std::vector<Block>& blocks_of_all() const { return plan_.blocks; }  // see BlockPlan
-  const std::vector<Block>& blocks() const { return blocks_; }    // that this rank writes, in the order of their bytes
+  const std::vector<Block>& blocks() const { return blocks_; }    // those that this rank writes, by their bytes
   std::string_view bytes(size_t block) const;                     // from the last take(); aligned to pages
   std::shared_ptr<const void> memory() const { return memory_; }  // holds all blocks; may outlive the snapshot
   int64_t total_bytes() const;

@@ -22,7 +22,7 @@ struct Store {
 // Equal on all ranks, except for `mine`.
 struct Stores {
   std::vector<Store> all;  // in the order of their leaders; each rank is in one of them
-  size_t mine = 0;         // that of this rank
+  size_t mine = 0;         // the index of this rank's store
 
   bool leads(int rank) const { return all[mine].ranks.front() == rank; }
   // The numbers of the stores that can be written to.

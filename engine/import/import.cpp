@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using Steps = std::vector<std::string>;
 
-constexpr int kMostFiles = 16;  // that name each other
+constexpr int kMostFiles = 16;  // files in a chain in which each names the next
 
 // Walks over all keys of the files, then reads them.
 class Importer {

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLongestFailure = 1024;  // that the platform reads
+constexpr size_t kLongestFailure = 1024;  // the platform reads no more
 
 // Passes on what is written to a stream, and keeps its error messages: lines that begin with "error: " and what
 // follows.

@@ -88,7 +88,7 @@ void run_with_end(const std::function<void()>& rank) {
   const RunningRank counted;
   try {
     rank();
-  } catch (const StoppedAfterSaving&) {  // which all ranks have agreed on
+  } catch (const StoppedAfterSaving&) {  // all ranks have agreed on it
     throw;
   } catch (...) {
     note_failure();

@@ -263,7 +263,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     if (config.training.disable_tqdm.value_or(false)) context.console.terminal = false;
     try {
       command(context);
-    } catch (const StoppedAfterSaving&) {  // which all ranks have agreed on: they leave as if they were done
+    } catch (const StoppedAfterSaving&) {  // all ranks have agreed on it: they leave as if they were done
       const std::lock_guard lock(mutex);
       stopped = std::current_exception();
     }

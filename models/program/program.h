@@ -63,7 +63,7 @@ struct Program {
   int64_t pad_id = 0;                         // the word table's padding, or the id that ids are compared with
   std::vector<ProgramLookup> lookups;         // look-ups in other tables
   GraphSize source_length, target_length;     // target: for programs with a target
-  std::vector<TensorColumn> columns;          // that the data must have; empty: its samples are token ids
+  std::vector<TensorColumn> columns;          // columns that the data must have; empty: its samples are token ids
   std::optional<at::ScalarType> label_dtype;  // the type of the argument `labels`
   // The same program for sources of one length and targets of one length; null: this one. See masks/unmasked.h.
   std::shared_ptr<const Program> unmasked;

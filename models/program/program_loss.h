@@ -29,7 +29,7 @@ struct ProgramLoss {
   std::string text;  // "cross_entropy + cross_entropy", shown in the plan
 
   bool has(ProgramLossTerm::Kind kind) const;
-  std::vector<int> values() const;  // that it is computed from, each once
+  std::vector<int> values() const;  // the values that it is computed from, each once
 };
 
 // Expresses the scalar as sums, differences and multiples of means of cross_entropy_loss (without weights and

@@ -51,7 +51,7 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
 struct DropoutRows {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
-  double probability = 0;      // that an element is dropped; kept values are scaled by 1 / (1 - probability)
+  double probability = 0;      // with which an element is dropped; kept values are scaled by 1 / (1 - probability)
   at::Tensor samples, places;  // [tokens] int64 on the rows' device; like what follows, not needed without dropout
   int64_t first_token = 0, tokens = 0;
 };

@@ -69,7 +69,7 @@ TEST_CASE("one process on an accelerator gives the run of a CPU, in all that it 
   std::vector<Point> points;
   for (const char* model : {"gpt2", "gptj"})
     for (const char* checkpointing : {"none", "each", "selective"})
-      points.push_back({.pipeline = "simple",  // which leaves time to move activations to the host
+      points.push_back({.pipeline = "simple",  // leaves time to move activations to the host
                         .dtype = "float32",
                         .microbatches = 2,
                         .dropout = true,

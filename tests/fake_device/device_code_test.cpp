@@ -113,7 +113,7 @@ TEST_CASE("an exact sum on a device is the exact sum on the host") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   check(at::tensor({1.0, kInfinity, 2.0}, at::kDouble));
   check(at::tensor({1.0, kInfinity, std::nan("")}, at::kDouble));
-  check(at::tensor({1.0, std::copysign(std::nan(""), -1.0)}, at::kDouble));  // that of x86 for infinity - infinity
+  check(at::tensor({1.0, std::copysign(std::nan(""), -1.0)}, at::kDouble));  // x86's NaN for infinity - infinity
   check(at::tensor({0.0, -0.0, std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max()},
                    at::kDouble));
 }

@@ -260,7 +260,7 @@ TEST_CASE("a violation is reported when it is found") {
   reported.clear();
   fake::take_faults();
   fake::call_on_fault([](const std::string& fault) { reported.push_back(fault); });
-  at::ones({8}, on(1));  // which is not current
+  at::ones({8}, on(1));  // device 1 is not current
   fake::call_on_fault(nullptr);
   CHECK_FALSE(reported.empty());
   CHECK(reported == fake::take_faults());

@@ -339,7 +339,7 @@ TEST_CASE("nccl: an error ends the job while the stream waits and the host does 
       wait_for_device(tensor.device(), "the new group is connected");  // else that may be the operation that fails
       tp->all_reduce(tensor, {.what = "dX layer 3"})->wait();
       fake::break_nccl(2, "NET/Socket : connection closed");
-      on_host(tensor, "a test looks");  // ends, because NCCL is aborted
+      on_host(tensor, "a test looks");  // returns, because NCCL is aborted
       world->barrier();
     } else {
       control->recv(never, 0)->wait();

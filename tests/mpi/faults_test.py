@@ -48,7 +48,7 @@ class Faults(unittest.TestCase):
     def check(self, fault, cause, culprits, verdict, *options):
         code, lines, seconds = self.run_job(fault, *options)
         said = "\n".join(lines)
-        if "--enable-recovery" not in options:  # which makes mpirun return 0
+        if "--enable-recovery" not in options:  # with this option, mpirun returns 0
             self.assertNotEqual(code, 0, said)
         self.assertIsNotNone(seconds, said)
         self.assertLess(seconds, LIMIT + 2, said)

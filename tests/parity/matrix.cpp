@@ -154,7 +154,7 @@ std::vector<Point> fp32_points() {
   };
   add_every(pair_points(), 6);
   add_every(deep_points(), 8);
-  for (const int world : {2, 4, 8})  // which run on real ranks, too
+  for (const int world : {2, 4, 8})  // these run on real ranks, too
     if (with_world(points, world).empty()) add_every({with_world(pair_points(), world).at(0)}, 1);
   return points;
 }

@@ -126,7 +126,7 @@ class OutputDir(ProgramTest):
                 self.expect(0, "eval", config, *random, says="eval_loss")
                 self.expect(0, "generate", config, *random, "--prompt", "a", "--max-new-tokens", "2", says="a")
                 self.assertFalse((self.dir / "out").exists())
-                self.train(smp_options=smp, communicator=communicator)  # has one
+                self.train(smp_options=smp, communicator=communicator)  # training opens a file
                 shutil.rmtree(self.dir / "out")
 
 

@@ -279,7 +279,7 @@ class Searches(ProgramTest):
         self.train()
         self.expect(0, "eval", "out", "--set", "smp_options.tensor_parallel_degree=auto", "--set",
                     "training.global_batch_size=4", "--set", "data.validation=text.txt", says="perplexity")
-        self.expect(2, "plan", "out", says="out")  # which has no job
+        self.expect(2, "plan", "out", says="out")  # "out" has no job
 
     def test_everything_auto_trains_as_planned_on_four_ranks(self):
         degrees = ("pipeline_parallel_degree", "tensor_parallel_degree", "microbatches", "virtual_pipeline_degree",

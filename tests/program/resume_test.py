@@ -118,7 +118,7 @@ class Resume(ProgramTest):
         """mpirun that gets SIGTERM or SIGINT kills its ranks after about a second, so the launcher keeps both from it."""
         recorder = {"LD_PRELOAD": os.environ["FILE_CALLS"], "FILE_CALLS_LOG": str(self.dir / "calls.log"),
                     "FILE_CALLS_SLOW": "5"}
-        many = {"max_steps": 2000, "save_steps": 10000}  # which take longer than the signal to the ranks
+        many = {"max_steps": 2000, "save_steps": 10000}  # these steps take longer than the signal to the ranks
         whole = self.whole_run("ZeRO", many)
         (self.dir / "calls.log").touch()
         for kind in (signal.SIGTERM, signal.SIGINT):
@@ -176,7 +176,7 @@ class Resume(ProgramTest):
                                        f"--set training.resume_from_checkpoint={layout}/checkpoint-10$")):
                     shutil.rmtree(folder / "flight", ignore_errors=True)
                     folder.mkdir(exist_ok=True)
-                    (folder / "stop").symlink_to("flight/rank-0")  # which is there from the start of the ranks
+                    (folder / "stop").symlink_to("flight/rank-0")  # the file exists from the start of the ranks
                     result = self.expect(code, "train", config)
                     self.assertRegex(result.err.rstrip(), says)
                     self.assertFalse((folder / "stop").is_symlink())

@@ -18,7 +18,7 @@ namespace shardline::mpi {
 struct Lane {
   MPI_Comm comm = MPI_COMM_NULL;
   int group = 0;             // different for groups that have two ranks in common
-  int sequence_bits = 0;     // that the tags have room for
+  int sequence_bits = 0;     // number of bits that a tag has room for
   std::vector<int> members;  // ranks in comm, by rank in the group
   int rank = 0;              // in the group
 

@@ -15,7 +15,7 @@ struct Given {
   std::string name;                // as messages show it, such as "hyperparameters.learning_rate"
   std::vector<std::string> steps;  // below the object that the vocabulary describes
   const nlohmann::json& value;
-  const nlohmann::json& root;  // that object
+  const nlohmann::json& root;  // the object that the vocabulary describes
 
   // Another value in it, or null.
   nlohmann::json at(const std::vector<std::string>& place) const;

@@ -34,7 +34,7 @@ struct JobRecords {
   };
   std::optional<Killed> killed;
   int64_t now_ns = 0;         // while the job runs; 0: it has ended
-  std::string now_host = {};  // whose clock that is
+  std::string now_host = {};  // the host whose clock this is
 };
 
 // The first of these that the records show.
@@ -79,7 +79,7 @@ struct RankSituation {
 // Two hosts whose clocks do not agree.
 struct ClockDifference {
   std::string host, reference;
-  double seconds = 0;  // by which the host's clock is ahead
+  double seconds = 0;  // by how much the host's clock is ahead
 };
 
 struct Diagnosis {

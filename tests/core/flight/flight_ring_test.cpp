@@ -250,7 +250,7 @@ TEST_CASE("flight ring: a file that is not one, or is truncated, is refused by n
   CHECK_THROWS_WITH(read_flight_file(file.path), Catch::Contains("its header describes"));
   CHECK_THROWS_AS(FlightRing({.path = "/no/such/folder/ring"}), RunError);
   std::filesystem::remove(file.path);
-  REQUIRE(::mkfifo(file.path.c_str(), 0600) == 0);  // from which reading might never end
+  REQUIRE(::mkfifo(file.path.c_str(), 0600) == 0);  // reading from a pipe might never end
   CHECK_THROWS_WITH(read_flight_file(file.path), Catch::Contains("must be a regular file"));
 }
 

@@ -220,7 +220,7 @@ TEST_CASE("frozen half-precision values are kept as they were loaded") {
   ModelSpec spec = model({1, 3}, true);
   for (auto& param : spec.layers[1].params) param.trainable = false;
   const Mesh mesh("cluster", 2, 1, 2);
-  const float exact = 1.0f + 0x1p-14f;  // which bf16 does not have
+  const float exact = 1.0f + 0x1p-14f;  // not a number of bf16
   for (const auto& sharding : shardings(2)) {
     std::atomic<int> seen = 0, wrong = 0;
     run_ranks(mesh.size(), [&](CommunicatorPtr world) {

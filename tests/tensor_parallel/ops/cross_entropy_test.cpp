@@ -106,7 +106,7 @@ TEST_CASE("the head and loss, split or whole, are at::cross_entropy, over severa
         check(with_bias(problem(1, 3, 3, split)), ranks, sequence_parallel);
         check(problem(2, 128, 13, split), ranks, sequence_parallel);  // exactly one
         check(problem(1, 3, 3, split), ranks, sequence_parallel);     // a rank without words, fewer tokens than ranks
-        check(problem(1, 5, 3, split), ranks, sequence_parallel);  // whose last rank of 4 has rows, none of them valid
+        check(problem(1, 5, 3, split), ranks, sequence_parallel);  // the last of 4 ranks has rows, none of them valid
       }
 }
 

@@ -77,7 +77,7 @@ TEST_CASE("nothing is dropped outside of training") {
 TEST_CASE("dropouts of a model never share a stream") {
   CHECK(dropout_op(0, 7) + 1 == dropout_op(1, 0));
   CHECK_THROWS_AS(dropout_op(0, 8), InvariantError);
-  CHECK_THROWS_AS(dropout_op(8191, 0), InvariantError);  // would reach the stream of initial values
+  CHECK_THROWS_AS(dropout_op(8191, 0), InvariantError);  // this layer would use the stream of initial values
 }
 
 TEST_CASE("the parts of a norm's gradients add up to the whole, padding left out") {

@@ -115,7 +115,7 @@ TEST_CASE("an answer's rows are classes among the rows of its segment, and answe
       .targets = at::tensor(std::vector<int64_t>{0, 0, kNoLabel, kNoLabel, 1, 3, 0, 4}, at::kLong).view({4, 2}),
       .ends = {1, 4, 7, 12}};
   check(
-      at::randn({12, 2}, at::kDouble) * 5, batch, 0.3,  // which is not for answers
+      at::randn({12, 2}, at::kDouble) * 5, batch, 0.3,  // answers ignore the smoothing
       [&](const at::Tensor& logits) {
         at::Tensor sum = at::zeros({}, at::kDouble);
         for (const auto& [begin, length, first, last] :

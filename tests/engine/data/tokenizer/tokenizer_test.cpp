@@ -126,7 +126,7 @@ TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, a
   };
   REQUIRE(options[0]["name"] == "vocab.json and merges.txt alone");
   check(*load_tokenizer(folder.path().string()));
-  folder.write("tokenizer_config.json", R"({"add_prefix_space": false})");  // does not say either
+  folder.write("tokenizer_config.json", R"({"add_prefix_space": false})");  // does not name the class either
   check(*load_tokenizer(folder.path().string()));
   folder.write("tokenizer_config.json", R"({"eos_token": "the"})");
   const auto other = load_tokenizer(folder.path().string());
