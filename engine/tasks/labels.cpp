@@ -36,7 +36,7 @@ bool is_fraction(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && !integer_in(text);
 }
 
-// The number in a name that transformers gives to a label of which nothing is known: "LABEL_3".
+// The number in a name that transformers gives to labels without known names: "LABEL_3".
 std::optional<int64_t> default_number(const std::string& name) {
   static constexpr std::string_view kPrefix = "LABEL_";
   if (!name.starts_with(kPrefix)) return {};
@@ -168,8 +168,8 @@ Found labels_in(const Config& config) {
   return found;
 }
 
-// Throws ConfigError if the tags of words are numbers: all of them would be one entity, and its scores would say
-// nothing.
+// Throws ConfigError if the tags of words are numbers: all of them would count as one kind of entity, and the scores
+// would mean nothing.
 void check_tags(const Config& config, const Found& found) {
   const auto is_number = [](const std::string& name) { return integer_in(name).has_value(); };
   const auto names = found.ordered();

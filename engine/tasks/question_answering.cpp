@@ -183,7 +183,7 @@ class QuestionAnswering final : public LabelledTask {
     } catch (const DataError& error) {
       const std::string text =
           cat(row.where, ": ", error.what(), " (data.sequence_length, now ", data_.sequence_length, ")");
-      // No question is so short that this could work.
+      // No question is short enough for this to work.
       if (data_.doc_stride >= data_.sequence_length)
         throw ConfigError(cat("/data/doc_stride: must be smaller than sequence_length where a context is cut; got ",
                               data_.doc_stride, "; ", text));

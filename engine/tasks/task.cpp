@@ -15,7 +15,7 @@ namespace shardline {
 
 namespace {
 
-// Tasks by name; those of shardline first.
+// Tasks by name; shardline's own come first.
 std::map<std::string, TaskFactory>& factories() {
   static std::map<std::string, TaskFactory> all = {
       {kCausalLm,

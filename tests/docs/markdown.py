@@ -64,7 +64,7 @@ def blocks(text):
 
 
 def without_code(text):
-    """The page with code replaced by as many lines without any."""
+    """Returns the page with each line of code replaced by an empty line."""
     rows = text.splitlines()
     for block in blocks(text):
         for number in range(block.line - 1, block.line - 1 + len(block.text.splitlines())):

@@ -39,7 +39,7 @@ def write_byte_tokenizer(folder, end="<|endoftext|>"):
 
 
 def train(program, work, job):
-    """Trains in `work` for a step or a few; returns the directory of the model."""
+    """Trains in `work` for one or a few steps, and returns the directory of the model."""
     job = {"runtime": {"device": "cpu", "communicator": "local", "threads_per_rank": 1}, "output_dir": str(work / "made"),
            **job, "training": {"save_strategy": "no", "overwrite_output_dir": True, **job["training"]}}
     path = work / "made.json"
@@ -50,7 +50,8 @@ def train(program, work, job):
 
 
 def make_pretrained(program, folder, work, task, config):
-    """A directory as save_pretrained writes it, which has a tokenizer already: trained for one step."""
+    """Makes a directory as save_pretrained writes it, from one that already has a tokenizer, by training for one
+    step."""
     text = work / "words.txt"
     text.write_text("one step from random weights. " * 40)
     made = train(program, work, {
@@ -71,7 +72,7 @@ def make_decoder(program, folder, work, model_type="gpt2"):
 
 
 def make_encoder(program, folder, work, model_type):
-    """Its words are single characters."""
+    """Makes an encoder whose words are single characters."""
     folder.mkdir(parents=True)
     characters = "abcdefghijklmnopqrstuvwxyz0123456789.,?'"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *("##" + c for c in characters)]
@@ -83,7 +84,7 @@ def make_encoder(program, folder, work, model_type):
 
 
 def write_squad(path, articles):
-    """Questions in the nested JSON of SQuAD 1.1."""
+    """Writes questions in the nested JSON of SQuAD 1.1."""
     data = []
     for number in range(articles):
         context = f"Article {number} has {number + 3} pages. It was written in {1900 + number}."
@@ -103,7 +104,7 @@ def write_tokenised(path, rows):
 
 
 def make_classifier(program, folder, work):
-    """A directory with a DistilBERT that tells positive from negative sentences, not well."""
+    """Makes a directory with a DistilBERT that distinguishes positive from negative sentences, but not well."""
     words = "a the film is fine bad good dull plot and".split()
     tokenizer = work / "words"
     tokenizer.mkdir(exist_ok=True)
@@ -123,8 +124,8 @@ def make_classifier(program, folder, work):
 
 
 def make_parts(program, work):
-    """The parts of checkpoint-500 that two hosts save on disks of their own: two ranks, each with a host name and a
-    current directory of its own, in which checkpoint_dir is. Needs root."""
+    """Makes the parts of checkpoint-500 that two hosts save on disks of their own: each of two ranks has its own host
+    name and current directory, which contains checkpoint_dir. Needs root."""
     text = work / "train.txt"
     hosts = ("alpha", "beta")
     for host in hosts:

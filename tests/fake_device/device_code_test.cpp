@@ -77,7 +77,7 @@ TEST_CASE("masks made on a device are those of the CPU") {
 
 TEST_CASE("noise on embeddings made on a device is that of the CPU") {
   constexpr int64_t kTokens = 97,
-                    kHidden = 8190;  // several blocks of rows, and rows that begin inside a block of words
+                    kHidden = 8190;  // several blocks of rows, and rows that begin inside a block of random words
   const CommunicatorPtr alone = make_local_world();
   Microbatch batch = causal_microbatch(at::zeros({1, kTokens}, at::kLong), {}, at::full({1}, 7, at::kLong));
   batch.ends = {2, 40, kTokens};

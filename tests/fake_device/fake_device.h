@@ -38,10 +38,10 @@ at::Device device(int index = 0);
 inline constexpr size_t kDeviceBytes = size_t{1} << 34;
 void set_device_bytes(size_t bytes);  // initially kDeviceBytes
 
-// Bytes of page-locked host memory.
+// Bytes of page-locked host memory in use.
 size_t pinned_bytes();
 
-// Events that exist.
+// Number of existing events.
 int live_events();
 
 // From now on the device's streams and events, and questions of its memory, throw c10::Error with this text, as after a

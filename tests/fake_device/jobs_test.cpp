@@ -136,13 +136,13 @@ TEST_CASE("a rank makes its device the current one") {
   const RunFolder folder("fake-device-current");
   const Config config =
       config_on(folder, "cuda", {{"training", {{"max_steps", 2}}}, {"runtime", {{"communicator", "local"}}}});
-  const c10::DeviceGuard another(fake::device(2));  // as for a process whose rank has a device other than the first
+  const c10::DeviceGuard another(fake::device(2));  // as in a process whose rank has a device other than the first
   fake::take_faults();
   train_in_process(config);
   CHECK(fake::take_faults() == Faults());
 }
 
-// On a real device, a process that asks holds some hundreds of MB of device memory until it ends.
+// On a real device, a process that queries memory holds some hundreds of MB of device memory until it ends.
 TEST_CASE("the checks before ranks are started ask no device for its memory; the ranks do") {
   const RunFolder folder("fake-device-checks");
   const Config config = config_on(folder, "cuda", {});

@@ -82,7 +82,7 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
     static auto* of_devices = new Stats(runtime().devices);
     return of_devices->at(index);
   }
-  static c10::CachingAllocator::Stat& active(int index) {  // the same with recorded()
+  static c10::CachingAllocator::Stat& active(int index) {  // as above, for recorded()
     static auto* of_devices = new Stats(runtime().devices);
     return of_devices->at(index);
   }

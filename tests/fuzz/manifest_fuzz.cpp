@@ -39,7 +39,7 @@ void compare_files(const Manifest& manifest) {
   FUZZ_REQUIRE(find_damage(fuzz::folder().string(), manifest).size() == differ, differ, " differences");
 }
 
-// What a writer makes of the same pieces is what was read.
+// Writing the same pieces again reproduces the manifest that was read.
 void write_pieces(const Manifest& manifest) {
   FUZZ_REQUIRE(parse_manifest(manifest_text(whole_manifest(manifest)), "whole").files == manifest.files, "the files");
   for (const auto& [name, pieces] : manifest.files) {

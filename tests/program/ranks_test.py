@@ -239,7 +239,7 @@ class Failures(RanksTest):
                 self.assertEqual(self.files(), [])
 
     def test_no_progress_bars_from_an_mpirun_whose_output_is_no_terminal(self):
-        """It gives its ranks terminals in any case."""
+        """mpirun gives its ranks terminals even if its own output is none."""
         environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                            OMPI_MCA_mpi_yield_when_idle="1")
         run = subprocess.run(["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none", PROGRAM, "train",

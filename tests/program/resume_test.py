@@ -39,7 +39,7 @@ class Resume(ProgramTest):
         return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in self.metrics(folder)]
 
     def whole_run(self, layout, training=None):
-        """Its numbers and its weights."""
+        """Runs the job without interruption; returns its numbers and its weights."""
         self.train(output_dir=f"whole-{layout}", **self.sections(layout, training=training))
         folder = self.dir / f"whole-{layout}"
         return self.numbers(folder.name), (folder / "model.safetensors").read_bytes()

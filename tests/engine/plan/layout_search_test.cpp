@@ -1,5 +1,5 @@
-// What a search finds can be set: the settings of its candidates make what it priced, and "auto" finds a layout
-// wherever numbers would do. Random configs of many keys.
+// The results of a search can be used: the settings of its candidates reproduce what it priced, and "auto" finds a
+// layout wherever numbers would. Random configs with many keys.
 #include "engine/plan/layout_search.h"
 
 #include <nlohmann/json.hpp>
@@ -143,7 +143,7 @@ class Draw {
   TempFolder folder_;
 };
 
-// The refusal of an action; empty if it succeeds.
+// Returns the message with which an action is refused; empty if it succeeds.
 std::string refusal(const std::function<void()>& action) {
   try {
     action();

@@ -122,7 +122,7 @@ TEST_CASE("the plan's peak of activations in use is what the allocator counts, o
                                      .microbatches = inner == 128 ? 4 : 1,
                                      .inner = inner}) == Approx(1).margin(0.01));
       }
-  // Where the head is what counts: its logits, and the sums of its bias's gradient.
+  // Cases in which the head dominates: its logits, and the sums of its bias's gradient.
   CHECK(measured_over_planned(
             {.model = "gptj", .recompute = "each", .microbatches = 1, .inner = 128, .vocabulary = 5000}) ==
         Approx(1).margin(0.01));

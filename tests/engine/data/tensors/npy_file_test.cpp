@@ -12,7 +12,7 @@ namespace {
 
 using Catch::Contains;
 
-// As numpy.save writes it: the header ends with a new line, at a multiple of 64 bytes.
+// The header as numpy.save writes it: it ends with a new line, at a multiple of 64 bytes.
 std::string npy(std::string header, const std::string& data, int version = 1) {
   const size_t begin = version == 1 ? 10 : 12;
   while ((begin + header.size() + 1) % 64 != 0) header += ' ';
