@@ -30,7 +30,7 @@ std::string with_model(std::string text) {
   return text;
 }
 
-// The layers that the config's patterns are applied to; a model that it describes may have any number of them.
+// The layers to which the config's patterns are applied; a model that it describes may have any number of them.
 const ModelSpec& small_model() {
   static const ModelSpec model{.layers = {{.name = "embedding"},
                                           {.name = "h.0", .is_block = true, .units = {{"attn"}, {"mlp"}}},
@@ -76,7 +76,7 @@ void check_sizes_of(const Config& config, size_t bytes) {
     });
 }
 
-// A model's config.json without the config of a run.
+// A model's config.json without a run's config.
 void check_model(const std::string& text) {
   const auto file = nlohmann::json::parse(text, nullptr, false);
   if (!file.is_object()) return;

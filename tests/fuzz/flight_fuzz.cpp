@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint32_t kMostWorld = 64;  // in the files that are made
 
-// The numbers and words of a line; 0 and "" where it ends.
+// The numbers and words of a line; 0 and "" after its end.
 class Line {
  public:
   explicit Line(const std::string& text) : in_(text) {}
@@ -139,7 +139,7 @@ class Ring {
   std::vector<FlightRecord> records_;
 };
 
-// The file with a header of this version, and as long as it states, if that is at most a few pages.
+// A file with a header of this version, and as long as the header states, if that is at most a few pages.
 std::string repaired(std::string file) {
   constexpr uint64_t most = 1 << 16;
   flight::Header header{};

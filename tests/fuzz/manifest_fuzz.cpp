@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// The text with the checksum that it should have; the text itself if that is not even an object.
+// The text with its correct checksum; the text itself if it is not even an object.
 std::string repaired(const std::string& text) {
   json manifest = json::parse(text, nullptr, false);
   if (!manifest.is_object()) return text;

@@ -23,14 +23,14 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Whether `part` is `whole` with some of its bytes left out.
+// Whether `part` is `whole` with some of its bytes removed.
 bool is_left_of(std::string_view part, std::string_view whole) {
   size_t found = 0;
   for (size_t byte = 0; byte < whole.size() && found < part.size(); ++byte) found += whole[byte] == part[found];
   return found == part.size();
 }
 
-// Returns what is kept of the file.
+// Returns the part of the file that is kept.
 std::string check_kept(const std::string& path, size_t size, void (*keep)(const std::string& path, int64_t step)) {
   const std::string whole = bytes_of(path);
   FUZZ_REQUIRE(fuzz::accepts(size, [&] { keep(path, kStep); }), "records are not kept");

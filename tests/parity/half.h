@@ -13,7 +13,8 @@ struct HalfDistance {
   double loss = 0;      // largest of all steps
   double copies = 0;    // Outcome::copies_differ; must be 0
 
-  // The quantities that are too far from fp32, if one process is `one` away: "gradient, loss"; empty if none is.
+  // The quantities that are too far from fp32, given that one process differs by `one`: "gradient, loss"; empty if
+  // there are none.
   std::string exceeds(const HalfDistance& one) const;
 };
 

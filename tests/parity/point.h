@@ -71,7 +71,8 @@ bool has_head(const Point& point);
 // training.trainable of the point.
 nlohmann::json trained_patterns(const Point& point);
 
-// World of at most 16 ranks, samples for every microbatch, a layer for every chunk, stages where chunks need them.
+// The world has at most 16 ranks; there are samples for every microbatch, a layer for every chunk, and stages where
+// chunks need them.
 bool feasible(const Point& point);
 // The point with the smallest of a few global batch sizes that its microbatches divide.
 Point with_batch(Point point);

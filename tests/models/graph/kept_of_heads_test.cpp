@@ -53,7 +53,7 @@ Microbatch batch_of(const HeadChoice& head) {
   return batch;
 }
 
-// Bytes that a layer keeps of a training step, as the executor counts them.
+// The bytes that a layer keeps for a training step, as the executor counts them.
 int64_t kept(const LayerSpec& layer, const std::vector<BorderTensor>& input, const Microbatch& batch) {
   std::vector<Parameter> parameters;
   for (const auto& param : layer.params)

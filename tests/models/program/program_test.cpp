@@ -17,7 +17,7 @@ using nlohmann::json;
 using namespace words_program;
 using Catch::Matchers::Contains;
 
-// The program after a change of its graph.
+// The program after a change to its graph.
 std::shared_ptr<const Program> changed(const std::function<void(json&)>& change) {
   const ScratchDirectory scratch;
   write_changed_json(scratch / "changed.pt2", "models/model.json",

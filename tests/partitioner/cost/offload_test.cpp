@@ -29,7 +29,7 @@ Layout four_stages(What recomputed, const OffloadOptions& offload) {
           .offload = offload};
 }
 
-// The same layers on the same stages, whatever waits on the host.
+// The same layers on the same stages, whatever is on the host.
 PlannedLayout planned(const Planning& job, const Layout& layout) {
   const auto schedule = make_schedule(layout.schedule_choice());
   const std::vector<int> stages = {0, 0, 0, 1, 1, 2, 2, 3, 3, 3}, alone(10, 0);
