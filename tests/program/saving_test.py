@@ -35,7 +35,7 @@ class Saving(ProgramTest):
         return next((pid for pid, rank in self.processes().items() if rank == 0), process.pid)
 
     def test_records_that_cannot_be_written(self):
-        """Files may grow no more: metrics are lost, the model, whose room is reserved, is not."""
+        """If files cannot grow any more, metrics are lost, but not the model, whose space is reserved."""
         for name, sections in {"alone": {}, "ranks": {"p": 2}}.items():
             with self.subTest(name):
                 process = self.start_steps(2000, data={"sequence_length": 32}, **sections,
@@ -65,7 +65,7 @@ class Saving(ProgramTest):
         self.expect(0, "generate", "out", "--prompt", "a", "--max-new-tokens", "4")
 
     def test_previous_model(self):
-        """It can be used until the next run has saved its own, and the run says where it is."""
+        """The earlier model can be used until the next run has saved its own, and the run prints where it is."""
         self.train()
         process = self.start_steps(1000000, training={"overwrite_output_dir": True})
         process.terminate()
@@ -83,7 +83,7 @@ class Saving(ProgramTest):
 
     @unittest.skipUnless(can_mount(), "may not mount")
     def test_full_disk(self):
-        """The model finds its room at the start and needs no more at the end."""
+        """The model's space is reserved at the start, and it needs no more at the end."""
         script = """mount -t tmpfs -o size=8m none out
             "$0" train config.json & run=$!
             while ! [ -s out/metrics.jsonl ]; do sleep 0.05; kill -0 $run || break; done

@@ -35,7 +35,7 @@ def encode(tokenizer, text, pair=None, strategy="longest_first", stride=0, is_wo
 
 
 class Head:
-    """What is compared of the logits of samples and of predictions."""
+    """What is compared for the logits of samples and for predictions."""
     def without_bias(self, logits):
         return logits
 
@@ -82,7 +82,7 @@ class Classes(Head):
                 "matthews_correlation": sklearn.metrics.matthews_corrcoef(expected, best)}
 
     def predictions(self, outputs, samples, rows, tokenizer):
-        """As shardline writes them; numbers are compared to rounding, all else exactly."""
+        """Writes predictions as shardline does; numbers are compared up to rounding, everything else exactly."""
         for output in outputs:
             score, best = output.softmax(0).max(0)
             yield {"label": self.names[best], "score": score.item()}
@@ -237,7 +237,7 @@ class HiddenWords(OfRows):
             yield Sample(ids, e.type_ids, labels)
 
     def test_rows(self, rows, tokenizer):
-        """A word of each row is hidden."""
+        """A word in each row is hidden."""
         mask = "[MASK]" if tokenizer.token_to_id("[MASK]") is not None else "<mask>"
         for i, row in enumerate(rows):
             hidden = row["text"].split()[:5]  # tokens that any tokenizer fits into a sample
@@ -301,7 +301,7 @@ class Answers(Head):
         return None
 
     def answers(self, outputs, rows, tokenizer):
-        """As postprocess_qa_predictions of transformers' utils_qa.py with its default options."""
+        """Does the same as postprocess_qa_predictions in transformers' utils_qa.py with its default options."""
         outputs = iter(outputs)
         for row in rows:
             found, nulls = [], []
@@ -336,8 +336,8 @@ class Answers(Head):
             yield {"answer": answer, "id": row["id"],
                    "n_best": [{"start_logit": start, "end_logit": end} for start, end, _ in best]}
 
-    # The gradient of the bias of logits is zero but for rounding, of which AdamW makes steps as large as any other. The
-    # softmax removes what such a bias adds to all logits of a sample, and so do these.
+    # Without rounding errors, the gradient of the bias of logits would be zero; AdamW turns these errors into steps as
+    # large as any other. The softmax removes what such a bias adds to all logits of a sample, and so do these.
 
     def without_bias(self, logits):
         return [row - row.mean(0) for row in logits]

@@ -109,7 +109,8 @@ TEST_CASE("the squared error and the binary cross entropy are torch's, means ove
 }
 
 TEST_CASE("an answer's rows are classes among the rows of its segment, and answers elsewhere count nowhere") {
-  // An answer of one row, one outside, one of which only the first row is inside, and one over all of the segment.
+  // An answer of one row, one elsewhere, one of which only the first row is inside, and one that covers the whole
+  // segment.
   const Microbatch batch{
       .ids = at::zeros({12}, at::kLong),
       .targets = at::tensor(std::vector<int64_t>{0, 0, kNoLabel, kNoLabel, 1, 3, 0, 4}, at::kLong).view({4, 2}),

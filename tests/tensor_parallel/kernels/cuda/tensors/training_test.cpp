@@ -1,4 +1,5 @@
-// A training run on the device without hardware, with our kernels for everything that has one, trains as CPUs do.
+// A training run on the device without hardware, with our kernels wherever there is one, gives the same numbers as on
+// CPUs.
 #include <algorithm>
 #include <map>
 
