@@ -238,7 +238,7 @@ bool is_multi_hot(const json& value) {
 
 bool leaves_labels_open(const Config& config) {
   if (!has_labels(config) || config.data.format == DataFormat::memory) return false;
-  // Commands on a model's directory put it in place of training data; the labels are the model's.
+  // Commands on a model's directory name it in place of training data; the labels are then the model's.
   if (!config.model.path.empty() && config.data.train == std::vector{config.model.path}) return false;
   const json& own = config.model.config;
   const auto& name = config.data.task_name;

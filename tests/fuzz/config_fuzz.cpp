@@ -1,5 +1,5 @@
-// A config with the settings of its command line ("--set", one a line) and the config.json of its model, whose
-// directory the config calls "@model". What is accepted is read again from its resolved form as an equal config.
+// A config with the settings of its command line ("--set", one per line) and the config.json of its model, whose
+// directory the config calls "@model". If a config is accepted, its resolved form is read as an equal config.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -8,8 +8,9 @@
 //   op TICKET SEQUENCE GROUP START WAIT END ELEMENTS STATE RANK PEER NAME STEP SERIAL
 //   wait ..., as op: what the rank before waits for
 //
-// rank-2 is a file as it is, but for the first fields of its header and its length. If there is "now", the job still
-// runs. Whatever the files claim, a diagnosis comes, of ranks that exist, in plain characters.
+// rank-2 is a whole file, except that the first fields of its header and its length are repaired. If there is a file
+// "now", the job is still running. Whatever the files contain, there is a diagnosis that names only existing ranks and
+// consists of plain characters.
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,5 +1,5 @@
-// manifest.json of a checkpoint, as it is and with its checksum repaired, and the files that it is compared with. An
-// accepted manifest names files of its directory only, in pieces that ascend, and is written as it was read.
+// manifest.json of a checkpoint, unchanged and with its checksum repaired, and the files that it is compared with. An
+// accepted manifest names only files in its directory, in ascending pieces, and writing it gives the same text.
 #include <nlohmann/json.hpp>
 #include <optional>
 

@@ -1,5 +1,5 @@
-// A model directory: config.json, and one file of weights or an index and two shards, of which the input has the
-// headers. Where the directory fits a small model, every parameter of it can be read.
+// A model directory: config.json, and one file of weights or an index and two shards; the input contains their headers.
+// If the directory fits a small model, every parameter of the model can be read.
 #include <ATen/ops/empty.h>
 
 #include <memory>

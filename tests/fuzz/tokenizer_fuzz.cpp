@@ -1,7 +1,7 @@
 // Tokenizers: a folder with tokenizer.json, vocab.json and merges.txt, vocab.txt or a SentencePiece model, and the
-// files next to them; "text" is what the tokenizer is tried on. Ids are below the vocabulary's size, decoding gives
-// valid UTF-8, and a text that is encoded in parts has the ids of the whole. Examples have the same ids; their offsets
-// are in the text, and windows keep to the maximum length and together have all of the text. Pairs are cut to it, too.
+// files next to them; "text" is the text that it encodes. Ids are below the vocabulary's size, decoding gives valid
+// UTF-8, and a text that is encoded in parts has the ids of the whole. Examples have the same ids; their offsets are in
+// the text, and windows keep to the maximum length and together have all of the text. Pairs are cut to it, too.
 #include <algorithm>
 #include <utility>
 

@@ -381,7 +381,7 @@ void make_cache(const std::vector<DataFile>& files, const TokenDataOptions& opti
     throw;
   } catch (const Interrupted&) {
     throw;
-  } catch (const RunError&) {  // above all a full disk, which must not stay full
+  } catch (const RunError&) {  // in particular a full disk, which must not be left full
     writer.discard();
     readable.remove_copies();
     throw;

@@ -261,7 +261,7 @@ void ExampleWriter::write(const std::filesystem::path& path, const std::string& 
     file.append({reinterpret_cast<const char*>(&header), sizeof header});
     for (const auto& part : content) file.append(part);
     file.commit();
-  } catch (const RunError&) {  // above all a full disk, which must not stay full
+  } catch (const RunError&) {  // in particular a full disk, which must not be left full
     file.discard();
     throw;
   }

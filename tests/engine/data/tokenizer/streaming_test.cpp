@@ -198,7 +198,7 @@ TEST_CASE("tiny windows give the ids of the whole text, for random patterns, tok
       REQUIRE(stepped.ids == whole);
       seams += static_cast<int64_t>(stepped.listed.size());
 
-      // A guess is right from the first seam on that it shares with the proven run.
+      // A guess is right from the first seam that it shares with the proven run.
       const size_t guess = random() % (text.size() + 1);
       if (guess < text.size() && (static_cast<unsigned char>(text[guess]) & 0xC0) == 0x80) continue;
       const EncodedPart guessed = encode_by_seams(*tokenizer, text, {.offset = guess}, 1 + random() % 12);
