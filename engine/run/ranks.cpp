@@ -241,7 +241,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
   set_up_process(config);
   const CommunicatorChoice kind = resolved_communicator(config);
   std::mutex mutex;
-  std::exception_ptr stopped;  // guarded by it while ranks are threads
+  std::exception_ptr stopped;  // guarded by `mutex` while ranks are threads
   const auto run = [&](CommunicatorPtr world, int local_rank, int local_size, std::vector<int> host_of = {}) {
     RankContext context{.world = world,
                         .device_world = world,
