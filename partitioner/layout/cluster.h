@@ -53,7 +53,7 @@ struct Cluster {
   int node_of(int rank) const { return rank / devices_per_node; }
   // The number of nodes that these ranks need; the last one may not be full.
   int nodes_of(int ranks) const { return (ranks + devices_per_node - 1) / devices_per_node; }
-  double peak(Precision precision) const;  // ConfigError if the device does not support it
+  double peak(Precision precision) const;  // throws ConfigError if the device does not support it
 };
 
 // Throws one ConfigError that lists all mistakes: unknown and missing keys, negative and contradictory values.

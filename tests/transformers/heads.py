@@ -221,7 +221,7 @@ class HiddenWords(OfRows):
         mask = next(id for id in map(tokenizer.token_to_id, ("[MASK]", "<mask>")) if id is not None)
         for index, row in enumerate(rows):
             e = encode(tokenizer, row["text"])
-            if seed is None:  # the text has masks itself
+            if seed is None:  # the text itself has masks
                 yield Sample(e.ids, e.type_ids, [id if id == mask else NOTHING for id in e.ids])
                 continue
             random, ids, labels = Philox(seed, 65533, 0, index), list(e.ids), [NOTHING] * len(e.ids)
