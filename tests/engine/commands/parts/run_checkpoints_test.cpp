@@ -1,5 +1,4 @@
-// A run that stops and continues equals an uninterrupted one: it has the same steps, numbers and files, on the same
-// layout or another one.
+// A run that stops and continues, on any layout, has the steps, numbers and files of an uninterrupted one.
 #include "engine/commands/parts/run_checkpoints.h"
 
 #include <atomic>
@@ -23,8 +22,7 @@ using Catch::Contains;
 using nlohmann::json;
 namespace fs = std::filesystem;
 namespace {
-// Returns the bytes of all files below a directory, by path. Flight records are excluded, because they belong to the
-// process.
+// The bytes of all files below a directory, by path, except for flight records, which belong to the process.
 std::map<std::string, std::string> files_in(const fs::path& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(directory))
