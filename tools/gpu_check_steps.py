@@ -277,7 +277,7 @@ def sanitizer(kind):
         try:
             out = check.run(program, "--tool", kind, "--error-exitcode", "9", check.package / "bin/bench_step", config,
                             "--warmup", "0", "--steps", "1",
-                            # Every tensor an allocation of its own, whose bounds the tool knows.
+                            # Makes every tensor a separate allocation, whose bounds the tool knows.
                             environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
         except Failed as failure:
             if "Device not supported" in failure.output:
@@ -431,7 +431,7 @@ PHASES = {
     "works": [
         ("machine", 90, machine),
         ("ceilings", 90, ceilings),
-        # Each in a process of its own: after a kernel that reads out of bounds CUDA fails in all of its process.
+        # Each case runs in a separate process: after a kernel has read out of bounds, CUDA fails in all of its process.
         ("row kernels", 60, device_cases("row kernels*")),
         ("head kernels", 60, device_cases("head kernels*")),
         ("head products", 60, device_cases("products of a vocabulary*")),

@@ -60,7 +60,7 @@ class SavedCheckpoints {
     std::vector<CheckpointPlace> places;
     try {
       places = checkpoints_in(directory_);
-    } catch (const RunError&) {  // later it may be readable again, and what was there is not new then
+    } catch (const RunError&) {  // it may become readable later, and its contents are not new then
       return false;
     }
     std::set<Identity> now;

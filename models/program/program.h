@@ -24,8 +24,8 @@ struct ProgramUse {
   // an answer; each row of the target, which follows the source in its segment.
   enum class Predicts { next_row, masked_row, row, segment, span, target_row };
   Predicts predicts = Predicts::next_row;
-  // By argument: what it is given; others are given what they are named. Names that no task has are those of columns of
-  // the data with tensors, see has_columns.
+  // By argument: the name of the data that it is given; other arguments are given the data of their own name. Names
+  // that no task has are those of columns of the data with tensors, see has_columns.
   std::map<std::string, std::string> inputs;
   std::string loss_output;                 // a scalar; empty: "loss", or the only scalar
   std::string loss_function, loss_logits;  // alternatively, a function of an output and the labels; empty: none
