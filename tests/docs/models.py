@@ -140,7 +140,7 @@ def make_parts(program, work):
     (work / "job.json").write_text(json.dumps(job))
     ranks = [["-n", "1", "-wdir", str(work / host), "unshare", "--uts", "sh", "-c",
               f'hostname {host} && exec "$0" train ../job.json', str(program)] for host in hosts]
-    subprocess.run(["mpirun", "--oversubscribe", *ranks[0], ":", *ranks[1]], check=True, stdin=subprocess.DEVNULL,
+    subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", *ranks[0], ":", *ranks[1]], check=True, stdin=subprocess.DEVNULL,
                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                    env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
     return [work / host / f"disk/checkpoint-500.part-{number}-of-2" for number, host in enumerate(hosts, 1)]
