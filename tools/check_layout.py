@@ -49,7 +49,7 @@ ROOMS = {
                "data/dataset plan/report", "train tasks", "generate profile study serve/http", "serve/answers",
                "commands/parts launch report serve", "commands", "commands/serve", "api"],
 }
-MOST_CONCEPTS = 15  # of a room: a header counts once, together with its sources and what only these have
+MOST_CONCEPTS = 15  # per room: a header counts once, together with its sources and what only these have
 CPP = {".h", ".cpp", ".cu", ".cuh"}
 MOST_CASTS = 240  # in all of LADDER's folders
 SOURCES = CPP | {".py", ".sh", ".cmake"}

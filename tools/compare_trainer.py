@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CLS, SEP = SPECIAL.index("[CLS]"), SPECIAL.index("[SEP]")
 WORDS = 30522 - len(SPECIAL)
-LENGTH, STRIDE = 384, 128  # of windows
+LENGTH, STRIDE = 384, 128  # in question windows
 
 # Tokens of an example or of a context, and how many of 100 have this length. Sentences with their two special tokens:
 # median 9, mean 12, longest 60. Contexts are cut into windows, three quarters of which are full.

@@ -209,7 +209,7 @@ CallersSource::CallersSource(const SampleTensors& mine, const ModelSpec& spec, c
     if (groups.mesh.at(rank).d == groups.coordinates.d) own = one;
   }
   count_ = own.at("count");
-  if (count_ == 0) throw AllRanks<DataError>("the samples: there are none; give at least one on each replica");
+  if (count_ == 0) throw AllRanks<DataError>("there are no samples; give at least one on each replica");
   Communicator& replica = *groups.mp;
   samples_ = {received(own, "ids", mine.ids, replica), received(own, "features", mine.features, replica),
               received(own, "labels", mine.labels, replica), received(own, "targets", mine.targets, replica)};

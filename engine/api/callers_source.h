@@ -16,7 +16,7 @@ struct SampleTensors {
   at::Tensor features;  // [samples, length, width] double
   at::Tensor labels;    // [samples, length] int64
   at::Tensor targets;   // [samples] int64, or [samples, outputs] double
-  std::string mistake;  // of the caller, for all ranks; empty: none
+  std::string mistake;  // the caller's mistake, which all ranks report; empty: none
 };
 
 // Views of the caller's memory.
@@ -41,14 +41,14 @@ class CallersSource : public BatchSource {
   int64_t samples_of_replica() const { return count_; }
 
  private:
-  Range samples_of(int64_t step) const;  // of this replica
+  Range samples_of(int64_t step) const;  // this replica's samples
   int64_t weight_of(const SampleTensors& samples) const;
 
   SampleTensors samples_;
   const ModelSpec& spec_;
   const RankGroups& groups_;
   int64_t first_step_, most_, count_ = 0;
-  std::vector<int64_t> weights_;  // of the batches, over all replicas
+  std::vector<int64_t> weights_;  // weights of the batches, over all replicas
 };
 
 }  // namespace shardline

@@ -389,7 +389,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     checkpoints.finish();
     if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
-        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // has the present weights
+        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // else nothing to load
           load_checkpoint_parameters(best, parts, trainer.parameters(), show);
           save_model();
         }

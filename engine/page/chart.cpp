@@ -87,7 +87,7 @@ class Plot {
   }
   static std::string colour(size_t index) { return "var(--c" + std::to_string(index % kColours) + ")"; }
   static void widen(Range& range, double share) {
-    constexpr double kLeastShare = 1e-9;  // of the values: ticks must differ
+    constexpr double kLeastShare = 1e-9;  // relative to the values: ticks must differ
     const double values = std::max({std::abs(range.low), std::abs(range.high), 1e-90});
     const double size = range.width() > kLeastShare * values ? range.width() : values;
     range.low -= share * size;
@@ -238,7 +238,7 @@ class Plot {
   Range x_, y_;
   std::set<double> named_;  // the values of x
   std::vector<LegendEntry> legend_;
-  double top_ = kTitle, left_ = kLabel;  // of the plot
+  double top_ = kTitle, left_ = kLabel;  // the plot's top left corner
   std::ostringstream out_;
 };
 

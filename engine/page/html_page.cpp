@@ -38,7 +38,7 @@ figcaption { font-size: .85rem; color: var(--muted); max-width: 36rem; }
 .wide figcaption { max-width: 48rem; }
 )";
 
-constexpr size_t kLongestLine = 44;  // of a cell
+constexpr size_t kLongestLine = 44;  // characters in a cell
 
 bool begins_as_number(const std::string& text) {
   const size_t first = text.find_first_not_of("+-.");

@@ -21,7 +21,7 @@ void svg_text(std::ostream& out, double x, double y, const std::string& text, co
 }
 
 double svg_width(const std::string& text, double font_size) {
-  constexpr double kShare = 0.56;  // of the height, in the fonts of most systems
+  constexpr double kShare = 0.56;  // average width of a character relative to its height, in the fonts of most systems
   const double letters = std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
   return kShare * font_size * letters;
 }

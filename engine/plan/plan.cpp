@@ -91,7 +91,7 @@ std::string tensor_text(const Plan& plan) {
   const std::string text = plan.layout.sequence_parallel ? "memory (sequence parallel)" : "speed";
   const ModelSpec& spec = plan.workload.spec;
   const bool is_program = spec.family == kExportedFamily || spec.family == kTracedFamily;
-  return is_program ? cat(text, ", ", spec.variant) : text;  // which says how much is split
+  return is_program ? cat(text, ", ", spec.variant) : text;  // a program's variant says how much is split
 }
 
 }  // namespace

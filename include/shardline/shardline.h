@@ -38,7 +38,7 @@ struct StepReport {
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   double step_seconds = 0;
-  int64_t tokens = 0;  // of the global batch
+  int64_t tokens = 0;  // in the global batch
 };
 using StepCallback = std::function<void(const StepReport&)>;
 

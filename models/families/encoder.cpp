@@ -97,7 +97,7 @@ class MaskedHead : public Layer {
         first_word_(build.spec->params[kWords].split(build.tp->rank(), build.tp->size()).begin) {}
 
   Border forward(const Border& input, MicrobatchContext& context) override {
-    SL_ASSERT(context.mode != Mode::generate, "a head for masked words generates nothing");
+    SL_ASSERT(context.mode != Mode::generate, "a head for masked words cannot generate text");
     const Microbatch& batch = *context.batch;
     const double share = context.is_memory_bound ? most_labelled_share(choice_, batch.tokens(), batch.segments())
                                                  : choice_.labelled_share;

@@ -14,16 +14,16 @@ struct EncoderConfig : TransformerConfig {
 
   int64_t type_vocab_size = 0;  // 0: there is no table of token types
   int64_t first_position = 0;   // index in the table of positions of position 0; n_positions entries follow
-  Activation head_activation = Activation::gelu;  // of the head for masked words
+  Activation head_activation = Activation::gelu;  // in the head for masked words
 };
 
 // The names of modules in the family's files; those of an encoder without a head come after `base`.
 struct EncoderNames {
   std::string base;                           // "bert."
-  std::string words, positions, types, norm;  // of the embedding
+  std::string words, positions, types, norm;  // names in the embedding
   std::string block;                          // "encoder.layer."; the names below are within a block
   std::string query, key, value, out, norm1, fc, proj, norm2;
-  std::string masked_dense, masked_norm, decoder;  // of the head for masked words
+  std::string masked_dense, masked_norm, decoder;  // names in the head for masked words
   std::string decoder_bias;                        // the name of the tensor if the decoder is tied
 };
 

@@ -164,7 +164,7 @@ class ModuleLayer : public Layer {
   std::string name_;
   Place place_;
   Ending ending_;
-  int64_t features_;  // of the result; 0: logits
+  int64_t features_;  // number of features in the result; 0: logits
   std::vector<Parameter*> params_;
   std::optional<at::ScalarType> border_;
   torch::nn::AnyModule module_;

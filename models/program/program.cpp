@@ -148,7 +148,7 @@ class Cutter {
              "the model with the labels of its target");
     program_->target_length = length_of(*target);
     if (program_->target_length == program_->source_length)
-      refuse("source and target have the same length in it",
+      refuse("its source and target have the same length",
              "it with an example whose target has a different length than its source");
   }
 
@@ -276,7 +276,8 @@ class Cutter {
     else if (scalars.size() == 1)
       scalar = scalars[0];
     else
-      refuse(cat("the program must return one loss, a scalar; it returns ", scalars.size()),
+      refuse(cat("the program must return exactly one scalar, the loss; the number of scalars that it returns is ",
+                 scalars.size()),
              "the model in training mode with labels among its arguments, or name it in model.loss");
     if (!value(scalar).sizes.empty())
       refuse(cat("its output \"", use_.loss_output.empty() ? "loss" : use_.loss_output, "\" is not a scalar"),

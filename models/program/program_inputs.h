@@ -32,8 +32,8 @@ class RowGrid {
 
  private:
   int64_t segments_, length_ = 0, all_rows_;
-  at::Tensor rows_;    // of the part in the microbatch; undefined: all
-  at::Tensor places_;  // of each row of the part in the grid; undefined if every place has a row
+  at::Tensor rows_;    // the part's rows in the microbatch; undefined: all
+  at::Tensor places_;  // where each row of the part is in the grid; undefined if every place has a row
 };
 
 // A microbatch in the form that a program takes. `target` is unused in programs without a target.

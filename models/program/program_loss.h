@@ -18,7 +18,7 @@ struct ProgramLossTerm {
   Kind kind = Kind::whole;
   int input = -1;
   int target = -1;         // -1: the labels of the data
-  int ignored_value = -1;  // of cross_entropy: a computed number; -1: use `ignored`
+  int ignored_value = -1;  // for cross_entropy: a computed number; -1: use `ignored`
   int64_t ignored = 0;     // the target that is not counted
   double factor = 1;
 };
@@ -29,7 +29,7 @@ struct ProgramLoss {
   std::string text;  // "cross_entropy + cross_entropy", shown in the plan
 
   bool has(ProgramLossTerm::Kind kind) const;
-  std::vector<int> values() const;  // that it is computed from, each once
+  std::vector<int> values() const;  // the values that it is computed from, each once
 };
 
 // Expresses the scalar as sums, differences and multiples of means of cross_entropy_loss (without weights and

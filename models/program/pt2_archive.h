@@ -13,7 +13,7 @@
 namespace shardline {
 
 struct Pt2Archive {
-  std::string path;                                       // of the file; for a module of a C++ program, "model NAME"
+  std::string path;                                       // the file; for a module of a C++ program, "model NAME"
   bool is_traced = false;                                 // the program is such a module
   Graph graph;                                            // inputs for the same parameter have one name
   std::shared_ptr<const TensorFile> weights;              // by name; a tied parameter has its first name in the graph

@@ -99,7 +99,7 @@ class MergedTree {
   const ModuleTree& tree_;
   std::vector<int> node_of_;
   std::vector<std::vector<int>> children_;
-  std::vector<double> cost_;    // of the subtree
+  std::vector<double> cost_;    // costs of the subtrees
   std::vector<size_t> leaves_;  // number of leaves of the subtree
 };
 

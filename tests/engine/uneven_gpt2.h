@@ -1,4 +1,5 @@
-// A small GPT-2, GPT-J or GPT-Neo with numbers of heads, inner features and words that no number of ranks divides.
+// A small GPT-2, GPT-J or GPT-Neo whose numbers of heads, inner features and words are not divisible by any number of
+// ranks.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 // Archives of torch.export.save: the input as a whole file, and as the graph of an archive whose other entries are
-// right (a parameter "w" [2, 2] and a buffer "b" [2]). Values of a graph that is accepted exist before they are used,
-// and what is found out about it stays inside of it.
+// right (a parameter "w" [2, 2] and a buffer "b" [2]). Values of an accepted graph exist before they are used, and its
+// analysis refers only to its own values.
 #include <memory>
 #include <set>
 #include <utility>
@@ -55,7 +55,7 @@ void check_graph(const Graph& graph) {
     for (const int value : loss_terms(graph, flow, output.value).values()) FUZZ_REQUIRE(value < count, value);
 }
 
-// A part of the graph has what its calls read, and makes what is wanted.
+// Each part of the graph has the values that its calls read, and makes the values that are wanted.
 void check_part(const Graph& graph, const GraphFlow& flow, int begin, bool is_given) {
   std::vector<int> wanted;
   for (const auto& output : graph.outputs) wanted.push_back(output.value);

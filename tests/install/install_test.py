@@ -75,7 +75,7 @@ class Install(unittest.TestCase):
         self.assert_close(rates, [0.01 * share for share in (0.25, 0.5, 0.75, 1)], 1e-12)
         self.assertEqual(sorted(set((folder / "steps.txt").read_text().split())), ["1", "2", "3", "4"])  # of all ranks
         self.assertTrue((folder / "words/checkpoint-4/optimizer.safetensors").is_file())
-        # The same names in a program that does not have them.
+        # A program that does not add them refuses the same names.
         refused = self.run_in(folder, self.package.prefix / "bin/shardline", "train", "words.json", code=2)
         for name in ["my-words", "lion", "rising"]:
             self.assertIn(name, refused)

@@ -102,7 +102,7 @@ compares them with the same documents as separate samples.
 
 After `cmake --preset test` and a build in `build-test`:
 
-<!-- needs: hours -->
+<!-- slow -->
     build-test/tests/parity/parity_tests               # every pair of axis values, the fp32 sample, equal bits,
                                                        # injected faults
     build-test/tests/parity/parity_tests "[matrix]"    # the rest: each value alone; P, T, D >= 2 with dropout and

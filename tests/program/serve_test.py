@@ -112,7 +112,7 @@ class Serving(ProgramTest):
                            data={"tokenizer": "bytes" if task == "causal-lm" else "tokenizer"}, **sections)
 
     def assert_same(self, answers, expected):
-        """Products of batches of other sizes may round in another order."""
+        """Products for other batch sizes may round in another order."""
         self.assertEqual([answer["label"] for answer in answers], [answer["label"] for answer in expected])
         for answer, of in zip(answers, expected):
             self.assertAlmostEqual(answer["score"], of["score"], 6)

@@ -45,7 +45,7 @@ namespace {
 
 constexpr uint64_t kProgramTraceSeed = 1234;
 constexpr int64_t kTracedSamples = 2;
-constexpr int kMostSites = 8;  // of dropout in a layer, see dropout_rows
+constexpr int kMostSites = 8;  // dropouts in a layer, see dropout_rows
 
 using LossKind = ProgramLossTerm::Kind;
 using Predicts = ProgramUse::Predicts;

@@ -15,7 +15,7 @@ std::shared_ptr<const ProgramSplitter::Found> ProgramSplitter::found(const std::
     if (!sizes_) sizes_ = observed_sizes(*program_, samples_for_dimensions(*program_));
   } catch (const RunError& error) {
     throw ConfigError(cat("/smp_options/tensor_parallel_degree: the program ", program_->archive.path,
-                          " does not run on a few tokens, by which its dimensions are found (", error.what(),
+                          " fails on the few tokens on which its dimensions are analysed (", error.what(),
                           "); set it to 1, or ", program_->archive.verb(), " it with other sizes"));
   }
   auto& known = found_[gathers];

@@ -120,7 +120,7 @@ class Tracing {
   }
 
  private:
-  static constexpr int64_t kLongestOfAll = 8;  // of kTracedSizes
+  static constexpr int64_t kLongestOfAll = 8;  // the longest in kTracedSizes
 
   [[noreturn]] void refuse(const std::string& what, const std::string& advice) const {
     throw ConfigError(cat(archive_.place(), " ", what, "; ", advice));

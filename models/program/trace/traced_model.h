@@ -25,7 +25,7 @@ struct TracedModule {
 };
 
 struct TracedModel {
-  int64_t vocab_size = 0;     // of input_ids and, in language models, of labels
+  int64_t vocab_size = 0;     // number of values of input_ids and, in language models, of labels
   int64_t max_positions = 0;  // 0: determined by its tables of positions
   // What the module takes, by the names listed in docs/programs.md ("Arguments and tasks"), and what it returns: logits
   // of each token or of each sample, a loss, or both.

@@ -1,4 +1,4 @@
-// A program's own traced module, on runs with threads as ranks.
+// Tests traced modules of a user's program, in runs whose ranks are threads.
 #include "models/program/trace/traced_model.h"
 
 #include <ATen/TensorOperators.h>
@@ -71,7 +71,7 @@ struct Net : torch::nn::Module {
   torch::nn::ModuleList blocks;
 };
 
-// Before any config is read: the names that a config accepts are listed once.
+// Called before any config is read, because the names that configs accept are listed only once.
 const bool kAdded = [] {
   const auto net = [](Tensor (Net::*forward)(const Tensor&)) {
     return [forward](const json& config) {
@@ -101,7 +101,7 @@ json config_of(const RunFolder& folder, const json& changes) {
   return file;
 }
 
-// out: the folder of its output
+// out: the folder for its output
 std::vector<double> run(const RunFolder& folder, const json& changes, const std::string& out = "out") {
   json file = config_of(folder, changes);
   file["output_dir"] = folder / out;
@@ -143,7 +143,7 @@ TEST_CASE("a traced module trains the same on every layout, and its weights are 
   std::ifstream written(folder / "out/config.json");
   CHECK(json::parse(written).at("model_type") == "traced-net");
 
-  // A new run starts with the weights of the directory, in place of the module's own.
+  // A new run starts with the weights in the directory instead of the module's own.
   std::filesystem::rename(folder / "out", folder / "first");
   const auto next = run(folder, {{"model", {{"path", folder / "first"}, {"config", nullptr}}}});
   CHECK(next[0] < one[0]);

@@ -1,4 +1,4 @@
-// Adds something of each kind.
+// Adds one thing of each kind that a program can add.
 #include <shardline/engine/tasks/task.h>
 #include <shardline/models/graph/module_layers.h>
 #include <shardline/optim/update/added_optimizer.h>

@@ -17,7 +17,7 @@ namespace {
 using Costs = std::vector<double>;
 using Stages = std::vector<int>;
 
-// "name cost" below a parent; the same number of bytes and seconds.
+// "name cost" below a parent; bytes and seconds are the same number.
 ModuleNode node(const std::string& path, int parent, double cost, std::vector<std::string> sharing = {}) {
   return {.path = path, .parent = parent, .bytes = cost, .seconds = cost, .sharing = std::move(sharing)};
 }
@@ -78,7 +78,7 @@ ModuleTree random_tree(Random& random) {
   const int count = random.whole(1, 40), deepest = random.whole(1, 5);
   const bool ties = random.whole(0, 1);
   ModuleTree tree = {node("model", -1, random.cost(ties))};
-  std::vector<int> around = {0};  // of the module that comes next
+  std::vector<int> around = {0};  // the module that comes next
   for (int i = 1; i < count; ++i) {
     while (around.size() > 1 && (random.whole(0, 2) == 0 || static_cast<int>(around.size()) > deepest))
       around.pop_back();
@@ -95,7 +95,7 @@ ModuleTree random_tree(Random& random) {
   return tree;
 }
 
-// Modules without children that share nothing: no two of them are one node, and none gets another's children.
+// Modules without children that share nothing: each stays a node of its own, without children.
 int leaves(const ModuleTree& tree) {
   int count = 0;
   for (size_t i = 0; i < tree.size(); ++i)
@@ -112,7 +112,7 @@ TEST_CASE("runs of modules are cut where the most expensive is cheapest") {
   CHECK(cut_evenly({1, 1, 1, 10}, 2) == std::vector<size_t>{3, 4});
   CHECK(cut_evenly({1, 1, 1, 1}, 4) == std::vector<size_t>{1, 2, 3, 4});
   CHECK(cut_evenly({2, 3, 4, 5, 1}, 3) == std::vector<size_t>{2, 3, 5});
-  CHECK(cut_evenly({1, 1, 1}, 2) == std::vector<size_t>{1, 3});  // equally good: the earlier is shorter
+  CHECK(cut_evenly({1, 1, 1}, 2) == std::vector<size_t>{1, 3});  // equally good: the earlier segment is shorter
   Random random;
   for (int round = 0; round < 1000; ++round) {
     Costs costs(static_cast<size_t>(random.whole(1, 9)));
@@ -135,7 +135,7 @@ TEST_CASE("seats go where the quotient is largest") {
   CHECK(seats_of({100, 80, 30, 20}, 8) == std::vector<size_t>{0, 1, 0, 1, 0, 2, 1, 0});  // a textbook election
   CHECK(seats_of({6, 4}, 3) == std::vector<size_t>{0, 1, 0});
   CHECK(seats_of({9, 1}, 3) == std::vector<size_t>{0, 0, 0});
-  CHECK(seats_of({2, 1}, 2) == std::vector<size_t>{0, 1});  // 1 and 1: the one that has none yet
+  CHECK(seats_of({2, 1}, 2) == std::vector<size_t>{0, 1});  // 1 and 1: the one that has no seat yet
   CHECK(seats_of({0, 0, 0}, 4) == std::vector<size_t>{0, 1, 2, 0});
   CHECK(allocate_seats({9, 1}, {1, 2}, 3) == std::vector<size_t>{0, 1, 1});
   CHECK(allocate_seats({9, 1}, {1, 1}, 3) == std::vector<size_t>{0, 1});
@@ -189,7 +189,7 @@ TEST_CASE("memory_weight says what is balanced") {
   ModuleTree tree = flat({0, 0, 0, 0});
   for (size_t i = 1; i < 5; ++i) tree[i].bytes = i == 1 ? 9 : 1, tree[i].seconds = i == 4 ? 9 : 1;
   CHECK(assign_tree(tree, 2, 1) == Stages{0, 0, 1, 1, 1});
-  CHECK(assign_tree(tree, 2, 0) == Stages{0, 1, 1, 1, 0});  // the dearest run gets the first stage
+  CHECK(assign_tree(tree, 2, 0) == Stages{0, 1, 1, 1, 0});  // the most expensive run gets the first stage
   CHECK(assign_tree(tree, 2, 0.5) == Stages{0, 0, 0, 1, 1});
 }
 

@@ -54,7 +54,7 @@ struct Block : torch::nn::Module {
   torch::nn::Linear in, out;
 };
 
-// A language model as a user of LibTorch writes it: nested modules, a tied table, sizes from its arguments.
+// A language model as a LibTorch user would write it: nested modules, a tied table, sizes from its arguments.
 struct Net : torch::nn::Module {
   Net() : words(kWords, kHidden), positions(kPositions, kHidden), norm(torch::nn::LayerNormOptions({kHidden})) {
     register_module("words", words);
