@@ -6,6 +6,8 @@ import math
 import os
 import random
 import re
+import subprocess
+import sys
 
 from harness import ProgramTest, ROOT, signal, tiny, unittest
 
@@ -296,6 +298,20 @@ class Recipe(StudyTest):
         study["repeats"] = 1
         (self.dir / "s.json").write_text(json.dumps(study))
         self.expect(0, "study", "s.json", says=["[4/4]", "speed-up", "eval_loss"])
+
+    def test_the_recipe_of_sentiment(self):
+        """A part of it: docs/study.md has all of it, which takes minutes."""
+        subprocess.run([sys.executable, ROOT / "configs/studies/make_reviews.py", self.dir / "reviews"], check=True)
+        study = json.loads((ROOT / "configs/studies/sentiment-devices.json").read_text())
+        study["rules"].update(samples=64, epochs=1)
+        study["repeats"] = 1
+        (self.dir / "s.json").write_text(json.dumps(study))
+        self.expect(0, "study", "s.json", says=["[4/4]", "speed-up", "eval_f1"])
+        records = self.records("runs/sentiment-devices")
+        self.assertEqual([(r["devices"], r["global_batch"], r["steps"]) for r in records.values()],
+                         [(1, 16, 4), (1, 16, 4), (2, 32, 2), (2, 32, 2)])
+        words = (self.dir / "reviews/vocab.txt").read_text().split()
+        self.assertEqual(study["config"]["model"]["config"]["vocab_size"], len(words))
 
 
 if __name__ == "__main__":
