@@ -144,7 +144,7 @@ ContainerJob read_container_job(const std::string& base, const Variables& variab
   for (const char* section : {"inputdataconfig", "channels", "resourceconfig", "hyperparameters"})
     if (job[section].empty()) job.erase(section);
 
-  ContainerJob result{{"container", "", container_keys(), job}, {}, "", job["output_data_dir"]};
+  ContainerJob result{{"container", "", container_keys(), job}, {}, "", job["output_data_dir"].get<std::string>()};
   const json resource = job.value("resourceconfig", json::object());
   for (const auto& host : resource.value("hosts", json::array()))
     if (host.is_string()) result.hosts.push_back(host.get<std::string>());

@@ -87,13 +87,11 @@ std::vector<std::vector<std::string>> overview(const std::vector<RunHistory>& ru
   return cells;
 }
 
-// One run as a table of names and values, which fits a phone.
-std::vector<std::vector<std::string>> overview_of_one(const RunHistory& run) {
-  const auto cells = overview({run});
+// Turns a table of one row into a table of names and values, which fits a phone.
+std::vector<std::vector<std::string>> transposed(const std::vector<std::vector<std::string>>& cells) {
   std::vector<std::vector<std::string>> rows = {{"", ""}};
   for (size_t i = 1; i < cells[0].size(); ++i)  // the run's name is above
     if (!cells[1][i].empty()) rows.push_back({cells[0][i], cells[1][i]});
-  if (!run.label_counts.empty()) rows.push_back({"label counts", run.label_counts});
   return rows;
 }
 
@@ -212,7 +210,12 @@ void add_timeline(HtmlPage& page, RunHistory& run) {
 }  // namespace
 
 void add_curves(HtmlPage& page, const std::vector<RunHistory>& runs) {
-  page.table(runs.size() == 1 ? overview_of_one(runs.front()) : overview(runs));
+  auto cells = overview(runs);
+  if (runs.size() == 1) {
+    cells = transposed(cells);
+    if (const auto& counts = runs.front().label_counts; !counts.empty()) cells.push_back({"label counts", counts});
+  }
+  page.table(cells);
   if (runs.size() > kMostCurves)
     page.paragraph(cat("The curves are those of the first ", kMostCurves, " of ", runs.size(), " runs."));
   Chart loss = chart_of_steps(runs, "Loss", "loss", [](const auto& step) { return step.loss; });

@@ -37,7 +37,8 @@ std::vector<PublishedRow> published_rows(const std::vector<RunRecord>& records, 
 
 std::vector<std::vector<std::string>> published_cells(const std::vector<PublishedRow>& rows) {
   if (rows.empty()) return {};
-  const bool has_metric = std::ranges::any_of(rows, [](const auto& row) { return row.run->published.metric; });
+  const bool has_metric =
+      std::ranges::any_of(rows, [](const auto& row) { return row.run->published.metric.has_value(); });
   std::vector<std::vector<std::string>> cells = {{"run", "machine", "nodes", "minutes here", "published minutes",
                                                   "ratio", "published cost", "cost of these minutes", ""}};
   if (has_metric) cells.front().push_back("published metric");
