@@ -245,9 +245,11 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     if (const auto note = padding_note(parts.model); !note.empty()) *context.out << "note: " << note << '\n';
     if (!point)
       for (const auto& note : parts.model.names.notes(parts.model.spec)) *context.out << "note: " << note << '\n';
-    resolved_config = json_text(resolved(
-        config,
-        {{"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}}));
+    nlohmann::json derived = {
+        {"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}};
+    if (!data.label_counts.empty())
+      derived["label_counts"] = label_counts_json(data.label_counts, parts.model.head.names);
+    resolved_config = json_text(resolved(config, derived));
   }
 
   // This comes before the memory is allocated: running out of it would start the run again with a smaller batch.

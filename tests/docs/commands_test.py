@@ -6,6 +6,7 @@ A code block is run if it is a ```sh block, or looks like commands. Comments bef
   <!-- slow -->              run only with SHARDLINE_ALL_COMMANDS=1 (ctest -R all_commands)
   <!-- shortened: training.max_steps=2 -->   `shardline train` gets these settings in addition, separated by spaces
   <!-- fails: 2 -->          the last command ends with this exit code
+  <!-- prints: WORDS -->     this regular expression matches what the block prints
   <!-- file: my-run.json -->  not a command: the block is written to this file
 
 The folder has the repository's configs, tools, tests, docs (a copy) and examples, the build as build-test, small
@@ -146,8 +147,10 @@ class Commands(unittest.TestCase):
                     begin = time.monotonic()
                     result = page.run(block)
                     print(f"{time.monotonic() - begin:6.1f} s  {place}", flush=True)
-                    self.assertEqual(result.returncode, int(block.markers.get("fails", 0)),
-                                     f"{place}\n{block.text}\n--- printed\n{result.stdout}")
+                    printed = f"{place}\n{block.text}\n--- printed\n{result.stdout}"
+                    self.assertEqual(result.returncode, int(block.markers.get("fails", 0)), printed)
+                    for words in block.markers.get("prints", "").splitlines():
+                        self.assertRegex(result.stdout, words, printed)
 
 
 def add_page(path):

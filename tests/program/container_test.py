@@ -31,6 +31,17 @@ class Container(ProgramTest):
         self.assertTrue((self.ml / "checkpoints/checkpoint-2/manifest.json").exists())
         self.assertEqual(self.steps(), [1, 2, 3])
         self.assertIsNone(self.failure())
+        self.assertEqual(self.files("ml/output/data"), ["config.resolved.json", "metrics.jsonl", "plan.json",
+                                                        "schedule.svg", "timeline/step-2.html", "timeline/step-2.json"])
+        self.assertEqual(self.metrics("ml/output/data"), self.metrics("ml/model"))
+
+    def test_records_that_cannot_be_copied(self):
+        make_tree(self.ml, max_steps="1")
+        (self.ml / "output/data").rmdir()
+        (self.ml / "output/data").write_text("a file")
+        result = self.expect(0, "train")
+        self.assertIn("warning: the records of the run were not copied to", result.err)
+        self.assertIsNone(self.failure())
 
     def test_program_named_train(self):
         make_tree(self.ml, max_steps="1")
@@ -52,8 +63,10 @@ class Container(ProgramTest):
         make_tree(self.ml, max_steps="9")
         (self.ml / "other").mkdir()
         self.env.update(SM_HPS=json.dumps({"max_steps": 2}), SM_HP_SEED="5", SM_MODEL_DIR=str(self.dir / "result"),
-                        SM_CHANNEL_TRAIN=str(self.dir / "text.txt"))
+                        SM_CHANNEL_TRAIN=str(self.dir / "text.txt"), SM_OUTPUT_DATA_DIR=str(self.dir / "records"))
         self.expect(0, "train")
+        self.assertEqual(len(self.metrics("records")), 2)
+        self.assertEqual(self.files("ml/output/data"), [])
         config = json.loads((self.dir / "result/config.resolved.json").read_text())
         self.assertEqual((config["training"]["max_steps"], config["training"]["seed"]), (2, 5))
         self.assertEqual(config["data"]["train"], [str(self.dir / "text.txt")])
@@ -67,6 +80,7 @@ class Container(ProgramTest):
         result = self.finish(process)
         self.assertEqual(result.code, 3, str(result))
         self.assertIn("checkpoint", self.failure())
+        self.assertEqual(self.metrics("ml/output/data"), self.metrics("ml/model"))  # of a stopped job, too
         saved = self.steps()[-1]
         replace_machine(self.ml)
         process = self.start("train")

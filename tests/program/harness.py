@@ -13,6 +13,7 @@ import unittest
 PROGRAM = os.path.abspath(os.environ["SHARDLINE"])  # tests run it in folders of their own
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 300  # seconds for what takes one or two on an idle machine
+NOT_RUN = 77  # the exit code with which ctest counts a file of tests as skipped
 
 TINY = {
     "model": {"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 32, "n_embd": 16, "n_layer": 2,
@@ -169,4 +170,4 @@ def as_nobody():
         os.setuid(65534)
 
 
-__all__ = ["LIMIT", "PROGRAM", "ProgramTest", "ROOT", "Result", "as_nobody", "signal", "tiny", "unittest"]
+__all__ = ["LIMIT", "NOT_RUN", "PROGRAM", "ProgramTest", "ROOT", "Result", "as_nobody", "signal", "tiny", "unittest"]

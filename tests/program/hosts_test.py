@@ -7,7 +7,7 @@ import shutil
 import time
 
 from harness import LIMIT, TINY, signal
-from hosts import HostsTest, unittest
+from hosts import HostsTest, main
 
 MODEL = {"config": dict(TINY["model"]["config"], n_layer=4, attn_pdrop=0.1)}
 STEPS, KILLED_STEPS, LONG = 40, 150, 200
@@ -342,4 +342,4 @@ class Hosts(HostsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

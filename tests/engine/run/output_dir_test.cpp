@@ -129,6 +129,24 @@ TEST_CASE("What a run leaves that ended before its first step does not keep it f
   CHECK(std::distance(fs::directory_iterator(out), fs::directory_iterator()) == 3);
 }
 
+TEST_CASE("Records are copied without the model and what users have added", "[output_dir]") {
+  const Earlier earlier;
+  earlier.write("out/predictions.jsonl", "new");
+  earlier.write("copy/predictions.jsonl", "of an earlier attempt");
+  const Config config = config_for(earlier.path("out"));
+  copy_records(config, earlier.path("copy"));
+  CHECK(earlier.files("copy") == std::set<std::string>{"config.resolved.json", "events.out.tfevents.1.host",
+                                                       "metrics.jsonl", "plan.json", "predictions.jsonl",
+                                                       "schedule.svg", "timeline/step-2.json"});
+  CHECK(fs::file_size(earlier.path("copy/metrics.jsonl")) == std::string("metrics.jsonl").size());
+  CHECK(fs::file_size(earlier.path("copy/predictions.jsonl")) == 3);
+  const auto before = earlier.files("out");
+  copy_records(config, earlier.path("out"));  // the same folder
+  CHECK(earlier.files("out") == before);
+  copy_records(config_for(earlier.path("nowhere")), earlier.path("other"));
+  CHECK_FALSE(fs::exists(earlier.path("other")));
+}
+
 TEST_CASE("A directory of checkpoints in output_dir does not keep a run from being repeated", "[output_dir]") {
   const TempFolder folder;
   const std::string out = folder.path() / "out";

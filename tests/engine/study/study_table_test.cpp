@@ -160,7 +160,15 @@ TEST_CASE("A published cost that does not follow from its minutes is a misprint"
   CHECK(rows[1].is_misprint);
   CHECK_FALSE(rows[2].cost);
   CHECK(published_cells(rows).size() == 4);
+  CHECK(published_cells(rows)[0].back().empty());
   CHECK(published_cells({}).empty());
+  records[5].published.metric = 0.9;  // without a time
+  const auto cells = published_cells(published_rows(records, prices));
+  REQUIRE(cells.size() == 5);
+  CHECK(cells[0].back() == "published metric");
+  CHECK(cells[1].back().empty());
+  CHECK(cells[4].back() == "0.9000");
+  CHECK(cells[4][5].empty());  // the ratio
 }
 
 TEST_CASE("A study's records are read as they were written", "[study]") {
