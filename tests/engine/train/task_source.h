@@ -16,10 +16,11 @@ namespace shardline {
 class TaskSource : public BatchSource {
  public:
   struct Shape {
-    int64_t samples = 0;  // of a global batch
+    int64_t samples = 0;   // of a global batch
     int64_t together = 0;  // of a microbatch
     int64_t length = 0;
     int64_t documents = 1;  // packed into each sample; above 1 only for causal-lm
+    bool types = false;
   };
   TaskSource(HeadChoice head, const Shape& shape) : head_(std::move(head)), shape_(shape) {}
 
@@ -37,6 +38,7 @@ class TaskSource : public BatchSource {
                 .global_samples = shape_.samples,
                 .tokens = shape_.samples * shape_.length};
     batch.rows.ids.fill_(1);
+    if (shape_.types) batch.rows.types = at::zeros({batch.rows.tokens()}, at::kLong);
     batch.weight = shape_.samples * set_labels(batch.rows, slice) / std::max<int64_t>(1, slice.count);
     return batch;
   }
