@@ -108,8 +108,9 @@ TEST_CASE("a dry run counts what encoders and small heads keep") {
 }
 
 TEST_CASE("a small head costs what its rows do") {
-  const json config = {{"model_type", "bert"}, {"hidden_size", 64}, {"num_attention_heads", 2}, {"vocab_size", 1000}};
+  json config = {{"model_type", "bert"}, {"hidden_size", 64}, {"num_attention_heads", 2}, {"vocab_size", 1000}};
   const auto flops = [&](const HeadChoice& head) {
+    config["is_decoder"] = head.kind == Kind::causal_lm;
     return model_spec(config, "bert", false, {}, nullptr, head).layers.back().flops_per_token;
   };
   const double classes = 2 * (64 * 64 + 64 * 3), words = 2 * (64 * 64 + 64 * 1000);
@@ -117,6 +118,7 @@ TEST_CASE("a small head costs what its rows do") {
   CHECK(flops({.kind = Kind::token_classification, .labels = 3}) == Approx(2 * 64 * 3));
   CHECK(flops({.kind = Kind::masked_lm}) == Approx(words * 20 / 128));  // 15 % of 128 rows
   CHECK(flops({.kind = Kind::masked_lm, .labelled_share = 1}) == Approx(words));
+  CHECK(flops({.kind = Kind::causal_lm}) == Approx(words));
 }
 
 }  // namespace shardline::kept_of_heads_test
