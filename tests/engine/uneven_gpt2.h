@@ -1,4 +1,5 @@
-// A small GPT-2, GPT-J, GPT-Neo or encoder with numbers of heads, inner features and words that no number of ranks divides.
+// A small GPT-2, GPT-J, GPT-Neo or encoder with numbers of heads, inner features and words that no number of ranks
+// divides.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

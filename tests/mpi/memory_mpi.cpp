@@ -249,8 +249,7 @@ std::vector<Setting> settings() {
   const std::vector<Setting> of_families = {
       {.p = 2}, {.t = 2}, {.t = 2, .optimize = "speed"}, {.p = 2, .t = 2}, {.p = 2, .t = 2, .optimize = "speed"}};
   for (const char* family : {"bert", "roberta", "distilbert", "gpt_neo"})
-    for (const char* task :
-         {kCausalLm, kMaskedLm, kSequenceClassification, kTokenClassification, kQuestionAnswering}) {
+    for (const char* task : {kCausalLm, kMaskedLm, kSequenceClassification, kTokenClassification, kQuestionAnswering}) {
       if (!has_head(family, task)) continue;
       for (Setting s : of_families) {
         s.family = family, s.task = task;

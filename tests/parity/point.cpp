@@ -45,8 +45,8 @@ std::string Point::name() const {
              checkpointing == "none" ? "" : " " + checkpointing, offload == "off" ? "" : cat(" offload ", offload),
              states_on_host ? " states on the host" : "", sharding == "none" ? "" : " " + sharding,
              units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ",
-             task == "causal-lm" ? "" : task + " ", padding == "none" ? "" : cat("padded ", padding, ' '), packing == "off" ? "" : packing + " ", shape,
-             trained == "all" ? "" : cat(", trained: ", trained),
+             task == "causal-lm" ? "" : task + " ", padding == "none" ? "" : cat("padded ", padding, ' '),
+             packing == "off" ? "" : packing + " ", shape, trained == "all" ? "" : cat(", trained: ", trained),
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
                                   : " " + dtype,

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/numbers/philox.h"
 #include "core/error.h"
+#include "core/numbers/philox.h"
 #include "engine/data/examples/microbatch_rows.h"
 #include "engine/data/source/tokenised_row.h"
 #include "tests/parity/random_documents.h"

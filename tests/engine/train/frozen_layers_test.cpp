@@ -102,7 +102,8 @@ std::unique_ptr<StepCounts> count_step(const std::vector<std::string>& trained) 
 
 }  // namespace
 
-TEST_CASE("a frozen DistilBERT with its classifier trains as many parameters as its patterns say, and the plan says so") {
+TEST_CASE(
+    "a frozen DistilBERT with its classifier trains as many parameters as its patterns say, and the plan says so") {
   const json distilbert = {{"model_type", "distilbert"}, {"num_labels", 2}};  // its sizes are the defaults
   struct Case {
     const char* pattern;

@@ -1,5 +1,5 @@
-// A padded token costs nothing: rows of data that are padded take the same memory, messages and numbers as the same rows
-// without padding, on stages and on tensor-parallel ranks.
+// A padded token costs nothing: rows of data that are padded take the same memory, messages and numbers as the same
+// rows without padding, on stages and on tensor-parallel ranks.
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -132,7 +132,9 @@ TEST_CASE("padded rows of data keep, send and compute what they do without paddi
                                      {"bert", kTokenClassification},
                                      {"roberta", kSequenceClassification},
                                      {"gpt2", kCausalLm}})
-    for (const Layout& on : {Layout{2, 1, "speed", "none"}, {1, 2, "memory", "none"}, {2, 2, "memory", "each"},
+    for (const Layout& on : {Layout{2, 1, "speed", "none"},
+                             {1, 2, "memory", "none"},
+                             {2, 2, "memory", "each"},
                              {2, 2, "speed", "selective"}}) {
       CAPTURE(family, task, on.p, on.t, on.optimize, on.recompute);
       const Config config = config_of(family, task, on);

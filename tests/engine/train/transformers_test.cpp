@@ -169,7 +169,8 @@ const std::vector<Layout> kLayouts = {
 }  // namespace
 
 TEST_CASE("every layout trains as transformers does", "[transformers]") {
-  for (const char* name : {"tied", "options", "old", "gptj", "gptj_options", "gptj_old", "gpt_neo", "gpt_neo_options"}) {
+  for (const char* name :
+       {"tied", "options", "old", "gptj", "gptj_options", "gptj_old", "gpt_neo", "gpt_neo_options"}) {
     for (const auto& layout : kLayouts) check_run(name, layout);
     check_run(name, {1, 1, 1, "speed", "float64"});
   }
