@@ -67,8 +67,8 @@ ModelSpec distilbert_spec(const DistilBertConfig& c, const HeadChoice& head, boo
                               .fc = "ffn.lin1",
                               .proj = "ffn.lin2",
                               .norm2 = "output_layer_norm",
-                              .masked_dense = "vocab_transform",
-                              .masked_norm = "vocab_layer_norm",
+                              .word_dense = "vocab_transform",
+                              .word_norm = "vocab_layer_norm",
                               .decoder = "vocab_projector",
                               .decoder_bias = "vocab_projector.bias"};
   ModelSpec spec = encoder_spec("distilbert", c, names, make, head, distilbert_label_head(c, head.kind));

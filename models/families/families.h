@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <type_traits>
 
 #include "core/model/model_spec.h"
 #include "models/families/head_choice.h"
@@ -39,12 +40,17 @@ struct Family {
 };
 
 // A family whose config is read by `read_config` and whose layers are described by `make`, which need not state costs.
-template <class FamilyConfig>
-Family family_of(HeadClasses heads, FamilyConfig (*read_config)(HfConfigReader&),
+// read_config(HfConfigReader&) also gets the HeadChoice::Kind if the head decides which values its keys may have.
+template <class ReadConfig, class FamilyConfig>
+Family family_of(HeadClasses heads, ReadConfig* read_config,
                  ModelSpec (*make)(const FamilyConfig&, const HeadChoice&, bool sequence_parallel,
                                    const SplitChoices&)) {
   const auto read = [read_config, make](HfConfigReader& reader, HfModel& model) {
-    const FamilyConfig config = read_config(reader);
+    FamilyConfig config;
+    if constexpr (std::is_invocable_v<ReadConfig*, HfConfigReader&, HeadChoice::Kind>)
+      config = read_config(reader, model.head.kind);
+    else
+      config = read_config(reader);
     model.max_positions = config.n_positions;
     model.vocab_size = config.vocab_size;
     model.make_spec = [config, make, head = model.head](bool sequence_parallel, const SplitChoices& choices) {

@@ -80,7 +80,8 @@ Outcome run(const nlohmann::json& model, const Degrees& on) {
 }  // namespace
 
 TEST_CASE("kept keys and values give the tokens of computing everything anew, on every layout") {
-  for (const auto& model : {uneven_gpt2(61, 0.1), uneven_gptj(0.1), uneven_gpt_neo(0.1)}) {
+  for (const auto& model : {uneven_gpt2(61, 0.1), uneven_gptj(0.1), uneven_gpt_neo(0.1), uneven_decoder_of("bert"),
+                            uneven_decoder_of("roberta")}) {
     const Outcome one = run(model, {});
     CHECK(one.cached.size() == 12);  // up to the last of 16 positions
     for (const Degrees& on : {Degrees{}, Degrees{2, 1}, Degrees{1, 3}, Degrees{1, 2, "memory"},
