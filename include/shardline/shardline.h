@@ -20,14 +20,18 @@ class Tensor;
 
 namespace shardline {
 
+struct AnswerBody;   // shardline/engine/serve/answers/invocation.h, with Invocation
 struct Config;       // shardline/engine/config/keys/options.h
 struct ElementRule;  // shardline/optim/update/added_optimizer.h
 struct Family;       // shardline/models/families/families.h
 struct HeadChoice;   // shardline/models/families/head_choice.h
+struct Invocation;
 class LabelledTask;  // shardline/engine/tasks/task.h, with the next two
 struct Predicted;
 struct TaskTraits;
+struct ModelFacts;   // shardline/engine/serve/answers/served_model.h, with ServedModel
 struct ModuleModel;  // shardline/models/graph/module_layers.h
+class ServedModel;
 class Tokenizer;     // shardline/engine/data/tokenizer/tokenizer.h
 struct TracedModel;  // shardline/models/program/trace/traced_model.h
 
@@ -42,7 +46,7 @@ struct StepReport {
 };
 using StepCallback = std::function<void(const StepReport&)>;
 
-// What a program adds to shardline, by the names that configs use. A Registry is a handle: copies add to the same list,
+// What a program adds to shardline, by the names that configs use, and the steps of serving that it replaces. A Registry is a handle: copies add to the same list,
 // and run() or a Trainer makes everything in it known. Names that shardline has itself are refused then.
 class Registry {
  public:
@@ -79,6 +83,19 @@ class Registry {
                      std::function<double(int64_t step, int64_t warmup_steps, int64_t total_steps)> share);
   // Called on every rank after each step of `train`.
   Registry& after_step(StepCallback callback);
+
+  // What `serve` does from the body of a request to that of its answer, in place of shardline's own functions; see
+  // shardline/engine/serve/handlers.h, which also has those. All but model_fn are called by several threads at the same
+  // time. A DataError becomes an answer with status 400. Each can be replaced once.
+  // Called once, before the first request; may change what is known about the model, such as the names of labels.
+  Registry& model_fn(std::function<void(const std::string& directory, ModelFacts& facts)> prepare);
+  Registry& input_fn(std::function<Invocation(const std::string& body, const std::string& content_type)> read);
+  Registry& predict_fn(std::function<nlohmann::json(const Invocation& request, const ServedModel& model)> predict);
+  Registry& output_fn(std::function<AnswerBody(const nlohmann::json& prediction, const std::string& accept)> write);
+  // Calls the three functions before, unless it is replaced itself.
+  Registry& transform_fn(std::function<AnswerBody(const ServedModel& model, const std::string& body,
+                                                  const std::string& content_type, const std::string& accept)>
+                             answer);
 
  private:
   friend void use(const Registry& registry);

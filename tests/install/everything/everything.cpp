@@ -1,4 +1,5 @@
-// Adds one thing of each kind that a program can add.
+// Adds something of each kind.
+#include <shardline/engine/serve/handlers.h>
 #include <shardline/engine/tasks/task.h>
 #include <shardline/models/graph/module_layers.h>
 #include <shardline/optim/update/added_optimizer.h>
@@ -6,6 +7,8 @@
 #include <torch/torch.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <sstream>
 
 using namespace shardline;
 
@@ -57,10 +60,40 @@ class LongTexts final : public LabelledTask {
   TokenizerPtr tokenizer_;
 };
 
+// Replaces the steps of serving: labels have other names, a body may be words, answers are counted and may be text.
+void add_serving(Registry& registry) {
+  registry.model_fn([](const std::string&, ModelFacts& facts) { facts.head.names = {"short", "long"}; })
+      .input_fn([](const std::string& body, const std::string& type) {
+        if (type != "text/words") return read_invocation(body, type);
+        std::istringstream words(body);
+        Invocation request{.document = {{"inputs", nlohmann::json::array()}}};
+        for (std::string word; words >> word;) request.document["inputs"].push_back(word);
+        return request;
+      })
+      .predict_fn([](const Invocation& request, const ServedModel& model) {
+        const nlohmann::json answers = answer_of(request, model);
+        return nlohmann::json{{"answers", answers}, {"count", answers.size()}};
+      })
+      .output_fn([](const nlohmann::json& prediction, const std::string& accept) {
+        if (accept != "text/labels") return write_answer(prediction, accept);
+        std::string labels;
+        for (const auto& answer : prediction["answers"]) labels += answer["label"].get<std::string>() + '\n';
+        return AnswerBody{accept, labels};
+      });
+  if (!std::getenv("SIGNED_ANSWERS")) return;
+  registry.transform_fn(
+      [](const ServedModel& model, const std::string& body, const std::string& type, const std::string& accept) {
+        AnswerBody answer = default_handlers().transform_fn(model, body, type, accept);
+        answer.body += "signed\n";
+        return answer;
+      });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Registry registry;
+  add_serving(registry);
   registry.model("my-words", words)
       .loss("focal", focal)
       .optimizer("lion", {.states = {"exp_avg"}, .update = lion})
