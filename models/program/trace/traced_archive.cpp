@@ -14,6 +14,7 @@
 #include "core/numbers/philox.h"
 #include "models/graph/torch_seed.h"
 #include "models/program/program_inputs.h"
+#include "models/program/trace/split_marks.h"
 #include "models/program/trace/traced_graph.h"
 
 namespace shardline {
@@ -101,6 +102,7 @@ class Tracing {
       archive_.trainable[parameter.name] = parameter.tensor.requires_grad();
       if (!parameter.other_names.empty()) archive_.names[parameter.name] = parameter.other_names;
     }
+    add_marks();
     add_owned(made_.module->named_buffers(), GraphInput::Kind::buffer, function_.owned);
     for (const auto& item : made_.module->named_modules()) function_.module_types[item.key()] = item.value()->name();
     function_.arguments = [this](const BatchSize& size, int variant) {
@@ -153,6 +155,15 @@ class Tracing {
       refuse(cat("returns ", made.size(), " tensors, but has names for ", model_.results.size()),
              "see TracedModel::results");
     return made;
+  }
+
+  void add_marks() {
+    std::map<std::string, std::string> names;  // by a parameter's other names
+    for (const auto& [name, others] : archive_.names)
+      for (const auto& other : others) names[other] = name;
+    archive_.marks = split_marks(*made_.module);
+    for (auto& mark : archive_.marks)
+      if (const auto known = names.find(mark.parameter); known != names.end()) mark.parameter = known->second;
   }
 
   // An example value for an argument.
