@@ -67,7 +67,8 @@ class Registry {
                      make);
   // A further metric of a task: evaluations have it as "eval_NAME".
   Registry& metric(const std::string& task, const std::string& name, std::function<double(const Predicted&)> compute);
-  // A loss of modules, named by ModuleModel::loss or model.config.loss. It returns the loss of each row, [rows]; see
+  // A loss of rows, named by model.loss.function of traced models and exported programs, or by ModuleModel::loss or
+  // model.config.loss of models made of layers. It returns the loss of each row, [rows]; see
   // shardline/models/graph/row_losses.h.
   Registry& loss(const std::string& name,
                  std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& labels)> of_rows);

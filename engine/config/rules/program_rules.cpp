@@ -74,6 +74,8 @@ ProgramUse program_use(const Config& config, const json& keys) {
   ProgramUse use{.predicts = predicts_of(traits_of(config.task).head)};
   read_inputs(config.model.inputs, use);
   read_loss(config.model.loss, use);
+  if (const json problem = keys.value("problem_type", json()); problem.is_string())
+    use.labels_are_numbers = problem != "single_label_classification";
   use.start_id = token_id(keys, kStartId);
   use.pad_id = token_id(keys, kPadId);
   return use;

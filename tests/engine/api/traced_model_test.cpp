@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tanh.h>
 #include <torch/nn/module.h>
@@ -167,6 +168,18 @@ std::shared_ptr<PlainNet> plain_net(int64_t width) {
   return net;
 }
 
+Tensor log_of_label(const Tensor& outputs, const Tensor& labels) {
+  return at::log_softmax(outputs, 1).gather(1, labels.unsqueeze(1)).squeeze(1);
+}
+Tensor focal(const Tensor& outputs, const Tensor& labels) {
+  const Tensor log_p = log_of_label(outputs, labels);
+  return -(1 - log_p.exp()).square() * log_p;
+}
+// The cross entropy, as a loss of the program.
+Tensor entropy(const Tensor& outputs, const Tensor& labels) {
+  return -log_of_label(outputs, labels);
+}
+
 // Before any config is read: the names that a config accepts are listed once.
 const bool kAdded = [] {
   const auto net = [](Tensor (Net::*forward)(const Tensor&)) {
@@ -191,6 +204,7 @@ const bool kAdded = [] {
                          return traced_module(plain_net(width), &PlainNet::forward);
                        }};
   };
+  registry.loss("focal", focal).loss("entropy", entropy);
   registry.traced_model("split-net", split).traced_model("plain-net", plain);
   use(registry);
   return true;
@@ -297,6 +311,21 @@ TEST_CASE("modules that say how they are divided have the numbers of torch's mod
   }
 }
 
+TEST_CASE("a loss that the program registers is that of a traced module on every layout") {
+  const RunFolder folder("traced-loss");
+  const auto with = [](const char* loss) {
+    return json{{"model", {{"loss", {{"function", loss}, {"logits", "logits"}}}}}};
+  };
+  check_close(run(folder, with("entropy")), run(folder, json::object()));
+  const auto one = run(folder, with("focal"));
+  CHECK(one[0] < run(folder, json::object())[0]);
+  json layout = with("focal");
+  layout["smp_options"] = {
+      {"pipeline_parallel_degree", 2}, {"tensor_parallel_degree", 2}, {"microbatches", 2}, {"optimize", "memory"}};
+  layout["mpi_options"] = {{"processes_per_host", 8}};
+  check_close(run(folder, layout), one);
+}
+
 TEST_CASE("the initial values of a traced module follow from the seed") {
   const RunFolder folder("traced-seed");
   const auto first = [&](int64_t seed) {
@@ -325,7 +354,7 @@ TEST_CASE("configs that a traced module cannot follow are refused") {
     CHECK_THROWS_WITH(run(folder, changes), Contains(message));
   };
   refused({{"model", {{"inputs", {{"tokens", "input_ids"}}}}}}, "/model/inputs: ");
-  refused({{"model", {{"loss", {{"function", "focal"}}}}}}, "/model/loss: ");
+  refused({{"model", {{"loss", {{"function", "unknown"}}}}}}, "a loss that your program registers");
   refused({{"model", {{"loss", "loss"}}}}, "returns no floating-point tensor \"loss\"");
   refused({{"model", {{"config", {{"width", nullptr}}}}}}, "width");
   refused({{"task", "masked-lm"}}, "causal-lm");
