@@ -58,9 +58,7 @@ struct Surrogate : Blocks {
     const Tensor all = at::cat({numbers, kind.to(numbers.scalar_type()).unsqueeze(1)}, 1);
     return last(through(first(all).unsqueeze(1))).select(1, 0);
   }
-  Tensor mixing(const Tensor& numbers, const Tensor& kind) {
-    return forward(numbers - numbers.mean(0, true), kind);
-  }
+  Tensor mixing(const Tensor& numbers, const Tensor& kind) { return forward(numbers - numbers.mean(0, true), kind); }
   Linear first, last;
 };
 

@@ -134,9 +134,9 @@ TEST_CASE("marks name the parameters in a module") {
   std::vector<std::string> text;
   for (const auto& mark : marks)
     text.push_back(cat(mark.module, ' ', mark.kind, ' ', mark.parameter, ' ', mark.dimension, ' ', mark.gathers));
-  CHECK(text == std::vector<std::string>{"words VocabEmbedding words.weight 0 0", "attention Attention attention.q.weight 0 0",
-                                         "up ColumnLinear up.weight 0 1", "down RowLinear down.weight 1 0",
-                                         "loss CrossEntropy  0 0"});
+  CHECK(text == std::vector<std::string>{"words VocabEmbedding words.weight 0 0",
+                                         "attention Attention attention.q.weight 0 0", "up ColumnLinear up.weight 0 1",
+                                         "down RowLinear down.weight 1 0", "loss CrossEntropy  0 0"});
 }
 
 }  // namespace shardline::split_modules_test
