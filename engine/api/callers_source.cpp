@@ -175,10 +175,12 @@ std::string mistake_in_column(const TensorColumn& column, at::Tensor& tensor) {
   std::vector<int64_t> sizes = {tensor.dim() > 0 ? tensor.size(0) : 1};
   sizes.insert(sizes.end(), column.sizes.begin(), column.sizes.end());
   const bool are_numbers = at::isFloatingType(tensor.scalar_type());
-  if (tensor.sizes() != at::IntArrayRef(sizes) || (are_numbers && !at::isFloatingType(column.dtype)))
-    return cat("the column ", column.name, " of the model is ", at::toString(column.dtype), " [samples",
-               column.sizes.empty() ? "" : ", ", at::IntArrayRef(column.sizes), "]; got ",
+  if (tensor.sizes() != at::IntArrayRef(sizes) || (are_numbers && !at::isFloatingType(column.dtype))) {
+    std::string wanted = "[samples";
+    for (const int64_t size : column.sizes) wanted += cat(", ", size);
+    return cat("the column ", column.name, " of the model is ", at::toString(column.dtype), " ", wanted, "]; got ",
                at::toString(tensor.scalar_type()), " ", tensor.sizes());
+  }
   tensor = tensor.detach().to(at::kCPU, column.dtype);
   return "";
 }

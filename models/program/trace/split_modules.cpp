@@ -17,18 +17,18 @@ namespace {
 
 using at::Tensor;
 
-// Fills the weight from a seed that torch's generator gives.
-void draw(const Tensor& weight, double std) {
+// Fills the weight with numbers of this standard deviation, from a seed that torch's generator gives.
+void draw(const Tensor& weight, double deviation) {
   const at::NoGradGuard no_grad;
   const int64_t seed = at::empty({1}, at::kLong).random_().item<int64_t>();
-  const ParamSpec spec{.name = "weight", .shape = weight.sizes().vec(), .init = {Init::Kind::normal, std}};
+  const ParamSpec spec{.name = "weight", .shape = weight.sizes().vec(), .init = {Init::Kind::normal, deviation}};
   Parameter parameter{.name = spec.name, .spec = &spec, .value = weight.detach()};
   init_parameter(parameter, 0, seed, 0, 1);
 }
 
-Tensor drawn(at::IntArrayRef sizes, double std) {
+Tensor drawn(at::IntArrayRef sizes, double deviation) {
   const Tensor weight = at::empty(sizes);
-  draw(weight, std);
+  draw(weight, deviation);
   return weight;
 }
 

@@ -33,7 +33,7 @@ constexpr double kRounding = 1e-12;
 struct Block : torch::nn::Module {
   Block()
       : norm(torch::nn::LayerNormOptions({kWidth})),
-        attention(nn::AttentionOptions(kWidth, 6).key_heads(2).causal(true)),
+        attention(nn::AttentionOptions(kWidth, 8).key_heads(2).head_features(2).causal(true)),
         gate(nn::ColumnLinearOptions(kWidth, 7).bias(false)),
         up(kWidth, 7),
         down(7, kWidth) {
@@ -151,7 +151,7 @@ TEST_CASE("ranks divide what the modules say, and have the numbers of one that h
   const int ranks = GENERATE(2, 3, 4);
   const auto runs = runs_of<Net>([] { return std::make_shared<Net>(); });
   const auto split = runs.splitter.split(ranks, {});
-  CHECK(split->share > 0.9);
+  CHECK(split->share > 0.85);
   CHECK(split->parameters.at("words.weight").dimension == 0);
   CHECK(split->parameters.at("blocks.1.attention.q.weight").dimension == 0);
   CHECK(split->parameters.contains("blocks.1.attention.k.weight") == (ranks == 2));  // there are two key heads
@@ -229,14 +229,29 @@ TEST_CASE("modules that contradict the model are refused with the reason", "[spl
 }
 
 TEST_CASE("a CrossEntropy that is only a part of the loss is refused", "[split]") {
-  struct Squared : Net {
-    std::vector<Tensor> with_squares(const Tensor& ids, const Tensor& labels) {
-      const auto made = Net::forward(ids, labels);
-      return {made[0] + made[1].square().mean(), made[1]};
+  struct Squared : torch::nn::Module {
+    Squared() : words(kWords, kWidth), head(kWidth, kWords) {
+      register_module("words", words);
+      register_module("blocks", blocks);
+      for (int i = 0; i < 2; ++i) blocks->push_back(torch::nn::Linear(kWidth, kWidth));
+      register_module("head", head);
+      register_module("loss", loss);
     }
+    std::vector<Tensor> forward(const Tensor& ids, const Tensor& labels) {
+      Tensor x = words(ids);
+      for (const auto& block : *blocks) x = at::tanh(block->as<torch::nn::Linear>()->forward(x));
+      const Tensor logits = head(x);
+      return {loss(before_next(logits), next(labels)) + logits.square().mean(), logits};
+    }
+    torch::nn::Embedding words;
+    torch::nn::ModuleList blocks;
+    torch::nn::Linear head;
+    nn::CrossEntropy loss;
   };
-  check_refused(runs_of<Squared>([] { return std::make_shared<Squared>(); }, &Squared::with_squares),
-                "cannot be split");
+  check_refused(
+      runs_of<Squared>([] { return std::make_shared<Squared>(); }),
+      "loss is a shardline::nn::CrossEntropy, but its classes cannot be split over 2 ranks (the loss, another "
+      "scalar, is not one cross entropy");
 }
 
 }  // namespace shardline::marked_splits_test

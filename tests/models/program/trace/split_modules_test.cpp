@@ -114,7 +114,7 @@ TEST_CASE("sizes that cannot be are refused") {
   CHECK_THROWS_WITH(row(at::ones({2, 3})), Contains("RowLinear takes [..., 4]; got [2, 3]"));
   nn::Attention attention(nn::AttentionOptions(8, 4).causal(true));
   CHECK_THROWS_WITH(attention(at::ones({2, 8})), Contains("takes [batch, length, 8]; got [2, 8]"));
-  CHECK_THROWS_WITH(attention(at::ones({2, 3, 8}), {}, at::ones({1, 1, 3, 3})), Contains("takes no mask"));
+  CHECK_THROWS_WITH(attention(at::ones({2, 3, 8}), Tensor(), at::ones({1, 1, 3, 3})), Contains("takes no mask"));
   nn::CrossEntropy loss;
   CHECK_THROWS_WITH(loss(at::ones({2, 3}), at::ones({2, 3}, at::kLong)), Contains("logits [..., classes]"));
 }
