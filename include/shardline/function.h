@@ -45,8 +45,8 @@ struct Operator<Function, Result (*)(torch::autograd::AutogradContext*, Argument
   static Result with_gradient(InSchema<Arguments>... arguments) { return Function::apply(arguments...); }
 
   static Result call(InSchema<Arguments>... arguments) {
-    static const std::string name = typeid(Function).name();
-    static const torch::Library library = [] {
+    static const std::string name = std::string("of_") + typeid(Function).name();
+    [[maybe_unused]] static const torch::Library library = [] {
       torch::Library made(torch::Library::FRAGMENT, kLibrary, std::nullopt, __FILE__, __LINE__);
       made.def(name.c_str(), torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, &without_gradient));
       made.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Autograd, &with_gradient));
