@@ -219,8 +219,11 @@ class Chooser {
         unit.why = asked->second.why;
       }
       if (!unit.split) whole_by_choice_.insert(atom);
-      if (const auto marked = marked_.find(atom); unit.split && marked != marked_.end())
-        unit.why += cat(unit.why.empty() ? "" : "; ", "its module is a shardline::nn::", marked->second);
+      if (const auto marked = marked_.find(atom); unit.split && marked != marked_.end()) {
+        const std::string says = "its module is a shardline::nn::" + marked->second;
+        // Choices that were read from a spec have it already.
+        if (!unit.why.ends_with(says)) unit.why += (unit.why.empty() ? "" : "; ") + says;
+      }
       auto& units = choice_.units[layer];
       const auto same = std::ranges::find(units, unit.name, &SplitUnit::name);
       if (same == units.end())
