@@ -27,7 +27,7 @@ LADDER = {
     "optim": ["core"],
     "pipeline": ["core"],
     "partitioner": ["core", "optim", "pipeline/schedule", "pipeline/activations"],
-    "models": ["core", "tensor_parallel"],
+    "models": ["core", "tensor_parallel", "include/shardline"],
     "engine": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "include/shardline"],
     "tools": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "engine", "include/shardline"],
 }

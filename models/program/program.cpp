@@ -262,7 +262,8 @@ class Cutter {
         throw ConfigError(cat("/model/loss/function: must be ", loss_functions(), " of a task with one label; got \"",
                               use_.loss_function, '"'));
       if (logits.empty()) throw ConfigError("/model/loss/logits: is required; name an output of the program");
-      program_->loss = {.terms = {{.kind = *kind, .input = logits[0]}}, .text = use_.loss_function};
+      program_->loss = {.terms = {{.kind = *kind, .input = logits[0], .function = use_.loss_function}},
+                        .text = use_.loss_function};
       return;
     }
     std::vector<int> scalars;

@@ -29,8 +29,9 @@ struct ProgramUse {
   std::map<std::string, std::string> inputs;
   std::string loss_output;                 // a scalar; empty: "loss", or the only scalar
   std::string loss_function, loss_logits;  // alternatively, a function of an output and the labels; empty: none
-  std::optional<int64_t> start_id;         // the id before the first token of a target
-  std::optional<int64_t> pad_id;           // the padding's id, if the program itself uses several ids
+  std::optional<bool> labels_are_numbers;  // of samples, as far as the config says so; unset: if there is one label
+  std::optional<int64_t> start_id;         // of the token before the first token of a target
+  std::optional<int64_t> pad_id;           // of padding, if the program itself uses several ids
 };
 
 struct ProgramLayer {

@@ -194,7 +194,9 @@ Microbatch sample_batch(const Program& program, const at::Tensor& ids, int64_t t
       using Kind = ProgramLossTerm::Kind;
       const auto* labels = program.argument("labels");
       const bool is_number = labels ? program.label_dtype && c10::isFloatingType(*program.label_dtype)
-                                    : program.loss.has(Kind::squared_error) || program.loss.has(Kind::binary);
+                             : program.loss.has(Kind::added)
+                                 ? program.use.labels_are_numbers.value_or(program.labels == 1)
+                                 : program.loss.has(Kind::squared_error) || program.loss.has(Kind::binary);
       const bool is_list =
           labels ? program.graph().values[labels->value].sizes.size() == 2 : is_number && program.labels > 1;
       batch.labels = at::Tensor();

@@ -58,6 +58,11 @@ Microbatch joined(const std::vector<Microbatch>& samples) {
                    .segment_samples = all(&Microbatch::segment_samples),
                    .segment_places = all(&Microbatch::segment_places),
                    .targets = all(&Microbatch::targets)};
+  for (const auto& [name, column] : samples[0].columns) {
+    std::vector<at::Tensor> parts;
+    for (const auto& sample : samples) parts.push_back(sample.columns.at(name));
+    batch.columns[name] = at::cat(parts);
+  }
   int64_t begin = 0;
   for (const auto& sample : samples) {
     for (const int64_t target : sample.target_begins) batch.target_begins.push_back(begin + target);
@@ -102,9 +107,16 @@ class SampleCheck {
   Microbatch sample(int64_t length, size_t number) const {
     const RandomStream stream{.seed = kSampleSeed + number};
     const int64_t target = program_.has_target() ? std::max<int64_t>(length / 2, 1) : 0;
+    if (program_.source_rows() > 0) length = program_.source_rows();
     auto ids = at::empty({1, length + target}, at::kLong);
     for (int64_t i = 0; i < ids.numel(); ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % program_.vocab_size;
     Microbatch batch = sample_batch(program_, ids, target);
+    for (auto& [name, column] : batch.columns) {
+      auto values = at::empty(column.sizes(), at::kLong);
+      for (int64_t i = 0; i < values.numel(); ++i)
+        values.data_ptr<int64_t>()[i] = random_word({.seed = kSampleSeed + number, .op = 1}, i) % 2;
+      column = values.to(column.scalar_type());
+    }
     batch.samples.fill_(int64_t(number));
     batch.segment_samples.fill_(int64_t(number));
     const int64_t labels = std::max<int64_t>(program_.labels, 1);

@@ -13,10 +13,10 @@ BUILD = os.environ["SHARDLINE_BUILD"]
 TORCH = os.environ["TORCH_ROOT"]
 
 
-def run(command, cwd, code=0, **options):
-    """Runs a command and returns its output; fails unless it ends with this code."""
+def run(command, cwd, code=0, timeout=900, **options):
+    """Its output; fails unless it ends with this code."""
     result = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, errors="replace",
-                            timeout=900, **options)
+                            timeout=timeout, **options)
     output = f"{result.stdout}{result.stderr}"
     assert result.returncode == code, f"{' '.join(map(str, command))}: exit code {result.returncode}\n{output}"
     return output

@@ -30,6 +30,7 @@
 #include "models/graph/autocast_mode.h"
 #include "models/graph/autograd_layer.h"
 #include "models/graph/pass_trace.h"
+#include "models/graph/row_losses.h"
 #include "models/program/layers/border_slots.h"
 #include "models/program/layers/part_run.h"
 #include "models/program/layers/program_dropout.h"
@@ -264,6 +265,8 @@ class ProgramLayerRun : public Layer {
                                               ignored, context.label_smoothing})
                    : at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, ignored, context.label_smoothing);
         counts.push_back((target != ignored).sum().to(at::kDouble));
+      } else if (term.kind == LossKind::added) {
+        part = sum_of_rows(term.function, input, target);
       } else {
         const bool is_of_tokens = term.kind != LossKind::whole && program_->use.predicts != Predicts::segment;
         if (program_->use.predicts != Predicts::segment && batch.source.is_padded())
@@ -329,6 +332,7 @@ class ProgramLayerRun : public Layer {
       return {rows, program_->has_target() ? batch.target.gathered(batch.target.spread(labels)) : labels};
     }
     if (term.kind == LossKind::cross_entropy) return {input, labels};
+    if (term.kind == LossKind::added) return {input.reshape({batch.batch.segments(), -1}), labels};
     return {input.reshape(labels.sizes()), labels.to(floating_)};
   }
 

@@ -25,9 +25,12 @@ std::shared_ptr<const ProgramSplitter::Found> ProgramSplitter::found(const std::
 
 std::shared_ptr<const ProgramSplit> ProgramSplitter::split(int ranks, const SplitChoices& choices,
                                                            bool divides_rows) const {
-  const auto plain = found({});
+  const std::set<int> marked = marked_gathers(*program_, found({})->dimensions);
+  const auto plain = found(marked);
   const AtomChoice without = choose_atoms(*program_, spec_, plain->dimensions, ranks, {});
-  const auto known = found(gathered_products(plain->dimensions, without.atoms, ranks));
+  std::set<int> gathers = gathered_products(plain->dimensions, without.atoms, ranks);
+  gathers.insert(marked.begin(), marked.end());
+  const auto known = found(gathers);
   const ProgramDimensions& dimensions = known->dimensions;
   const AtomChoice chosen = choose_atoms(*program_, spec_, dimensions, ranks, choices);
   const auto split = std::make_shared<ProgramSplit>(ProgramSplit{.ranks = ranks,
