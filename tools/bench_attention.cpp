@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -39,8 +38,8 @@ struct Options {
 };
 
 at::Tensor ours(const at::Tensor& qkv, int64_t samples, bool causal, double dropout) {
-  const Microbatch batch = causal_microbatch(at::zeros({samples, qkv.size(0) / samples}, at::kLong), {},
-                                             at::zeros({samples}, at::kLong));
+  const Microbatch batch =
+      causal_microbatch(at::zeros({samples, qkv.size(0) / samples}, at::kLong), {}, at::zeros({samples}, at::kLong));
   MicrobatchContext context{.batch = &batch, .seed = 1, .step = 1};
   return self_attention(qkv, context,
                         {.heads = kHeads,

@@ -1,6 +1,6 @@
-// Measures what a rank does before its first step, without other ranks: planning the job, and drawing the initial values
-// of the rank's share of the model. Prints one JSON line. Also answers how long a rank needs for a model whose ranks
-// together do not fit into this machine's memory.
+// Measures what a rank does before its first step, without other ranks: planning the job, and drawing the initial
+// values of the rank's share of the model. Prints one JSON line. Also answers how long a rank needs for a model whose
+// ranks together do not fit into this machine's memory.
 //
 //   bench_setup CONFIG.json [--set path=value ...] [--rank 0] [--threads 0]
 #include <ATen/Parallel.h>
@@ -79,11 +79,16 @@ int run(int argc, char** argv) {
   for (const auto& layer : planned.model.spec.layers)
     for (const auto& param : layer.params)
       if (param.tied_to.empty()) all += param.numel();
-  std::cout << nlohmann::json{{"ranks", mesh.size()},        {"rank", rank},
-                              {"stage", place.p},            {"t", place.t},
-                              {"parameters_of_model", all},  {"parameters_of_rank", elements},
-                              {"bytes_of_rank", bytes},      {"threads", at::get_num_threads()},
-                              {"plan_seconds", made - start}, {"initialise_seconds", drawn - made}}
+  std::cout << nlohmann::json{{"ranks", mesh.size()},
+                              {"rank", rank},
+                              {"stage", place.p},
+                              {"t", place.t},
+                              {"parameters_of_model", all},
+                              {"parameters_of_rank", elements},
+                              {"bytes_of_rank", bytes},
+                              {"threads", at::get_num_threads()},
+                              {"plan_seconds", made - start},
+                              {"initialise_seconds", drawn - made}}
                    .dump()
             << std::endl;
   return 0;
