@@ -1,8 +1,6 @@
 // Starts mpirun and watches over its ranks: passes signals on, detects hosts that do not answer, and leaves no rank
 // running.
 #pragma once
-#include <sys/types.h>
-
 #include <chrono>
 #include <functional>
 #include <iosfwd>
@@ -20,10 +18,6 @@ namespace shardline {
 // From now on signals that ask a run to stop are counted instead of ending this process.
 void count_stop_requests();
 int stop_requests();
-
-// Starts the command in a process group of its own, which ends if this process does. It reads nothing and writes errors
-// to the descriptor. Throws RunError.
-pid_t start_mpirun(const std::vector<std::string>& command, int errors);
 
 struct MpirunEnd {
   int exit_code = 0;    // see exit_codes.h

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <tuple>
 
@@ -85,14 +84,6 @@ bool has_optimizer_states(const TrainingOptions& training) {
   const OptimizerOptions options = optimizer_options(training);
   if (options.kind == OptimizerOptions::Kind::added) return !rule_of(options).states.empty();
   return options.kind != OptimizerOptions::Kind::sgd || options.momentum != 0;
-}
-
-std::string lines_without_prefix(const std::string& failure) {
-  std::istringstream lines(failure);
-  std::string text;
-  for (std::string line; std::getline(lines, line);)
-    text += cat("  ", line.starts_with("error: ") ? line.substr(7) : line, '\n');
-  return text;
 }
 
 // One job and what is known of it between its attempts.

@@ -77,8 +77,8 @@ class ProgramTest(unittest.TestCase):
         (self.dir / name).write_text(json.dumps(tiny(**sections)))
         return name
 
-    def start(self, *arguments, stdin=subprocess.DEVNULL, **options):
-        return subprocess.Popen([PROGRAM, *arguments], cwd=self.dir, env=self.env, stdin=stdin,
+    def start(self, *arguments, program=PROGRAM, stdin=subprocess.DEVNULL, **options):
+        return subprocess.Popen([program, *arguments], cwd=self.dir, env=self.env, stdin=stdin,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", **options)
 
     def finish(self, process, limit=LIMIT):
