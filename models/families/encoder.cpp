@@ -111,8 +111,8 @@ class MaskedHead : public Layer {
         head_cross_entropy(tp_, normed, *params_[kWords], params_[kWordsBias], first_word_, context, rows);
     if (context.mode == Mode::train) return {loss};
     if (!context.predicts) return {};
-    return {
-        head_best_words(tp_, normed, *params_[kWords], params_[kWordsBias], first_word_, count_of_rows(batch, rows))};
+    return {head_best_words(tp_, normed, *params_[kWords], params_[kWordsBias], first_word_, count_of_rows(batch, rows),
+                            word_search(batch, rows))};
   }
 
  private:
