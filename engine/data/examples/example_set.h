@@ -12,11 +12,18 @@
 #include "core/files/mapped_file.h"
 #include "core/model/microbatch.h"
 #include "engine/data/tensors/tensor_columns.h"
+#include "tensor_parallel/ops/cross_entropy.h"
 
 namespace shardline {
 
 // What the targets of a microbatch are, see Microbatch::targets. numbers: one or several for each example.
 enum class TargetKind : uint32_t { none, classes, numbers, answers };
+
+// Which words a prediction wants for each masked token.
+struct WantedWords {
+  int64_t most = kBestWords;       // the most probable ones
+  std::vector<int32_t> only = {};  // of these; empty: of all words
+};
 
 // The input of the model for one sample, and what the model predicts.
 struct Example {
@@ -25,8 +32,9 @@ struct Example {
   std::vector<int32_t> labels;            // what each token predicts, or kNoLabel; empty: tokens predict nothing
   std::vector<uint8_t> continues;         // 1: the token belongs to the word of the one before it; empty: none does
   std::vector<float> targets;             // as many as the set's width; kNoLabel where nothing is known
-  std::vector<TensorPlace> tensors = {};  // one for each of the set's columns
-  int64_t row = 0;                        // the row of the data, counted from 0; several examples may come from one row
+  std::vector<TensorPlace> tensors = {};  // of the columns that the set has
+  int64_t row = 0;                        // of the data, counted from 0; several examples may be of one row
+  WantedWords words = {};                 // of a served model, where tokens predict words
 };
 
 // What all examples of a set have in common.

@@ -3,11 +3,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/tensor.h>
 
 #include <deque>
 #include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/comm/threads_communicator.h"
 #include "engine/commands/parts/job_parts.h"
@@ -93,6 +95,21 @@ TEST_CASE("kept keys and values give the tokens of computing everything anew, on
       CHECK(outcome.apart <= 1e-12);
     }
   }
+}
+
+TEST_CASE("top_p is a share of the probability that top_k leaves") {
+  // 0.4, 0.3, 0.2, 0.1: of the first three together, the first two have 0.78.
+  const auto logits = at::tensor({0.2, 0.4, 0.1, 0.3}, at::kDouble).log();
+  const auto drawn = [&](const Sampling& sampling) {
+    std::set<int64_t> tokens;
+    for (int64_t position = 0; position < 200; ++position) tokens.insert(sample_token(logits, sampling, 0, position));
+    return tokens;
+  };
+  CHECK(drawn({.top_p = 0.75}) == std::set<int64_t>{0, 1, 3});
+  CHECK(drawn({.top_k = 3, .top_p = 0.75}) == std::set<int64_t>{1, 3});
+  CHECK(drawn({.top_k = 3, .top_p = 0.8}) == std::set<int64_t>{0, 1, 3});
+  CHECK(drawn({.top_k = 2}) == std::set<int64_t>{1, 3});
+  CHECK(drawn({.top_p = 0}) == std::set<int64_t>{1});
 }
 
 }  // namespace shardline::generator_test

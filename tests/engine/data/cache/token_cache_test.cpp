@@ -70,6 +70,7 @@ class CountingTokenizer final : public Tokenizer {
   }
   std::string decode(std::span<const int32_t> ids) const override { return tokenizer_->decode(ids); }
   std::string token(int32_t id) const override { return tokenizer_->token(id); }
+  std::optional<int32_t> id(std::string_view token) const override { return tokenizer_->id(token); }
   std::string joined(std::vector<std::string> tokens) const override { return tokenizer_->joined(std::move(tokens)); }
   bool marks_continuations() const override { return tokenizer_->marks_continuations(); }
   bool is_special(int32_t id) const override { return tokenizer_->is_special(id); }

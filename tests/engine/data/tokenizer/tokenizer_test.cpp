@@ -168,6 +168,17 @@ TEST_CASE("bytes: every byte is its id") {
   CHECK(tokenizer->decode(std::vector<int32_t>{72, 105, 0xE2, 0x82, 0xAC, 0xFF, 300, -1}) == "Hi\u20AC\uFFFD");
 }
 
+TEST_CASE("a token is found by what the vocabulary writes") {
+  for (const std::string& source : {std::string("bytes"), kGolden + "gpt2", kGolden + "examples/bert"}) {
+    INFO(source);
+    const TokenizerPtr tokenizer = load_tokenizer(source);
+    for (int32_t id = 0; id < tokenizer->vocab_size(); ++id)
+      if (const std::string token = tokenizer->token(id); !token.empty()) REQUIRE(tokenizer->id(token) == id);
+    CHECK_FALSE(tokenizer->id("no such token"));
+    CHECK_FALSE(tokenizer->id(""));
+  }
+}
+
 TEST_CASE("threads that share a tokenizer, and tokenizers that share a thread, do not disturb each other") {
   const auto gpt2 = load_tokenizer(kGolden + "gpt2");
   const auto llama3 = load_tokenizer(kGolden + "llama3");
