@@ -31,17 +31,22 @@ using Catch::Matchers::Contains;
 constexpr int64_t kWords = 13, kWidth = 6;
 
 struct Net : torch::nn::Module {
-  Net() : words(kWords, kWidth), out(kWidth, kWords), lstm(torch::nn::LSTMOptions(kWidth, kWidth)) {
+  Net()
+      : words(kWords, kWidth),
+        out(kWidth, kWords),
+        lstm(torch::nn::LSTMOptions(kWidth, kWidth)),
+        batch_first(torch::nn::LSTMOptions(kWidth, kWidth).batch_first(true).num_layers(2)) {
     register_module("words", words);
     register_module("blocks", blocks);
     for (int i = 0; i < 3; ++i) blocks->push_back(torch::nn::Linear(kWidth, kWidth));
     register_module("out", out);
     register_module("lstm", lstm);
+    register_module("batch_first", batch_first);
   }
   torch::nn::Embedding words;
   torch::nn::ModuleList blocks;
   torch::nn::Linear out;
-  torch::nn::LSTM lstm;
+  torch::nn::LSTM lstm, batch_first;
 };
 
 // x: [batch, length, features], what the second block makes
@@ -115,9 +120,24 @@ TEST_CASE("calls that mix samples are named", "[samples]") {
   check_refused([](Net&, const Tensor& x, const Tensor&) { return x / x.abs().max(); }, "aten::max");
 }
 
-TEST_CASE("a recurrent module is named", "[samples]") {
+TEST_CASE("a recurrent module is accepted if it runs along the samples, and named if it runs over the batch",
+          "[samples]") {
+  check([](Net& net, const Tensor& x, const Tensor&) { return std::get<0>(net.batch_first->forward(x)); });
+  check([](Net& net, const Tensor& x, const Tensor&) {
+    return std::get<0>(net.lstm->forward(x.transpose(0, 1))).transpose(0, 1);
+  });
   const Mix mix = [](Net& net, const Tensor& x, const Tensor&) { return std::get<0>(net.lstm->forward(x)); };
-  CHECK_THROWS_WITH(check(mix), Contains("in lstm calls aten::lstm.input"));
+  CHECK_THROWS_WITH(check(mix), Contains("model net: the call of aten::lstm.input in lstm mixes samples"));
+}
+
+TEST_CASE("a recurrent module with dropout of its own draws numbers", "[samples]") {
+  const Mix mix = [](Net& net, const Tensor& x, const Tensor&) {
+    net.batch_first->options_base.dropout(0.1);
+    return std::get<0>(net.batch_first->forward(x));
+  };
+  CHECK_THROWS_WITH(check(mix),
+                    Contains("model net in batch_first calls aten::lstm.input; it draws from torch's random "
+                             "generator unless its dropout is 0"));
 }
 
 TEST_CASE("padding that is seen is found, and padding that is hidden is not", "[samples]") {
