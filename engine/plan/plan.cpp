@@ -106,7 +106,9 @@ std::vector<SplitUnit> units_of(const Plan& plan) {
 }
 
 PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
-  return plan_model(open_model(config), config, world_size, assumed);
+  ModelSource model = open_model(config);
+  check_program(config, model);
+  return plan_model(std::move(model), config, world_size, assumed);
 }
 
 PlannedModel plan_model(ModelSource model, const Config& config, int world_size, const Assumptions& assumed) {
