@@ -251,6 +251,30 @@ TEST_CASE("an exported program that mixes samples is refused before anything is 
   CHECK(plan_model(parse_config(file.dump(), "run.json"), 1).model.spec.block_count() == 2);
 }
 
+TEST_CASE("modules of a program are placed and recomputed by their paths", "[spec]") {
+  const RunFolder folder("program-paths");
+  const auto plan = [&](const json& smp) {
+    json file = tiny_run(folder, {{"data", {{"sequence_length", words_program::kPositions}}},
+                                  {"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}},
+                                  {"mpi_options", {{"processes_per_host", 2}}}});
+    file["model"] = {{"path", words_program::path()}};
+    file["smp_options"].merge_patch(smp);
+    return plan_model(parse_config(file.dump(), "run.json"), 2).plan;
+  };
+  const auto by_hand = [](const json& rules) {
+    return json{{"auto_partition", false}, {"default_partition", 1}, {"manual_partition", rules}};
+  };
+  const auto placed = plan(by_hand({{{"layers", "blocks"}, {"stage", 0}}, {{"layers", "embedding"}, {"stage", 0}}}));
+  CHECK(placed.stage_of_layer == std::vector{0, 0, 0, 1});
+  CHECK_THROWS_WITH(plan(by_hand({{{"layers", "blocks.0.up"}, {"stage", 0}}})),
+                    Contains("/smp_options/manual_partition/0: \"blocks.0.up\" is inside of blocks.0, and no part of"));
+  CHECK_THROWS_WITH(plan(by_hand({{{"layers", "places"}, {"stage", 0}}})),
+                    Contains("\"places\" is inside of embedding, and no part of a layer can be named"));
+  const auto recomputed = plan({{"activation_checkpointing", {{{"layers", "blocks"}, {"strategy", "each"}}}}});
+  CHECK(plan_json(recomputed)["recompute"] == plan_json(plan({{"activation_checkpointing", "each"}}))["recompute"]);
+  CHECK(plan_json(recomputed)["recompute"] != plan_json(plan(json::object()))["recompute"]);
+}
+
 TEST_CASE("a directory with a config and weights in any format holds a model", "[spec]") {
   const RunFolder folder("holds-model");
   for (const char* weights :
