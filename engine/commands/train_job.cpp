@@ -20,6 +20,7 @@
 #include "engine/commands/job.h"
 #include "engine/commands/parts/evaluation.h"
 #include "engine/commands/parts/job_parts.h"
+#include "engine/commands/parts/measured_profile.h"
 #include "engine/commands/parts/open_data.h"
 #include "engine/commands/parts/run_checkpoints.h"
 #include "engine/commands/parts/run_checks.h"
@@ -196,7 +197,7 @@ std::string text_of(const SetUp& times, double end) {
 // Returns why all ranks have stopped before the last step, if they have.
 std::optional<StoppedAfterSaving> train(const Config& config, RankContext& context, JobParts& parts, SetUp times) {
   const at::Device device = context.device;
-  const std::string shared = check_devices(parts, context);
+  std::string shared = check_devices(parts, context);
   std::vector<OutputLock> locks;  // until the end of the run
   if (context.first()) {
     // The launcher has already checked the run, but ranks may be started without it.
@@ -220,7 +221,10 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   std::optional<PredictedData> predicted;
   if (config.training.do_predict) predicted = open_predicted_data(config, parts.model, parts.plan.layout, context);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
-  times.opened_data = steady_seconds();
+  if (measures_before_training(config, parts.plan, parts.model)) {
+    place_by_measured_times(config, parts, context);
+    shared = check_devices(parts, context);
+  }
 
   std::optional<Forecast> forecast;
   nlohmann::json plan;

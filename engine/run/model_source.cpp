@@ -166,7 +166,7 @@ std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel&
     throw ConfigError(cat(program->archive.place(), " returns logits of ", program->labels, " labels, but there are ",
                           model.head.labels, "; use num_labels of the config that makes it"));
   const auto made = std::make_shared<ExportedModel>(program, ProgramSpecs(program, traced_length(config)));
-  check_samples(program, made->specs.whole());
+  check_samples(program, made->specs.whole(), traced_length(config));
   return made;
 }
 
@@ -258,6 +258,11 @@ ModelSource open_model(const Config& config) {
   source.spec = make_spec(config, source);
   if (source.directory && options.pretrained()) source.names = check_weights(config, *source.directory, source.spec);
   return source;
+}
+
+void check_program(const Config& config, const ModelSource& model) {
+  if (config.model.is_program())
+    check_samples(model.exported->program, model.exported->specs.whole(), traced_length(config));
 }
 
 ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitChoices& splits) {

@@ -53,6 +53,10 @@ Config with_sample_length(const Config& config);
 // Opens the model with a spec in which every unit is split. Throws ConfigError or DataError.
 ModelSource open_model(const Config& config);
 
+// Throws a ConfigError if the model is a program from a file that mixes samples (models/traced/sample_check.h). It runs
+// the program's layers, so one rank does this for all. Traced modules are checked when they are opened.
+void check_program(const Config& config, const ModelSource& model);
+
 // The only way from a config to a spec: the result contains everything in the config about the model. To change
 // the splits, make another spec. Throws ConfigError.
 ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitChoices& splits = {});

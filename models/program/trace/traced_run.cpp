@@ -45,6 +45,8 @@ class RunMaker {
     const bool is_of_user = !node.name.starts_with("aten::");
     if (const auto why = is_of_user ? effect_of(*op) : refusal_of(node.name, node.overload); !why.empty())
       refuse(cat("calls ", node.text(), "; ", why), "leave it out or replace it");
+    if (const auto why = draws_of(node); !why.empty())
+      refuse(cat("calls ", node.text(), "; ", why), "leave its dropout out; call aten::dropout on its result instead");
     for (size_t i = 0; i < call.results.size(); ++i) add_results(node, i, call.results[i]);
     run_.calls.push_back(std::move(node));
   }

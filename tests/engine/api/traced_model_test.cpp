@@ -273,6 +273,40 @@ TEST_CASE("a traced module trains the same on every layout, and its weights are 
   CHECK(next[0] < one[0]);
 }
 
+TEST_CASE("training measures the layers of a traced module once, and places them by these times") {
+  const RunFolder folder("traced-measured");
+  const auto train = [&](const json& changes = json::object()) {
+    json file = config_of(folder, {{"training", {{"max_steps", 1}}},
+                                   {"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}},
+                                   {"mpi_options", {{"processes_per_host", 2}}}});
+    file.merge_patch(changes);
+    return train_in_process(parse_config(file.dump(), "config"));
+  };
+  const auto json_of = [&](const std::string& file) {
+    std::ifstream in(folder / file);
+    return json::parse(in);
+  };
+  CHECK_THAT(train(), Contains("stages follow from " + (folder / "out/profile.json") + ", measured in "));
+  json profile = json_of("out/profile.json");
+  for (auto& layer : profile["layers"])
+    if (layer["name"] == "embedding") layer["forward_seconds"] = 10;
+  folder.write("out/profile.json", profile.dump());
+  CHECK_THAT(train(), Contains("out/profile.json, measured earlier"));
+  const json stages = json_of("out/plan.json")["stages"];
+  CHECK(stages[0]["chunks"] == json{{"embedding"}});
+  CHECK(stages[1]["chunks"][0].size() == 4);
+
+  std::filesystem::remove(folder / "out/profile.json");
+  const json by_hand = {{"auto_partition", false}, {"manual_partition", {2, 1}}};
+  for (const json& unmeasured :
+       {json{{"smp_options", by_hand}},
+        json{{"smp_options", {{"pipeline_parallel_degree", 1}}}, {"mpi_options", {{"processes_per_host", 1}}}}}) {
+    CAPTURE(unmeasured.dump());
+    CHECK_THAT(train(unmeasured), !Contains("stages follow from"));
+    CHECK(!std::filesystem::exists(folder / "out/profile.json"));
+  }
+}
+
 TEST_CASE("a traced module continues after a checkpoint on another layout") {
   const RunFolder folder("traced-resume");
   const auto whole = run(folder, json::object());

@@ -133,6 +133,14 @@ TEST_CASE("calls that cannot run here are refused by name", "[pt2]") {
   CHECK_THAT(with_target("torch.ops.mine.gelu.default"), Contains("it is not an operator of ATen"));
   CHECK_THAT(with_target("torch.ops.aten.squeeze_.default"), Contains("it changes the sizes of a tensor in place"));
   CHECK_THAT(with_target("torch.ops.aten.bernoulli.default"), Contains("it draws from torch's random generator"));
+  const auto with_slopes = [&](bool training) {
+    return said_of_first("torch.ops.aten.gelu.default", [&](json& node) {
+      node["target"] = "torch.ops.aten.rrelu.default";
+      node["inputs"] = {node["inputs"][0], {{"name", "training"}, {"arg", {{"as_bool", training}}}, {"kind", 1}}};
+    });
+  };
+  CHECK_THAT(with_slopes(true), Contains("it draws from torch's random generator"));
+  CHECK(with_slopes(false).empty());
   CHECK_THAT(with_target("torch.ops.aten.from_file.default"), Contains("it reads files"));
   CHECK_THAT(with_target("torch.ops.higher_order.cond"), Contains("is a higher-order operator that cannot run here"));
   CHECK_THAT(with_target("os.system"), Contains("is not a function of numbers that can run here"));

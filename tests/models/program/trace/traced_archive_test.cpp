@@ -299,6 +299,44 @@ TEST_CASE("a change in place becomes a result where nothing else sees it", "[tra
   CHECK(one.train(batch).sum == other.train(batch).sum);
 }
 
+TEST_CASE("copies that only some sizes need are calls at all sizes", "[trace]") {
+  // With one sample, the transposed tensor is contiguous already.
+  const auto transposed = [](Net& net, const at::Tensor& ids) {
+    const auto logits = net.forward(ids).transpose(0, 1);
+    return (logits.contiguous() + logits.tanh()).transpose(0, 1);
+  };
+  const auto without_copy = [](Net& net, const at::Tensor& ids) {
+    const auto logits = net.forward(ids);
+    return logits + logits.tanh();
+  };
+  // With five tokens, all of the tensor is its beginning.
+  const auto beginning = [](Net& net, const at::Tensor& ids) {
+    const auto logits = net.forward(ids);
+    const auto narrow = logits.narrow(1, 0, 5);
+    return logits * (narrow.contiguous() + narrow.tanh()).mean(at::IntArrayRef({1, 2}), true);
+  };
+  const auto beginning_without_copy = [](Net& net, const at::Tensor& ids) {
+    const auto logits = net.forward(ids);
+    const auto narrow = logits.narrow(1, 0, 5);
+    return logits * (narrow + narrow.tanh()).mean(at::IntArrayRef({1, 2}), true);
+  };
+  const int64_t samples = GENERATE(1, 3);
+  const auto ids = ids_of(samples, 7);
+  const auto batch = causal_microbatch(ids, ids, at::arange(samples));
+  const auto check = [&](const Forward& copying, const Forward& plain) {
+    ProgramRun one(archive_of(model_of(copying)), kPositions, at::kDouble);
+    ProgramRun other(archive_of(model_of(plain)), kPositions, at::kDouble);
+    CHECK(one.train(batch).sum == Approx(other.train(batch).sum).epsilon(1e-13));
+    const auto gradients = one.gradients();
+    for (const auto& [name, gradient] : other.gradients()) {
+      CAPTURE(name);
+      CHECK((gradients.at(name) - gradient).abs().max().item<double>() < 1e-13);
+    }
+  };
+  check(transposed, without_copy);
+  check(beginning, beginning_without_copy);
+}
+
 TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
   check_refused([](Net& net, const at::Tensor& ids) { return without_gradient(net.forward(ids)); },
                 "calls traced_archive_test::without_gradient, which has no gradient");
