@@ -40,7 +40,7 @@ ROOMS = {
     "optim": ["flat", "update/cuda", "update"],
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
-    "models": ["files graph", "program families", "program/layers program/trace program/masks",
+    "models": ["files graph program/ops", "program families", "program/layers program/trace program/masks",
                "program/split traced"],
     "engine": ["data/arrow data/compressed data/text observe metrics page", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
                "config/rules data/tokenizer/files data/source", "config data/cache data/tensors import/keys",

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "models/program/gelu_calls.h"
 #include "models/program/operators.h"
 #include "models/program/program_inputs.h"
 
@@ -44,6 +45,7 @@ class Cutter {
     program_->archive = std::move(archive);
     program_->use = use;
     make_calls_functional(program_->archive.graph);
+    make_gelu_calls(program_->archive.graph, program_->archive.constants);
     program_->flow = flow_of(graph());
   }
 

@@ -80,6 +80,9 @@ at::Tensor weight_of(const Microbatch& batch, const ProgramUse& use);
 // The rows of the grid for dropout, with their samples and places.
 DropoutRows grid_rows(DropoutRows rows, const RowGrid& grid);
 
+// Places of a sample among which dropped_pairs distinguishes.
+inline constexpr int64_t kDroppedPlaces = int64_t{1} << 20;
+
 // Drops elements of x [segments, heads, length of `queries`, length of `keys`] and scales the others. Whether an
 // element is dropped depends on the seed, op, step and probability of `rows` and on its sample, head and pair of places
 // in the sample. heads: the numbers of the heads in x; undefined: all heads.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/program/gelu_calls.h"
 #include "models/program/graph_flow.h"
 #include "models/program/operators.h"
 #include "models/program/program_loss.h"
@@ -70,9 +71,10 @@ void check_part(const Graph& graph, const GraphFlow& flow, int begin, bool is_gi
   for (const int value : wanted) FUZZ_REQUIRE(has.contains(value), "the part does not make ", value);
 }
 
-void check_functional(Graph graph) {
+void check_changed(Graph graph, const std::map<std::string, at::Tensor>& constants) {
   const size_t changes = flow_of(graph).changes.size();
   make_calls_functional(graph);
+  make_gelu_calls(graph, constants);
   check_graph(graph);
   FUZZ_REQUIRE(flow_of(graph).changes.size() <= changes, "more memory is changed than before");
 }
@@ -85,7 +87,7 @@ bool read_file(const std::string& bytes, size_t input_bytes) {
   const GraphFlow flow = flow_of(archive->graph);
   check_part(archive->graph, flow, 0, false);
   check_part(archive->graph, flow, std::ssize(archive->graph.nodes) / 2, true);
-  check_functional(archive->graph);
+  check_changed(archive->graph, archive->constants);
   for (const auto& [name, entry] : archive->weights->tensors())
     FUZZ_REQUIRE(entry.begin <= entry.end && entry.end <= bytes.size(), name, " ends at ", entry.end);
   return true;
