@@ -160,10 +160,9 @@ Microbatch rows_of(const SampleTensors& samples, const ModelSource& model, int64
   const int64_t count = count_of(samples), length = length_of(samples, model);
   const at::Tensor ids = samples.ids.defined() ? samples.ids : at::zeros({count, length}, at::kLong);
   const bool are_next = samples.labels.defined() && model.spec.predicts_next;
-  Microbatch rows = has_target(model)
-                        ? rows_with_targets(ids, samples.labels, first_sample)
-                        : causal_microbatch(ids, are_next ? samples.labels : at::Tensor(),
-                                            at::arange(first_sample, first_sample + count, at::kLong));
+  Microbatch rows = has_target(model) ? rows_with_targets(ids, samples.labels, first_sample)
+                                      : causal_microbatch(ids, are_next ? samples.labels : at::Tensor(),
+                                                          at::arange(first_sample, first_sample + count, at::kLong));
   if (samples.labels.defined() && !are_next && !has_target(model)) rows.labels = samples.labels.reshape({-1});
   if (samples.features.defined()) rows.features = samples.features.reshape({count * length, -1});
   rows.targets = samples.targets;
@@ -176,10 +175,12 @@ std::string mistake_in_column(const TensorColumn& column, at::Tensor& tensor) {
   std::vector<int64_t> sizes = {tensor.dim() > 0 ? tensor.size(0) : 1};
   sizes.insert(sizes.end(), column.sizes.begin(), column.sizes.end());
   const bool are_numbers = at::isFloatingType(tensor.scalar_type());
-  if (tensor.sizes() != at::IntArrayRef(sizes) || (are_numbers && !at::isFloatingType(column.dtype)))
-    return cat("the column ", column.name, " of the model is ", at::toString(column.dtype), " [samples",
-               column.sizes.empty() ? "" : ", ", at::IntArrayRef(column.sizes), "]; got ",
+  if (tensor.sizes() != at::IntArrayRef(sizes) || (are_numbers && !at::isFloatingType(column.dtype))) {
+    std::string wanted = "[samples";
+    for (const int64_t size : column.sizes) wanted += cat(", ", size);
+    return cat("the column ", column.name, " of the model is ", at::toString(column.dtype), " ", wanted, "]; got ",
                at::toString(tensor.scalar_type()), " ", tensor.sizes());
+  }
   tensor = tensor.detach().to(at::kCPU, column.dtype);
   return "";
 }
@@ -274,8 +275,8 @@ std::string mistake_in_targets(const SampleTensors& samples, const ModelSource& 
   if (lengths.numel() == 0) return "";
   if (lengths.min().item<int64_t>() == 0) return "the labels of a sample are all -100; each needs a target";
   const int64_t longest = length_of(samples, model) + lengths.max().item<int64_t>();
-  return longest > model.spec.max_positions ? cat("the model has ", model.spec.max_positions, " positions, but a source ",
-                                                  "and its target are ", longest, " long")
+  return longest > model.spec.max_positions ? cat("the model has ", model.spec.max_positions,
+                                                  " positions, but a source ", "and its target are ", longest, " long")
                                             : "";
 }
 

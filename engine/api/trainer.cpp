@@ -32,8 +32,9 @@ Config config_of(const std::string& config, std::vector<std::string> overrides) 
         "/training/max_steps: a Trainer needs the number of its steps, from which the learning-rate "
         "schedule follows; set it to 1 or more");
   if (traits_of(read.task).head == HeadChoice::Kind::question_answering)
-    throw ConfigError("/task: a Trainer does not train question-answering, whose labels are places in texts; train with "
-                      "`shardline train`");
+    throw ConfigError(
+        "/task: a Trainer does not train question-answering, whose labels are places in texts; train with "
+        "`shardline train`");
   return read;
 }
 

@@ -174,8 +174,8 @@ std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel&
 std::shared_ptr<const ExportedModel> shared_traced(const Config& config, const HfModel& model) {
   static std::mutex opening;
   static std::map<std::string, std::weak_ptr<const ExportedModel>> open;
-  const std::string key = nlohmann::json{model.config,       config.task,          config.model.inputs,
-                                         config.model.loss,  config.training.seed, traced_length(config)}
+  const std::string key = nlohmann::json{model.config,      config.task,          config.model.inputs,
+                                         config.model.loss, config.training.seed, traced_length(config)}
                               .dump();
   const std::scoped_lock lock(opening);
   auto& entry = open[key];

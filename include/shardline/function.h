@@ -4,7 +4,8 @@
 //
 //   struct Clipped : torch::autograd::Function<Clipped> {
 //     static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x, double limit);
-//     static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list);
+//     static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+//     torch::autograd::variable_list);
 //   };
 //   ... x = shardline::apply_function<Clipped>(x, 0.5);  // in place of Clipped::apply(x, 0.5)
 #pragma once
@@ -26,9 +27,10 @@ inline constexpr const char* kLibrary = "shardline_functions";
 
 // The type of an argument in an operator's schema, which has one type of whole numbers and one of floating ones.
 template <class Argument, class Plain = std::decay_t<Argument>>
-using InSchema = std::conditional_t<std::is_same_v<Plain, bool>, bool,
-                                    std::conditional_t<std::is_integral_v<Plain>, int64_t,
-                                                       std::conditional_t<std::is_floating_point_v<Plain>, double, Plain>>>;
+using InSchema =
+    std::conditional_t<std::is_same_v<Plain, bool>, bool,
+                       std::conditional_t<std::is_integral_v<Plain>, int64_t,
+                                          std::conditional_t<std::is_floating_point_v<Plain>, double, Plain>>>;
 
 template <class Function, class Forward>
 struct Operator;
@@ -43,8 +45,8 @@ struct Operator<Function, Result (*)(torch::autograd::AutogradContext*, Argument
   static Result with_gradient(InSchema<Arguments>... arguments) { return Function::apply(arguments...); }
 
   static Result call(InSchema<Arguments>... arguments) {
-    static const std::string name = typeid(Function).name();
-    static const torch::Library library = [] {
+    static const std::string name = std::string("of_") + typeid(Function).name();
+    [[maybe_unused]] static const torch::Library library = [] {
       torch::Library made(torch::Library::FRAGMENT, kLibrary, std::nullopt, __FILE__, __LINE__);
       made.def(name.c_str(), torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, &without_gradient));
       made.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Autograd, &with_gradient));

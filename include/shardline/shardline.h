@@ -93,9 +93,9 @@ class Registry {
 int run(int argc, char** argv, const Registry& registry = {});
 
 // Samples in the caller's memory, read during the call only. One of ids and features is set; so is one of labels,
-// classes and targets, except for predictions, and for causal language models, whose labels are the ids. For a model with
-// a column of tensors, features are its numbers; for one with an encoder and a decoder, labels are the targets, in which
-// -100 is padding.
+// classes and targets, except for predictions, and for causal language models, whose labels are the ids. For a model
+// with a column of tensors, features are its numbers; for one with an encoder and a decoder, labels are the targets, in
+// which -100 is padding.
 struct Samples {
   int64_t count = 0;
   int64_t length = 1;                // tokens of each sample
@@ -143,8 +143,8 @@ class Trainer {
   // One optimizer step over the samples of all replicas, at most the config's global batch.
   StepReport step(const Samples& samples);
   // The same for tensors: inputs are ids [n, length] int64 or numbers [n, width] or [n, length, width]; labels are ids'
-  // labels [n, length], classes [n] or numbers [n, outputs], or the targets of sources [n, target length], in which -100
-  // is padding.
+  // labels [n, length], classes [n] or numbers [n, outputs], or the targets of sources [n, target length], in which
+  // -100 is padding.
   StepReport step(const at::Tensor& inputs);
   StepReport step(const at::Tensor& inputs, const at::Tensor& labels);
   // The same for models whose samples are columns of tensors: those of the data, by name, [n, sizes...]. Where there is

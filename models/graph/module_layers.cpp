@@ -149,10 +149,9 @@ class ModuleLayer : public Layer {
       const std::string& name = ending_.loss.empty() ? kSquaredError : ending_.loss;
       return summed_loss(sum_of_rows(name, outputs, labels), at::full({}, outputs.size(0), labels.options()), context);
     }
-    const at::Tensor sum =
-        ending_.loss.empty()
-            ? at::cross_entropy_loss(outputs, labels, {}, at::Reduction::Sum, kNoLabel, context.label_smoothing)
-            : sum_of_rows(ending_.loss, outputs, labels);
+    const at::Tensor sum = ending_.loss.empty() ? at::cross_entropy_loss(outputs, labels, {}, at::Reduction::Sum,
+                                                                         kNoLabel, context.label_smoothing)
+                                                : sum_of_rows(ending_.loss, outputs, labels);
     return summed_loss(sum, (labels != kNoLabel).sum(), context);
   }
 

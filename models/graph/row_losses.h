@@ -1,5 +1,5 @@
-// Losses by name, for models of a user's own modules and programs. A loss returns a number for each row, not their mean, so that the
-// sum over microbatches and replicas equals that of one process.
+// Losses by name, for models of a user's own modules and programs. A loss returns a number for each row, not their
+// mean, so that the sum over microbatches and replicas equals that of one process.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -77,7 +77,7 @@ class Install(unittest.TestCase):
         self.assertTrue((folder / "words/checkpoint-4/optimizer.safetensors").is_file())
         plan = self.run_in(folder, "build/everything", "plan", "divided.json")
         for kind in ["Attention", "ColumnLinear"]:
-            self.assertIn(f"its module is a {kind}", plan)
+            self.assertIn(f"its module is a shardline::nn::{kind}", plan)
         self.run_in(folder, "build/everything", "train", "divided.json")
         self.run_in(folder, "build/everything", "train", "divided.json", "--set", "output_dir=whole", "--set",
                     "smp_options.pipeline_parallel_degree=1", "--set", "smp_options.tensor_parallel_degree=1", "--set",

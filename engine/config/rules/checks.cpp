@@ -108,7 +108,8 @@ void check_traced(const Config& config, const Complaint& complain) {
                    "columns of tensors may have columns of other names; it has ", names.empty() ? "none" : names),
                "leave it out, and see TracedModel::arguments and columns");
     else if (!given.is_string() || given.get<std::string>().empty() || is_given(given.get<std::string>(), of_tokens))
-      complain("model.inputs", cat("gives the column \"", argument, "\" ", given.dump(), ", which is not one of the data"),
+      complain("model.inputs",
+               cat("gives the column \"", argument, "\" ", given.dump(), ", which is not one of the data"),
                "name a column of tensors");
   }
   check_value("model.loss", complain, [&] { program_use(config, config.model.config); });

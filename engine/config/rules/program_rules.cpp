@@ -83,8 +83,8 @@ ProgramUse program_use(const Config& config, const json& keys) {
   read_inputs(config.model.inputs, use);
   for (const auto& column : traced_columns(config)) use.inputs.try_emplace(column.name, column.name);
   read_loss(config.model.loss, use);
-  if (const json problem = keys.value("problem_type", json()); problem.is_string())
-    use.labels_are_numbers = problem != "single_label_classification";
+  if (const auto problem = keys.find("problem_type"); problem != keys.end() && problem->is_string())
+    use.labels_are_numbers = *problem != "single_label_classification";
   use.start_id = token_id(keys, kStartId);
   use.pad_id = token_id(keys, kPadId);
   return use;

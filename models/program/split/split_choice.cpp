@@ -128,9 +128,7 @@ class Chooser {
     return known == flops_.end() ? 0 : known->second;
   }
 
-  bool may_divide(int atom) const {
-    return found_.atoms.why_not(atom).empty() && found_.atoms.size(atom) >= ranks_;
-  }
+  bool may_divide(int atom) const { return found_.atoms.why_not(atom).empty() && found_.atoms.size(atom) >= ranks_; }
 
   // Whether no tensor has this atom and one that is divided.
   bool is_free(int atom) const {
@@ -171,10 +169,10 @@ class Chooser {
     const bool is_loss = mark.parameter.empty();
     throw ConfigError(cat(program_.archive.place(), ": ", mark.module, " is a shardline::nn::", mark.kind, ", but its ",
                           mark.parts, " cannot be split over ", ranks_, " ranks (",
-                          is_loss && parts.empty() ? cat("the loss, ", program_.loss.text,
-                                                         ", is not one cross entropy of rows whose classes are of ",
-                                                         "one product or table")
-                                                   : why_whole(parts),
+                          is_loss && parts.empty()
+                              ? cat("the loss, ", program_.loss.text,
+                                    ", is not one cross entropy of rows whose classes are of ", "one product or table")
+                              : why_whole(parts),
                           "); use torch::nn's module in its place",
                           mark.kind == "ColumnLinear" ? ", let it gather its output" : "",
                           ", or change what it is combined with"));
@@ -221,8 +219,11 @@ class Chooser {
         unit.why = asked->second.why;
       }
       if (!unit.split) whole_by_choice_.insert(atom);
-      if (const auto marked = marked_.find(atom); unit.split && marked != marked_.end())
-        unit.why += cat(unit.why.empty() ? "" : "; ", "its module is a ", marked->second);
+      if (const auto marked = marked_.find(atom); unit.split && marked != marked_.end()) {
+        const std::string says = "its module is a shardline::nn::" + marked->second;
+        // Choices that were read from a spec have it already.
+        if (!unit.why.ends_with(says)) unit.why += (unit.why.empty() ? "" : "; ") + says;
+      }
       auto& units = choice_.units[layer];
       const auto same = std::ranges::find(units, unit.name, &SplitUnit::name);
       if (same == units.end())
@@ -273,8 +274,8 @@ class Chooser {
   std::map<std::string, const Dimensions*> parameters_;
   std::map<int, std::set<int>> neighbours_;  // the other atoms of tensors that have this atom
   std::map<int, std::string> parts_;         // SplitUnit::parts, if there is a name
-  std::map<int, double> flops_;         // by atom
-  std::map<int, std::string> marked_;  // by atom that is divided because of a mark: the mark's kind
+  std::map<int, double> flops_;              // by atom
+  std::map<int, std::string> marked_;        // by atom that is divided because of a mark: the mark's kind
   std::set<int> whole_by_choice_;
   AtomChoice choice_;
 };

@@ -15,10 +15,11 @@ struct AtomChoice {
 };
 
 // Divides what the program's marks name (Pt2Archive::marks) and then the atoms whose products have most FLOPs, each if
-// every rank gets a part of it and no tensor has another divided atom. A unit is the parameters of a layer that have an atom; its name is the path that their modules have in
-// common, otherwise the first one's. Units that `choices` keeps whole are not divided. A product that stays whole for
-// other reasons is also a unit, with a count of 0. spec: of the program, without splits. Throws a ConfigError if
-// `choices` requires such a unit to be split, or if a mark's parts cannot be.
+// every rank gets a part of it and no tensor has another divided atom. A unit is the parameters of a layer that have an
+// atom; its name is the path that their modules have in common, otherwise the first one's. Units that `choices` keeps
+// whole are not divided. A product that stays whole for other reasons is also a unit, with a count of 0. spec: of the
+// program, without splits. Throws a ConfigError if `choices` requires such a unit to be split, or if a mark's parts
+// cannot be.
 AtomChoice choose_atoms(const Program& program, const ModelSpec& spec, const ProgramDimensions& found, int ranks,
                         const SplitChoices& choices);
 

@@ -17,18 +17,18 @@ namespace {
 
 using at::Tensor;
 
-// Fills the weight from a seed that torch's generator gives.
-void draw(const Tensor& weight, double std) {
+// Fills the weight with numbers of this standard deviation, from a seed that torch's generator gives.
+void draw(const Tensor& weight, double deviation) {
   const at::NoGradGuard no_grad;
   const int64_t seed = at::empty({1}, at::kLong).random_().item<int64_t>();
-  const ParamSpec spec{.name = "weight", .shape = weight.sizes().vec(), .init = {Init::Kind::normal, std}};
+  const ParamSpec spec{.name = "weight", .shape = weight.sizes().vec(), .init = {Init::Kind::normal, deviation}};
   Parameter parameter{.name = spec.name, .spec = &spec, .value = weight.detach()};
   init_parameter(parameter, 0, seed, 0, 1);
 }
 
-Tensor drawn(at::IntArrayRef sizes, double std) {
+Tensor drawn(at::IntArrayRef sizes, double deviation) {
   const Tensor weight = at::empty(sizes);
-  draw(weight, std);
+  draw(weight, deviation);
   return weight;
 }
 
@@ -116,8 +116,8 @@ void AttentionImpl::reset() {
 Tensor AttentionImpl::forward(const Tensor& x, const Tensor& source, const Tensor& mask) {
   const Tensor& of = source.defined() ? source : x;
   for (const Tensor& each : {x, of})
-    TORCH_CHECK(each.dim() == 3 && each.size(2) == options.features(), "shardline::nn::Attention takes [batch, length, ",
-                options.features(), "]; got ", each.sizes());
+    TORCH_CHECK(each.dim() == 3 && each.size(2) == options.features(),
+                "shardline::nn::Attention takes [batch, length, ", options.features(), "]; got ", each.sizes());
   TORCH_CHECK(!options.causal() || !mask.defined(),
               "a causal shardline::nn::Attention takes no mask; leave causal out and put it into the mask");
   const auto by_head = [](const Tensor& y, int64_t heads) {
@@ -125,7 +125,8 @@ Tensor AttentionImpl::forward(const Tensor& x, const Tensor& source, const Tenso
   };
   const Tensor mixed = at::scaled_dot_product_attention(
       by_head(q(x), options.heads()), by_head(k(of), options.key_heads()), by_head(v(of), options.key_heads()),
-      mask.defined() ? std::optional(mask) : std::nullopt, is_training() ? options.dropout() : 0.0, options.causal(), {},
+      mask.defined() ? std::optional(mask) : std::nullopt, is_training() ? options.dropout() : 0.0, options.causal(),
+      {},
       /*enable_gqa=*/options.key_heads() != options.heads());
   return out(mixed.transpose(1, 2).flatten(2));
 }

@@ -204,9 +204,10 @@ class RunMaker {
     // A torch::autograd::Function runs its forward without gradients and then gives its results its own gradient
     // function, which a graph of operators cannot express.
     if (!call.has_grad)
-      refuse_at(call, cat("has a gradient of its own, ", gradient->name(), ", of which a trace sees the forward alone"),
-                "apply the function as an operator: shardline::apply_function<F>(...) of <shardline/function.h> in place "
-                "of F::apply(...), or an operator of your own (TORCH_LIBRARY) whose Autograd kernel applies it");
+      refuse_at(
+          call, cat("has a gradient of its own, ", gradient->name(), ", of which a trace sees the forward alone"),
+          "apply the function as an operator: shardline::apply_function<F>(...) of <shardline/function.h> in place "
+          "of F::apply(...), or an operator of your own (TORCH_LIBRARY) whose Autograd kernel applies it");
     if (gradient->name().ends_with("WarnNotImplemented")) refuse_without_gradient(call);
   }
 

@@ -58,9 +58,7 @@ struct Surrogate : Blocks {
     const Tensor all = at::cat({numbers, kind.to(numbers.scalar_type()).unsqueeze(1)}, 1);
     return last(through(first(all).unsqueeze(1))).select(1, 0);
   }
-  Tensor mixing(const Tensor& numbers, const Tensor& kind) {
-    return forward(numbers - numbers.mean(0, true), kind);
-  }
+  Tensor mixing(const Tensor& numbers, const Tensor& kind) { return forward(numbers - numbers.mean(0, true), kind); }
   Linear first, last;
 };
 
@@ -189,6 +187,24 @@ TEST_CASE("a traced module on columns of tensors trains the same on every layout
     REQUIRE(others.size() == one.size());
     for (size_t i = 0; i < one.size(); ++i) CHECK(others[i] == Approx(one[i]).epsilon(1e-12));
   }
+}
+
+TEST_CASE("a trainer gives a traced module its columns by name") {
+  const RunFolder folder("traced-columns-trainer");
+  json config = config_of(folder, "traced-surrogate", {{"training", {{"max_steps", 30}, {"use_cpu", true}}}});
+  config["data"] = json::object();
+  config.erase("output_dir");
+  config["runtime"] = {{"device", "cpu"}, {"threads_per_rank", 1}};
+  Trainer trainer(config.dump());
+  const Tensor inputs = numbers({8, 3}), kind = at::arange(8).remainder(3);
+  const Tensor values = inputs.narrow(1, 0, 2) * inputs.narrow(1, 1, 2);
+  const Trainer::Columns columns = {{"numbers", inputs}, {"kind", kind}};
+  const double before = trainer.step(columns, values).loss;
+  for (int i = 0; i < 25; ++i) trainer.step(columns, values);
+  CHECK(trainer.evaluate(columns, values) < 0.7 * before);
+  CHECK((trainer.predict(columns) - values).square().mean().item<double>() ==
+        Approx(trainer.evaluate(columns, values)).epsilon(1e-5));
+  CHECK_THROWS_WITH(trainer.step(inputs, values), Contains("give them as tensors by these names"));
 }
 
 TEST_CASE("configs that do not fit the columns of a traced module are refused") {

@@ -21,13 +21,11 @@ using tensors_program::expected;
 using tensors_program::values_of;
 
 std::string config_of(const std::string& program, const json& changes) {
-  json config = {{"model", {{"path", golden("program/" + program + ".pt2")}}},
-                 {"training",
-                  {{"global_batch_size", 4},
-                   {"max_steps", 30},
-                   {"learning_rate", 0.01},
-                   {"lr_scheduler_type", "constant"}}},
-                 {"runtime", {{"device", "cpu"}, {"threads_per_rank", 1}}}};
+  json config = {
+      {"model", {{"path", golden("program/" + program + ".pt2")}}},
+      {"training",
+       {{"global_batch_size", 4}, {"max_steps", 30}, {"learning_rate", 0.01}, {"lr_scheduler_type", "constant"}}},
+      {"runtime", {{"device", "cpu"}, {"threads_per_rank", 1}}}};
   config.merge_patch(changes);
   return config.dump();
 }
@@ -95,7 +93,8 @@ TEST_CASE("a trainer takes columns of tensors by name, as the only input, or as 
 
   CHECK_THROWS_WITH(other.step(images.narrow(1, 0, 1), labels), Contains("the column image of the model is Float"));
   CHECK_THROWS_WITH(other.step(Trainer::Columns{{"picture", images}}, labels), Contains("image is missing"));
-  CHECK_THROWS_WITH(other.step(Trainer::Columns{{"image", images}, {"more", images}}, labels), Contains("it has no more"));
+  CHECK_THROWS_WITH(other.step(Trainer::Columns{{"image", images}, {"more", images}}, labels),
+                    Contains("it has no more"));
   CHECK_THROWS_WITH(other.step(images, labels + 1), Contains("the class 3"));
   CHECK_THROWS_WITH(other.step(images), Contains("needs the class"));
 }
@@ -104,7 +103,8 @@ TEST_CASE("a trainer trains an encoder and a decoder") {
   const auto wanted = pairs_program::expected();
   const auto sources = wanted["sources"].get<std::vector<std::vector<int64_t>>>();
   const auto targets = wanted["targets"].get<std::vector<std::vector<int64_t>>>();
-  Trainer trainer(config_of("pairs", {{"task", "seq2seq-lm"}, {"data", {{"sequence_length", 16}, {"max_target_length", 8}}}}));
+  Trainer trainer(
+      config_of("pairs", {{"task", "seq2seq-lm"}, {"data", {{"sequence_length", 16}, {"max_target_length", 8}}}}));
   double sum = 0, count = 0;
   for (size_t i = 0; i < sources.size(); ++i) {
     sum += trainer.evaluate(padded({sources[i]}), padded({targets[i]})) * targets[i].size();

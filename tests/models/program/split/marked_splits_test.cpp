@@ -33,7 +33,7 @@ constexpr double kRounding = 1e-12;
 struct Block : torch::nn::Module {
   Block()
       : norm(torch::nn::LayerNormOptions({kWidth})),
-        attention(nn::AttentionOptions(kWidth, 6).key_heads(2).causal(true)),
+        attention(nn::AttentionOptions(kWidth, 8).key_heads(2).head_features(2).causal(true)),
         gate(nn::ColumnLinearOptions(kWidth, 7).bias(false)),
         up(kWidth, 7),
         down(7, kWidth) {
@@ -151,7 +151,7 @@ TEST_CASE("ranks divide what the modules say, and have the numbers of one that h
   const int ranks = GENERATE(2, 3, 4);
   const auto runs = runs_of<Net>([] { return std::make_shared<Net>(); });
   const auto split = runs.splitter.split(ranks, {});
-  CHECK(split->share > 0.9);
+  CHECK(split->share > 0.85);
   CHECK(split->parameters.at("words.weight").dimension == 0);
   CHECK(split->parameters.at("blocks.1.attention.q.weight").dimension == 0);
   CHECK(split->parameters.contains("blocks.1.attention.k.weight") == (ranks == 2));  // there are two key heads
@@ -160,7 +160,7 @@ TEST_CASE("ranks divide what the modules say, and have the numbers of one that h
   CHECK(split->parameters.at("blocks.0.up.bias").dimension == 0);
   CHECK(split->parameters.at("blocks.0.down.weight").dimension == 1);
   CHECK(!split->parameters.contains("blocks.0.down.bias"));
-  CHECK_THAT(unit(*split, 1, "attention").why, Contains("its module is a Attention"));
+  CHECK_THAT(unit(*split, 1, "attention").why, Contains("its module is a shardline::nn::Attention"));
   for (const bool divides_rows : {false, true})
     CHECK(runs.distance(runs.splitter.split(ranks, {}, divides_rows)) < kRounding);
 }
@@ -205,9 +205,10 @@ TEST_CASE("a ColumnLinear may gather its columns", "[split]") {
 TEST_CASE("modules that contradict the model are refused with the reason", "[split]") {
   using Plain = torch::nn::Linear;
   const auto columns = [] { return std::pair(nn::ColumnLinear(kWidth, 8), Plain(8, kWidth)); };
-  check_refused(runs_of_pair<nn::ColumnLinear, Plain>(columns, kSoftmax),
-                "blocks.0.first is a shardline::nn::ColumnLinear, but its columns cannot be split over 2 ranks (softmax "
-                "in blocks.0.first needs all of them)");
+  check_refused(
+      runs_of_pair<nn::ColumnLinear, Plain>(columns, kSoftmax),
+      "blocks.0.first is a shardline::nn::ColumnLinear, but its columns cannot be split over 2 ranks (softmax "
+      "in blocks.0.first needs all of them)");
   const auto rows = [] { return std::pair(nn::RowLinear(kWidth, 8), Plain(8, kWidth)); };
   check_refused(runs_of_pair<nn::RowLinear, Plain>(rows, kInTurn),
                 "blocks.0.first is a shardline::nn::RowLinear, but its inputs cannot be split");
@@ -217,23 +218,40 @@ TEST_CASE("modules that contradict the model are refused with the reason", "[spl
                     both, [](const Tensor& x, auto& part) { return part.third(part.second(part.first(x))); }),
                 "blocks.0.second is a shardline::nn::ColumnLinear");
   const auto table = [] { return std::pair(nn::VocabEmbedding(5, kWidth), Plain(kWidth, kWidth)); };
-  check_refused(runs_of_pair<nn::VocabEmbedding, Plain>(
-                    table, [](const Tensor& x,
-                              auto& part) { return part.second(x + part.first(at::arange(x.size(1)).remainder(5))); }),
-                "blocks.0.first is a shardline::nn::VocabEmbedding, but its words cannot be split over 2 ranks (rows of "
-                "embedding");
+  check_refused(
+      runs_of_pair<nn::VocabEmbedding, Plain>(
+          table,
+          [](const Tensor& x, auto& part) { return part.second(x + part.first(at::arange(x.size(1)).remainder(5))); }),
+      "blocks.0.first is a shardline::nn::VocabEmbedding, but its words cannot be split over 2 ranks (rows of "
+      "embedding");
   const auto few = [] { return std::pair(nn::ColumnLinear(kWidth, 3), nn::RowLinear(3, kWidth)); };
   check_refused(runs_of_pair<nn::ColumnLinear, nn::RowLinear>(few, kInTurn), "there are 3 for 4 ranks", 4);
 }
 
 TEST_CASE("a CrossEntropy that is only a part of the loss is refused", "[split]") {
-  struct Squared : Net {
-    std::vector<Tensor> with_squares(const Tensor& ids, const Tensor& labels) {
-      const auto made = Net::forward(ids, labels);
-      return {made[0] + made[1].square().mean(), made[1]};
+  struct Squared : torch::nn::Module {
+    Squared() : words(kWords, kWidth), head(kWidth, kWords) {
+      register_module("words", words);
+      register_module("blocks", blocks);
+      for (int i = 0; i < 2; ++i) blocks->push_back(torch::nn::Linear(kWidth, kWidth));
+      register_module("head", head);
+      register_module("loss", loss);
     }
+    std::vector<Tensor> forward(const Tensor& ids, const Tensor& labels) {
+      Tensor x = words(ids);
+      for (const auto& block : *blocks) x = at::tanh(block->as<torch::nn::Linear>()->forward(x));
+      const Tensor logits = head(x);
+      return {loss(before_next(logits), next(labels)) + logits.square().mean(), logits};
+    }
+    torch::nn::Embedding words;
+    torch::nn::ModuleList blocks;
+    torch::nn::Linear head;
+    nn::CrossEntropy loss;
   };
-  check_refused(runs_of<Squared>([] { return std::make_shared<Squared>(); }, &Squared::with_squares), "cannot be split");
+  check_refused(
+      runs_of<Squared>([] { return std::make_shared<Squared>(); }),
+      "loss is a shardline::nn::CrossEntropy, but its classes cannot be split over 2 ranks (the loss, another "
+      "scalar, is not one cross entropy");
 }
 
 }  // namespace shardline::marked_splits_test

@@ -114,7 +114,7 @@ TEST_CASE("sizes that cannot be are refused") {
   CHECK_THROWS_WITH(row(at::ones({2, 3})), Contains("RowLinear takes [..., 4]; got [2, 3]"));
   nn::Attention attention(nn::AttentionOptions(8, 4).causal(true));
   CHECK_THROWS_WITH(attention(at::ones({2, 8})), Contains("takes [batch, length, 8]; got [2, 8]"));
-  CHECK_THROWS_WITH(attention(at::ones({2, 3, 8}), {}, at::ones({1, 1, 3, 3})), Contains("takes no mask"));
+  CHECK_THROWS_WITH(attention(at::ones({2, 3, 8}), Tensor(), at::ones({1, 1, 3, 3})), Contains("takes no mask"));
   nn::CrossEntropy loss;
   CHECK_THROWS_WITH(loss(at::ones({2, 3}), at::ones({2, 3}, at::kLong)), Contains("logits [..., classes]"));
 }
@@ -134,9 +134,9 @@ TEST_CASE("marks name the parameters in a module") {
   std::vector<std::string> text;
   for (const auto& mark : marks)
     text.push_back(cat(mark.module, ' ', mark.kind, ' ', mark.parameter, ' ', mark.dimension, ' ', mark.gathers));
-  CHECK(text == std::vector<std::string>{"words VocabEmbedding words.weight 0 0", "attention Attention attention.q.weight 0 0",
-                                         "up ColumnLinear up.weight 0 1", "down RowLinear down.weight 1 0",
-                                         "loss CrossEntropy  0 0"});
+  CHECK(text == std::vector<std::string>{"words VocabEmbedding words.weight 0 0",
+                                         "attention Attention attention.q.weight 0 0", "up ColumnLinear up.weight 0 1",
+                                         "down RowLinear down.weight 1 0", "loss CrossEntropy  0 0"});
 }
 
 }  // namespace shardline::split_modules_test

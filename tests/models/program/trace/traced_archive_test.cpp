@@ -173,9 +173,8 @@ namespace {
 // That an operator is one call with its own gradient, on sizes that the trace has not seen.
 void check_carried(const std::string& name, const std::function<at::Tensor(Net& net, const at::Tensor& x)>& of) {
   Pt2Archive archive = archive_of(model_of([&](Net& net, const at::Tensor& ids) { return of(net, net.forward(ids)); }));
-  CHECK(std::ranges::count_if(archive.graph.nodes, [&](const GraphNode& node) {
-          return node.name.find(name) != std::string::npos;
-        }) == 1);
+  CHECK(std::ranges::count_if(archive.graph.nodes,
+                              [&](const GraphNode& node) { return node.name.find(name) != std::string::npos; }) == 1);
   ProgramRun program(std::move(archive), kPositions, at::kDouble);
   const auto net = [] {
     const TorchSeed seed(3);
