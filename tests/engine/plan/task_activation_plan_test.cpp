@@ -105,7 +105,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts, of every fa
                                           {1, 2, "memory", "simple"},
                                           {2, 2, "memory", "interleaved"},
                                           {2, 2, "speed", "zb_h1"}}};
-  CaseSample sample(7);
+  CaseSample sample(11);
   for (const char* family : {"bert", "roberta", "xlm-roberta", "distilbert", "gpt2", "gptj", "gpt_neo"})
     for (const char* task : {kCausalLm, kMaskedLm, kSequenceClassification, kTokenClassification, kQuestionAnswering}) {
       if (!has_head(family, task)) continue;

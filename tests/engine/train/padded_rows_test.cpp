@@ -77,7 +77,7 @@ std::vector<json> rows_of(const std::string& task, Padding padding) {
     pad(labels, kNoLabel);
     pad(mask, padding == Padding::counted);
     rows.push_back({{"input_ids", ids}, {"attention_mask", mask}});
-    rows.back()["labels"] = task == kSequenceClassification ? json(labels.front()) : json(labels);
+    rows.back()["labels"] = task == kSequenceClassification ? json(rows.size() % 3) : json(labels);
   }
   return rows;
 }
