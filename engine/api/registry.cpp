@@ -112,8 +112,7 @@ Registry& Registry::model_fn(std::function<void(const std::string& directory, Mo
   return *this;
 }
 
-Registry& Registry::input_fn(
-    std::function<Invocation(const std::string& body, const std::string& content_type)> read) {
+Registry& Registry::input_fn(std::function<Invocation(const std::string& body, const std::string& content_type)> read) {
   additions_->waiting.push_back([=] { add_handlers({.input_fn = read}); });
   return *this;
 }
@@ -130,10 +129,9 @@ Registry& Registry::output_fn(
   return *this;
 }
 
-Registry& Registry::transform_fn(
-    std::function<AnswerBody(const ServedModel& model, const std::string& body, const std::string& content_type,
-                             const std::string& accept)>
-        answer) {
+Registry& Registry::transform_fn(std::function<AnswerBody(const ServedModel& model, const std::string& body,
+                                                          const std::string& content_type, const std::string& accept)>
+                                     answer) {
   additions_->waiting.push_back([=] { add_handlers({.transform_fn = answer}); });
   return *this;
 }

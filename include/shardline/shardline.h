@@ -47,8 +47,9 @@ struct StepReport {
 };
 using StepCallback = std::function<void(const StepReport&)>;
 
-// What a program adds to shardline, by the names that configs use, and the steps of serving that it replaces. A Registry is a handle: copies add to the same list,
-// and run() or a Trainer makes everything in it known. Names that shardline has itself are refused then.
+// What a program adds to shardline, by the names that configs use, and the steps of serving that it replaces. A
+// Registry is a handle: copies add to the same list, and run() or a Trainer makes everything in it known. Names that
+// shardline has itself are refused then.
 class Registry {
  public:
   Registry();

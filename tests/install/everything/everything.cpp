@@ -114,7 +114,9 @@ class LongTexts final : public LabelledTask {
 
 // Replaces the steps of serving: labels have other names, a body may be words, answers are counted and may be text.
 void add_serving(Registry& registry) {
-  registry.model_fn([](const std::string&, ModelFacts& facts) { facts.head.names = {"short", "long"}; })
+  registry.model_fn([](const std::string&, ModelFacts& facts) {
+            facts.head.names = {"short", "long"};
+          })
       .input_fn([](const std::string& body, const std::string& type) {
         if (type != "text/words") return read_invocation(body, type);
         std::istringstream words(body);
