@@ -55,7 +55,7 @@ void check_sets(const std::string& pattern) {
     const size_t first = open + (pattern.compare(open, 2, "[!") == 0 ? 2 : 1);
     const size_t close = pattern.find(']', first + 1);  // a bracket that comes first is in the set
     if (close == std::string::npos)
-      throw ConfigError(cat("\"", pattern, "\" has a set of characters without end; write it as \"h.[0-3]\""));
+      throw ConfigError(cat("\"", pattern, "\" has a [ without a ]; write a set of characters as \"h.[0-3]\""));
     if (std::regex_search(pattern.substr(first, close - first), std::regex(R"(\d\d-\d|\d-\d\d)")))
       throw ConfigError(cat("\"", pattern,
                             "\" has a set of characters that looks like a range of numbers; write 0 to "
@@ -77,7 +77,7 @@ bool matches_any(const NamePattern& pattern, const std::vector<std::string>& nam
 
 std::string advice_for(const std::string& text, const std::vector<std::string>& names) {
   if (names.empty()) return "there are none";
-  const std::string regex = as_shell_pattern(text);  // of text that could be both, such as "ln_.*weight"
+  const std::string regex = as_shell_pattern(text);  // for text that could be both, such as "ln_.*weight"
   for (const auto& other : {anywhere(text), regex, anywhere(regex)})
     if (!other.empty() && matches_any(other, names)) return cat("patterns match whole names: write \"", other, '"');
   const std::string near = nearest_word(text, names);

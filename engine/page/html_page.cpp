@@ -12,7 +12,7 @@ constexpr const char* kStyle = R"(
   --c0: #0969da; --c1: #bc4c00; --c2: #1a7f37; --c3: #8250df; --c4: #9a6700; --c5: #cf222e; --c6: #1b7c83; --c7: #6e7781; }
 @media (prefers-color-scheme: dark) {
   :root { --paper: #0d1117; --ink: #e6edf3; --muted: #9198a1; --line: #3d444d; --grid: #21262d; --warn: #ff9b8f;
-    --positive: 88, 166, 255; --negative: 240, 136, 62;
+    --positive: 31, 111, 235; --negative: 189, 84, 20;
     --c0: #58a6ff; --c1: #f0883e; --c2: #3fb950; --c3: #bc8cff; --c4: #d29922; --c5: #ff7b72; --c6: #39c5cf; --c7: #8b949e; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1rem; max-width: 76rem; background: var(--paper); color: var(--ink);
@@ -31,14 +31,14 @@ td.long { min-width: 14rem; max-width: 30rem; white-space: pre-wrap; }
 figure { margin: .5rem 0; min-width: 0; }
 figure > svg { display: block; width: 100%; max-width: 34rem; height: auto; }
 figcaption { font-size: .85rem; color: var(--muted); max-width: 36rem; }
-.wide svg { display: block; width: 100%; min-width: 56rem; height: auto; }
+.wide svg { display: block; width: 100%; min-width: 72rem; height: auto; }
 .wide svg text { fill: var(--ink); }
 .wide svg > rect:first-child { fill: var(--paper); }
-.wide svg rect + text[pointer-events] { fill: #1f2328; }
+.wide svg rect + text[pointer-events] { fill: #000000; }
 .wide figcaption { max-width: 48rem; }
 )";
 
-constexpr size_t kLongestLine = 44;  // of a cell
+constexpr size_t kLongestLine = 44;  // characters in a cell
 
 bool begins_as_number(const std::string& text) {
   const size_t first = text.find_first_not_of("+-.");

@@ -28,7 +28,7 @@ struct ModelSource {
   HeadChoice head;           // with nothing left open
   ModelSpec spec;
   std::shared_ptr<const HfDirectory> directory;   // null: the model is made from a config alone
-  NameReport names;                               // of its files, if weights are read from them
+  NameReport names;                               // how its files differ, if weights are read from them
   std::shared_ptr<const ExportedModel> exported;  // also of traced modules; null: the model is of a family
   // What traced modules start with, unless weights are read from `directory`.
   std::shared_ptr<const HfDirectory> own_values;

@@ -79,7 +79,7 @@ class Comparison {
   }
 
  private:
-  // What only the first rank does, while the others wait.
+  // The work of the first rank, during which the others wait.
   template <class Work>
   void alone(const Work& work) {
     LongWork waiting(world_, "training in one process");

@@ -15,7 +15,7 @@ namespace shardline {
 struct LayoutDifference {
   std::string what;  // "gradient"
   double largest = 0;
-  double limit = 0;   // of float64, in which a difference is either rounding or a mistake
+  double limit = 0;   // for float64, in which a difference is either rounding or a mistake
   std::string where;  // the parameter or the step
   bool is_within() const { return largest <= limit; }  // false for NaN
 };

@@ -57,7 +57,8 @@ std::string refusal_of(const std::string& name, const std::string& overload) {
 std::string effect_of(const c10::OperatorHandle& op) {
   if (op.hasTag(at::Tag::nondeterministic_seeded) && !may_be_told_not_to_draw(op.schema())) return kDraws;
   if (op.hasTag(at::Tag::inplace_view)) return "it changes the sizes of a tensor in place";
-  if (op.schema().is_mutable() && !writes_to_itself(op.schema())) return "it writes to another tensor than its first";
+  if (op.schema().is_mutable() && !writes_to_itself(op.schema()))
+    return "it writes to a tensor other than its first argument";
   return "";
 }
 

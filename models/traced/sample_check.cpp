@@ -340,7 +340,7 @@ class SampleCheck {
   const CommunicatorPtr world_ = make_local_world();
   std::vector<Microbatch> alone_;
   Microbatch together_;
-  std::vector<Parameter> parameters_;  // of the current layer
+  std::vector<Parameter> parameters_;  // the current layer's parameters
 };
 
 }  // namespace

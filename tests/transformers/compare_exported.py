@@ -94,7 +94,7 @@ class Translator(torch.nn.Module):
                                           src_key_padding_mask=hidden, memory_key_padding_mask=hidden))
 
 
-# Models of encoders with decoders.
+# Returns models with an encoder and a decoder.
 PAIRS = {
     "torch.nn.Transformer": Translator,
     "t5": (lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(
@@ -185,7 +185,7 @@ def export(name, directory):
 
 
 def module_of(path, dtype):
-    """The program of an archive, which computes in this dtype throughout."""
+    """Returns the program of an archive, changed to compute in this dtype throughout."""
     module = torch.export.load(path).module()
     if dtype == torch.float64:
         for tensor in (*module.parameters(), *module.buffers()):
@@ -257,7 +257,7 @@ def split_of(out):
 
 
 class ExportedCase(compare_heads.Case):
-    """The model of a case as a program, which takes no position_ids."""
+    """Returns the model of a case as a program without position_ids."""
 
     def export(self):
         model = self.open(self.folder / "model").train()
@@ -271,7 +271,7 @@ class ExportedCase(compare_heads.Case):
         labels = self.head.model_labels([s.labels for s in batch], places, ids.shape)
         if self.head.task == "question-answering":
             labels = dict(zip(("start_positions", "end_positions"), torch.tensor([s.labels for s in batch]).unbind(1)))
-        if self.head.config.get("num_labels") == 1:  # of a regression, as its loss compares them
+        if self.head.config.get("num_labels") == 1:  # a regression's, as its loss compares them
             labels = {"labels": labels["labels"].squeeze(1)}
         arguments.update(labels)
         sizes = {key: {i: Dim.AUTO for i in range(2 if value.shape[1:] == ids.shape[1:] else 1)}
@@ -382,7 +382,7 @@ def compare_pair(program, name, layouts, optimize):
 
 
 def write_samples(path, values, labels, given, in_files):
-    """Data of tensors: a .safetensors file, or rows beside .npy files. Returns its path."""
+    """Writes data with tensors: a .safetensors file, or rows and .npy files. Returns its path."""
     if not in_files:
         save_file({given: values, "labels": labels}, path + ".safetensors")
         return path + ".safetensors"

@@ -37,7 +37,7 @@ std::string when(bool condition, const std::string& text) {
 bool is_adam(const Run& run) {
   const auto kind = optimizer_kind(run.training().optim);
   return kind == OptimizerOptions::Kind::adamw || kind == OptimizerOptions::Kind::adam ||
-         kind == OptimizerOptions::Kind::added;  // which may read Adam's keys
+         kind == OptimizerOptions::Kind::added;  // an added optimizer may read Adam's keys
 }
 
 // Whether the model is a graph of operators: an exported program or a traced module.

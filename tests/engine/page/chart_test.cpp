@@ -94,6 +94,28 @@ TEST_CASE("A long line keeps its extremes", "[page]") {
   CHECK(svg.size() < 40'000);
 }
 
+TEST_CASE("A long name of a line is broken into lines that fit", "[page]") {
+  using Lines = std::vector<std::string>;
+  CHECK(svg_lines("one", 10, 100) == Lines{"one"});
+  CHECK(svg_lines("", 10, 100) == Lines{""});
+  CHECK(svg_lines("one two", 10, 30) == Lines{"one ", "two"});
+  CHECK(svg_lines("abcdef", 10, 20) == Lines{"abc", "def"});
+  CHECK(svg_lines("\xc3\xa4\xc3\xb6", 10, 9) == Lines{"\xc3\xa4", "\xc3\xb6"});  // not within a character
+  const std::string name = "runs/with-a-name-that-is-longer-than-the-chart/and-another-folder-with-a-name";
+  std::string all;
+  for (const auto& line : svg_lines(name, 12, 300)) {
+    CHECK(svg_width(line, 12) <= 300);
+    all += line;
+  }
+  CHECK(all == name);
+  Chart chart = chart_of({{1, 10}, {2, 20}});
+  const std::string before = chart_svg(chart);
+  chart.series[0].name = name;
+  const std::string svg = chart_svg(chart);
+  CHECK_FALSE(has(svg, name));
+  CHECK(count_of(svg, "<text") == count_of(before, "<text") + 1);
+}
+
 TEST_CASE("Ticks are readable", "[page]") {
   CHECK(tick_text(0) == "0");
   CHECK(tick_text(0.30000000000000004) == "0.3");

@@ -1,4 +1,4 @@
-// What a config says about its model must reach the run: from the file to the weights that are saved.
+// What a config says about its model must have an effect on the run, from the file to the saved weights.
 #include "engine/run/model_source.h"
 
 #include <ATen/Functions.h>
@@ -133,7 +133,7 @@ TEST_CASE("keys of model.config that would train another model elsewhere are ref
   refused("scale_attn_weights", false, "scales attention", gptj);
   refused("architectures", {"GPT2LMHeadModel"}, "causal-lm", gptj);
 
-  // What transformers writes into a config.json may be pasted.
+  // A config.json that transformers has written may be copied.
   const json pasted = {{"architectures", {"GPT2LMHeadModel"}},
                        {"n_ctx", 32},
                        {"torch_dtype", "float32"},
@@ -213,7 +213,7 @@ TEST_CASE("all mistakes of a config file come at once, those of its model among 
         "run.json: /model/config/n_layr: unknown key", "run.json: /training/learning_rat: unknown key",
         "run.json: /smp_options/pipelin: unknown key"})
     CHECK_THAT(text, Contains(part));
-  // In the directory's file, and between that and what is laid over it.
+  // Contradictions in the directory's file, and between the file and what overrides it.
   json keys = kSmall;
   keys.update({{"activation_function", "swiglu"}, {"resid_pdrop", 2}});
   const auto of_directory = mistakes_in(run_of_directory(folder, keys, json::object()));

@@ -17,7 +17,7 @@ using Catch::Matchers::Contains;
 constexpr const char* kModel = "models/model.json";
 constexpr const char* kWeights = "data/weights/model_weights_config.json";
 
-// The message of reading the archive with a changed file of JSON.
+// Returns the message that results from reading the archive with a changed JSON file.
 std::string said(const std::string& entry, const std::function<void(json&)>& change) {
   const ScratchDirectory scratch;
   write_changed_json(scratch / "changed.pt2", entry, change);
@@ -50,7 +50,7 @@ TEST_CASE("an exported program is read with its weights", "[pt2]") {
 
   const Graph& graph = archive.graph;
   CHECK(std::ranges::count(graph.inputs, GraphInput::Kind::user, &GraphInput::kind) == 3);
-  CHECK(std::ranges::count(graph.inputs, "words.weight", &GraphInput::name) == 2);  // tied: by one name
+  CHECK(std::ranges::count(graph.inputs, "words.weight", &GraphInput::name) == 2);  // tied parameters have one name
   CHECK(std::ranges::count(graph.inputs, "head.weight", &GraphInput::name) == 0);
   CHECK(graph.outputs.size() == 2);
   CHECK(graph.values[graph.outputs[0].value].sizes.empty());

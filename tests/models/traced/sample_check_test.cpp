@@ -135,7 +135,7 @@ TEST_CASE("what computes each sample by itself is accepted", "[samples]") {
   check([](Net&, const Tensor& x, const Tensor&) {
     return at::matmul(at::softmax(at::matmul(x, x.transpose(1, 2)), -1), x);
   });
-  // Samples are sorted, and put back.
+  // Samples are sorted, and then put back in order.
   check([](Net&, const Tensor& x, const Tensor&) {
     const auto order = x.select(1, 0).select(1, 0).argsort();
     return x.index_select(0, order).tanh().index_select(0, order.argsort());
