@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <mpi.h>
 
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 

@@ -127,8 +127,8 @@ SplitRuns runs_of(const std::function<std::shared_ptr<Module>()>& make,
 template <class First, class Second>
 SplitRuns runs_of_pair(const std::function<std::pair<First, Second>()>& make,
                        const typename Pair<First, Second>::Forward& forward) {
-  using Net = Pair<First, Second>;
-  return runs_of<Net>([=] { return std::make_shared<Net>(make, forward); });
+  using OfPair = Pair<First, Second>;
+  return runs_of<OfPair>([=] { return std::make_shared<OfPair>(make, forward); });
 }
 
 const auto kInTurn = [](const Tensor& x, auto& part) { return part.second(at::tanh(part.first(x))); };
