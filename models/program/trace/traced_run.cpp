@@ -137,10 +137,24 @@ class RunMaker {
         refuse("indexes by a mask, so that the sizes of what follows depend on values", "use where or masked_fill");
   }
 
+  // The value without a gradient that has the memory and the form of this tensor; -1 if there is none. torch::zeros and
+  // the like return another tensor around the memory that the operator has made.
+  int value_of_memory(const at::Tensor& tensor) const {
+    const auto is_same = [&](const at::Tensor& known) {
+      return known.has_storage() && tensor.has_storage() && known.storage().is_alias_of(tensor.storage()) &&
+             known.scalar_type() == tensor.scalar_type() && known.sizes() == tensor.sizes() &&
+             known.strides() == tensor.strides() && known.storage_offset() == tensor.storage_offset() &&
+             !known.requires_grad() && !tensor.requires_grad();
+    };
+    const auto found = std::ranges::find_if(run_.values, is_same);
+    return found == run_.values.end() ? -1 : int(found - run_.values.begin());
+  }
+
   GraphArgument tensor_argument(const at::Tensor& tensor) {
     if (!tensor.defined()) return {};
     const auto found = value_of_.find(tensor.unsafeGetTensorImpl());
     if (found != value_of_.end()) return {.value = found->second};
+    if (const int known = value_of_memory(tensor); known >= 0) return {.value = known};
     const int value = new_value(tensor);
     run_.constants.push_back(value);
     return {.value = value};

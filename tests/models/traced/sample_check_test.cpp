@@ -179,7 +179,7 @@ TEST_CASE("a recurrent module is accepted if it runs along the samples, and name
 
 TEST_CASE("a recurrent module with dropout of its own draws numbers", "[samples]") {
   const Mix mix = [](Net& net, const Tensor& x, const Tensor&) {
-    net.batch_first->options_base.dropout(0.1);
+    net.batch_first->options.dropout(0.1);
     return std::get<0>(net.batch_first->forward(x));
   };
   CHECK_THROWS_WITH(check(mix),
