@@ -16,6 +16,7 @@ constexpr double kWidth = 420, kLabel = 24, kRight = 14, kPlotHeight = 220, kBot
 constexpr double kSmall = 12, kMark = 4, kTextLine = 15, kLegendMark = 26;
 constexpr size_t kColours = 8;
 constexpr double kMost = 1e100;
+constexpr double kMostAboveValues = 1.5;  // of the largest value: where intervals of positive values are cut
 constexpr size_t kMostPoints = 800, kMostNamedTicks = 8;
 
 bool is_drawable(const ChartPoint& point, bool log_x) {
@@ -55,15 +56,15 @@ class Plot {
       for (const auto& point : series.points) {
         if (!is_drawable(point, chart.log_x)) continue;
         x_.add(of_x(point.x));
-        for (const double y :
-             {point.y, has_interval(point) ? point.low : point.y, has_interval(point) ? point.high : point.y})
-          y_.add(y);
+        y_.add(point.y);
         named_.insert(point.x);
       }
     if (chart.y_from_zero) y_.add(0);
+    const bool is_positive = chart.y_from_zero && y_.low >= 0;
+    add_intervals(is_positive ? kMostAboveValues * y_.high : kMost);
     widen(x_, 0.03);
     widen(y_, 0.06);
-    if (chart.y_from_zero && y_.low < 0 && lowest() >= 0) y_.low = 0;
+    if (is_positive) y_.low = 0;
     for (const double tick : even_ticks(y_)) left_ = std::max(left_, kLabel + svg_width(tick_text(tick), kSmall) + 8);
     place_legend();
   }
@@ -85,23 +86,26 @@ class Plot {
   static bool has_interval(const ChartPoint& point) {
     return point.low != point.high && std::abs(point.low) < kMost && std::abs(point.high) < kMost;
   }
+  // Repeats that are few have intervals that are much wider than their values differ: such an interval does not
+  // determine the axis, and is drawn up to its ends.
+  void add_intervals(double most) {
+    const Range values = y_;
+    for (const auto& series : chart_.series)
+      for (const auto& point : series.points) {
+        if (!is_drawable(point, chart_.log_x) || !has_interval(point)) continue;
+        y_.add(most < kMost ? std::max(point.low, values.low) : point.low);
+        y_.add(std::min(point.high, most));
+      }
+  }
   static std::string colour(size_t index) { return "var(--c" + std::to_string(index % kColours) + ")"; }
   static void widen(Range& range, double share) {
-    constexpr double kLeastShare = 1e-9;  // relative to the values: ticks must differ
-    const double values = std::max({std::abs(range.low), std::abs(range.high), 1e-90});
-    const double size = range.width() > kLeastShare * values ? range.width() : values;
+    constexpr double kLeastShare = 1e-9;  // of the values: ticks must differ
+    const double values = std::max(std::abs(range.low), std::abs(range.high));
+    const double size = range.width() > kLeastShare * values ? range.width() : values > 0 ? values : 1;
     range.low -= share * size;
     range.high += share * size;
   }
 
-  double lowest() const {
-    double lowest = 0;
-    for (const auto& series : chart_.series)
-      for (const auto& point : series.points)
-        if (is_drawable(point, chart_.log_x))
-          lowest = std::min({lowest, point.y, has_interval(point) ? point.low : point.y});
-    return lowest;
-  }
   double of_x(double x) const { return chart_.log_x ? std::log2(x) : x; }
   double at_x(double x) const { return left_ + (of_x(x) - x_.low) / x_.width() * (kWidth - left_ - kRight); }
   double at_y(double y) const { return top_ + (y_.high - y) / y_.width() * kPlotHeight; }
@@ -188,7 +192,8 @@ class Plot {
 
   void draw_mark(const ChartPoint& point, const std::string& paint) {
     const double x = at_x(point.x);
-    if (has_interval(point)) line(x, at_y(point.low), x, at_y(point.high), paint, 1.6);
+    if (has_interval(point))
+      line(x, at_y(std::max(point.low, y_.low)), x, at_y(std::min(point.high, y_.high)), paint, 1.6);
     out_ << "<circle cx=\"" << svg_number(x) << "\" cy=\"" << svg_number(at_y(point.y)) << "\" r=\"" << kMark
          << "\" style=\"fill:" << paint << "\"><title>" << html_escaped(point.tip.empty() ? tip(point) : point.tip)
          << "</title></circle>\n";

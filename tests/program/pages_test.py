@@ -127,7 +127,7 @@ class Pages(PagesTest):
                      "sequence_length": 96},
             "training": {"learning_rate": 1e-2, "use_cpu": True, "eval_strategy": "steps", "eval_steps": 4,
                          "max_steps": 12, "per_device_train_batch_size": 8, "do_predict": True, "save_strategy": "no"},
-            "runtime": {"threads_per_rank": 1, "communicator": "local"}, "output_dir": "out"}))
+            "runtime": {"threads_per_rank": 1}, "output_dir": "out"}))
 
     def test_a_run(self):
         self.expect(0, "train", "config.json", "--set", "smp_options.pipeline_parallel_degree=2", "--set",

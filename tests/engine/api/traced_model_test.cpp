@@ -293,7 +293,7 @@ TEST_CASE("training measures the layers of a traced module once, and places them
   folder.write("out/profile.json", profile.dump());
   CHECK_THAT(train(), Contains("out/profile.json, measured earlier"));
   const json stages = json_of("out/plan.json")["stages"];
-  CHECK(stages[0]["chunks"] == json{{"embedding"}});
+  CHECK(stages[0]["chunks"] == json::array({json::array({"embedding"})}));
   CHECK(stages[1]["chunks"][0].size() == 4);
 
   std::filesystem::remove(folder / "out/profile.json");

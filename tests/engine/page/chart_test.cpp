@@ -82,6 +82,31 @@ TEST_CASE("What is not finite, or has no logarithm, is left out", "[page]") {
   for (const double y : {0.0, 1e18, -1e99}) CHECK_FALSE(has(chart_svg(chart_of({{5, y}, {6, y + 128}})), "nan"));
 }
 
+TEST_CASE("Intervals that are much wider than the values do not hide them", "[page]") {
+  Chart chart = chart_of({{1, 10, -90, 110}, {2, 20, 19, 21}});
+  const auto height = [](const std::string& svg) {
+    const auto line = polyline_of(svg);
+    return line[1] - line[3];
+  };
+  CHECK(height(chart_svg(chart)) < 15);
+  chart.y_from_zero = true;
+  const std::string svg = chart_svg(chart);
+  CHECK(height(svg) > 60);
+  CHECK(has(svg, ">0</text>"));
+  CHECK(has(svg, ">30</text>"));
+  CHECK_FALSE(has(svg, ">40</text>"));
+  CHECK_FALSE(has(svg, "y1=\"-"));  // above the picture
+  CHECK_FALSE(has(svg, "y2=\"-"));
+  // Values below 0 have their whole intervals.
+  chart.series[0].points = {{1, -10, -90, 110}, {2, 20}};
+  CHECK(has(chart_svg(chart), ">-50</text>"));
+}
+
+TEST_CASE("Values that are all zero have ticks that differ", "[page]") {
+  const std::string svg = chart_svg(chart_of({{1, 0}, {2, 0}}));
+  CHECK(count_of(svg, ">0</text>") == 1);
+}
+
 TEST_CASE("A long line keeps its extremes", "[page]") {
   std::vector<ChartPoint> points;
   for (int i = 0; i < 100'000; ++i) points.push_back({static_cast<double>(i), i == 54'321 ? 1000.0 : i % 7});
@@ -148,11 +173,14 @@ TEST_CASE("A page escapes its texts and closes what it opens", "[page]") {
   page.figure("<svg></svg>", "one");
   page.figure("<svg></svg>", "");
   page.table({{"name", "value"}, {"<x>", "12.5"}});
+  page.table({{"run", "steps"}, {"1-device", "21096 (nominal 21094)"}, {"2-devices", "3e-05"}});
   page.figure("<svg></svg>", "wide", HtmlPage::Width::wide);
   page.items({"a & b"});
   const std::string text = std::move(page).text();
   CHECK(has(text, "<title>Study &lt;1&gt; &amp; &quot;2&quot;</title>"));
   CHECK(has(text, "<td>&lt;x&gt;</td><td class=\"number\">12.5</td>"));
+  CHECK(has(text, "<td>1-device</td><td class=\"number\">21096 (nominal 21094)</td>"));
+  CHECK(has(text, "<td>2-devices</td><td class=\"number\">3e-05</td>"));
   CHECK(count_of(text, "<div") == count_of(text, "</div>"));
   CHECK(count_of(text, "<figure>") + count_of(text, "<figure class") == count_of(text, "</figure>"));
   CHECK(has(text, "name=\"viewport\""));
