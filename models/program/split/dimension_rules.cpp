@@ -105,6 +105,7 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"unbind.int", &Self::take},
                                                     {"select.int", &Self::take},
                                                     {"slice.Tensor", &Self::slice},
+                                                    {"narrow", &Self::narrow},
                                                     {"pad", &Self::pad},
                                                     {"constant_pad_nd", &Self::pad},
                                                     {"scaled_dot_product_attention", &Self::attention},
