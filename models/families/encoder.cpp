@@ -112,9 +112,9 @@ class WordHead : public Layer {
     const auto loss =
         head_cross_entropy(tp_, normed, *params_[kWords], params_[kWordsBias], first_word_, context, rows);
     if (context.mode == Mode::train) return {loss};
-    if (!context.predicts || !is_masked) return {};
-    return {
-        head_best_words(tp_, normed, *params_[kWords], params_[kWordsBias], first_word_, count_of_rows(batch, rows))};
+    if (!context.predicts) return {};
+    return {head_best_words(tp_, normed, *params_[kWords], params_[kWordsBias], first_word_, count_of_rows(batch, rows),
+                            word_search(batch, rows))};
   }
 
  private:

@@ -21,7 +21,7 @@ struct EncoderConfig : TransformerConfig {
 // The names of modules in the family's files; those of an encoder without a head come after `base`.
 struct EncoderNames {
   std::string base;                           // "bert."
-  std::string words, positions, types, norm;  // of the embedding
+  std::string words, positions, types, norm;  // names in the embedding
   std::string block;                          // "encoder.layer."; the names below are within a block
   std::string query, key, value, out, norm1, fc, proj, norm2;
   std::string word_dense, word_norm, decoder;  // of the head for words

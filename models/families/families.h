@@ -4,8 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
-#include <type_traits>
+#include <vector>
 
+#include "core/model/microbatch.h"
 #include "core/model/model_spec.h"
 #include "models/families/head_choice.h"
 #include "models/files/hf_config_reader.h"
@@ -21,6 +22,7 @@ struct HfModel {
   nlohmann::json config;             // contents of a saved model's config.json
   std::set<std::string> only_saved;  // the user's keys that change only that file
   int64_t max_positions = 0, vocab_size = 0;
+  std::vector<TensorColumn> columns;  // of the data that are arguments of traced modules, by the names of these
   int64_t features = 0;  // number of features that the model takes per row in place of ids; 0: it takes ids
   HeadChoice head;       // fully specified
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave layers' costs unset

@@ -1,4 +1,4 @@
-// The bytes that real ranks count, by class, compared with the plan.
+// The bytes that real ranks count in each class, compared with the plan.
 #include <ATen/ops/tensor.h>
 
 #include <filesystem>
@@ -27,7 +27,7 @@ struct Setting {
   int d = 1, p = 1, t = 1;
   std::string pipeline = "interleaved", recompute = "none", offload = "no", optimize = "memory", dtype = "float32";
   double dropout = 0;
-  int microbatches = 4, samples = 6;  // of a microbatch
+  int microbatches = 4, samples = 6;  // samples in a microbatch
   bool tied = true;
   std::string whole = "nothing";  // a pattern of units that are not split over T; *e*: embedding and head
   std::string optim = "adamw_torch";
@@ -125,7 +125,7 @@ struct Classes {
   double others = 0;
 };
 
-// The allocator sees one buffer where a received border is kept: activations and messages are one number.
+// The allocator sees one buffer if a received border is kept, so activations and messages are compared as a sum.
 Classes planned_for(const MemoryBytes& bytes) {
   return {bytes.weights, bytes.gradients, bytes.optimizer, bytes.activations + bytes.workspace + bytes.communication};
 }
@@ -144,7 +144,7 @@ Classes counted(const Setting& setting, const Plan& plan, const ModelSource& sou
   restart_memory_peaks();
   trainer.train_step(data, 1);
   const auto end = memory_totals();
-  trainer.parameters().visit_values([](const Parameter&) {});  // nothing is under way when it is gone
+  trainer.parameters().visit_values([](const Parameter&) {});  // nothing is in flight when it is destroyed
   world->barrier();
   const auto peak = [&](MemoryClass memory) {
     const auto i = static_cast<size_t>(memory);
@@ -154,15 +154,15 @@ Classes counted(const Setting& setting, const Plan& plan, const ModelSource& sou
           static_cast<double>(end.peak_live - ready.live)};
 }
 
-// With more ranks than cores, a rank may run ahead of one of another stage that gets no core, and its borders pile up.
+// With more ranks than cores, a rank may run ahead of another stage's rank that gets no core, and its borders pile up.
 double waiting_for_a_core(const Setting& s) {
   const int64_t border = s.samples * kLength * kHidden * (s.dtype == "float64" ? 8 : 4);
   const bool shares = s.world() > static_cast<int>(std::thread::hardware_concurrency());
   return s.p > 1 && shares ? static_cast<double>(s.microbatches * border) : 0;
 }
 
-// A rank that loses its core to another process lets borders pile up, too, though not in every run: repeats until every
-// rank has fewer than `most` bytes of the others' class, a few times.
+// If a rank loses its core to another process, borders pile up, too, though not in every run: this repeats the run a
+// few times, until every rank has fewer than `most` bytes of the others' class.
 Classes counted_undisturbed(const Setting& setting, const Plan& plan, const ModelSource& source,
                             const CommunicatorPtr& world, double most) {
   for (int attempt = 1;; ++attempt) {
@@ -200,7 +200,7 @@ std::vector<Setting> settings() {
         ++n;
         all.push_back(s);
       }
-  // Units that every rank of T has whole, on their own rows or on all.
+  // Units that every rank of T holds whole and computes for its own rows or for all.
   for (const char* whole : {"*", "*attn", "*mlp", "*e*"})
     for (const int t : {2, 4})
       for (const std::string optimize : {"memory", "speed"})
@@ -285,7 +285,7 @@ TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
     const auto [source, machines, plan] = plan_model(config, world->size());
     const auto bytes = memory_by_rank(placed_layers(plan))[world->rank()];
     const Classes planned = planned_for(bytes);
-    // What is gathered and reduced for a while comes on top, at times of its own.
+    // Memory that is gathered and reduced temporarily comes on top, at its own times.
     const double passing = setting.sharding == "none" ? 0 : planned.weights + planned.gradients;
     const double most = 1.05 * planned.others + waiting_for_a_core(setting) + passing;
     const Classes now = counted_undisturbed(setting, plan, source, world, most);

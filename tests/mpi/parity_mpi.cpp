@@ -1,4 +1,5 @@
-// Points of the layout matrix on real ranks: the run of one process, and the same bits as ranks that are threads.
+// Points of the layout matrix on real ranks: they must agree with one process, and have the same bits as ranks that are
+// threads.
 #include "tests/mpi/mpi_main.h"
 #include "tests/parity/matrix.h"
 
@@ -52,7 +53,7 @@ TEST_CASE("mpi: ranks that are processes give the bits of threads in half precis
     world->barrier();
   }
 }
-// The rest, on demand: mpi_parity_tests "[matrix]"
+// The other points, on demand: mpi_parity_tests "[matrix]"
 TEST_CASE("mpi: the rest of the matrix gives the run of one process and of threads, float64", "[.][matrix]") {
   std::vector<Point> rest;  // few worlds have points of every list
   for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points()})

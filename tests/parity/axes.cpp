@@ -28,7 +28,7 @@ Axis axis(const std::string& name, T Point::*member, const std::vector<T>& choic
               }};
 }
 
-// A point that is being made: the chosen value of each axis, where there is one yet.
+// A point under construction: the value chosen for each axis so far.
 using Row = std::vector<std::optional<size_t>>;
 using Pair = std::tuple<size_t, size_t, size_t, size_t>;  // axis, value, later axis, value
 

@@ -226,7 +226,7 @@ TEST_CASE("planted faults are caught", "[parity][faults]") {
   check_faults();
 }
 
-// The rest of the matrix, on demand: parity_tests "[matrix]"
+// The remaining points of the matrix, on demand: parity_tests "[matrix]"
 TEST_CASE("every axis value alone gives the run of one process, float64", "[.][matrix]") {
   check_points(single_points());
 }

@@ -18,7 +18,7 @@ const std::map<std::string, Shape> kShapes = {
     {"2 tokens", {.sequence = 2}},
 };
 
-// Patterns of what is whole.
+// Patterns of the units that stay whole.
 const std::map<std::string, std::vector<std::string>> kWhole = {
     {"split", {}},
     {"whole", {"*"}},
@@ -91,7 +91,7 @@ Shape shape_of(const Point& point) {
 nlohmann::json split_rules(const Point& point) {
   if (point.units == "by rule" || is_traced(point)) return nullptr;
   nlohmann::json rules = nlohmann::json::array();
-  // Also where some ranks get nothing; the words are left to what is asked of one of the two tables.
+  // Also cases in which some ranks get nothing; the words are excluded if a choice was made for one of the two tables.
   rules.push_back({{"pattern", point.units == "split" ? "*" : "h.*"}, {"split", true}});
   for (const auto& pattern : kWhole.at(point.units))
     if (point.task.ends_with("-lm") || point.task == "completions" ||
@@ -149,7 +149,7 @@ Limits limits_of(const std::string& dtype) {
 
 Limits limits_of(const Point& point) {
   Limits limits = limits_of(point.dtype);
-  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor";  // its epsilon is that of nothing
+  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor";  // its epsilon is compared with nothing
   if (point.task == "question-answering")  // a softmax over rows does not change when a bias moves all of them
     limits.rounding_moves = limits.zero_layers = true;
   return limits;

@@ -20,14 +20,14 @@ struct Point {
   // overflowing" (some steps are skipped)
   std::string dtype = "float64";
   int microbatches = 1, accumulation = 1, active = 0;
-  bool dropout = false;  // of 0.1; in float64 with noise on the embeddings
+  bool dropout = false;  // with probability 0.1; in float64 with noise on the embeddings
   bool tied = true;
   bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty
   bool ignored = false;      // some labels do not count
-  bool smoothing = false;    // of labels, by 0.1
+  bool smoothing = false;    // smooths labels by 0.1
   std::string checkpointing = "none";
   std::string offload = "off";  // or an offload_scope
-  bool states_on_host = false;  // of accelerators
+  bool states_on_host = false;  // on accelerators
   // Over all replicas, or "MiCS 2" over pairs of them, without gathering ahead. "ZeRO-3 weights" leaves small
   // parameters whole.
   std::string sharding = "none";
@@ -48,7 +48,7 @@ struct Point {
   std::string trained = "all";              // or what trained_patterns() selects; the rest is frozen
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum
   int global_batch = 12;
-  int steps = kSteps;  // of the optimizer, learning rate 1e-3
+  int steps = kSteps;  // optimizer steps, learning rate 1e-3
 
   int world() const { return d * p * t; }
   // The parts of `pipeline`: "interleaved_1f1b v3" is a schedule with 3 chunks on each stage.
@@ -74,7 +74,8 @@ bool has_head(const Point& point);
 // training.trainable of the point.
 nlohmann::json trained_patterns(const Point& point);
 
-// World of at most 16 ranks, samples for every microbatch, a layer for every chunk, stages where chunks need them.
+// The world has at most 16 ranks; there are samples for every microbatch, a layer for every chunk, and stages where
+// chunks need them.
 bool feasible(const Point& point);
 // The point with the smallest of a few global batch sizes that its microbatches divide.
 Point with_batch(Point point);
@@ -85,7 +86,7 @@ Point with_few_steps(Point point);
 // losses relative, parameter change in relative L2 per tensor.
 struct Limits {
   double gradient, norm, loss, change;
-  double zero;               // of the layer's largest gradient: what is below is exactly zero but for rounding
+  double zero;               // relative to the layer's largest gradient: what is below is zero except for rounding
   bool rounding_moves;       // the optimizer turns such rounding into steps, so the change of those elements is ignored
   bool zero_layers = false;  // all gradients of a layer may be exactly zero: compared with the model's largest
 };

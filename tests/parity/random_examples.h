@@ -7,7 +7,7 @@
 
 namespace shardline::parity {
 
-inline constexpr int64_t kLabels = 3;  // of the tasks that classify
+inline constexpr int64_t kLabels = 3;  // in the tasks that classify
 
 struct RandomTask {
   uint64_t seed = 0;

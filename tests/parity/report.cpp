@@ -104,7 +104,7 @@ has the head of causal-lm; `bert`, `roberta` and `xlm-roberta` are decoders in i
 
 After `cmake --preset test` and a build in `build-test`:
 
-<!-- needs: hours -->
+<!-- slow -->
     build-test/tests/parity/parity_tests               # every pair of axis values, the fp32 sample, equal bits,
                                                        # injected faults
     build-test/tests/parity/parity_tests "[matrix]"    # the rest: each value alone; P, T, D >= 2 with dropout and

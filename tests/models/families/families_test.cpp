@@ -92,7 +92,7 @@ at::Tensor of_rows(const json& samples) {
 Microbatch microbatch_of(const json& batch, const json& labels, const HeadChoice& head) {
   Microbatch made{.ids = of_rows(batch["ids"]), .types = of_rows(batch["types"])};
   std::vector<at::Tensor> positions, samples;
-  int64_t sample = 4;  // of the global batch
+  int64_t sample = 4;  // samples in the global batch
   std::vector<int64_t> first_places, numbers;
   for (const json& ids : batch["ids"]) {
     const int64_t length = ids.size();
@@ -147,7 +147,7 @@ std::vector<at::Tensor> values_of(const ModelSpec& spec, const HfDirectory& dire
   return values;
 }
 
-// Gradients by the names of tensors in the files, in their shapes; uses of a tied parameter together.
+// Gradients by the names and in the shapes of the tensors in files; uses of a tied parameter are added.
 std::map<std::string, at::Tensor> gradients_of(const ModelSpec& spec, const std::vector<at::Tensor>& gradients) {
   std::map<std::string, at::Tensor> whole, in_files;
   size_t next = 0;
@@ -226,7 +226,7 @@ std::vector<at::Tensor> compare_run(const std::string& family, const json& batch
   const ModelSpec spec = model_spec(config_of(directory, head), family, false, {}, nullptr, head);
   CHECK(directory.check_names(spec).missing.empty());
   auto values = values_of(spec, directory);
-  if (!exact)  // tied ones stay one tensor
+  if (!exact)  // tied parameters stay one tensor
     for (auto& value : values) value.set_data(value.to(type));
   const json& expected = run[exact ? "float64" : "float32"];
   AdamW optimizer(spec, values);
@@ -413,7 +413,7 @@ TEST_CASE("a saved model has the tensors of transformers' class and every key of
   }
 }
 
-// For tests/transformers/open_saved.py, which opens them: into the directory SHARDLINE_SAVED.
+// tests/transformers/open_saved.py opens them: writes into the directory SHARDLINE_SAVED.
 TEST_CASE("every family and head is saved", "[.saved]") {
   const char* into = std::getenv("SHARDLINE_SAVED");
   REQUIRE(into != nullptr);
@@ -484,7 +484,7 @@ TEST_CASE("labels are those of the data, else of config.json, and a saved config
   model = read(named, {.kind = Kind::token_classification, .names = {"O", "B-PER"}});
   CHECK(model.head.labels == 2);
   CHECK(model.config["id2label"] == json{{"0", "O"}, {"1", "B-PER"}});
-  model = read(named, {.kind = Kind::question_answering});  // whatever it classified before
+  model = read(named, {.kind = Kind::question_answering});  // whatever the model classified before
   CHECK(model.config["id2label"] == json{{"0", "LABEL_0"}, {"1", "LABEL_1"}});
   model = read({{"num_labels", 1}}, {.kind = Kind::sequence_classification});
   CHECK(model.head.problem == HeadChoice::Problem::regression);

@@ -35,7 +35,7 @@ BERT = dict(**SMALL, num_hidden_layers=2, intermediate_size=40, max_position_emb
 GPT = dict(**SMALL, pad_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, classifier_dropout=0.0)
 FAMILIES = {
     "bert": dict(**BERT, hidden_act="gelu"),
-    # An activation that the head for masked words does not follow.
+    # An activation that the head for masked words does not use.
     "roberta": dict(**BERT, hidden_act="relu", type_vocab_size=1, layer_norm_eps=1e-5),
     "xlm-roberta": dict(**BERT, hidden_act="gelu_new", pad_token_id=2, tie_word_embeddings=False),
     "distilbert": dict(**SMALL, num_hidden_layers=2, hidden_dim=40, max_position_embeddings=16, activation="gelu",
@@ -71,7 +71,7 @@ def has_head(family, task):
 
 
 def value(name, shape):
-    """Values that no formula leaves unseen: biases that are not zero, norms that are not one."""
+    """Values that every formula depends on: biases that are not zero, norms that are not one."""
     noise = torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode())))
     is_norm = any(part in name for part in ("LayerNorm", "layer_norm", "ln_")) and name.endswith("weight")
     return noise * (0.2 if len(shape) > 1 else 0.1) + (1.0 if is_norm else 0.0)
@@ -91,7 +91,8 @@ def make_model(config, task, dtype, problem=None):
 
 
 def in_old_ways(family, tensors):
-    """Directories as there are: of a pretraining with buffers and old names, and of a base model without a head."""
+    """Makes directories as they occur: from a pretraining, with buffers and old names, and of a base model without a
+    head."""
     if family == "bert":
         old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
                for n, t in tensors.items()}
@@ -119,7 +120,7 @@ def save_directory(family, config):
 
 
 def make_batches(config):
-    """Ids and types of each step's samples, not padded. Ids are no special ones."""
+    """Returns the ids and types of each step's samples, without padding and special ids."""
     draw = random.Random(5)
     types = getattr(config, "type_vocab_size", 1)
     batches = []
@@ -175,8 +176,8 @@ def cross_entropy(logits, labels, smoothing):
 
 
 def loss_of(model, family, task, problem, smoothing, batch, labels):
-    """The loss of the model in its dtype, and the logits of valid rows or of segments. Some models compute their loss in
-    float32."""
+    """Returns the loss of the model in its dtype, and the logits of valid rows or of segments. Some models compute
+    their loss in float32."""
     if task == "question-answering":
         losses, logits = [], []
         for i, (first, last) in enumerate(labels):
@@ -230,7 +231,7 @@ def train(family, config, task, problem, smoothing, batches, labels, dtype):
         optimizer.step()
         optimizer.zero_grad()
         result["losses"].append(loss.item())
-    if dtype == torch.float32:  # a rounding of the others
+    if dtype == torch.float32:  # a difference of rounding from the others
         del result["gradients"]
     return result
 
@@ -249,7 +250,7 @@ def make_family(family):
             runs[-1][name] = train(family, config, task, problem, smoothing, batches, labels, dtype)
         pairs = zip(runs[-1]["float32"]["losses"], runs[-1]["float64"]["losses"])
         worst = max(abs(single - exact) / exact for single, exact in pairs)
-        # AdamW makes full steps of gradients that are nothing but rounding: other labels then serve better.
+        # AdamW makes full steps for gradients that are only rounding errors; then other labels are better.
         assert worst < 2e-6, (family, task, problem, worst)
         print(family, task, problem, smoothing, runs[-1]["float64"]["losses"][::9], worst)
     (directory / "runs.json").write_text(json.dumps({"batches": batches, "runs": runs}) + "\n")

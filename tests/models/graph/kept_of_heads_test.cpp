@@ -39,7 +39,7 @@ Microbatch batch_of(const HeadChoice& head) {
   if (head.kind == Kind::masked_lm) {
     batch.labels = at::full({kTokens}, kNoLabel, at::kLong);
     const int64_t most = std::ceil(most_labelled_share(head, kTokens, kSamples) * kTokens);
-    CHECK(most == 20);  // of a mean of 6
+    CHECK(most == 20);  // the mean is 6
     batch.labels.narrow(0, 3, most).fill_(5);
   } else if (head.kind == Kind::token_classification || head.kind == Kind::causal_lm) {
     batch.labels = at::ones({kTokens}, at::kLong);
@@ -53,7 +53,7 @@ Microbatch batch_of(const HeadChoice& head) {
   return batch;
 }
 
-// Bytes that a layer keeps of a training step, as the executor counts them.
+// The bytes that a layer keeps for a training step, as the executor counts them.
 int64_t kept(const LayerSpec& layer, const std::vector<BorderTensor>& input, const Microbatch& batch) {
   std::vector<Parameter> parameters;
   for (const auto& param : layer.params)
@@ -114,7 +114,7 @@ TEST_CASE("a small head costs what its rows do") {
     return model_spec(config, "bert", false, {}, nullptr, head).layers.back().flops_per_token;
   };
   const double classes = 2 * (64 * 64 + 64 * 3), words = 2 * (64 * 64 + 64 * 1000);
-  CHECK(flops({.kind = Kind::sequence_classification, .labels = 3}) == Approx(classes / 128));  // of 128 tokens
+  CHECK(flops({.kind = Kind::sequence_classification, .labels = 3}) == Approx(classes / 128));  // 128 tokens
   CHECK(flops({.kind = Kind::token_classification, .labels = 3}) == Approx(2 * 64 * 3));
   CHECK(flops({.kind = Kind::masked_lm}) == Approx(words * 20 / 128));  // 15 % of 128 rows
   CHECK(flops({.kind = Kind::masked_lm, .labelled_share = 1}) == Approx(words));
