@@ -373,18 +373,13 @@ class NextWords(OfRows):
         return {"prompt": " ".join(words(draw, 12)), "completion": " " + " ".join(words(draw, 12))}
 
     def samples(self, tokenizer, rows, seed):
-        # BERT's tokenizer has no end of text, and RoBERTa's template adds it.
-        eos = next(filter(None, map(tokenizer.token_to_id, ("<|endoftext|>", "</s>"))), None)
+        eos = tokenizer.token_to_id("<|endoftext|>")
         tokenizer.no_truncation()
         for row in rows:
             e = tokenizer.encode(row["prompt"] + row["completion"])
-            ids = e.ids
-            labels = [id if end > len(row["prompt"]) else NOTHING for id, (_, end) in zip(ids, e.offsets)]
-            if eos is not None:
-                ids = ids if ids[-1] == eos else ids + [eos]
-                labels = labels[: len(ids) - 1] + [eos]
+            labels = [id if end > len(row["prompt"]) else NOTHING for id, (_, end) in zip(e.ids, e.offsets)] + [eos]
             if any(label != NOTHING for label in labels[1:LENGTH]):
-                yield Sample(ids[:LENGTH], [0] * min(LENGTH, len(labels)), labels[:LENGTH])
+                yield Sample((e.ids + [eos])[:LENGTH], [0] * min(LENGTH, len(labels)), labels[:LENGTH])
 
     def loss(self, outputs, labels):
         return cross_entropy(torch.cat([o[:-1] for o in outputs]), torch.tensor(sum((row[1:] for row in labels), [])))

@@ -7,8 +7,8 @@ transformers 5.23). Without names, all of it again.
     golden/RUN/run.json    the case, config keys laid over the model's, patterns of the trained parameters (none: all),
                            label smoothing, token ids of ten steps, and per dtype the losses and gradient norms of ten
                            AdamW steps
-    golden/RUN/logits.safetensors   "length_N": float64 logits at the last position of the first N tokens, of step 1's
-                           first three samples, before any step
+    golden/RUN/logits.safetensors   "length_N": logits at the last position of the first N tokens, of step 1's first
+                           three samples, before any step
 
 AdamW: lr 1e-3, constant, weight decay 0.1 by transformers.Trainer's rule, clip 1.0; dropouts 0 in train mode.
 """
@@ -195,7 +195,7 @@ def make_run(name, case, overrides):
                                                                 torch.float32)
     save_file({n: g.float().contiguous() for n, g in gradients.items()}, out / "gradients" / "model.safetensors")
     shutil.copy(GOLDEN / case / "model" / "config.json", out / "gradients")
-    save_file({n: t.contiguous() for n, t in logits.items()}, out / "logits.safetensors")
+    save_file({n: t.float() for n, t in logits.items()}, out / "logits.safetensors")
     write_json(out / "run.json", {
         "case": case, "config": overrides, "trainable": trainable,
         "label_smoothing": smoothing, "tokens": batches.tolist(),
