@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "core/error.h"
 #include "core/model/parameter_patterns.h"
 #include "tests/partitioner/cost/published.h"
 #include "tests/partitioner/planning.h"
