@@ -77,15 +77,15 @@ TEST_CASE("under autocast, products round their factors, and gradients of weight
 TEST_CASE("norms and GELU are those of ATen, with their gradients", "[own_ops]") {
   const at::Tensor x = numbers({2, 3, 6}, 1), w = numbers({6}, 2), b = numbers({6}, 3);
   const IValue last = c10::List<int64_t>({6});
-  check_same("aten::layer_norm", {x, last, w, b, 1e-5, false}, {0, 1, 2});
-  check_same("aten::layer_norm", {x, last, w, b, 1e-3, false}, {1, 2});
+  check_same("aten::layer_norm", {x, last, w, b, 1e-5, false}, {0, 2, 3});
+  check_same("aten::layer_norm", {x, last, w, b, 1e-3, false}, {2, 3});
   check_same("aten::layer_norm", {x, last, w, b, 1e-5, false}, {0});
   check_left("aten::layer_norm", {x, last, w, IValue(), 1e-5, false});
   check_left("aten::layer_norm", {x, c10::List<int64_t>({3, 6}), numbers({3, 6}, 2), numbers({3, 6}, 3), 1e-5, false});
   check_left("aten::layer_norm", {x.transpose(0, 1), last, w, b, 1e-5, false});
   for (const char* approximate : {"none", "tanh"}) {
     check_same("aten::gelu", {x * 4, approximate}, {0});
-    check_same("aten::gelu", {x.to(at::kFloat), approximate}, {0}, 1e-6);
+    check_same("aten::gelu", {x.to(at::kFloat), approximate}, {0}, 5e-6);
     check_left("aten::gelu", {x.transpose(0, 2), approximate});
   }
 }
