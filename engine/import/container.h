@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-using Variables = std::map<std::string, std::string>;  // of the environment
+using Variables = std::map<std::string, std::string>;  // the environment's variables
 Variables environment_variables();
 
 // /opt/ml, or the variable SAGEMAKER_BASE_DIR.

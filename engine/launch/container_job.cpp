@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLongestFailure = 1024;  // that the platform reads
+constexpr size_t kLongestFailure = 1024;  // the platform reads no more
 
 // Passes on what is written to a stream, and keeps its error messages: lines that begin with "error: " and what
 // follows.
@@ -125,7 +125,7 @@ int run_job(const fs::path& folder, const std::vector<std::string>& settings,
 int run_container_job(const std::string& folder, const std::vector<std::string>& settings,
                       const std::function<int(const std::string& config)>& train, std::ostream& log) {
   std::error_code ignored;
-  fs::remove(fs::path(folder) / "output/failure", ignored);  // of an earlier attempt
+  fs::remove(fs::path(folder) / "output/failure", ignored);  // an earlier attempt may have left it
   const KeptErrors errors(std::cerr);
   try {
     const int code = run_job(folder, settings, train, log);

@@ -250,7 +250,7 @@ class Plot {
   Range x_, y_;
   std::set<double> named_;  // the values of x
   std::vector<LegendEntry> legend_;
-  double top_ = kTitle, left_ = kLabel;  // of the plot
+  double top_ = kTitle, left_ = kLabel;  // the plot's top left corner
   std::ostringstream out_;
 };
 

@@ -43,7 +43,7 @@ figcaption { font-size: .85rem; color: var(--muted); max-width: 36rem; }
   td:first-child:not(.number) { min-width: 7rem; max-width: 10rem; white-space: normal; overflow-wrap: anywhere; } }
 )";
 
-constexpr size_t kLongestLine = 44;  // of a cell
+constexpr size_t kLongestLine = 44;  // characters in a cell
 
 // "12", "-0.5 +- 0.1", "3e-05", "1.2 GiB", "21096 (nominal 21094)", but not names such as "1-device".
 bool begins_as_number(const std::string& text) {

@@ -23,7 +23,7 @@ CostRange cost_of_minutes(double minutes, int nodes, double hourly_price);
 struct PublishedRow {
   const RunRecord* run = nullptr;
   std::optional<double> time_ratio;  // the run's job_seconds / the published time
-  std::optional<CostRange> cost;     // that follows from the published minutes, if the machine's price is known
+  std::optional<CostRange> cost;     // follows from the published minutes, if the machine's price is known
   bool is_misprint = false;          // the published cost does not follow from the published minutes
 };
 // A row for each run of which something is published. The records must outlive them.

@@ -9,7 +9,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kMostShown = 12, kShownEnds = 4;  // of many labels
+constexpr int64_t kMostShown = 12, kShownEnds = 4;  // limits for tasks with many labels
 
 std::string name_of(size_t label, const std::vector<std::string>& names) {
   return label < names.size() ? names[label] : cat(label);

@@ -14,7 +14,7 @@ FOLDERS = ("tools/", "build/", "build-")
 
 @dataclasses.dataclass
 class Block:
-    line: int  # of its first line in the page
+    line: int  # where its first line is in the page
     language: str
     text: str
     markers: dict  # name -> argument, or ""; a line for each of several with the same name
@@ -65,7 +65,7 @@ def blocks(text):
 
 
 def without_code(text):
-    """The page with code replaced by as many lines without any."""
+    """Returns the page with each line of code replaced by an empty line."""
     rows = text.splitlines()
     for block in blocks(text):
         for number in range(block.line - 1, block.line - 1 + len(block.text.splitlines())):

@@ -110,7 +110,7 @@ class Container(ProgramTest):
         self.expect(2, "train", says="use shardline eval or predict")
         self.assertIn("do_train", self.failure())
         self.assertEqual((self.ml / "model/model.safetensors").read_bytes(), model)
-        # The next attempt that succeeds leaves no failure.
+        # The next attempt that succeeds removes the failure file.
         make_tree(self.ml)
         self.expect(0, "train")
         self.assertIsNone(self.failure())
@@ -149,7 +149,7 @@ class Import(ProgramTest):
         self.assertFalse((self.dir / "config.json").exists())
 
     def test_imported_jobs_are_planned(self):
-        """Those whose model is described by the job."""
+        """Jobs that describe their model."""
         (self.dir / "tokens.bin").write_bytes(bytes(100000))
         for name in ("gpt2_described", "gpt2_tensor_parallel", "gptj_tensor_and_pipeline", "gpt2_sharded_data_parallel"):
             with self.subTest(name):

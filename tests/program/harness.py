@@ -65,7 +65,8 @@ class ProgramTest(unittest.TestCase):
 
     @classmethod
     def done_once(cls, work):
-        """Another test of the class, which has called the method of this name and whose folder lasts for the class."""
+        """Returns another test of the class, which has called the method of this name and whose folder exists as long
+        as the class."""
         test = cls(work)
         test.setUp()
         cls.addClassCleanup(test.doCleanups)
@@ -76,8 +77,8 @@ class ProgramTest(unittest.TestCase):
         (self.dir / name).write_text(json.dumps(tiny(**sections)))
         return name
 
-    def start(self, *arguments, stdin=subprocess.DEVNULL, **options):
-        return subprocess.Popen([PROGRAM, *arguments], cwd=self.dir, env=self.env, stdin=stdin,
+    def start(self, *arguments, program=PROGRAM, stdin=subprocess.DEVNULL, **options):
+        return subprocess.Popen([program, *arguments], cwd=self.dir, env=self.env, stdin=stdin,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", **options)
 
     def finish(self, process, limit=LIMIT):
@@ -134,7 +135,7 @@ class ProgramTest(unittest.TestCase):
         self.wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= count, f"{count} steps")
 
     def processes(self):
-        """Of this test's runs: process id -> its rank, or None."""
+        """The processes of this test's runs: process id -> rank, or None."""
         found = {}
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -151,7 +152,7 @@ class ProgramTest(unittest.TestCase):
         return next(pid for pid, r in self.processes().items() if r == rank)
 
     def interrupt_twice(self, process):
-        """While no step of its run ends any more."""
+        """Interrupts the run twice while none of its steps can end."""
         os.kill(self.pid_of_rank(1), signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)  # signals that come together are one
@@ -162,7 +163,7 @@ class ProgramTest(unittest.TestCase):
 
 
 def as_nobody():
-    """For preexec_fn: gives up root, whom no directory refuses."""
+    """For preexec_fn: gives up root, which may write to every directory."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)

@@ -56,7 +56,7 @@ class StudyTest(ProgramTest):
         return Page((self.dir / path).read_text())
 
     def sentiment(self, count=48):
-        """Rows whose label follows from a word."""
+        """Writes rows whose label follows from a word."""
         draw = random.Random(5)
         rows = [{"text": f"{word} film {i}", "label": label}
                 for i in range(count) for label, word in [draw.choice([("good", "fine"), ("bad", "dull")])]]
@@ -143,7 +143,7 @@ class Runs(StudyTest):
         worst = max(range(len(rows)), key=lambda i: badness[i])
         self.assertEqual(page.texts[page.texts.index("prediction") + 1:].count("wrong"), min(wrong, 20))
         self.assertIn(rows[worst]["text"], texts)
-        # Without its data the page says so.
+        # Without its data, the page says so.
         (self.dir / "rows.jsonl").rename(self.dir / "moved.jsonl")
         self.expect(0, "report", run, "--output", "one.html")
         self.assertIn("predictions: ", " ".join(self.page("one.html").texts))
@@ -201,7 +201,7 @@ class Runs(StudyTest):
         self.assertEqual(records["learning_rate=0.001"]["job_seconds"], before["learning_rate=0.001"]["job_seconds"])
         self.assertEqual(records["learning_rate=0.001"]["group"], "training.weight_decay=0.0")
         self.assertEqual(len(records), 4)
-        # Those that it no longer has stay, too.
+        # Runs that the study no longer contains stay, too.
         self.expect(0, "study", self.write(matrix={"learning_rate": [1e-3, 2e-3]}),
                     says="2 of 2 runs have finished before")
         self.assertEqual(self.records(), before)

@@ -16,7 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The paths of all values that are no objects or lists with values. Texts with objects are such objects.
+// The paths of all values, except for objects and lists that contain values. Texts that contain objects count as
+// objects.
 void add_leaves(const json& value, const std::string& place, std::vector<std::string>& leaves) {
   if (value.is_structured() && !value.empty()) {
     size_t index = 0;

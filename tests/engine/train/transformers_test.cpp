@@ -71,7 +71,7 @@ at::Tensor ids_of(const json& step) {
   return ids;
 }
 
-// The worst over all ranks; a NaN is worse than anything.
+// The largest difference over all ranks; a NaN is worse than any number.
 struct Differences {
   double gradient = 0, norm = 0, logits = 0, loss = 0;
   std::string worst_gradient;
@@ -155,10 +155,10 @@ void check_run(const std::string& name, const Layout& layout) {
   INFO(name << " on " << layout.d << "x" << layout.p << "x" << layout.t << " " << layout.optimize << " " << layout.dtype
             << ": gradient " << d.gradient << " (" << d.worst_gradient << "), norm " << d.norm << ", logits "
             << d.logits << ", loss " << d.loss);
-  const bool wide = layout.dtype == "float64";  // the recorded gradients and logits are rounded to float32 there
+  const bool wide = layout.dtype == "float64";  // the recorded gradients are rounded to float32 there
   CHECK(d.gradient <= (wide ? 1e-7 : 1e-5));
   CHECK(d.norm <= (wide ? 1e-12 : 1e-6));
-  CHECK(d.logits <= (wide ? 1e-6 : 1e-4));
+  CHECK(d.logits <= (wide ? 1e-9 : 1e-4));
   CHECK(d.loss <= (wide ? 1e-11 : 5e-6));
 }
 
@@ -169,8 +169,11 @@ const std::vector<Layout> kLayouts = {
 }  // namespace
 
 TEST_CASE("every layout trains as transformers does", "[transformers]") {
-  for (const char* name : {"tied", "options", "old", "gptj", "gptj_options", "gptj_old", "gpt_neo", "gpt_neo_options"})
+  for (const char* name :
+       {"tied", "options", "old", "gptj", "gptj_options", "gptj_old", "gpt_neo", "gpt_neo_options"}) {
     for (const auto& layout : kLayouts) check_run(name, layout);
+    check_run(name, {1, 1, 1, "speed", "float64"});
+  }
 }
 
 TEST_CASE("frozen parameters and smoothed labels train as in transformers", "[transformers]") {
