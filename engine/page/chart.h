@@ -23,8 +23,8 @@ struct ChartSeries {
 struct Chart {
   std::string title, x_label, y_label;
   bool log_x = false;  // for positive x
-  bool y_from_zero =
-      false;  // for values >= 0, whose intervals are cut at 0 and if they are much larger than all values
+  // Values that are all >= 0 have their intervals cut at 0, and where they are much larger than all values.
+  bool y_from_zero = false;
   std::vector<ChartSeries> series;  // from the back to the front
 
   bool empty() const;  // nothing finite to draw
