@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/api/registry.h"
+#include "engine/run/model_source.h"
 #include "models/program/trace/traced_model.h"
 #include "tests/engine/tiny_run.h"
 
@@ -69,7 +70,7 @@ struct Images : Blocks {
     register_module("last", last);
   }
   Tensor forward(const Tensor& image) {
-    return last(through(at::relu(conv(image)).flatten(2).transpose(1, 2)).mean(1));
+    return last(through(at::relu(conv(image)).flatten(2).transpose(1, 2))).mean(1);
   }
   torch::nn::Conv2d conv;
   Linear last;
@@ -161,7 +162,7 @@ json config_of(const RunFolder& folder, const std::string& model, const json& ch
 }
 
 std::vector<double> run(const RunFolder& folder, const std::string& model, const json& changes = json::object()) {
-  train_in_process(parse_config(config_of(folder, model, changes).dump(), "config"));
+  train_in_process(with_sample_length(parse_config(config_of(folder, model, changes).dump(), "config")));
   std::ifstream lines(folder / "out/metrics.jsonl");
   std::vector<double> losses;
   for (std::string line; std::getline(lines, line);) losses.push_back(json::parse(line).at("loss"));
