@@ -11,7 +11,7 @@
 #include "engine/train/trainer.h"
 #include "partitioner/memory/rank_memory.h"
 #include "tests/case_sample.h"
-#include "tests/engine/train/task_source.h"
+#include "tests/engine/train/ones_source.h"
 #include "tests/models/families/post_norm_family.h"
 #include "tests/mpi/mpi_main.h"
 
@@ -32,63 +32,33 @@ struct Setting {
   std::string whole = "nothing";  // a pattern of units that are not split over T; *e*: embedding and head
   std::string optim = "adamw_torch";
   std::string sharding = "none";  // over the replicas; "MiCS 2" over pairs of them
-  std::string family = "gpt2", task = kCausalLm;
-  std::vector<std::string> trained = {};  // patterns; empty: all
-  int documents = 1;                      // packed into each sample
+  std::string family = "gpt2";
 
   int world() const { return d * p * t; }
   std::string name() const {
     return cat("D", d, " P", p, " T", t, " ", optimize, " ", pipeline, ", ", recompute, ", offload ", offload, ", ",
                dtype, ", dropout ", dropout, ", ", microbatches, " x ", samples, tied ? ", tied" : ", untied",
-               ", whole: ", whole, ", ", optim, ", sharded: ", sharding, ", ", family, ", ", task,
-               trained.empty() ? "" : ", partly frozen", documents > 1 ? ", packed" : "");
+               ", whole: ", whole, ", ", optim, ", sharded: ", sharding, ", ", family);
   }
 };
 
-nlohmann::json model_of(const Setting& s) {
-  const double p = s.dropout;
-  if (s.family == "gpt2" || s.family == "post_norm")
-    return {{"model_type", s.family},
-            {"n_layer", 8},
-            {"n_head", 6},
-            {"n_embd", kHidden},
-            {"vocab_size", 1009},
-            {"n_positions", 64},
-            {"tie_word_embeddings", s.tied},
-            {"resid_pdrop", p},
-            {"embd_pdrop", p},
-            {"attn_pdrop", p}};
-  // The names of keys that all others understand.
-  nlohmann::json config = {{"model_type", s.family},
-                           {"hidden_size", kHidden},
-                           {s.family == "gpt_neo" ? "num_layers" : "num_hidden_layers", 8},
-                           {s.family == "gpt_neo" ? "num_heads" : "num_attention_heads", 6},
-                           {s.family == "distilbert" ? "hidden_dim" : "intermediate_size", 4 * kHidden},
-                           {"vocab_size", 1009},
-                           {"max_position_embeddings", 66},
-                           {"tie_word_embeddings", s.tied}};
-  if (s.family == "gpt_neo") {
-    config["attention_types"] = nlohmann::json::parse(R"([[["global", "local"], 4]])");
-    config["window_size"] = 16;
-    for (const char* key : {"resid_dropout", "embed_dropout", "attention_dropout"}) config[key] = p;
-  } else if (s.family == "distilbert") {
-    for (const char* key : {"dropout", "attention_dropout", "seq_classif_dropout", "qa_dropout"}) config[key] = p;
-  } else {
-    for (const char* key : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) config[key] = p;
-    if (s.task == kCausalLm) config["is_decoder"] = true;
-  }
-  if (s.task != kCausalLm && s.task != kMaskedLm) config["num_labels"] = 3;
-  return config;
-}
-
 Config config_of(const Setting& s) {
-  nlohmann::json file = {{"task", s.task},
-                         {"model", {{"config", model_of(s)}}},
+  nlohmann::json file = {{"model",
+                          {{"config",
+                            {{"model_type", s.family},
+                             {"n_layer", 8},
+                             {"n_head", 6},
+                             {"n_embd", kHidden},
+                             {"vocab_size", 1009},
+                             {"n_positions", 64},
+                             {"tie_word_embeddings", s.tied},
+                             {"resid_pdrop", s.dropout},
+                             {"embd_pdrop", s.dropout},
+                             {"attn_pdrop", s.dropout}}}}},
                          {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
                          {"training",
                           {{"global_batch_size", s.d * s.samples * s.microbatches},
                            {"optim", s.optim},
-                           {"trainable", s.trained},
                            {"optim_args", s.optim == "sgd" ? nlohmann::json("momentum=0.9") : nlohmann::json()}}},
                          {"smp_options",
                           {{"pipeline_parallel_degree", s.p},
@@ -104,7 +74,6 @@ Config config_of(const Setting& s) {
                            {"offload_path", std::filesystem::temp_directory_path().string()}}},
                          {"runtime", {{"dtype", s.dtype == "float64" ? "float64" : "float32"}}},
                          {"output_dir", "unused"}};
-  if (s.documents > 1) file["data"]["packing"] = "wrapped_reset";
   if (s.whole != "nothing") file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", s.whole}, {"split", false}}};
   auto& smp = file["smp_options"];
   smp["bf16"] = s.dtype.starts_with("bf16");
@@ -135,11 +104,7 @@ Classes counted(const Setting& setting, const Plan& plan, const ModelSource& sou
   const auto before = memory_totals();
   RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 10);
   fill_parameters(config.model, source, 1, trainer.parameters());
-  TaskSource data(source.head, {.samples = setting.d * setting.samples * setting.microbatches,
-                                .together = setting.samples,
-                                .length = kLength,
-                                .documents = setting.documents,
-                                .types = source.spec.type_count > 0});
+  OnesSource data(setting.d * setting.samples * setting.microbatches, kLength);
   const auto ready = memory_totals();
   restart_memory_peaks();
   trainer.train_step(data, 1);
@@ -171,11 +136,6 @@ Classes counted_undisturbed(const Setting& setting, const Plan& plan, const Mode
     world->all_reduce(disturbed, {.op = ReduceOp::max, .what = "disturbed?"})->wait();
     if (attempt == 5 || disturbed.item<int64_t>() == 0) return now;
   }
-}
-
-bool has_head(const std::string& family, const std::string& task) {
-  if (family == "distilbert") return task != kCausalLm;
-  return family != "gpt_neo" || task != kMaskedLm;
 }
 
 std::vector<Setting> settings() {
@@ -245,27 +205,6 @@ std::vector<Setting> settings() {
         Setting s{.t = 2, .pipeline = pipeline, .recompute = recompute, .optimize = optimize, .family = "post_norm"};
         all.push_back(s);
       }
-  // Families with their heads, partly frozen, and packed documents.
-  const std::vector<Setting> of_families = {
-      {.p = 2}, {.t = 2}, {.t = 2, .optimize = "speed"}, {.p = 2, .t = 2}, {.p = 2, .t = 2, .optimize = "speed"}};
-  for (const char* family : {"bert", "roberta", "distilbert", "gpt_neo"})
-    for (const char* task : {kCausalLm, kMaskedLm, kSequenceClassification, kTokenClassification, kQuestionAnswering}) {
-      if (!has_head(family, task)) continue;
-      for (Setting s : of_families) {
-        s.family = family, s.task = task;
-        s.pipeline = std::array{"simple", "interleaved"}[static_cast<size_t>(n % 2)];
-        s.recompute = std::array{"none", "none", "each"}[static_cast<size_t>(n % 3)];
-        s.dropout = n % 2 == 0 ? 0 : 0.1;
-        ++n;
-        all.push_back(s);
-        if (std::string(task) == kCausalLm) {
-          all.push_back(s);
-          all.back().documents = 3;
-        }
-        s.trained = {"h.[67].*", "head.*"};
-        all.push_back(s);
-      }
-    }
   return all;
 }
 

@@ -35,9 +35,6 @@ void check_on_real_ranks(const std::vector<Point>& points) {
 TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, float64") {
   check_on_real_ranks(pair_points());
 }
-TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, of a task and of a head") {
-  check_on_real_ranks({for_these_ranks(task_points()).front(), for_these_ranks(head_points()).front()});
-}
 TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, fp32") {
   check_on_real_ranks(fp32_points());
 }

@@ -151,8 +151,6 @@ TEST_CASE("every number of real ranks that is tested has points", "[parity]") {
       CAPTURE(world, points.size());
       CHECK(!with_world(points, world).empty());
     }
-  for (const int world : {2, 4, 8})
-    for (const auto& points : {task_points(), head_points()}) CHECK(!with_world(points, world).empty());
   for (const int world : {2, 3, 4, 6, 8}) CHECK(!with_world(matrix_points(), world).empty());
 }
 

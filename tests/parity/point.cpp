@@ -45,8 +45,8 @@ std::string Point::name() const {
              checkpointing == "none" ? "" : " " + checkpointing, offload == "off" ? "" : cat(" offload ", offload),
              states_on_host ? " states on the host" : "", sharding == "none" ? "" : " " + sharding,
              units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ",
-             task == "causal-lm" ? "" : task + " ", padding == "none" ? "" : cat("padded ", padding, ' '),
-             packing == "off" ? "" : packing + " ", shape, trained == "all" ? "" : cat(", trained: ", trained),
+             task == "causal-lm" ? "" : task + " ", packing == "off" ? "" : packing + " ", shape,
+             trained == "all" ? "" : cat(", trained: ", trained),
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
                                   : " " + dtype,
@@ -104,7 +104,7 @@ bool has_head(const Point& point) {
   if (is_traced(point)) return point.task == task_of_traced(point.model);
   if (point.task == "seq2seq-lm") return false;
   const bool is_decoder = point.model.starts_with("gpt");
-  if (point.task == "causal-lm" || point.task == "completions") return point.model != "distilbert";
+  if (point.task == "causal-lm" || point.task == "completions") return is_decoder;
   if (point.task == "masked-lm") return !is_decoder;
   const bool is_sequence = point.task != "token-classification" && point.task != "question-answering";
   if (point.model == "gptj") return is_sequence || point.task == "question-answering";
@@ -121,7 +121,6 @@ bool feasible(const Point& point) {
   if (point.sharding == "MiCS 2" && point.d % 2 != 0) return false;
   if (is_traced(point) && point.smoothing && point.task != "causal-lm") return false;
   if (point.packing != "off" && point.task != "causal-lm" && point.task != "completions") return false;
-  if (point.padding != "none" && (point.task == "causal-lm" || is_traced(point))) return false;
   return has_head(point) && point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
 }
 

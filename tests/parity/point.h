@@ -35,15 +35,12 @@ struct Point {
   // For causal-lm and completions. "packed": each sample consists of several documents. "apart": each of these
   // documents is a sample, so that a step has more samples than global_batch says.
   std::string packing = "off";
-  // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta", "xlm-roberta" or
-  // "distilbert", decoders with completions; or one of traced_models(), each with its task.
+  // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta" or "distilbert"; or one of
+  // traced_models(), each with its task.
   std::string model = "gpt2";
   // Other tasks have samples of any length up to the sequence. Also "regression" and "several labels", which are
   // sequence classification, and "completions", which is causal-lm. "seq2seq-lm" is for a traced model.
   std::string task = "causal-lm";
-  // Of tasks other than causal-lm: examples are read from rows with tokens that their attention_mask leaves out, on
-  // this side, or up to the sequence length ("to max_length").
-  std::string padding = "none";
   std::string shape = "6 heads";
   std::string trained = "all";              // or what trained_patterns() selects; the rest is frozen
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum

@@ -50,7 +50,6 @@ std::unique_ptr<BatchSource> random_source(const Point& point) {
                                                        .types = point.model == "bert" ? 2 : 1,
                                                        .ignored = point.ignored,
                                                        .packed = packed,
-                                                       .padding = point.padding,
                                                        .samples_in_step = samples});
   return std::make_unique<RandomSource>(RandomTokens{.seed = 99,
                                                      .vocab = shape.vocab,
@@ -97,7 +96,6 @@ json encoder_config(const Point& point) {
             {"tie_word_embeddings", point.tied},
             {"initializer_range", 0.2}};
   return {{"model_type", point.model},
-          {"is_decoder", point.task == "completions" || point.task == "causal-lm"},
           {"num_hidden_layers", 5},
           {"num_attention_heads", shape.heads},
           {"hidden_size", 24},
