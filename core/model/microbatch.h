@@ -18,7 +18,7 @@ inline constexpr int64_t kNoLabel = -100;
 struct TensorColumn {
   std::string name;
   at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> sizes;  // of one sample
+  std::vector<int64_t> sizes;  // those of one sample
 };
 
 // Every rank of the replica has it. It has no rows if a short last batch has no samples for it. Tensors are int64 and
@@ -39,7 +39,7 @@ struct Microbatch {
   // What each segment predicts, in tasks where segments and not rows do: its class, int64 [segments]; the outputs of a
   // regression or of several labels, each 0 or 1, float [segments] or [segments, labels]; the first and the last row of
   // an answer, int64 [segments, 2], counted in the segment. kNoLabel if unknown: a class, or a row of an answer that is
-  // elsewhere. Undefined if rows predict, and in predictions.
+  // elsewhere. Undefined if rows predict, and in predictions, unless these want other words than usual (WordSearch).
   at::Tensor targets;
   // A segment is a run of rows that attend to each other: a sample, or one of the documents packed into it. Segment i
   // ends before row ends[i].

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "engine/config/keys/choices.h"
+#include "engine/serve/handlers.h"
 #include "engine/tasks/task.h"
 #include "engine/train/step_callbacks.h"
 #include "models/families/families.h"
@@ -103,6 +104,35 @@ Registry& Registry::schedule(const std::string& name, RateFormula share) {
 Registry& Registry::after_step(StepCallback callback) {
   additions_->waiting.push_back(
       [=] { add_step_callback([callback](const StepMetrics& metrics) { callback(report_of(metrics)); }); });
+  return *this;
+}
+
+Registry& Registry::model_fn(std::function<void(const std::string& directory, ModelFacts& facts)> prepare) {
+  additions_->waiting.push_back([=] { add_handlers({.model_fn = prepare}); });
+  return *this;
+}
+
+Registry& Registry::input_fn(std::function<Invocation(const std::string& body, const std::string& content_type)> read) {
+  additions_->waiting.push_back([=] { add_handlers({.input_fn = read}); });
+  return *this;
+}
+
+Registry& Registry::predict_fn(
+    std::function<nlohmann::json(const Invocation& request, const ServedModel& model)> predict) {
+  additions_->waiting.push_back([=] { add_handlers({.predict_fn = predict}); });
+  return *this;
+}
+
+Registry& Registry::output_fn(
+    std::function<AnswerBody(const nlohmann::json& prediction, const std::string& accept)> write) {
+  additions_->waiting.push_back([=] { add_handlers({.output_fn = write}); });
+  return *this;
+}
+
+Registry& Registry::transform_fn(std::function<AnswerBody(const ServedModel& model, const std::string& body,
+                                                          const std::string& content_type, const std::string& accept)>
+                                     answer) {
+  additions_->waiting.push_back([=] { add_handlers({.transform_fn = answer}); });
   return *this;
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <numeric>
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
@@ -27,9 +28,10 @@ int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t
   const auto probabilities = at::softmax(sorted, 0).contiguous();
   const auto* p = probabilities.const_data_ptr<double>();
   const int64_t limit = sampling.top_k > 0 ? std::min(sampling.top_k, logits.numel()) : logits.numel();
+  const double wanted = sampling.top_p * std::accumulate(p, p + limit, 0.0);
   int64_t kept = 0;
   double mass = 0;
-  while (kept < limit && (kept == 0 || mass < sampling.top_p)) mass += p[kept++];
+  while (kept < limit && (kept == 0 || mass < wanted)) mass += p[kept++];
   const uint32_t sample = sequence;
   const uint32_t word = random_word({.seed = sampling.seed, .op = kSamplingOp, .step = 0, .sample = sample}, position);
   double left = (word + 0.5) / 4294967296.0 * mass;

@@ -12,7 +12,7 @@ namespace shardline {
 struct Sampling {
   double temperature = 1;  // 0: the most likely token
   int64_t top_k = 0;       // only the k most likely; 0: all
-  double top_p = 1;        // only the most likely tokens that together reach this probability
+  double top_p = 1;        // of these, only the most likely ones that together have this share of their probability
   uint64_t seed = 0;
 };
 

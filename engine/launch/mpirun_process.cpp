@@ -180,7 +180,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
     killed.reset();
   }
   const auto& silent = lifelines.silent_hosts();
-  const bool was_hurried = stop_requests() > 1;  // the user has then asked for whatever happens
+  const bool was_hurried = stop_requests() > 1;  // whatever happens then is what the user asked for
   if (end.out_of_time)
     end.failure =
         cat("error: mpirun did not start a rank within ", limit.time.count() / 1000.0, " s", limit.advice(), '\n');

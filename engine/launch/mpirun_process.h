@@ -22,7 +22,7 @@ int stop_requests();
 struct MpirunEnd {
   int exit_code = 0;    // see exit_codes.h
   std::string failure;  // "error: ..." lines with the cause; empty if exit_code is 0 or ranks have reported the cause
-  std::set<News> news;  // of the ranks
+  std::set<News> news;  // what the ranks have reported
   bool asked_to_stop = false;  // by a signal to the launcher, or as ranks report
   bool out_of_time = false;    // no rank has begun within the limit
 };

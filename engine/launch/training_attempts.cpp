@@ -59,7 +59,7 @@ class SavedCheckpoints {
     std::vector<CheckpointPlace> places;
     try {
       places = checkpoints_in(directory_);
-    } catch (const RunError&) {  // later it may be readable again, and what was there is not new then
+    } catch (const RunError&) {  // it may become readable later, and its contents are not new then
       return false;
     }
     std::set<Identity> now;
@@ -318,7 +318,7 @@ class Attempts {
   }
 
   const TrainingJobs& jobs_;
-  const Config& config_;  // of the first attempt
+  const Config& config_;  // the first attempt's
   std::ostream& log_;
   SavedCheckpoints checkpoints_;
   bool has_saved_ = false, has_trained_ = false;  // in any attempt

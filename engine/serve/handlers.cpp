@@ -1,8 +1,29 @@
 #include "engine/serve/handlers.h"
 
-#include "engine/serve/answers/answers.h"
+#include "core/error.h"
 
 namespace shardline {
+namespace {
+
+struct ProgramHandlers {
+  ServeHandlers added;  // each is set if the program has replaced the default one
+  ServeHandlers used = default_handlers();
+};
+
+ProgramHandlers& program_handlers() {
+  static ProgramHandlers handlers;
+  return handlers;
+}
+
+template <class Handler>
+void replace_handler(Handler ServeHandlers::*which, const char* name, const ServeHandlers& own) {
+  if (!(own.*which)) return;
+  auto& [added, used] = program_handlers();
+  if (added.*which) throw ConfigError(cat("the handler ", name, " has been replaced already; replace it once"));
+  added.*which = used.*which = own.*which;
+}
+
+}  // namespace
 
 ServeHandlers default_handlers() {
   return {.model_fn = [](const std::string&, ModelFacts&) {},
@@ -20,9 +41,16 @@ ServeHandlers default_handlers() {
               }};
 }
 
-ServeHandlers& serve_handlers() {
-  static ServeHandlers handlers = default_handlers();
-  return handlers;
+const ServeHandlers& serve_handlers() {
+  return program_handlers().used;
+}
+
+void add_handlers(const ServeHandlers& own) {
+  replace_handler(&ServeHandlers::model_fn, "model_fn", own);
+  replace_handler(&ServeHandlers::input_fn, "input_fn", own);
+  replace_handler(&ServeHandlers::predict_fn, "predict_fn", own);
+  replace_handler(&ServeHandlers::output_fn, "output_fn", own);
+  replace_handler(&ServeHandlers::transform_fn, "transform_fn", own);
 }
 
 }  // namespace shardline

@@ -1,12 +1,11 @@
-// The steps from the body of a request to that of its answer, as functions that a program may replace. Their names and
-// parts are those of SageMaker's inference toolkits.
+// The steps from the body of a request to that of its answer, as functions that a program may replace (Registry in
+// include/shardline/shardline.h). Their names and parts are those of SageMaker's inference toolkits.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/serve/answers/invocation.h"
-#include "engine/serve/answers/served_model.h"
+#include "engine/serve/answers/answers.h"
 
 namespace shardline {
 
@@ -27,7 +26,10 @@ struct ServeHandlers {
 // read_invocation, answer_of and write_answer; a model_fn that changes nothing.
 ServeHandlers default_handlers();
 
-// The handlers of this program; initially the default ones. Change them before a model is served.
-ServeHandlers& serve_handlers();
+// The handlers of this program: the default ones, or those that were added in their place.
+const ServeHandlers& serve_handlers();
+// Replaces those that are set in `own`. Call it before a model is served. Throws ConfigError for one that has been
+// replaced already.
+void add_handlers(const ServeHandlers& own);
 
 }  // namespace shardline

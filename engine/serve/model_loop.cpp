@@ -25,23 +25,32 @@ bool attempt(ModelQueue& queue, const std::vector<Item>& items, bool is_alone, c
 }
 
 // A sequence that is being continued.
-struct Active {
-  Item item;
-  int64_t number = 0;
-  std::vector<int64_t> next;  // tokens that the model has not seen
-  std::vector<int32_t> made = {};
+class Active {
+ public:
+  Active(Item item_of, int64_t number_of)
+      : item(std::move(item_of)), number(number_of), next(wish().prompt), ids_(next.begin(), next.end()) {}
 
-  const Continuation& wish() const { return std::get<Continuation>(item.work); }
-  bool has_ended() const {
-    if (std::ssize(made) >= wish().most_new) return true;
-    return !made.empty() && std::ranges::find(wish().ends, made.back()) != wish().ends.end();
-  }
+  bool has_ended() const { return has_ended_; }
+  std::vector<int32_t> made() const { return {ids_.begin() + std::ssize(wish().prompt), ids_.end()}; }
   void sample(const at::Tensor& logits) {
-    const int64_t position = std::ssize(wish().prompt) + std::ssize(made);
-    const int32_t token = sample_token(logits, wish().sampling, wish().sequence, position);
-    made.push_back(token);
+    const int64_t position = std::ssize(ids_), made = position - std::ssize(wish().prompt);
+    const int32_t token =
+        sample_token(ruled_logits(logits, wish().rules, ids_, made), wish().sampling, wish().sequence, position);
+    ids_.push_back(token);
     next = {token};
+    has_ended_ = made + 1 >= wish().most_new || std::ranges::find(wish().ends, token) != wish().ends.end() ||
+                 (wish().stops && wish().stops->are_completed_by(ids_));
   }
+
+  Item item;
+  int64_t number;
+  std::vector<int64_t> next;  // tokens that the model has not seen
+
+ private:
+  const Continuation& wish() const { return std::get<Continuation>(item.work); }
+
+  std::vector<int32_t> ids_;  // the prompt and what follows it
+  bool has_ended_ = false;
 };
 
 class Continuations {
@@ -63,10 +72,8 @@ class Continuations {
   void take_new() {
     const auto patience = active_.empty() ? kPatience : 0ms;
     const int64_t room = limits_.most - std::ssize(active_);
-    for (Item& item : queue_.take({room, limits_.most_tokens}, patience)) {
-      auto prompt = std::get<Continuation>(item.work).prompt;
-      active_.push_back({.item = std::move(item), .number = ++last_number_, .next = std::move(prompt)});
-    }
+    for (Item& item : queue_.take({room, limits_.most_tokens}, patience))
+      active_.emplace_back(std::move(item), ++last_number_);
   }
 
   void pass() {
@@ -89,7 +96,7 @@ class Continuations {
     }
     if (!tokens.empty()) events_.computed(std::ssize(tokens), count);
     for (const Active& active : active_)
-      if (active.has_ended()) queue_.finish(active.item, active.made);
+      if (active.has_ended()) queue_.finish(active.item, active.made());
     std::erase_if(active_, [&](const Active& active) {
       if (!active.has_ended() && !queue_.is_abandoned(active.item)) return false;
       ended_.push_back(active.number);

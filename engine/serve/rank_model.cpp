@@ -17,13 +17,18 @@ using Clock = std::chrono::steady_clock;
 
 json as_json(const std::vector<Example>& examples) {
   json list = json::array();
-  for (const Example& example : examples) list.push_back({example.ids, example.types, example.labels});
+  for (const Example& example : examples)
+    list.push_back({example.ids, example.types, example.labels, example.words.most, example.words.only});
   return list;
 }
 
 std::vector<Example> examples_in(const json& list) {
   std::vector<Example> examples;
-  for (const json& example : list) examples.push_back({.ids = example[0], .types = example[1], .labels = example[2]});
+  for (const json& example : list)
+    examples.push_back({.ids = example[0],
+                        .types = example[1],
+                        .labels = example[2],
+                        .words = {.most = example[3], .only = example[4]}});
   return examples;
 }
 
@@ -49,6 +54,17 @@ Microbatch rows_of(const std::vector<SequenceTokens>& tokens, const std::vector<
     rows.position_count = std::max(rows.position_count, lengths[i] + std::ssize(tokens[i].ids));
   }
   return rows;
+}
+
+// The words that an example wants, out of those of its batch, of which another example may have wanted more.
+Logits words_of_example(const Logits& found, const Example& example) {
+  const int64_t most = found.width / 2, own = example.words.most;
+  if (own == most) return found;
+  Logits words{.width = 2 * own};
+  for (int64_t i = 0; i < found.rows(); ++i)
+    for (const auto half : {found.row(i).first(most), found.row(i).last(most)})
+      words.values.insert(words.values.end(), half.begin(), half.begin() + own);
+  return words;
 }
 
 }  // namespace
@@ -105,6 +121,7 @@ std::vector<Logits> RankModel::logits(const std::vector<Example>& examples) {
   for (const Example& example : examples) {
     const int64_t own = logits_rows(example, head_);
     parts.push_back({.width = width, .values = {value + rows * width, value + (rows + own) * width}});
+    if (head_ == HeadChoice::Kind::masked_lm) parts.back() = words_of_example(parts.back(), example);
     rows += own;
   }
   SL_ASSERT(rows == all.size(0), all.size(0), " rows of logits, not ", rows);

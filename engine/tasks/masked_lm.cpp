@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "engine/data/source/jsonl.h"
 #include "engine/tasks/bounded_encoding.h"
+#include "engine/tasks/predicted_scores.h"
 #include "engine/tasks/tokenised_inputs.h"
 #include "engine/tasks/tokenised_labels.h"
 #include "tensor_parallel/ops/cross_entropy.h"
@@ -98,10 +99,9 @@ class MaskedLm final : public LabelledTask {
         if (labels[token] == kNoLabel) continue;
         filled.back() = best[0];
         json words = json::array(), scores = json::array();
-        for (int64_t n = 0; n < kBestWords && std::isfinite(best[kBestWords + n]); ++n) {
-          const int32_t word = best[n];
-          words.push_back(tokenizer_->decode(std::span(&word, 1)));
-          scores.push_back(std::exp(best[kBestWords + n]));
+        for (const WordScore& word : word_scores({best, 2 * kBestWords}, *tokenizer_)) {
+          words.push_back(word.text);
+          scores.push_back(word.score);
         }
         masks.push_back({{"words", words}, {"scores", scores}});
         best += 2 * kBestWords;
@@ -161,7 +161,7 @@ class MaskedLm final : public LabelledTask {
 
   static constexpr const char* kMarks = "special_tokens_mask";
 
-  // The tokens without those that the tokenizer puts around a text.
+  // The tokens except for those that the tokenizer puts around a text.
   std::vector<int32_t> without_ends(std::vector<int32_t> ids) const {
     std::erase_if(ids, [&](int32_t id) {
       return std::ranges::any_of(std::array{SpecialToken::cls, SpecialToken::sep, SpecialToken::bos, SpecialToken::eos},

@@ -10,8 +10,10 @@
 #include "core/error.h"
 #include "core/files/json_type.h"
 #include "engine/data/source/tokenised_row.h"
+#include "engine/data/text/character_places.h"
 #include "engine/metrics/answer_metrics.h"
 #include "engine/metrics/answer_spans.h"
+#include "engine/tasks/context_windows.h"
 #include "engine/tasks/tokenised_inputs.h"
 
 namespace shardline {
@@ -27,11 +29,6 @@ size_t byte_of_code_point(std::string_view text, int64_t count) {
     if (begins && count-- == 0) break;
   }
   return byte;
-}
-
-// The code points of the first bytes of a text.
-int64_t code_points(std::string_view text, int64_t bytes) {
-  return std::ranges::count_if(text.substr(0, bytes), [](char c) { return (c & 0xC0) != 0x80; });
 }
 
 struct Gold {
@@ -116,8 +113,9 @@ class QuestionAnswering final : public LabelledTask {
           prediction["start"] = tokens->places[begin];
           prediction["end"] = begin < end ? tokens->places[end - 1] + 1 : tokens->places[begin];
         } else {
-          prediction["start"] = code_points(context_of(row), begin);
-          prediction["end"] = code_points(context_of(row), end);
+          const CharacterPlaces places(context_of(row));
+          prediction["start"] = places.of_byte(begin);
+          prediction["end"] = places.of_byte(end);
         }
       }
       json best = json::array();
@@ -137,7 +135,7 @@ class QuestionAnswering final : public LabelledTask {
   struct Answered {
     const DataRow& row;
     AnswerChoice choice;
-    std::optional<TokenisedRow> tokens;  // of a tokenised row: spans count these instead of bytes of the context
+    std::optional<TokenisedRow> tokens;  // set for a tokenised row: spans count these instead of bytes of the context
   };
 
   MetricValues finite_metrics(const Predicted& predicted) const {
@@ -173,17 +171,13 @@ class QuestionAnswering final : public LabelledTask {
     // Without the white space at its beginning, which run_qa.py removes, too.
     std::string_view question = text_of(row, data_.question_column, "data.question_column");
     question.remove_prefix(std::min(question.find_first_not_of(" \t\n\v\f\r"), question.size()));
-    const TextOrWords context = std::string_view(context_of(row));
+    const std::string& context = context_of(row);
     try {
-      return tokenizer_->encode_example(question, &context,
-                                        {.truncation = Truncation::only_second,
-                                         .max_length = data_.sequence_length,
-                                         .windows = true,
-                                         .stride = data_.doc_stride});
+      return context_windows(*tokenizer_, question, context, {data_.sequence_length, data_.doc_stride});
     } catch (const DataError& error) {
       const std::string text =
           cat(row.where, ": ", error.what(), " (data.sequence_length, now ", data_.sequence_length, ")");
-      // No question is so short that this could work.
+      // No question is short enough for this to work.
       if (data_.doc_stride >= data_.sequence_length)
         throw ConfigError(cat("/data/doc_stride: must be smaller than sequence_length where a context is cut; got ",
                               data_.doc_stride, "; ", text));
@@ -235,15 +229,6 @@ class QuestionAnswering final : public LabelledTask {
     return std::string(answer_text(answer, tokens ? "" : context_of(answered.row)));
   }
 
-  static Spans spans_of(const Encoding& window) {
-    Spans spans(window.size());
-    for (size_t token = 0; token < window.size(); ++token) {
-      const int64_t begin = window.offsets[token].begin, end = window.offsets[token].end;
-      if (window.sequences[token] == 1) spans[token] = AnswerSpan{begin, end};
-    }
-    return spans;
-  }
-
   // The context of a tokenised row is what follows the last token between two texts.
   Spans spans_of(const TokenisedRow& tokens) const {
     const auto is_around = [&](int64_t token) {
@@ -262,7 +247,7 @@ class QuestionAnswering final : public LabelledTask {
     const std::array none = {none_of(window.ids), none_of(window.ids)};
     if (gold.texts.empty()) return none;
     const size_t begin = byte_of_code_point(context, gold.starts[0]), end = begin + gold.texts[0].size();
-    int64_t first = 0, last = std::ssize(window.sequences) - 1;  // of the context
+    int64_t first = 0, last = std::ssize(window.sequences) - 1;  // the context's first and last token
     while (first <= last && window.sequences[first] != 1) ++first;
     while (last >= first && window.sequences[last] != 1) --last;
     const auto begin_of = [&](int64_t token) -> size_t { return window.offsets[token].begin; };
@@ -291,12 +276,12 @@ class QuestionAnswering final : public LabelledTask {
       if (tokens)
         windows.push_back(spans_of(*tokens));
       else
-        for (const Encoding& window : windows_of(row)) windows.push_back(spans_of(window));
+        for (const Encoding& window : windows_of(row)) windows.push_back(context_spans(window));
       std::vector<AnswerWindow> parts;
       for (const Spans& spans : windows) {
         const int64_t window = first + std::ssize(parts);
         SL_ASSERT(std::cmp_equal(spans.size(), data.set->tokens(data[window])), row.where,
-                  " has other windows than before");
+                  " gave different windows when it was encoded");
         parts.push_back({.start_logits = {starts, spans.size()}, .end_logits = {ends, spans.size()}, .offsets = spans});
         starts += spans.size();
         ends += spans.size();

@@ -9,6 +9,7 @@
 #include "engine/metrics/regression_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
+#include "engine/tasks/predicted_scores.h"
 #include "engine/tasks/tokenised_inputs.h"
 #include "engine/tasks/tokenised_labels.h"
 
@@ -126,16 +127,13 @@ class SequenceClassification final : public LabelledTask {
   }
 
   void predictions(const Predicted& predicted, const UsePrediction& use) const override {
-    const bool is_class = head_.problem == Problem::single_label;
-    const at::Tensor scores = is_class                                ? predicted.logits.softmax(1)
-                              : head_.problem == Problem::multi_label ? predicted.logits.sigmoid()
-                                                                      : predicted.logits;
-    const at::Tensor rows = scores.contiguous();
+    const at::Tensor rows = predicted.logits.contiguous();
     for (int64_t i = 0; i < rows.size(0); ++i) {
-      const std::span<const double> row(rows.const_data_ptr<double>() + i * head_.labels, head_.labels);
-      if (is_class) {
-        const auto best = std::ranges::max_element(row) - row.begin();
-        use({{"label", head_.names[best]}, {"score", row[best]}});
+      const std::vector<double> row = scores_of(
+          {rows.const_data_ptr<double>() + i * head_.labels, size_t(head_.labels)}, score_function_of(*head_.problem));
+      if (head_.problem == Problem::single_label) {
+        const auto [label, score] = best_label(row, head_.names);
+        use({{"label", label}, {"score", score}});
       } else if (head_.problem == Problem::regression) {
         use({{"score", head_.labels == 1 ? json(row[0]) : json(row)}});
       } else {
@@ -189,7 +187,7 @@ class SequenceClassification final : public LabelledTask {
     return numbers(value.is_array() ? value : json::array({value}), row, label);
   }
 
-  // 1 for each label in the list.
+  // Sets 1 for each label in the list.
   std::vector<float> label_set(const json& list, const DataRow& row, const std::string& label) const {
     std::vector<float> targets(head_.labels);
     for (const json& one : list) {
@@ -219,11 +217,11 @@ class SequenceClassification final : public LabelledTask {
     throw DataError(cat(row.where, ": '", label, "' must be a number; got ", value.dump()));
   }
 
-  Column text_, pair_, label_;  // pair_: without names if there is none
+  Column text_, pair_, label_;  // pair_ has no names if samples have one text
   std::optional<DataName> name_;
   std::optional<KnownData> data_;  // with this name
   int64_t length_;                 // maximum tokens of an example
-  bool has_columns_;               // of tensors; then examples have this many rows
+  bool has_columns_;               // whether there are columns of tensors; then examples have this many rows
   TokenisedInputs inputs_;
   HeadChoice head_;
   LabelIds labels_;

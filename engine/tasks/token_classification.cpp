@@ -6,6 +6,7 @@
 #include "engine/metrics/tagging_metrics.h"
 #include "engine/tasks/bounded_encoding.h"
 #include "engine/tasks/labels.h"
+#include "engine/tasks/predicted_scores.h"
 #include "engine/tasks/tokenised_inputs.h"
 #include "engine/tasks/tokenised_labels.h"
 
@@ -69,9 +70,9 @@ class TokenClassification final : public LabelledTask {
   }
 
   void predictions(const Predicted& predicted, const UsePrediction& use) const override {
-    const auto [scores, tags] = predicted.logits.softmax(1).max(1);
-    const auto* score = scores.const_data_ptr<double>();
-    const auto* tag = tags.const_data_ptr<int64_t>();
+    const at::Tensor rows = predicted.logits.contiguous();
+    const auto* logits = rows.const_data_ptr<double>();  // of the row's first token
+    const int64_t width = rows.size(1);
     for_each_predicted_row(predicted, [&](const DataRow& row, int64_t place) {
       const Sentence sentence = read(row);
       json names(json::value_t::array), certainties = names;
@@ -85,13 +86,12 @@ class TokenClassification final : public LabelledTask {
         const int64_t word = sentence.first_of_word[token];
         if (word == kNone) continue;
         add_until(word);
-        names.push_back(head_.names[tag[token]]);
-        certainties.push_back(score[token]);
+        const auto [tag, score] = best_label(softmax_of({logits + token * width, size_t(width)}), head_.names);
+        names.push_back(tag);
+        certainties.push_back(score);
       }
       if (!sentence.lacks_end) add_until(sentence.length);
-      const int64_t tokens = predicted.data.set->tokens(predicted.data[place]);
-      tag += tokens;
-      score += tokens;
+      logits += width * predicted.data.set->tokens(predicted.data[place]);
       use({{"tags", names}, {"scores", certainties}});
     });
   }
@@ -103,7 +103,7 @@ class TokenClassification final : public LabelledTask {
   struct Sentence {
     std::vector<int32_t> ids;
     std::vector<uint8_t> types;
-    std::vector<int64_t> first_of_word;  // for each token the word that it begins, or kNone
+    std::vector<int64_t> first_of_word;  // the word that each token begins, or kNone
     int64_t length = 0;                  // words of the row, including those without tokens
     bool is_shortened = false;           // words were cut off
     bool lacks_end = false;              // at its end

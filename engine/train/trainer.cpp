@@ -259,7 +259,8 @@ at::Tensor RankTrainer::gather_logits(const RunResult& run) {
     if (groups_.world->rank() == root) {
       std::vector<at::Tensor> outputs;
       for (const auto& output : run.outputs)
-        if (output.defined()) outputs.push_back(on_host(output, "logits of an evaluation").to(at::kDouble));
+        if (output.defined() && output.size(0) > 0)  // others have no words that are wanted, and other columns
+          outputs.push_back(on_host(output, "logits of an evaluation").to(at::kDouble));
       mine = outputs.empty() ? at::zeros({0, 0}, at::kDouble) : at::cat(outputs).contiguous();
       sizes.copy_(at::tensor(mine.sizes(), at::kLong));
     }

@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -20,14 +21,18 @@ class Tensor;
 
 namespace shardline {
 
+struct AnswerBody;   // shardline/engine/serve/answers/invocation.h, with Invocation
 struct Config;       // shardline/engine/config/keys/options.h
 struct ElementRule;  // shardline/optim/update/added_optimizer.h
 struct Family;       // shardline/models/families/families.h
 struct HeadChoice;   // shardline/models/families/head_choice.h
+struct Invocation;
 class LabelledTask;  // shardline/engine/tasks/task.h, with the next two
 struct Predicted;
 struct TaskTraits;
+struct ModelFacts;   // shardline/engine/serve/answers/served_model.h, with ServedModel
 struct ModuleModel;  // shardline/models/graph/module_layers.h
+class ServedModel;
 class Tokenizer;     // shardline/engine/data/tokenizer/tokenizer.h
 struct TracedModel;  // shardline/models/program/trace/traced_model.h
 
@@ -38,12 +43,13 @@ struct StepReport {
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   double step_seconds = 0;
-  int64_t tokens = 0;  // of the global batch
+  int64_t tokens = 0;  // in the global batch
 };
 using StepCallback = std::function<void(const StepReport&)>;
 
-// What a program adds to shardline, by the names that configs use. A Registry is a handle: copies add to the same list,
-// and run() or a Trainer makes everything in it known. Names that shardline has itself are refused then.
+// What a program adds to shardline, by the names that configs use, and the steps of serving that it replaces. A
+// Registry is a handle: copies add to the same list, and run() or a Trainer makes everything in it known. Names that
+// shardline has itself are refused then.
 class Registry {
  public:
   Registry();
@@ -67,7 +73,8 @@ class Registry {
                      make);
   // A further metric of a task: evaluations have it as "eval_NAME".
   Registry& metric(const std::string& task, const std::string& name, std::function<double(const Predicted&)> compute);
-  // A loss of modules, named by ModuleModel::loss or model.config.loss. It returns the loss of each row, [rows]; see
+  // A loss of rows, named by model.loss.function of traced models and exported programs, or by ModuleModel::loss or
+  // model.config.loss of models made of layers. It returns the loss of each row, [rows]; see
   // shardline/models/graph/row_losses.h.
   Registry& loss(const std::string& name,
                  std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& labels)> of_rows);
@@ -80,6 +87,19 @@ class Registry {
   // Called on every rank after each step of `train`.
   Registry& after_step(StepCallback callback);
 
+  // What `serve` does from the body of a request to that of its answer, in place of shardline's own functions; see
+  // shardline/engine/serve/handlers.h, which also has those. All but model_fn are called by several threads at the same
+  // time. A DataError becomes an answer with status 400. Each can be replaced once.
+  // Called once, before the first request; may change what is known about the model, such as the names of labels.
+  Registry& model_fn(std::function<void(const std::string& directory, ModelFacts& facts)> prepare);
+  Registry& input_fn(std::function<Invocation(const std::string& body, const std::string& content_type)> read);
+  Registry& predict_fn(std::function<nlohmann::json(const Invocation& request, const ServedModel& model)> predict);
+  Registry& output_fn(std::function<AnswerBody(const nlohmann::json& prediction, const std::string& accept)> write);
+  // Calls the three functions before, unless it is replaced itself.
+  Registry& transform_fn(std::function<AnswerBody(const ServedModel& model, const std::string& body,
+                                                  const std::string& content_type, const std::string& accept)>
+                             answer);
+
  private:
   friend void use(const Registry& registry);
   struct Additions;
@@ -91,7 +111,9 @@ class Registry {
 int run(int argc, char** argv, const Registry& registry = {});
 
 // Samples in the caller's memory, read during the call only. One of ids and features is set; so is one of labels,
-// classes and targets, except for predictions, and for causal language models, whose labels are the ids.
+// classes and targets, except for predictions, and for causal language models, whose labels are the ids. For a model
+// with a column of tensors, features are its numbers; for one with an encoder and a decoder, labels are the targets, in
+// which -100 is padding.
 struct Samples {
   int64_t count = 0;
   int64_t length = 1;                // tokens of each sample
@@ -139,19 +161,26 @@ class Trainer {
   // One optimizer step over the samples of all replicas, at most the config's global batch.
   StepReport step(const Samples& samples);
   // The same for tensors: inputs are ids [n, length] int64 or numbers [n, width] or [n, length, width]; labels are ids'
-  // labels [n, length], classes [n] or numbers [n, outputs].
+  // labels [n, length], classes [n] or numbers [n, outputs], or the targets of sources [n, target length], in which
+  // -100 is padding.
   StepReport step(const at::Tensor& inputs);
   StepReport step(const at::Tensor& inputs, const at::Tensor& labels);
+  // The same for models whose samples are columns of tensors: those of the data, by name, [n, sizes...]. Where there is
+  // one, `inputs` may also be its tensor.
+  using Columns = std::map<std::string, at::Tensor>;
+  StepReport step(const Columns& columns, const at::Tensor& labels);
   int64_t steps() const;  // so far, including those before a resume
   void after_step(StepCallback callback);
 
   // The mean loss.
   double evaluate(const Samples& samples);
   double evaluate(const at::Tensor& inputs, const at::Tensor& labels);
+  double evaluate(const Columns& columns, const at::Tensor& labels);
   // What the model makes of each sample, or of each row of a language model: [rows, outputs] as doubles, of the samples
   // of all replicas in their order.
   std::vector<double> predict(const Samples& samples);
   at::Tensor predict(const at::Tensor& inputs);
+  at::Tensor predict(const Columns& columns);
 
   // Saves a checkpoint, `directory`/checkpoint-STEP, and returns its path when it is complete. transformers opens it as
   // a model if it is of one of its families; `shardline` and `resume` continue from it on any layout.

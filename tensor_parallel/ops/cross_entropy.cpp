@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
@@ -183,19 +184,33 @@ std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, cons
   return {loss, train ? reduce_rows(part.words, dx) : dx};
 }
 
-// head_best_words for a block, from the logits of this rank's words.
-at::Tensor best_of_block(const HeadPart& part, const at::Tensor& logits, int64_t first_word) {
-  const int64_t rows = logits.size(0), mine = std::min(kBestWords, logits.size(1));
+// Replaces the logits of words that a row may not get by minus infinity. only: of these rows, see WordSearch.
+void keep_only(const at::Tensor& logits, const at::Tensor& only, int64_t first_word) {
+  const int64_t rows = logits.size(0), words = logits.size(1);
+  const auto places = only - first_word;
+  const auto is_here = only.ge(0).logical_and_(places.ge(0)).logical_and_(places.lt(words));
+  auto may = at::zeros({rows, words + 1}, only.options().dtype(at::kBool));  // the last column: words of other ranks
+  may.scatter_(1, at::where(is_here, places, words), true);
+  const auto may_any = only.narrow(1, 0, 1).lt(0);
+  logits.masked_fill_(may.narrow(1, 0, words).logical_or(may_any).logical_not_(),
+                      -std::numeric_limits<double>::infinity());
+}
+
+// head_best_words for a block, from the logits of this rank's words, which change. only: of its rows.
+at::Tensor best_of_block(const HeadPart& part, const at::Tensor& logits, int64_t first_word, int64_t most,
+                         const at::Tensor& only) {
+  const int64_t rows = logits.size(0), mine = std::min(most, logits.size(1));
   const auto no_label = at::full({rows}, -1, logits.options().dtype(at::kLong));
   const auto log_sum_exp = whole_stats(part.words, logits, no_label, {}).first;
+  if (only.defined()) keep_only(logits, only, first_word);
   const auto [values, places] = logits.topk(mine, 1);
-  auto found = at::full({rows, 2, kBestWords}, -std::numeric_limits<double>::infinity(), log_sum_exp.options());
+  auto found = at::full({rows, 2, most}, -std::numeric_limits<double>::infinity(), log_sum_exp.options());
   found.select(1, 0).zero_();
   found.select(1, 0).narrow(1, 0, mine).copy_(places + first_word);
   found.select(1, 1).narrow(1, 0, mine).copy_(values);
   if (part.words.size() > 1) {
     const auto all = gather_to_all(*part.words.comm, found).permute({1, 2, 0, 3}).reshape({rows, 2, -1});
-    const auto [best, from] = all.select(1, 1).topk(kBestWords, 1);
+    const auto [best, from] = all.select(1, 1).topk(most, 1);
     found = at::stack({all.select(1, 0).gather(1, from), best}, 1);
   }
   found.select(1, 1).sub_(log_sum_exp.unsqueeze(1));
@@ -218,18 +233,31 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
   return scaled_loss(x, d_border, context);
 }
 
+WordSearch word_search(const Microbatch& batch, const at::Tensor& rows) {
+  const at::Tensor& targets = batch.targets;
+  if (!targets.defined() || targets.size(0) == 0) return {};
+  const auto ends = on_device(at::tensor(batch.ends, at::kLong), targets.device());
+  const auto segments = at::searchsorted(ends, rows, /*out_int32=*/false, /*right=*/true);
+  const HostWait wait("number of words");
+  WordSearch search{.most = targets.select(1, 0).max().item<int64_t>()};
+  if (targets.size(1) > 1) search.only = targets.narrow(1, 1, targets.size(1) - 1).index_select(0, segments);
+  return search;
+}
+
 at::Tensor head_best_words(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
-                           int64_t first_word, int64_t count) {
+                           int64_t first_word, int64_t count, const WordSearch& search) {
   at::NoGradGuard no_grad;
   const HeadPart part(tp, x, count, w);
-  const auto found = at::zeros({part.input.size(0), 2 * kBestWords}, part.input.options().dtype(wide_type(part.input)));
+  const auto found =
+      at::zeros({part.input.size(0), 2 * search.most}, part.input.options().dtype(wide_type(part.input)));
   at::Tensor room;
   if (part.tokens > 0) room = room_for_logits(part, w.value.size(0));
   for (int64_t first = 0, rows; first < part.tokens; first += rows) {
     rows = std::min(room.size(0), part.tokens - first);
     const auto logits = room.narrow(0, 0, rows);
     linear_forward_out(logits, part.input.narrow(0, first, rows), w.value, b ? b->value : at::Tensor());
-    found.narrow(0, first, rows).copy_(best_of_block(part, logits, first_word));
+    const auto only = search.only.defined() ? search.only.narrow(0, part.first_token + first, rows) : at::Tensor();
+    found.narrow(0, first, rows).copy_(best_of_block(part, logits, first_word, search.most, only));
   }
   return part.split ? found : gather_rows(tp, found, count);
 }

@@ -28,11 +28,22 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
 at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
                             const Microbatch& batch);
 
-// The words that the head finds most probable for each of `count` rows, whose border rows are x. Complete on every
-// rank: [count, 2 x kBestWords], at least fp32. The first half of a row has their ids, the best word first, the second
-// half the logarithms of their probabilities; if the vocabulary has fewer words, these are minus infinity.
+// The words that are looked for.
 inline constexpr int64_t kBestWords = 5;
+struct WordSearch {
+  int64_t most = kBestWords;  // for each row
+  // int64 [rows, n]: the only words that a row may get, with -1 after them if there are fewer than n; a row with -1
+  // alone may get all words. Undefined: all rows may.
+  at::Tensor only = {};
+};
+// The search for the words of these rows of a microbatch. Its targets, if defined, are int64 [segments, 1 + n]: how
+// many words the rows of a segment get, of which the search is for the most, and then the only ones, as above.
+WordSearch word_search(const Microbatch& batch, const at::Tensor& rows);
+
+// The words that the head finds most probable for each of `count` rows, whose border rows are x. Complete on every
+// rank: [count, 2 x most], at least fp32. The first half of a row has their ids, the best word first, the second half
+// the logarithms of their probabilities among all words; if there are fewer words, these are minus infinity.
 at::Tensor head_best_words(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
-                           int64_t first_word, int64_t count);
+                           int64_t first_word, int64_t count, const WordSearch& search = {});
 
 }  // namespace shardline

@@ -1,6 +1,7 @@
 // Requests to a served model. The first line of an input names a task, the content type and what is accepted, the rest
 // is the body: it is answered, in the requested form, or refused with a status that blames the client. The model
 // predicts the same for every input.
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -77,12 +78,15 @@ class Model final : public ServedModel {
     return made;
   }
 
-  static Logits best_words(const Example& example) {
-    Logits made{.width = 2 * kBestWords};
+  Logits best_words(const Example& example) const {
+    const auto& [most, only] = example.words;
+    const int64_t known = only.empty() ? facts().vocab_size : std::ssize(only);
+    Logits made{.width = 2 * most};
     for (const int32_t label : example.labels) {
       if (label == kNoLabel) continue;
-      for (int64_t i = 0; i < kBestWords; ++i) made.values.push_back(5 + i);
-      for (int64_t i = 0; i < kBestWords; ++i) made.values.push_back(-1 - i);
+      for (int64_t i = 0; i < most; ++i) made.values.push_back(i >= known ? 0 : only.empty() ? i : only[i]);
+      for (int64_t i = 0; i < most; ++i)
+        made.values.push_back(i >= known ? -std::numeric_limits<double>::infinity() : -1.0 - i);
     }
     return made;
   }

@@ -3,7 +3,9 @@ kind, one in C, and one in Fortran."""
 import json
 import os
 import shutil
+import subprocess
 import unittest
+import urllib.request
 
 from package import ROOT, TORCH, Package, run
 
@@ -75,6 +77,14 @@ class Install(unittest.TestCase):
         self.assert_close(rates, [0.01 * share for share in (0.25, 0.5, 0.75, 1)], 1e-12)
         self.assertEqual(sorted(set((folder / "steps.txt").read_text().split())), ["1", "2", "3", "4"])  # of all ranks
         self.assertTrue((folder / "words/checkpoint-4/optimizer.safetensors").is_file())
+        plan = self.run_in(folder, "build/everything", "plan", "divided.json")
+        for kind in ["Attention", "ColumnLinear"]:
+            self.assertIn(f"its module is a shardline::nn::{kind}", plan)
+        self.run_in(folder, "build/everything", "train", "divided.json")
+        self.run_in(folder, "build/everything", "train", "divided.json", "--set", "output_dir=whole", "--set",
+                    "smp_options.pipeline_parallel_degree=1", "--set", "smp_options.tensor_parallel_degree=1", "--set",
+                    "mpi_options.processes_per_host=1", "--set", "smp_options.microbatches=1")
+        self.assert_close(losses(folder, "divided"), losses(folder, "whole"))
         # The same names in a program that does not have them.
         refused = self.run_in(folder, self.package.prefix / "bin/shardline", "train", "words.json", code=2)
         for name in ["my-words", "lion", "rising"]:
@@ -85,12 +95,43 @@ class Install(unittest.TestCase):
         last = json.loads((folder / "long/metrics.jsonl").read_text().splitlines()[-1])
         self.assertIn("eval_right", last)
         self.assertIn("eval_too_long", last)
+        if os.environ["SHARDLINE_SERVE"] == "ON":
+            self.check_serving(folder)
 
         self.assertIn("trained 5 steps", self.run_in(folder, "build/loop_in_c"))
         self.assertIn("refused", self.run_in(folder, "build/loop_in_c", "broken"))
         self.assertIn("2 ranks", self.run_in(folder, "mpirun", "-np", "2", "build/loop_in_c", "two"))
         if os.path.exists(folder / "build/loop_in_fortran"):
             self.assertIn("trained 3 steps", self.run_in(folder, "build/loop_in_fortran"))
+
+    def served(self, folder, **variables):
+        """The answers of a program that replaces the steps of serving, by what they should be accepted as."""
+        server = subprocess.Popen([folder / "build/everything", "serve", "serve.json", "--port", "0"], cwd=folder,
+                                  env=dict(self.package.env, **variables), stdout=subprocess.PIPE, text=True)
+        try:
+            line = next(line for line in server.stdout if line.startswith("serving "))
+            answers = {}
+            for accept in ("application/json", "text/labels"):
+                request = urllib.request.Request(line.split()[-1] + "/invocations", b"a few words",
+                                                 {"Content-Type": "text/words", "Accept": accept})
+                with urllib.request.urlopen(request, timeout=60) as response:
+                    answers[accept] = response.read().decode()
+                    self.assertEqual(response.headers["Content-Type"], accept)
+            return answers
+        finally:
+            server.terminate()
+            self.assertEqual(server.wait(60), 0)
+            server.stdout.close()
+
+    def check_serving(self, folder):
+        answers = self.served(folder)
+        made = json.loads(answers["application/json"])
+        self.assertEqual(made["count"], 3)
+        labels = [answer["label"] for answer in made["answers"]]
+        self.assertLessEqual(set(labels), {"short", "long"})
+        self.assertEqual(answers["text/labels"].splitlines(), labels)
+        signed = self.served(folder, SIGNED_ANSWERS="1")
+        self.assertEqual(signed["text/labels"], answers["text/labels"] + "signed\n")
 
     def test_subdirectory(self):
         folder = self.package.folder / "subdirectory"

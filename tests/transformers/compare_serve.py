@@ -3,8 +3,9 @@
     python tests/transformers/compare_serve.py build/tools/shardline [--family NAME ...] [--task NAME ...]
 
 For each family and task: single inputs, batches, and the parameters of the pipeline. Scores agree to 1e-5, everything
-else exactly; texts are continued greedily, token by token. Version 5 of transformers has no pipeline for questions:
-answers are compared with a transcription of that of 4.57. Needs torch 2.11, transformers 5.23.
+else exactly; texts are continued greedily, token by token. Prints the largest difference of two scores. Version 5 of
+transformers has no pipeline for questions: with it, answers are compared with a transcription; with version 4.57, with
+the pipeline. Needs torch 2.11, transformers 5.24 or 4.57.6.
 """
 import argparse
 import json
@@ -30,6 +31,8 @@ FAMILIES = {
     "roberta": ("examples/roberta", dict(ENCODER, vocab_size=803, type_vocab_size=1)),
     "xlm-roberta": ("examples/unigram", dict(ENCODER, vocab_size=907, type_vocab_size=1)),
     "gpt2": ("gpt2", dict(n_embd=36, n_head=3, n_layer=3, n_positions=160, vocab_size=1213, initializer_range=0.25)),
+    "gptj": ("gpt2", dict(n_embd=36, n_head=3, n_layer=3, n_positions=160, rotary_dim=4, vocab_size=1213,
+                          initializer_range=0.25)),
     "gpt_neo": ("gpt2", dict(hidden_size=36, num_heads=3, num_layers=3, window_size=5, max_position_embeddings=160,
                              attention_types=[[["global", "local", "global"], 1]], vocab_size=1213,
                              initializer_range=0.25)),
@@ -41,6 +44,7 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 TEXT = """the plot of this film is not bad but a little dull and nobody that I know would return value for such a very
 long import of self references where every scene if none else has one more function than the last""".split()
 SCORE = 1e-5
+MAJOR = int(transformers.__version__.split(".")[0])
 
 
 class Server:
@@ -70,7 +74,7 @@ class Server:
 
 
 def differences(got, expected, where=""):
-    """Lines about scores that differ by more than SCORE, and about all other differences."""
+    """Returns lines about scores that differ by more than SCORE, and about all other differences."""
     if isinstance(expected, dict) and isinstance(got, dict):
         if got.keys() != expected.keys():
             return [f"{where}: keys {sorted(got)} instead of {sorted(expected)}"]
@@ -84,12 +88,21 @@ def differences(got, expected, where=""):
     return [] if got == expected else [f"{where}: {got!r} instead of {expected!r}"]
 
 
+def score_difference(got, expected):
+    """The largest of two scores at one place, of answers without other differences."""
+    if isinstance(expected, dict):
+        return max((score_difference(got[key], expected[key]) for key in expected), default=0)
+    if isinstance(expected, list):
+        return max((score_difference(g, e) for g, e in zip(got, expected)), default=0)
+    return abs(got - expected) if isinstance(expected, float) else 0
+
+
 def texts(draw, count, most=20):
     return [" ".join(draw.choice(TEXT) for _ in range(draw.randrange(1, most))) for _ in range(count)]
 
 
 def plain(value):
-    """Without numpy's numbers."""
+    """Converts numpy's numbers to Python's."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -101,7 +114,7 @@ class Task:
     name, auto, config = None, None, {}
 
     def cases(self, draw, tokenizer):
-        """(inputs, parameters) of requests."""
+        """Yields (inputs, parameters) of requests."""
 
     def expected(self, model, tokenizer, inputs, parameters):
         pipe = transformers.pipeline(self.name, model=model, tokenizer=tokenizer, device="cpu")
@@ -152,6 +165,8 @@ class Tags(Task):
         yield texts(draw, 6) + strange, {"ignore_labels": []}
         for strategy in ("simple", "first", "average", "max"):
             yield texts(draw, 5) + strange, {"aggregation_strategy": strategy, "ignore_labels": []}
+            long = [" ".join(draw.choice(TEXT) for _ in range(300)) for _ in range(2)]
+            yield long + texts(draw, 2), {"aggregation_strategy": strategy, "stride": draw.randrange(40)}
 
 
 class Answers(Task):
@@ -169,6 +184,8 @@ class Answers(Task):
         yield {"question": "naïve?", "context": "Zürich's naïve café, 東京 — 12.5%!"}, {}
 
     def expected(self, model, tokenizer, inputs, parameters):
+        if MAJOR < 5:
+            return super().expected(model, tokenizer, inputs, parameters)
         answers = [self.answer(model, tokenizer, one, **parameters)
                    for one in (inputs if isinstance(inputs, list) else [inputs])]
         return answers if len(answers) > 1 else answers[0]
@@ -229,6 +246,11 @@ class Masks(Task):
         yield [masked(1) for _ in range(5)], {}
         yield masked(2), {"top_k": 3}
         yield [masked(2), masked(1)], {}
+        yield [masked(1) for _ in range(3)], {"top_k": 60}
+        words = sorted(tokenizer.get_vocab())
+        yield [masked(1), masked(2)], {"targets": draw.sample(words, 12), "top_k": 9}
+        yield masked(1), {"targets": draw.sample(words, 3) + ["unknownwordsarelong", "film", "film"]}
+        yield masked(1), {"targets": "film"}
 
 
 class Texts(Task):
@@ -239,26 +261,48 @@ class Texts(Task):
         yield texts(draw, 7), {"max_new_tokens": 25}
         yield texts(draw, 3), {"max_new_tokens": 25, "return_full_text": False}
         yield texts(draw, 1, 4)[0], {"max_new_tokens": 100}
+        yield texts(draw, 4, 6), {"max_length": 60}
+        yield texts(draw, 4), {"max_new_tokens": 25, "repetition_penalty": 1.3}
+        yield texts(draw, 4), {"max_new_tokens": 25, "repetition_penalty": 0.7, "no_repeat_ngram_size": 3}
+        yield texts(draw, 4), {"max_new_tokens": 40, "no_repeat_ngram_size": 2}
+        yield texts(draw, 4), {"max_new_tokens": 40, "no_repeat_ngram_size": 1, "repetition_penalty": 1.1}
+        yield texts(draw, 6), {"max_new_tokens": 40, "stop": "e"}
+        yield texts(draw, 6), {"max_new_tokens": 40, "stop": ["er", "an", "in", "on", "ur", "th"]}
 
     def expected(self, model, tokenizer, inputs, parameters):
         pipe = transformers.pipeline(self.name, model=model, tokenizer=tokenizer, device="cpu")
-        config = transformers.GenerationConfig(do_sample=False, eos_token_id=model.config.eos_token_id,
-                                               pad_token_id=model.config.eos_token_id,
-                                               max_new_tokens=parameters["max_new_tokens"])
-        rest = {key: value for key, value in parameters.items() if key != "max_new_tokens"}
+        rest = {key: parameters.pop(key) for key in ("return_full_text",) if key in parameters}
+        if "stop" in parameters:
+            parameters["stop_strings"] = parameters.pop("stop")
+            rest["tokenizer"] = tokenizer
+        config = transformers.GenerationConfig(do_sample=False, eos_token_id=model.config.eos_token_id, pad_token_id=0,
+                                               **parameters)
         return plain(pipe(inputs, generation_config=config, **rest))
+
+
+class Endings(Texts):
+    """Texts that end early, because many tokens end them."""
+    ends = list(range(0, 1213, 16))
+
+    def cases(self, draw, tokenizer):
+        yield texts(draw, 8), {"max_new_tokens": 40}
+        yield texts(draw, 8), {"max_new_tokens": 40, "min_new_tokens": 20}
+        yield texts(draw, 8), {"max_new_tokens": 40, "min_new_tokens": 5, "repetition_penalty": 1.2,
+                               "no_repeat_ngram_size": 2}
 
 
 ENCODERS = {"classes": Classes(), "label sets": LabelSets(), "a number": Number(), "one output": OneOutput(),
             "tags": Tags(), "answers": Answers(), "masked words": Masks()}
-TASKS = {family: {"texts": Texts(), "classes": Classes()} if family.startswith("gpt") else ENCODERS for family in FAMILIES}
+GENERATORS = {"texts": Texts(), "endings": Endings(), "classes": Classes()}
+TASKS = {family: GENERATORS if family.startswith("gpt") else ENCODERS for family in FAMILIES}
 
 
 def compare(program, folder, family, title, task):
     place, keys = FAMILIES[family]
     tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZERS / place, **ROLES.get(family, {}))
     if family.startswith("gpt"):
-        keys = dict(keys, eos_token_id=0, bos_token_id=0, pad_token_id=0)
+        keys = dict(keys, bos_token_id=0, pad_token_id=0)
+        keys["eos_token_id"] = getattr(task, "ends", 0)
     torch.manual_seed(5)
     model = task.auto.from_config(transformers.AutoConfig.for_model(family, **keys, **task.config)).eval()
     model.save_pretrained(folder)
@@ -266,14 +310,17 @@ def compare(program, folder, family, title, task):
     tokenizer.model_max_length = 128
     tokenizer.save_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    problems, count = [], 0
+    problems, count, largest = [], 0, 0
     with Server(program, folder, task.name) as server:
         for inputs, parameters in task.cases(random.Random(title), tokenizer):
             expected = task.expected(model, tokenizer, inputs, dict(parameters))
             got = server.ask(inputs, parameters)
             count += 1
-            problems += [f"{parameters}{line}" for line in differences(got, expected)]
-    print(f"{family:12} {title:14} {count:3} requests  {'agree' if not problems else 'DIFFER'}", flush=True)
+            found = differences(got, expected)
+            problems += [f"{parameters}{line}" for line in found]
+            largest = largest if found else max(largest, score_difference(got, expected))
+    print(f"{family:12} {title:14} {count:3} requests  {'DIFFER' if problems else 'agree'}  "
+          f"largest difference of scores {largest:.1e}", flush=True)
     for line in problems[:8]:
         print("    " + line)
     return not problems

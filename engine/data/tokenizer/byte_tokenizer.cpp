@@ -71,6 +71,12 @@ std::string ByteTokenizer::token(int32_t id) const {
   return id >= 0 && id < 256 ? byte_level_alphabet()[id] : "";
 }
 
+std::optional<int32_t> ByteTokenizer::id(std::string_view token) const {
+  for (int32_t id = 0; id < vocab_size(); ++id)
+    if (byte_level_alphabet()[id] == token) return id;
+  return {};
+}
+
 std::string ByteTokenizer::joined(std::vector<std::string> tokens) const {
   static const Decoder decoder = byte_level_decoder();
   return decoder(std::move(tokens));

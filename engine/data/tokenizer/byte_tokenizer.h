@@ -16,6 +16,7 @@ class ByteTokenizer final : public Tokenizer {
                                        const ExampleOptions& options) const override;
   std::string decode(std::span<const int32_t> ids) const override;
   std::string token(int32_t id) const override;
+  std::optional<int32_t> id(std::string_view token) const override;
   std::string joined(std::vector<std::string> tokens) const override;
   bool marks_continuations() const override { return false; }
   bool is_special(int32_t) const override { return false; }

@@ -23,6 +23,7 @@ class PipelineTokenizer final : public Tokenizer {
   }
   std::string decode(std::span<const int32_t> ids) const override { return pipeline_.decode(ids); }
   std::string token(int32_t id) const override { return pipeline_.token(id); }
+  std::optional<int32_t> id(std::string_view token) const override { return pipeline_.id(token); }
   std::string joined(std::vector<std::string> tokens) const override { return pipeline_.joined(std::move(tokens)); }
   bool marks_continuations() const override { return pipeline_.marks_continuations(); }
   bool is_special(int32_t id) const override { return special_.contain(id) || pipeline_.is_special(id); }

@@ -118,6 +118,14 @@ std::string TextPipeline::decode(std::span<const int32_t> ids) const {
   return decoder_(std::move(tokens));
 }
 
+std::optional<int32_t> TextPipeline::id(std::string_view token) const {
+  std::call_once(ids_are_made_, [&] {
+    for (const auto& [id, text] : tokens_) ids_.emplace(text, id);
+  });
+  const auto found = ids_.find(token);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
 std::string TextPipeline::token(int32_t id) const {
   const auto found = tokens_.find(id);
   return found == tokens_.end() ? "" : found->second;

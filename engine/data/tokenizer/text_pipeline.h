@@ -2,6 +2,8 @@
 // decoder. It keeps the place of each token in the text.
 #pragma once
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,7 +21,7 @@
 namespace shardline {
 
 struct TextPipelineSpec {
-  std::unordered_map<std::string, int32_t> ids;  // of the vocabulary
+  std::unordered_map<std::string, int32_t> ids;  // the vocabulary's ids
   std::vector<AddedToken> added;
   Normalizer normalizer;  // may be empty
   PreTokenizer pre_tokenizer;
@@ -41,6 +43,7 @@ class TextPipeline {
   std::string decode(std::span<const int32_t> ids) const;
   // See Tokenizer for the next ones.
   std::string token(int32_t id) const;
+  std::optional<int32_t> id(std::string_view token) const;
   std::string joined(std::vector<std::string> tokens) const { return decoder_(std::move(tokens)); }
   bool marks_continuations() const { return marks_continuations_; }
   bool is_special(int32_t id) const { return special_.contains(id); }
@@ -59,6 +62,8 @@ class TextPipeline {
   PostProcessor post_processor_;
   Decoder decoder_;
   std::unordered_map<int32_t, std::string> tokens_;
+  mutable std::once_flag ids_are_made_;  // few programs ask for ids, so they are made when the first does
+  mutable std::unordered_map<std::string_view, int32_t> ids_;
   std::unordered_set<int32_t> added_, special_;
   bool marks_continuations_;
   int64_t vocab_size_ = 0;

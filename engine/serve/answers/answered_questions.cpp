@@ -4,10 +4,13 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "engine/data/text/character_places.h"
 #include "engine/data/text/characters.h"
 #include "engine/data/text/utf8.h"
 #include "engine/serve/answers/answers.h"
 #include "engine/serve/answers/request_text.h"
+#include "engine/tasks/context_windows.h"
+#include "engine/tasks/predicted_scores.h"
 
 namespace shardline {
 namespace {
@@ -47,8 +50,6 @@ QuestionOptions question_options(const JsonValue& parameters, const ModelFacts& 
   return options;
 }
 
-constexpr int64_t kMostWindows = kMostInputs;  // of all contexts of a request
-
 struct Question {
   std::string context;
   std::vector<Encoding> windows;
@@ -79,14 +80,10 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
     input.fail(cat("leaves nothing new for a window of ", options.window_tokens, " tokens: ", others,
                    " are not of the context, and windows share ", options.shared_tokens),
                "send a shorter question, a smaller parameters.doc_stride or a larger parameters.max_seq_len");
-  if (earlier + of_context / fresh > kMostWindows)
-    input.fail(cat("would become more than ", kMostWindows, " windows, with those of the inputs before it"),
-               "send shorter contexts, fewer in a request, or a smaller parameters.doc_stride");
-  made.windows = facts.tokenizer->encode_example(std::string_view(question), &context,
-                                                 {.truncation = Truncation::only_second,
-                                                  .max_length = options.window_tokens,
-                                                  .windows = true,
-                                                  .stride = options.shared_tokens});
+  require_few_windows(input, earlier + of_context / fresh,
+                      "send shorter contexts, fewer in a request, or a smaller parameters.doc_stride");
+  made.windows =
+      context_windows(*facts.tokenizer, question, made.context, {options.window_tokens, options.shared_tokens});
   return made;
 }
 
@@ -148,11 +145,12 @@ class Answers {
   std::vector<Span> best_spans(const Encoding& window, const std::vector<double>& starts,
                                const std::vector<double>& ends) const {
     std::vector<Span> spans;
+    const auto of_context = context_spans(window);
     const int64_t tokens = std::ssize(starts);
     for (int64_t first = 0; first < tokens; ++first) {
-      if (window.sequences[first] != 1) continue;
+      if (!of_context[first]) continue;
       for (int64_t last = first; last < std::min(tokens, first + options_.answer_tokens); ++last)
-        if (window.sequences[last] == 1) spans.push_back({first, last, starts[first] * ends[last]});
+        if (of_context[last]) spans.push_back({first, last, starts[first] * ends[last]});
     }
     const auto end = spans.begin() + std::min(options_.spans(), std::ssize(spans));
     std::partial_sort(spans.begin(), end, spans.end(), [](const Span& a, const Span& b) { return a.score > b.score; });

@@ -1,42 +1,31 @@
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "core/error.h"
 #include "engine/serve/answers/answers.h"
 #include "engine/serve/answers/request_text.h"
+#include "engine/tasks/predicted_scores.h"
 
 namespace shardline {
 namespace {
 
 using nlohmann::json;
 
-enum class Apply { softmax, sigmoid, none };
-
 // A model with one output that its config does not make a regression uses a sigmoid, as in transformers.
-Apply usual(const ModelFacts& facts) {
-  if (facts.is_regression) return Apply::none;
-  const bool apart = facts.head.problem == HeadChoice::Problem::multi_label || facts.head.labels == 1;
-  return apart ? Apply::sigmoid : Apply::softmax;
+ScoreFunction usual(const ModelFacts& facts) {
+  return facts.head.labels == 1 && !facts.is_regression ? ScoreFunction::sigmoid
+                                                        : score_function_of(*facts.head.problem);
 }
 
-Apply applied(const JsonValue& parameters, const ModelFacts& facts) {
+ScoreFunction applied(const JsonValue& parameters, const ModelFacts& facts) {
   if (!parameters.has("function_to_apply")) return usual(facts);
   const JsonValue given = parameters.at("function_to_apply");
   const std::string name = given.text();
-  if (name == "softmax") return Apply::softmax;
-  if (name == "sigmoid") return Apply::sigmoid;
-  if (name == "none") return Apply::none;
+  if (name == "softmax") return ScoreFunction::softmax;
+  if (name == "sigmoid") return ScoreFunction::sigmoid;
+  if (name == "none") return ScoreFunction::none;
   if (name == "default") return usual(facts);
   given.fail("must be \"softmax\", \"sigmoid\", \"none\" or \"default\"");
-}
-
-std::vector<double> scores_of(std::span<const double> logits, Apply apply) {
-  if (apply == Apply::softmax) return softmax_of(logits);
-  std::vector<double> scores(logits.begin(), logits.end());
-  if (apply == Apply::sigmoid)
-    for (double& score : scores) score = 1 / (1 + std::exp(-score));
-  return scores;
 }
 
 // The labels with the highest scores, in this order.
@@ -66,7 +55,7 @@ json classified_texts(const Invocation& request, const ServedModel& model) {
   const ModelFacts& facts = model.facts();
   const JsonValue parameters = request.parameters();
   require_parameters_among(parameters, {"top_k", "function_to_apply", "truncation", "max_length"});
-  const Apply apply = applied(parameters, facts);
+  const ScoreFunction function = applied(parameters, facts);
   const bool lists = parameters.json().contains("top_k");  // null: all labels
   const size_t all = facts.head.labels, most = lists ? integer_in(parameters, "top_k", 1).value_or(all) : 1;
   const CutOptions cut = cut_options(parameters, facts);
@@ -77,7 +66,7 @@ json classified_texts(const Invocation& request, const ServedModel& model) {
   }
   json answers = json::array();
   for (const Logits& logits : model.logits(std::move(examples))) {
-    const json best = labels_of(scores_of(logits.row(0), apply), facts.head, most);
+    const json best = labels_of(scores_of(logits.row(0), function), facts.head, most);
     answers.push_back(lists ? best : best.front());
   }
   if (request.is_list()) return answers;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <random>
 
 #include "core/error.h"
@@ -13,19 +14,62 @@ using nlohmann::json;
 constexpr int64_t kUsualNewTokens = 256;
 constexpr double kMostSeed = 9007199254740991;
 constexpr int kMostContinuations = 64;  // of a prompt
+constexpr size_t kMostStops = 16;
+constexpr size_t kMostStopBytes = 256;  // of a text
 
 struct TextOptions {
-  std::optional<int64_t> most_new;
+  std::optional<int64_t> most_new, most_tokens;
+  TokenRules rules;
+  std::shared_ptr<const StopTexts> stops;
   Sampling sampling{.temperature = 0};
   int64_t count = 1;
   bool with_prompt = true;
 };
 
+// The names of containers, of generate and of the pipeline stand for the same.
+std::shared_ptr<const StopTexts> stops_in(const JsonValue& parameters, const TokenizerPtr& tokenizer) {
+  std::optional<JsonValue> given;
+  for (const char* name : {"stop", "stop_strings", "stop_sequence"}) {
+    if (!parameters.has(name)) continue;
+    if (given) parameters.at(name).fail("means the same as another parameter", "give only stop");
+    given = parameters.at(name);
+  }
+  if (!given || (given->json().is_array() && given->json().empty())) return nullptr;
+  std::vector<std::string> texts;
+  for (const JsonValue& one : given->json().is_array() ? given->items() : std::vector{*given}) {
+    texts.push_back(one.text());
+    if (texts.back().empty()) one.fail("is empty", "name a text after which to stop");
+    if (texts.back().size() > kMostStopBytes) one.fail(cat("must have at most ", kMostStopBytes, " bytes"));
+  }
+  if (texts.size() > kMostStops) given->fail(cat("must be at most ", kMostStops, " texts"));
+  return std::make_shared<StopTexts>(tokenizer, std::move(texts));
+}
+
+TokenRules rules_in(const JsonValue& parameters, const ModelFacts& facts) {
+  TokenRules rules{.repetition_penalty = number_in(parameters, "repetition_penalty", 1e-3, 1e3, 1),
+                   .no_repeat_ngram_size = integer_in(parameters, "no_repeat_ngram_size", 0).value_or(0),
+                   .least_new = integer_in(parameters, "min_new_tokens", 0).value_or(0)};
+  std::ranges::copy_if(facts.ends, std::back_inserter(rules.ends),
+                       [&](int32_t id) { return id >= 0 && id < facts.vocab_size; });
+  return rules;
+}
+
 // The defaults of sampling are those of transformers.
-TextOptions text_options(const JsonValue& parameters) {
-  require_parameters_among(parameters, {"max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "seed",
-                                        "return_full_text", "num_return_sequences"});
-  TextOptions options{.most_new = integer_in(parameters, "max_new_tokens", 1)};
+TextOptions text_options(const JsonValue& parameters, const ModelFacts& facts) {
+  require_parameters_among(
+      parameters, {"max_new_tokens", "max_length", "min_new_tokens", "do_sample", "temperature", "top_k", "top_p",
+                   "repetition_penalty", "no_repeat_ngram_size", "stop", "stop_strings", "stop_sequence", "seed",
+                   "return_full_text", "num_return_sequences", "num_beams"});
+  if (integer_in(parameters, "num_beams", 1).value_or(1) > 1)
+    parameters.at("num_beams")
+        .fail("must be 1, because there is no beam search",
+              "leave it out to take the most likely token at each place, or set do_sample to true for several texts");
+  TextOptions options{.most_new = integer_in(parameters, "max_new_tokens", 1),
+                      .most_tokens = integer_in(parameters, "max_length", 1),
+                      .rules = rules_in(parameters, facts),
+                      .stops = stops_in(parameters, facts.tokenizer)};
+  if (options.most_tokens > facts.most_tokens)
+    parameters.at("max_length").fail(cat("must be at most ", facts.most_tokens, ", the model's maximum"));
   options.with_prompt = parameters.flag("return_full_text", true);
   const bool samples = parameters.flag("do_sample", false);
   if (samples) {
@@ -57,17 +101,26 @@ Continuation continuation_of(const JsonValue& input, const TextOptions& options,
     input.fail(cat("has ", encoding.ids.size(), " tokens, which leaves room for ", room, " of the model's ",
                    facts.most_tokens),
                "send a shorter text, or a smaller parameters.max_new_tokens");
+  int64_t most_new = std::min(room, kUsualNewTokens);
+  if (options.most_tokens) most_new = *options.most_tokens - std::ssize(encoding.ids);
+  if (options.most_new) most_new = *options.most_new;  // as in transformers, also beside max_length
+  if (most_new < 1)
+    input.fail(cat("has ", encoding.ids.size(), " tokens, and parameters.max_length, which counts them, is ",
+                   *options.most_tokens),
+               "send a shorter text, a larger parameters.max_length, or parameters.max_new_tokens in place of it");
   return {.prompt = {encoding.ids.begin(), encoding.ids.end()},
-          .most_new = options.most_new.value_or(std::min(room, kUsualNewTokens)),
+          .most_new = most_new,
           .sampling = options.sampling,
-          .ends = facts.ends};
+          .ends = facts.ends,
+          .rules = options.rules,
+          .stops = options.stops};
 }
 
 }  // namespace
 
 json generated_texts(const Invocation& request, const ServedModel& model) {
   const Tokenizer& tokenizer = *model.facts().tokenizer;
-  const TextOptions options = text_options(request.parameters());
+  const TextOptions options = text_options(request.parameters(), model.facts());
   const std::vector<JsonValue> inputs = request.each();
   std::vector<Continuation> prompts;
   if (std::ssize(inputs) * options.count > kMostInputs)

@@ -57,6 +57,12 @@ Example example_of(const Encoding& encoding) {
   return example;
 }
 
+void require_few_windows(const JsonValue& where, int64_t windows, const std::string& advice) {
+  constexpr int64_t kMost = kMostInputs;
+  if (windows > kMost)
+    where.fail(cat("would become more than ", kMost, " windows, with those of the inputs before it"), advice);
+}
+
 std::optional<int64_t> integer_in(const JsonValue& parameters, const std::string& key, int minimum) {
   if (!parameters.has(key)) return {};
   return parameters.at(key).integer(minimum);
@@ -75,26 +81,6 @@ void require_parameters_among(const JsonValue& parameters, std::vector<std::stri
     for (size_t i = 0; i + 1 < keys.size(); ++i) known += (i == 0 ? "" : ", ") + keys[i];
     value.fail("is not a parameter of this task", cat("it takes ", known));
   }
-}
-
-std::vector<double> softmax_of(std::span<const double> logits) {
-  const double largest = *std::ranges::max_element(logits);
-  std::vector<double> probabilities;
-  double sum = 0;
-  for (const double logit : logits) sum += probabilities.emplace_back(std::exp(logit - largest));
-  for (double& probability : probabilities) probability /= sum;
-  return probabilities;
-}
-
-CharacterPlaces::CharacterPlaces(std::string_view text) {
-  before_.reserve(text.size() + 1);
-  int64_t count = 0;
-  for (const char c : text) {
-    const bool begins = (c & 0xC0) != 0x80;
-    before_.push_back(begins ? count : count - 1);
-    count += begins;
-  }
-  before_.push_back(count);
 }
 
 }  // namespace shardline

@@ -6,6 +6,7 @@
 
 #include "core/files/json_data.h"
 #include "engine/data/examples/example_set.h"
+#include "engine/serve/answers/invocation.h"
 #include "engine/serve/answers/served_model.h"
 
 namespace shardline {
@@ -29,6 +30,8 @@ void require_known_ids(const JsonValue& where, const Encoding& encoding, const M
 Encoding read_text(const JsonValue& where, const std::string& text, const std::string* pair, const ModelFacts& facts,
                    const CutOptions& options);
 Example example_of(const Encoding& encoding);
+// Throws DataError, which names the input, if the texts of a request, up to this one, become too many windows.
+void require_few_windows(const JsonValue& where, int64_t windows, const std::string& advice);
 
 // Optional parameters. An integer has a lower bound; a number is finite.
 std::optional<int64_t> integer_in(const JsonValue& parameters, const std::string& key, int minimum);
@@ -36,16 +39,5 @@ double number_in(const JsonValue& parameters, const std::string& key, double min
 // Throws DataError for a parameter that is neither in `keys` nor one without effect here ("padding": rows are not
 // padded).
 void require_parameters_among(const JsonValue& parameters, std::vector<std::string> keys);
-
-std::vector<double> softmax_of(std::span<const double> logits);
-
-// The places of a text's characters, which Python counts.
-class CharacterPlaces {
- public:
-  explicit CharacterPlaces(std::string_view text);
-  int64_t of_byte(size_t byte) const { return before_[byte]; }  // characters before it
- private:
-  std::vector<int64_t> before_;
-};
 
 }  // namespace shardline

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,8 @@
 #include "engine/data/examples/example_set.h"
 #include "engine/data/tokenizer/tokenizer.h"
 #include "engine/generate/generator.h"
+#include "engine/generate/stop_texts.h"
+#include "engine/generate/token_rules.h"
 #include "models/families/head_choice.h"
 
 namespace shardline {
@@ -32,6 +35,8 @@ struct Continuation {
   Sampling sampling;
   int64_t sequence = 0;       // keys the random numbers
   std::vector<int32_t> ends;  // tokens after which it ends
+  TokenRules rules = {};
+  std::shared_ptr<const StopTexts> stops = nullptr;  // texts after which it ends; null: none
 };
 
 struct ModelFacts {

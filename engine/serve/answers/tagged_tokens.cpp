@@ -1,9 +1,13 @@
 #include <algorithm>
-#include <numeric>
+#include <limits>
+#include <optional>
+#include <span>
 
 #include "core/error.h"
+#include "engine/data/text/character_places.h"
 #include "engine/serve/answers/answers.h"
 #include "engine/serve/answers/request_text.h"
+#include "engine/tasks/predicted_scores.h"
 
 namespace shardline {
 namespace {
@@ -28,6 +32,35 @@ std::vector<std::string> ignored_in(const JsonValue& parameters) {
   return labels;
 }
 
+// The tokens that windows of a text share; unset: only the beginning of a long text is tagged.
+std::optional<int64_t> stride_in(const JsonValue& parameters, const ModelFacts& facts, Strategy strategy) {
+  const auto stride = integer_in(parameters, "stride", 0);
+  if (!stride) return {};
+  const JsonValue given = parameters.at("stride");
+  if (strategy == Strategy::none)
+    given.fail("needs entities, which may be in several windows",
+               "set aggregation_strategy to \"simple\", for instance");
+  const int64_t around = std::ssize(facts.tokenizer->encode_example(std::string_view(), nullptr, {}).front().ids);
+  if (*stride >= facts.cut_tokens() - around)
+    given.fail(cat("must be less than ", facts.cut_tokens() - around, ", the tokens of a text in a window"));
+  return stride;
+}
+
+// The whole text, or its beginning if there is no stride, as the pipeline reads it. earlier: windows of earlier texts.
+std::vector<Encoding> read_windows(const JsonValue& input, const ModelFacts& facts,
+                                   const std::optional<int64_t>& stride, int64_t earlier) {
+  const std::string text = input.text();
+  const CutOptions whole{.cuts = !stride, .most = stride ? std::numeric_limits<int64_t>::max() : facts.cut_tokens()};
+  Encoding encoding = read_text(input, text, nullptr, facts, whole);
+  if (std::cmp_less_equal(encoding.size(), facts.cut_tokens())) return {std::move(encoding)};
+  const int64_t of_text = std::ranges::count(encoding.sequences, 0), others = std::ssize(encoding.ids) - of_text;
+  require_few_windows(input, earlier + of_text / (facts.cut_tokens() - others - *stride),
+                      "send shorter texts, fewer in a request, or a smaller parameters.stride");
+  return facts.tokenizer->encode_example(
+      std::string_view(text), nullptr,
+      {.truncation = Truncation::longest_first, .max_length = facts.cut_tokens(), .windows = true, .stride = *stride});
+}
+
 // A token of a text with what the model predicts for it.
 struct Token {
   std::string word;  // as the vocabulary writes it; what the text has there if the vocabulary lacks it
@@ -44,22 +77,20 @@ struct Tagged {
   int64_t start = 0, end = 0, index = 0;
 };
 
-size_t best_of(const std::vector<double>& scores) {
-  return std::ranges::max_element(scores) - scores.begin();
-}
-
 class Tagger {
  public:
   Tagger(const ModelFacts& facts, Strategy strategy, std::vector<std::string> ignored)
       : facts_(facts), strategy_(strategy), ignored_(std::move(ignored)) {}
 
-  json entities(const std::string& text, const Encoding& encoding, const Logits& logits) const {
-    const std::vector<Token> tokens = tokens_of(text, encoding, logits);
-    std::vector<Tagged> tagged = strategy_ > Strategy::simple ? tagged_words(tokens) : tagged_tokens_of(tokens);
-    if (strategy_ != Strategy::none) tagged = grouped(tagged);
+  // logits: of each window.
+  json entities(const std::string& text, const std::vector<Encoding>& windows, std::span<const Logits> logits) const {
+    std::vector<Tagged> found;
+    for (size_t i = 0; i < windows.size(); ++i)
+      for (Tagged& one : tagged_of(text, windows[i], logits[i]))
+        if (std::ranges::find(ignored_, one.tag) == ignored_.end()) found.push_back(std::move(one));
+    if (windows.size() > 1) found = apart(std::move(found));
     json entities = json::array();
-    for (const Tagged& one : tagged) {
-      if (std::ranges::find(ignored_, one.tag) != ignored_.end()) continue;
+    for (const Tagged& one : found) {
       json entity = {{"score", one.score}, {"word", one.word}, {"start", one.start}, {"end", one.end}};
       entity[strategy_ == Strategy::none ? "entity" : "entity_group"] = one.tag;
       if (strategy_ == Strategy::none) entity["index"] = one.index;
@@ -69,6 +100,27 @@ class Tagger {
   }
 
  private:
+  std::vector<Tagged> tagged_of(const std::string& text, const Encoding& window, const Logits& logits) const {
+    const std::vector<Token> tokens = tokens_of(text, window, logits);
+    const std::vector<Tagged> tagged = strategy_ > Strategy::simple ? tagged_words(tokens) : tagged_tokens_of(tokens);
+    return strategy_ == Strategy::none ? tagged : grouped(tagged);
+  }
+
+  // Of those that begin inside another one, the longer or, of the same length, the one with the higher score.
+  static std::vector<Tagged> apart(std::vector<Tagged> found) {
+    std::ranges::stable_sort(found, {}, &Tagged::start);
+    std::vector<Tagged> kept;
+    for (Tagged& one : found) {
+      if (kept.empty() || one.start >= kept.back().end) {
+        kept.push_back(std::move(one));
+        continue;
+      }
+      const auto rank = [](const Tagged& of) { return std::pair(of.end - of.start, of.score); };
+      if (rank(one) > rank(kept.back())) kept.back() = std::move(one);
+    }
+    return kept;
+  }
+
   std::vector<Token> tokens_of(const std::string& text, const Encoding& encoding, const Logits& logits) const {
     const Tokenizer& tokenizer = *facts_.tokenizer;
     const auto unknown = tokenizer.special(SpecialToken::unk);
@@ -100,9 +152,8 @@ class Tagger {
   std::vector<Tagged> tagged_tokens_of(const std::vector<Token>& tokens) const {
     std::vector<Tagged> tagged;
     for (const Token& token : tokens) {
-      const size_t best = best_of(token.scores);
-      tagged.push_back(
-          {facts_.head.names.at(best), token.word, token.scores[best], token.start, token.end, token.index});
+      const auto [tag, score] = best_label(token.scores, facts_.head.names);
+      tagged.push_back({tag, token.word, score, token.start, token.end, token.index});
     }
     return tagged;
   }
@@ -128,9 +179,8 @@ class Tagger {
         for (size_t i = 0; i < scores.size(); ++i) scores[i] += token.scores[i];
       for (double& score : scores) score /= tokens.size();
     }
-    const size_t best = best_of(scores);
-    return {facts_.head.names.at(best), facts_.tokenizer->joined(std::move(written)), scores[best],
-            tokens.front().start, tokens.back().end};
+    const auto [tag, score] = best_label(scores, facts_.head.names);
+    return {tag, facts_.tokenizer->joined(std::move(written)), score, tokens.front().start, tokens.back().end};
   }
 
   // Neighbours of one kind become an entity; "B-" begins another one.
@@ -169,22 +219,25 @@ class Tagger {
 json tagged_tokens(const Invocation& request, const ServedModel& model) {
   const ModelFacts& facts = model.facts();
   const JsonValue parameters = request.parameters();
-  require_parameters_among(parameters, {"aggregation_strategy", "ignore_labels"});
-  const Tagger tagger(facts, strategy_in(parameters), ignored_in(parameters));
-  const CutOptions cut{.cuts = true, .most = facts.cut_tokens()};  // as the pipeline does
+  require_parameters_among(parameters, {"aggregation_strategy", "ignore_labels", "stride"});
+  const Strategy strategy = strategy_in(parameters);
+  const auto stride = stride_in(parameters, facts, strategy);
+  const Tagger tagger(facts, strategy, ignored_in(parameters));
   const std::vector<JsonValue> inputs = request.each();
-  std::vector<Encoding> encodings;
+  std::vector<std::vector<Encoding>> windows;  // of each text
   std::vector<Example> examples;
   for (const JsonValue& input : inputs) {
     model.require_time();
-    encodings.push_back(read_text(input, input.text(), nullptr, facts, cut));
-    examples.push_back(example_of(encodings.back()));
+    windows.push_back(read_windows(input, facts, stride, std::ssize(examples)));
+    for (const Encoding& window : windows.back()) examples.push_back(example_of(window));
   }
   const std::vector<Logits> logits = model.logits(std::move(examples));
+  std::span<const Logits> rest = logits;
   json answers = json::array();
   for (size_t i = 0; i < inputs.size(); ++i) {
     model.require_time();
-    answers.push_back(tagger.entities(inputs[i].text(), encodings[i], logits[i]));
+    answers.push_back(tagger.entities(inputs[i].text(), windows[i], rest.first(windows[i].size())));
+    rest = rest.subspan(windows[i].size());
   }
   return request.is_list() ? answers : answers.front();
 }

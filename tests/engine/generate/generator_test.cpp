@@ -1,13 +1,15 @@
-// Compares continuing a prompt with kept keys and values with computing all positions anew for every token.
+// Compares continuing a prompt from cached keys and values with computing all positions again for every token.
 #include "engine/generate/generator.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/tensor.h>
 
 #include <deque>
 #include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/comm/threads_communicator.h"
 #include "engine/commands/parts/job_parts.h"
@@ -43,7 +45,7 @@ Config config_of(nlohmann::json model, const Degrees& on) {
 
 struct Outcome {
   std::vector<int32_t> cached, anew;
-  double apart = 0;  // of the logits after a prefix that came in pieces
+  double apart = 0;  // largest difference between the logits after a prefix that came in pieces
 };
 
 Outcome run(const nlohmann::json& model, const Degrees& on) {
@@ -80,9 +82,10 @@ Outcome run(const nlohmann::json& model, const Degrees& on) {
 }  // namespace
 
 TEST_CASE("kept keys and values give the tokens of computing everything anew, on every layout") {
-  for (const auto& model : {uneven_gpt2(61, 0.1), uneven_gptj(0.1), uneven_gpt_neo(0.1)}) {
+  for (const auto& model : {uneven_gpt2(61, 0.1), uneven_gptj(0.1), uneven_gpt_neo(0.1), uneven_decoder_of("bert"),
+                            uneven_decoder_of("roberta")}) {
     const Outcome one = run(model, {});
-    CHECK(one.cached.size() == 12);  // to the last of 16 positions
+    CHECK(one.cached.size() == 12);  // up to the last of 16 positions
     for (const Degrees& on : {Degrees{}, Degrees{2, 1}, Degrees{1, 3}, Degrees{1, 2, "memory"},
                               Degrees{2, 2, "memory", "*attn"}, Degrees{1, 3, "memory", "*"}}) {
       CAPTURE(model.at("model_type"), on.p, on.t, on.optimize, on.whole);
@@ -92,6 +95,21 @@ TEST_CASE("kept keys and values give the tokens of computing everything anew, on
       CHECK(outcome.apart <= 1e-12);
     }
   }
+}
+
+TEST_CASE("top_p is a share of the probability that top_k leaves") {
+  // 0.4, 0.3, 0.2, 0.1: of the first three together, the first two have 0.78.
+  const auto logits = at::tensor({0.2, 0.4, 0.1, 0.3}, at::kDouble).log();
+  const auto drawn = [&](const Sampling& sampling) {
+    std::set<int64_t> tokens;
+    for (int64_t position = 0; position < 200; ++position) tokens.insert(sample_token(logits, sampling, 0, position));
+    return tokens;
+  };
+  CHECK(drawn({.top_p = 0.75}) == std::set<int64_t>{0, 1, 3});
+  CHECK(drawn({.top_k = 3, .top_p = 0.75}) == std::set<int64_t>{1, 3});
+  CHECK(drawn({.top_k = 3, .top_p = 0.8}) == std::set<int64_t>{0, 1, 3});
+  CHECK(drawn({.top_k = 2}) == std::set<int64_t>{1, 3});
+  CHECK(drawn({.top_p = 0}) == std::set<int64_t>{1});
 }
 
 }  // namespace shardline::generator_test

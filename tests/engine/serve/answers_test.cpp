@@ -209,6 +209,131 @@ TEST_CASE("prompts go on within the model's positions") {
   CHECK(ask(model, {{"inputs", "a"}, {"parameters", sampled}}).size() == 1);
 }
 
+TEST_CASE("masks get the words that are wanted") {
+  // Each word is half as probable as the one before it: of all, from the last one, or of those that it may be.
+  const FakeModel model(facts(Kind::masked_lm), [](const Example& example) {
+    const auto& [most, only] = example.words;
+    Logits made{.width = 2 * most};
+    for (const int32_t label : example.labels) {
+      if (label == kNoLabel) continue;
+      const int64_t known = only.empty() ? 9 : std::ssize(only);
+      for (int64_t i = 0; i < most; ++i) made.values.push_back(i >= known ? 0 : only.empty() ? 8 - i : only[i]);
+      for (int64_t i = 0; i < most; ++i) made.values.push_back(i >= known ? -INFINITY : -std::log(2) * (i + 1));
+    }
+    return made;
+  });
+  const json five = ask(model, {{"inputs", "a [MASK]"}});
+  REQUIRE(five.size() == 5);
+  CHECK(five[0]["token_str"] == "a");
+  CHECK(five[0]["sequence"] == "a a");
+  CHECK(five[1]["score"].get<double>() == Approx(0.25));
+  CHECK(ask(model, {{"inputs", "a [MASK]"}, {"parameters", {{"top_k", 7}}}}).size() == 7);
+  CHECK(ask(model, {{"inputs", "a [MASK]"}, {"parameters", {{"top_k", 1000}}}}).size() == 9);
+  // A word of the vocabulary, another one by its first token, and one of both twice.
+  const json chosen =
+      ask(model, {{"inputs", "[MASK] [MASK]"}, {"parameters", {{"targets", {"##ing", "gooding", "good"}}}}});
+  REQUIRE(chosen.size() == 2);
+  REQUIRE(chosen[1].size() == 2);
+  CHECK(chosen[1][0]["token"] == 6);
+  CHECK(chosen[1][1]["token"] == 7);
+  CHECK(chosen[0][0]["sequence"] == "[CLS] good [MASK] [SEP]");
+  CHECK(ask(model, {{"inputs", "[MASK]"}, {"parameters", {{"targets", "film"}, {"top_k", 3}}}}).size() == 1);
+  // Padding is left out.
+  CHECK(ask(model, {{"inputs", "[MASK] [MASK]"}, {"parameters", {{"top_k", 9}}}})[0][8]["sequence"] ==
+        "[CLS] [MASK] [SEP]");
+
+  CHECK(refusal(model, {{"inputs", "[MASK]"}, {"parameters", {{"top_k", 1001}}}})
+            .starts_with("the request: /parameters/top_k: must be at most 1000"));
+  CHECK(refusal(model, {{"inputs", "[MASK]"}, {"parameters", {{"targets", json::array()}}}})
+            .starts_with("the request: /parameters/targets: has no word"));
+  CHECK(refusal(model, {{"inputs", "[MASK]"}, {"parameters", {{"targets", {"film", 5}}}}})
+            .starts_with("the request: /parameters/targets/1: must be a string"));
+  CHECK(refusal(model, {{"inputs", std::vector<std::string>(2000, "[MASK] [MASK] [MASK] [MASK] [MASK]")},
+                        {"parameters", {{"top_k", 1000}}}})
+            .find("makes the answer too large") != std::string::npos);
+}
+
+TEST_CASE("a long text is tagged in windows that share tokens") {
+  // film: B-X, good: I-X; with less certainty at the end of a window.
+  std::vector<std::vector<int32_t>> seen;
+  const FakeModel model(facts(Kind::token_classification, {"O", "B-X", "I-X"}), [&](const Example& example) {
+    seen.push_back(example.ids);
+    Logits made{.width = 3};
+    for (size_t i = 0; i < example.ids.size(); ++i) {
+      const int best = example.ids[i] == 5 ? 1 : example.ids[i] == 6 ? 2 : 0;
+      for (int label = 0; label < 3; ++label) made.values.push_back(label == best ? (i < 5 ? 3 : 2) : 0);
+    }
+    return made;
+  });
+  const json parameters = {{"aggregation_strategy", "simple"}, {"stride", 2}};
+  const std::string text = "a a a a film good good a a film";
+  const json found = ask(model, {{"inputs", text}, {"parameters", parameters}});
+  CHECK(seen.size() == 2);  // 6 tokens of the text in each, which has 10
+  REQUIRE(found.size() == 2);
+  CHECK(found[0]["start"] == 8);
+  CHECK(found[0]["end"] == 22);  // the longer one, of the second window
+  CHECK(found[1]["start"] == 27);
+  CHECK(ask(model, {{"inputs", text}, {"parameters", {{"aggregation_strategy", "simple"}}}})[0]["end"] == 17);
+  // Of entities of one length, the one with the higher score.
+  const json apart = ask(model, {{"inputs", "a a a a film a a a a a"}, {"parameters", parameters}});
+  REQUIRE(apart.size() == 1);
+  CHECK(apart[0]["score"].get<double>() == Approx(1 / (1 + 2 * std::exp(-3))));
+  const json two = ask(model, {{"inputs", {"film", text}}, {"parameters", parameters}});
+  CHECK(two[0].size() == 1);
+  CHECK(two[1] == found);
+
+  CHECK(refusal(model, {{"inputs", text}, {"parameters", {{"stride", 2}}}})
+            .starts_with("the request: /parameters/stride: needs entities"));
+  CHECK(refusal(model, {{"inputs", text}, {"parameters", {{"aggregation_strategy", "max"}, {"stride", 6}}}})
+            .starts_with("the request: /parameters/stride: must be less than 6, the tokens of a text in a window"));
+  std::string much;
+  for (int i = 0; i < 11000; ++i) much += "a ";
+  CHECK(refusal(model, {{"inputs", much}, {"parameters", {{"aggregation_strategy", "max"}, {"stride", 5}}}})
+            .find("would become more than 10000 windows") != std::string::npos);
+}
+
+TEST_CASE("parameters of generate") {
+  ModelFacts bytes = facts(Kind::causal_lm);
+  bytes.tokenizer = load_tokenizer("bytes");
+  bytes.vocab_size = 256;
+  bytes.most_tokens = 100;
+  bytes.ends = {10, 50256};
+  const FakeModel model(bytes, {});
+  const auto asked = [&](const json& parameters) {
+    ask(model, {{"inputs", "ab"}, {"parameters", parameters}});
+    REQUIRE(model.asked.size() == 1);
+    return model.asked[0];
+  };
+  const auto refused = [&](const json& parameters) {
+    return refusal(model, {{"inputs", "ab"}, {"parameters", parameters}});
+  };
+  CHECK(asked(json::object()).most_new == 98);
+  CHECK(asked({{"max_length", 7}}).most_new == 5);
+  CHECK(asked({{"max_length", 7}, {"max_new_tokens", 20}}).most_new == 20);
+  CHECK(refused({{"max_length", 2}}).starts_with("the request: /inputs: has 2 tokens, and parameters.max_length"));
+  CHECK(refused({{"max_length", 101}}).starts_with("the request: /parameters/max_length: must be at most 100"));
+
+  CHECK(asked(json::object()).rules.change_nothing());
+  const TokenRules rules =
+      asked({{"repetition_penalty", 1.5}, {"no_repeat_ngram_size", 3}, {"min_new_tokens", 4}, {"num_beams", 1}}).rules;
+  CHECK(rules.repetition_penalty == 1.5);
+  CHECK(rules.no_repeat_ngram_size == 3);
+  CHECK(rules.least_new == 4);
+  CHECK(rules.ends == std::vector<int32_t>{10});  // without those that the model does not have
+  CHECK(refused({{"repetition_penalty", 0}}).starts_with("the request: /parameters/repetition_penalty: must be"));
+  CHECK(refused({{"num_beams", 4}}).find("there is no beam search; got 4; leave it out") != std::string::npos);
+
+  CHECK_FALSE(asked({{"stop", json::array()}}).stops);
+  for (const char* name : {"stop", "stop_strings", "stop_sequence"})
+    CHECK(asked({{name, "x"}}).stops->texts() == std::vector<std::string>{"x"});
+  CHECK(asked({{"stop", {"x", "yz"}}}).stops->texts() == std::vector<std::string>{"x", "yz"});
+  CHECK(refused({{"stop", {"x", ""}}}).starts_with("the request: /parameters/stop/1: is empty"));
+  CHECK(refused({{"stop", 5}}).starts_with("the request: /parameters/stop: must be a string"));
+  CHECK(refused({{"stop", "x"}, {"stop_strings", "x"}}).find("means the same") != std::string::npos);
+  CHECK(refused({{"stop", std::string(257, 'x')}}).find("at most 256 bytes") != std::string::npos);
+  CHECK(refused({{"stop", std::vector<std::string>(17, "x")}}).find("at most 16 texts") != std::string::npos);
+}
+
 TEST_CASE("bodies of several types") {
   const auto inputs = [](const std::string& body, const char* type) {
     return read_invocation(body, type).document["inputs"];

@@ -21,12 +21,15 @@ class FakeModel final : public ServedModel {
   // Each prompt goes on with its last token, counted up.
   std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const override {
     std::vector<std::vector<int32_t>> made;
+    asked = prompts;
     for (const Continuation& prompt : prompts) {
       made.emplace_back();
       for (int64_t i = 1; i <= prompt.most_new; ++i) made.back().push_back(prompt.prompt.back() + i);
     }
     return made;
   }
+
+  mutable std::vector<Continuation> asked;  // last
 
  private:
   Say say_;

@@ -4,9 +4,11 @@
 
 #include <ATen/TensorOperators.h>
 
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/comm/threads_communicator.h"
 #include "engine/commands/parts/job_parts.h"
@@ -139,6 +141,42 @@ TEST_CASE("examples that are computed together have the logits of each alone") {
       CHECK(all[i].rows() == logits_rows(examples[i], head_choice(task).kind));
       for (size_t k = 0; k < one[0].values.size(); ++k)
         CHECK(all[i].values[k] == Approx(one[0].values[k]).margin(1e-9));
+    }
+  });
+}
+
+TEST_CASE("each example gets the words that it wants for its masks") {
+  const json bert = {{"model_type", "bert"},         {"vocab_size", 61},         {"hidden_size", 24},
+                     {"num_hidden_layers", 2},       {"num_attention_heads", 3}, {"intermediate_size", 30},
+                     {"max_position_embeddings", 40}};
+  const Degrees on = GENERATE(Degrees{}, Degrees{2, 1}, Degrees{1, 2, "memory"});
+  const auto masked = [](const std::vector<int32_t>& ids, const WantedWords& words) {
+    return Example{.ids = ids,
+                   .types = std::vector<uint8_t>(ids.size()),
+                   .labels = std::vector<int32_t>(ids.size(), 3),
+                   .words = words};
+  };
+  const std::vector<Example> examples = {masked({1, 2}, {}), masked({3, 4, 5}, {.most = 70}),
+                                         masked({6, 7}, {.most = 2, .only = {9, 60}})};
+  with_model(kMaskedLm, bert, on, [&](RankModel& model, RankTrainer&, const ModelSpec&) {
+    const std::vector<Logits> found = model.logits(examples);
+    REQUIRE(found.size() == 3);
+    CHECK(found[0].width == 10);
+    REQUIRE(found[1].width == 140);
+    REQUIRE(found[2].width == 4);
+    for (int64_t row = 0; row < 3; ++row) {  // all 61 words, whose probabilities are 1 together
+      double sum = 0;
+      for (int64_t i = 0; i < 70; ++i) sum += std::exp(found[1].row(row)[70 + i]);
+      CHECK(sum == Approx(1));
+    }
+    const std::vector<Logits> all = model.logits({masked({6, 7}, {.most = 61})});
+    for (int64_t row = 0; row < 2; ++row) {
+      std::map<double, double> scores;  // of each word
+      for (int64_t i = 0; i < 61; ++i) scores[all[0].row(row)[i]] = all[0].row(row)[61 + i];
+      const auto words = found[2].row(row);
+      CHECK(std::set{words[0], words[1]} == std::set{9.0, 60.0});
+      CHECK(words[2] >= words[3]);
+      for (int i = 0; i < 2; ++i) CHECK(words[2 + i] == Approx(scores[words[i]]).margin(1e-9));
     }
   });
 }

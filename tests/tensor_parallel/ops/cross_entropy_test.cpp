@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kHidden = 5;
 
-// The largest allocation of this thread during its lifetime, in bytes.
+// The largest allocation of this thread during the object's lifetime, in bytes.
 class LargestAllocation : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
@@ -51,7 +51,7 @@ Problem with_bias(Problem p) {
   return p;
 }
 
-// Against at::cross_entropy on whole logits: loss, weight, gradients, and the loss of an evaluation.
+// Compares with at::cross_entropy on whole logits: loss, weight, gradients, and the loss of an evaluation.
 void check(const Problem& p, int ranks, bool sequence_parallel, double smoothing = 0) {
   CAPTURE(ranks, sequence_parallel, smoothing, p.labels.size(0), p.labels.size(1), p.words.shape[0], p.words.split_dim,
           p.b.defined());
@@ -76,7 +76,7 @@ void check(const Problem& p, int ranks, bool sequence_parallel, double smoothing
     const auto loss = head_cross_entropy(tp, local, mine, added, first, train);
     torch::autograd::backward({loss});
     MicrobatchContext evaluate{.batch = &batch, .mode = Mode::evaluate, .label_smoothing = smoothing};
-    if (sequence_parallel && p.words.split_dim < 0) {  // each has its rows' part
+    if (sequence_parallel && p.words.split_dim < 0) {  // each rank has its rows' part
       comm.all_reduce(mine.grad)->wait();
       if (added) comm.all_reduce(bias.grad)->wait();
     }
@@ -106,7 +106,7 @@ TEST_CASE("the head and loss, split or whole, are at::cross_entropy, over severa
         check(with_bias(problem(1, 3, 3, split)), ranks, sequence_parallel);
         check(problem(2, 128, 13, split), ranks, sequence_parallel);  // exactly one
         check(problem(1, 3, 3, split), ranks, sequence_parallel);     // a rank without words, fewer tokens than ranks
-        check(problem(1, 5, 3, split), ranks, sequence_parallel);  // whose last rank of 4 has rows, none of them valid
+        check(problem(1, 5, 3, split), ranks, sequence_parallel);  // the last of 4 ranks has rows, none of them valid
       }
 }
 
@@ -259,6 +259,55 @@ TEST_CASE("the best words of a row are those of whole logits, on every rank") {
                 }) <= 1e-12);
         }
     }
+}
+
+TEST_CASE("rows get as many words as are wanted, and only those that they may") {
+  const bool split = GENERATE(true, false);
+  const Problem p = with_bias(problem(1, 9, 40, split));
+  const int64_t count = p.x.size(0);
+  // Rows 0, 3, 6 may get any word, the others one or two.
+  auto only = at::full({count, 2}, -1, at::kLong);
+  for (int64_t row = 0; row < count; ++row)
+    if (row % 3 != 0) only[row][0] = 7 + row;
+  for (int64_t row = 2; row < count; row += 3) only[row][1] = 39;
+  const auto scores = (at::matmul(p.x, p.w.t()) + p.b).log_softmax(1);
+  for (const int ranks : {1, 2, 4})
+    for (const bool sequence_parallel : {false, true}) {
+      CAPTURE(split, ranks, sequence_parallel);
+      CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
+              const TensorParallel tp{&comm, sequence_parallel};
+              const Parameter w = parameter_of(p.words, p.w, tp.rank(), ranks);
+              const Parameter b = parameter_of(p.bias, p.b, tp.rank(), ranks);
+              const auto first = p.words.split(tp.rank(), ranks).begin;
+              const auto best = head_best_words(tp, slice_rows(tp, p.x), w, &b, first, count, {12, only});
+              double worst = 0;
+              for (int64_t row = 0; row < count; ++row) {
+                const int64_t known = row % 3 == 0 ? 12 : row % 3 == 1 ? 1 : 2;
+                const auto ids = best[row].narrow(0, 0, known).to(at::kLong);
+                const auto of_row = best[row].narrow(0, 12, 12);
+                const auto wanted = row % 3 == 0 ? std::get<1>(scores[row].topk(12)) : only[row].narrow(0, 0, known);
+                const double found = difference(of_row.narrow(0, 0, known), scores[row].index_select(0, ids));
+                const bool is_right = std::get<0>(ids.sort()).equal(std::get<0>(wanted.sort())) &&
+                                      of_row.narrow(0, known, 12 - known).isinf().all().item<bool>();
+                worst = std::max({worst, found, unless(is_right)});
+              }
+              return std::vector{worst};
+            }) <= 1e-12);
+    }
+}
+
+TEST_CASE("the words that rows may get are those of their segment") {
+  Microbatch batch{.ids = at::zeros({7}, at::kLong), .ends = {2, 3, 7}};
+  const auto rows = at::tensor({0, 1, 2, 5}, at::kLong);
+  CHECK(word_search(batch, rows).most == kBestWords);
+  CHECK_FALSE(word_search(batch, rows).only.defined());
+  batch.targets = at::tensor({3, 4, 9, -1, 3, 8}, at::kLong).view({3, 2});
+  const WordSearch search = word_search(batch, rows);
+  CHECK(search.most == 9);
+  CHECK(search.only.equal(at::tensor({4, 4, -1, 8}, at::kLong).view({4, 1})));
+  const WordSearch end = word_search(part_of(batch, {1, 2}), at::tensor({0, 3}, at::kLong));
+  CHECK(end.most == 9);
+  CHECK(end.only.equal(at::tensor({-1, 8}, at::kLong).view({2, 1})));
 }
 
 }  // namespace shardline::cross_entropy_test

@@ -33,7 +33,7 @@ void check_vectors(const Tokenizer& tokenizer, const std::string& vectors) {
   }
 }
 
-// The tokenizer.json of a case of options.json.
+// The tokenizer.json for a case in options.json.
 json shape_of(const json& option) {
   json shape = json::parse(read_file(kGolden + option["base"].get<std::string>() + "/tokenizer.json"));
   for (const auto& [key, value] : option["changes"].items()) {
@@ -126,11 +126,11 @@ TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, a
   };
   REQUIRE(options[0]["name"] == "vocab.json and merges.txt alone");
   check(*load_tokenizer(folder.path().string()));
-  folder.write("tokenizer_config.json", R"({"add_prefix_space": false})");  // does not say either
+  folder.write("tokenizer_config.json", R"({"add_prefix_space": false})");  // does not name the class either
   check(*load_tokenizer(folder.path().string()));
   folder.write("tokenizer_config.json", R"({"eos_token": "the"})");
   const auto other = load_tokenizer(folder.path().string());
-  CHECK(other->encode("<|endoftext|>") == std::vector<int32_t>{0});  // still bos and unk
+  CHECK(other->encode("<|endoftext|>") == std::vector<int32_t>{0});  // bos and unk stay the same
   CHECK(other->encode("the") == std::vector<int32_t>{*other->eos()});
 }
 
@@ -166,6 +166,17 @@ TEST_CASE("bytes: every byte is its id") {
   CHECK(tokenizer->vocab_size() == 256);
   CHECK_FALSE(tokenizer->eos());
   CHECK(tokenizer->decode(std::vector<int32_t>{72, 105, 0xE2, 0x82, 0xAC, 0xFF, 300, -1}) == "Hi\u20AC\uFFFD");
+}
+
+TEST_CASE("a token is found by what the vocabulary writes") {
+  for (const std::string& source : {std::string("bytes"), kGolden + "gpt2", kGolden + "examples/bert"}) {
+    INFO(source);
+    const TokenizerPtr tokenizer = load_tokenizer(source);
+    for (int32_t id = 0; id < tokenizer->vocab_size(); ++id)
+      if (const std::string token = tokenizer->token(id); !token.empty()) REQUIRE(tokenizer->id(token) == id);
+    CHECK_FALSE(tokenizer->id("no such token"));
+    CHECK_FALSE(tokenizer->id(""));
+  }
 }
 
 TEST_CASE("threads that share a tokenizer, and tokenizers that share a thread, do not disturb each other") {
