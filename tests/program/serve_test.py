@@ -188,6 +188,7 @@ class Answers(Serving):
         half.sendall(body)
         self.assertTrue(half.recv(1000).startswith(b"HTTP/1.1 200"))
         self.assertIsNone(server.process.poll())
+        time.sleep(0.5)  # signals that come together are one
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(server.process.wait(30), 1)
         self.assertIn("ended by a second signal; some requests are not answered", server.process.stderr.read())
