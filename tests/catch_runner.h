@@ -4,7 +4,7 @@
 namespace shardline::testing {
 
 // Runs the cases that the command line selects and returns the exit code of the program. A filter that matches no case
-// is a failure: a case that was renamed must not pass for one that ran.
+// is a failure: otherwise a renamed case would seem to have passed.
 int run_cases(int argc, char** argv);
 
 }  // namespace shardline::testing

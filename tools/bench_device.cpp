@@ -35,8 +35,8 @@ namespace {
 
 struct Options {
   std::string type = "bf16", device = "cuda";
-  int64_t mebibytes = 1024;  // of a copy between host and device
-  int64_t length = 1024;     // of the sequences of attention
+  int64_t mebibytes = 1024;  // size of a copy between host and device
+  int64_t length = 1024;     // length of attention's sequences
 };
 
 double best_seconds(at::Device device, const std::function<void()>& run) {

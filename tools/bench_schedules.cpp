@@ -46,7 +46,7 @@ struct Options {
   std::vector<std::string> schedules = schedule_names();
   double milliseconds = 20;
   int repetitions = 5;
-  int64_t tokens = 256, hidden = 768;  // of a layer border
+  int64_t tokens = 256, hidden = 768;  // sizes of a layer border
   double at_least = 0, gain_within = 1;
 };
 

@@ -1,12 +1,18 @@
-"""Throughput of `shardline serve` and of a FastAPI server around transformers that batches dynamically, in turns.
+"""Throughput of `shardline serve` and of servers around transformers, in turns.
 
     python tools/bench_serve.py build/tools/shardline MODEL_DIRECTORY [--task text-classification | text-generation]
-        [--clients 64] [--requests 2000] [--rounds 5] [--cores 0,1] [--json FILE]
+        [--peers fastapi,transformers-serve] [--clients 64] [--requests 2000] [--rounds 5] [--cores 0,1] [--json FILE]
 
-Both servers run on the same cores, one at a time, and get the same requests of mixed lengths from the same number of
+The servers run on the same cores, one at a time, and get the same requests of mixed lengths from the same number of
 clients, which run on the other cores if there are any. Prints requests per second and latencies of each round, and the
-ratio of the medians. The peer, which this script also is (--peer), collects requests for up to 5 ms into batches of at
-most 32 and pads them; texts are continued in batches that start together. Needs torch, transformers, fastapi, uvicorn.
+ratio of the medians to each peer. The peers:
+
+- `fastapi` is a server in this script (--serve). It collects requests for up to 5 ms into batches of at most 32 and pads
+  them; texts are continued in batches that start together.
+- `transformers-serve` is `transformers serve` with its endpoint /v1/completions, for text generation only;
+  `transformers-serve-cb` is the same with --continuous-batching.
+
+Needs torch, transformers, fastapi, uvicorn, and `transformers[serving]` for the latter.
 """
 import argparse
 import asyncio
@@ -22,13 +28,12 @@ import time
 
 TEXT = """the plot of this film is not bad but a little dull and nobody that I know would return value for such a very
 long import of self references where every scene if none else has one more function than the last""".split()
-NEW_TOKENS = 32
 BATCH, PATIENCE = 32, 0.005
 
 
 # ---- the peer
 
-def answer_batch(task, model, tokenizer, texts):
+def answer_batch(task, model, tokenizer, texts, new_tokens):
     import torch
     inputs = tokenizer(texts, return_tensors="pt", padding=True)
     with torch.inference_mode():
@@ -36,7 +41,7 @@ def answer_batch(task, model, tokenizer, texts):
             scores, labels = model(**inputs).logits.softmax(-1).max(-1)
             names = model.config.id2label
             return [[{"label": names[int(label)], "score": float(score)}] for score, label in zip(scores, labels)]
-        made = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False,
+        made = model.generate(**inputs, max_new_tokens=new_tokens, do_sample=False,
                               pad_token_id=tokenizer.pad_token_id)
     new = made[:, inputs["input_ids"].shape[1]:]
     return [[{"generated_text": text + tokenizer.decode(ids, skip_special_tokens=True)}]
@@ -69,7 +74,8 @@ def run_peer(options):
                 except asyncio.TimeoutError:
                     break
             texts = [text for text, _ in batch]
-            answers = await loop.run_in_executor(None, answer_batch, options.task, model, tokenizer, texts)
+            answers = await loop.run_in_executor(None, answer_batch, options.task, model, tokenizer, texts,
+                                                 options.new_tokens)
             for (_, future), answer in zip(batch, answers):
                 future.set_result(answer)
 
@@ -92,27 +98,35 @@ def run_peer(options):
 
 # ---- the clients
 
-def bodies(options):
+def texts(count, longest):
     draw = random.Random(7)
-    parameters = {"max_new_tokens": NEW_TOKENS} if options.task == "text-generation" else {}
-    for _ in range(options.requests):
-        length = min(options.longest, max(3, int(draw.lognormvariate(3, 0.7))))
-        yield json.dumps({"inputs": " ".join(draw.choice(TEXT) for _ in range(length)), "parameters": parameters})
+    for _ in range(count):
+        length = min(longest, max(3, int(draw.lognormvariate(3, 0.7))))
+        yield " ".join(draw.choice(TEXT) for _ in range(length))
 
 
-def load(options, port):
+def body(options, server, text):
+    if server.startswith("transformers-serve"):
+        return json.dumps({"model": options.model, "prompt": text, "max_tokens": options.new_tokens, "temperature": 0})
+    generation = options.task == "text-generation"
+    return json.dumps({"inputs": text, "parameters": {"max_new_tokens": options.new_tokens} if generation else {}})
+
+
+def load(options, server, count):
     """Requests per second, and the latencies."""
-    work, lock, latencies, wrong = list(bodies(options)), threading.Lock(), [], []
+    path = "/v1/completions" if server.startswith("transformers-serve") else "/invocations"
+    work = [body(options, server, text) for text in texts(count, options.longest)]
+    lock, latencies, wrong = threading.Lock(), [], []
 
     def client():
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+        connection = http.client.HTTPConnection("127.0.0.1", options.port, timeout=300)
         while True:
             with lock:
                 if not work:
                     return
-                body = work.pop()
+                request = work.pop()
             begin = time.perf_counter()
-            connection.request("POST", "/invocations", body, {"Content-Type": "application/json"})
+            connection.request("POST", path, request, {"Content-Type": "application/json"})
             response = connection.getresponse()
             answer = response.read()
             with lock:
@@ -128,36 +142,48 @@ def load(options, port):
         thread.join()
     if wrong:
         sys.exit(f"{len(wrong)} requests failed: {wrong[0]!r}")
-    return options.requests / (time.perf_counter() - begin), sorted(latencies)
+    return count / (time.perf_counter() - begin), sorted(latencies)
+
+
+def command(options, server):
+    port = str(options.port)
+    if server == "shardline":
+        return [options.program, "serve", options.model, "--port", port, "--task", options.task, "--workers",
+                str(options.clients)]
+    if server == "fastapi":
+        return [sys.executable, __file__, options.program, options.model, "--task", options.task, "--port", port,
+                "--new-tokens", str(options.new_tokens), "--serve"]
+    return [sys.executable, "-m", "transformers.cli.transformers", "serve", options.model, "--host", "127.0.0.1",
+            "--port", port, "--device", "cpu", "--dtype", "float32", "--log-level", "error",
+            *(["--continuous-batching"] if server == "transformers-serve-cb" else [])]
 
 
 def serve_and_load(options, name):
-    port = options.port
-    if name == "shardline":
-        command = [options.program, "serve", options.model, "--port", str(port), "--task", options.task, "--workers",
-                   str(options.clients)]
-    else:
-        command = [sys.executable, __file__, options.program, options.model, "--task", options.task, "--port",
-                   str(port), "--peer"]
+    health = "/health" if name.startswith("transformers-serve") else "/ping"
     cores = ",".join(map(str, options.cores))
-    server = subprocess.Popen(["taskset", "-c", cores, *command], stdout=subprocess.DEVNULL)
+    log = subprocess.DEVNULL if not options.log else open(options.log, "ab")
+    server = subprocess.Popen(["taskset", "-c", cores, *command(options, name)], stdout=log,
+                              stderr=log if options.log else None)
     try:
         for _ in range(600):
             time.sleep(0.2)
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-                connection.request("GET", "/ping")
+                connection = http.client.HTTPConnection("127.0.0.1", options.port, timeout=5)
+                connection.request("GET", health)
                 connection.getresponse().read()
                 break
             except OSError:
                 if server.poll() is not None:
                     sys.exit(f"{name} ended with {server.returncode}")
-        warm = argparse.Namespace(**{**vars(options), "requests": 4 * options.clients})
-        load(warm, port)
-        return load(options, port)
+        load(options, name, min(options.requests, 4 * options.clients))
+        return load(options, name, options.requests)
     finally:
         server.terminate()
-        server.wait(60)
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
 
 
 def main():
@@ -171,27 +197,33 @@ def main():
     parser.add_argument("--longest", type=int, default=100, help="words of a text at most")
     parser.add_argument("--cores", type=lambda text: [int(core) for core in text.split(",")],
                         default=sorted(os.sched_getaffinity(0)))
+    parser.add_argument("--peers", type=lambda text: text.split(","), default=["fastapi"])
+    parser.add_argument("--new-tokens", type=int, default=32, help="tokens to generate")
     parser.add_argument("--port", type=int, default=18080)
     parser.add_argument("--json", help="file for all numbers")
-    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--log", help="file for the output of the servers")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.peer:
+    if options.serve:
         return run_peer(options)
     others = os.sched_getaffinity(0) - set(options.cores)
     if others:
         os.sched_setaffinity(0, others)
-    rates = {"shardline": [], "peer": []}
+    rates = {name: [] for name in ["shardline", *options.peers]}
     for turn in range(options.rounds):
         for name in list(rates) if turn % 2 == 0 else list(rates)[::-1]:
             rate, latencies = serve_and_load(options, name)
             rates[name].append(rate)
             p50, p99 = latencies[len(latencies) // 2], latencies[len(latencies) * 99 // 100]
-            print(f"{name:10} {rate:8.1f} requests/s  p50 {p50 * 1e3:7.1f} ms  p99 {p99 * 1e3:7.1f} ms", flush=True)
-    ratio = statistics.median(rates["shardline"]) / statistics.median(rates["peer"])
-    print(f"ratio of the medians: {ratio:.2f}")
+            print(f"{name:21} {rate:8.1f} requests/s  p50 {p50 * 1e3:7.1f} ms  p99 {p99 * 1e3:7.1f} ms", flush=True)
+    ours = statistics.median(rates["shardline"])
+    ratios = {name: ours / statistics.median(rates[name]) for name in options.peers}
+    for name, ratio in ratios.items():
+        rounds = [mine / theirs for mine, theirs in zip(rates["shardline"], rates[name])]
+        print(f"{name}: ratio of the medians {ratio:.2f} (by round {min(rounds):.2f} to {max(rounds):.2f})")
     if options.json:
         with open(options.json, "w") as file:
-            json.dump({"rates": rates, "ratio": ratio}, file)
+            json.dump({"rates": rates, "ratios": ratios}, file)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ LADDER = {
     "optim": ["core"],
     "pipeline": ["core"],
     "partitioner": ["core", "optim", "pipeline/schedule", "pipeline/activations"],
-    "models": ["core", "tensor_parallel"],
+    "models": ["core", "tensor_parallel", "include/shardline"],
     "engine": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "include/shardline"],
     "tools": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "engine", "include/shardline"],
 }
@@ -40,7 +40,7 @@ ROOMS = {
     "optim": ["flat", "update/cuda", "update"],
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
-    "models": ["files graph", "program families", "program/layers program/trace program/masks",
+    "models": ["files graph program/ops", "program families", "program/layers program/trace program/masks",
                "program/split traced"],
     "engine": ["data/arrow data/compressed data/text observe metrics page", "config/keys data/tokenizer/steps observe/doctor", "data/tokenizer",
                "config/rules data/tokenizer/files data/source", "config data/cache data/tensors import/keys",
@@ -49,7 +49,7 @@ ROOMS = {
                "data/dataset plan/report", "train tasks", "generate profile study serve/http", "serve/answers",
                "commands/parts launch report serve", "commands", "commands/serve", "api"],
 }
-MOST_CONCEPTS = 15  # of a room: a header counts once, together with its sources and what only these have
+MOST_CONCEPTS = 15  # per room: a header counts once, together with its sources and what only these have
 CPP = {".h", ".cpp", ".cu", ".cuh"}
 MOST_CASTS = 240  # in all of LADDER's folders
 SOURCES = CPP | {".py", ".sh", ".cmake"}

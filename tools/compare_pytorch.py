@@ -9,6 +9,7 @@ the largest resident set (VmHWM) that a rank ever had, Python's and ours with al
 
   tools/compare_pytorch.py [--cases one,D=2] [--rounds 5] [--steps 3] [--shapes gpt2,six] [--out results.jsonl]
   tools/compare_pytorch.py --cases D=2,ZeRO-1,sharded --shapes gpt2,six [--precision bf16]    the ways of replicas
+  tools/compare_pytorch.py --cases program    the model as an exported program, as a built-in family, and in PyTorch
 
 With bf16 shardline trains with training.bf16, PyTorch with autocast, and FSDP2 with its own bf16 parameters.
 
@@ -45,6 +46,7 @@ class Case:
     ours: dict  # name -> smp_options
     peers: list
     in_bf16: bool = False  # whether its peers can
+    exported: str = ""  # the name in `ours` that trains the model as a program of torch.export
 
 
 SHAPES = {
@@ -56,6 +58,8 @@ SHAPES = {
 SHARDED = {"ddp": True, "sharded_data_parallel_degree": 2, "sdp_param_persistence_threshold": 0}
 CASES = {
     "one": Case(1, {"one process": {}}, ["eager", "compile"], in_bf16=True),
+    "program": Case(1, {"exported program": {}, "built-in family": {}}, ["eager"], in_bf16=True,
+                    exported="exported program"),
     "D=2": Case(2, {"D=2": {"ddp": True}}, ["ddp"], in_bf16=True),
     "ZeRO-1": Case(2, {"D=2 ZeRO-1": {"ddp": True, "shard_optimizer_state": True}}, ["ddp-zero1"], in_bf16=True),
     "sharded": Case(2, {"D=2 sharded": SHARDED}, ["fsdp2"], in_bf16=True),
@@ -81,10 +85,18 @@ class Programs:
     def threads(self, case):
         return max(1, self.options.threads // case.ranks)
 
-    def ours(self, case, smp_options):
+    def program(self):
+        """The file of the exported model, which is made when a case first needs it."""
+        file = self.model / "model.pt2"
+        if not file.exists():
+            self.run([sys.executable, HERE / "pytorch_peers.py", "export", self.model, self.tokens])
+        return file
+
+    def ours(self, case, name):
+        smp_options = case.ours[name]
         pipelined = "pipeline_parallel_degree" in smp_options
         config = {
-            "model": {"path": str(self.model)},
+            "model": {"path": str(self.program() if name == case.exported else self.model)},
             "data": {"train": str(self.tokens), "format": "tokens", "sequence_length": self.shape.length,
                      "shuffle": False},
             "training": {"global_batch_size": self.shape.batch, "learning_rate": 1e-4, "lr_scheduler_type": "constant",
@@ -143,8 +155,8 @@ def measure_case(programs, case, rounds, record):
     all_rounds = []
     for number in range(1, rounds + 1):
         results = {}
-        for name, smp_options in case.ours.items():
-            results[name] = programs.ours(case, smp_options)
+        for name in case.ours:
+            results[name] = programs.ours(case, name)
             record(number, name, results[name])
         for name in case.peers:
             results[name] = programs.peer(case, name)

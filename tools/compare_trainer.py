@@ -7,7 +7,7 @@ examples in the same order; a case whose steps differ in numbers of tokens has f
 are examples per second of all measured steps of a round, memory is the largest resident set of all ranks together.
 
   tools/compare_trainer.py [--shapes bert,distilbert] [--lengths sentences,windows] [--processes 1,2]
-                           [--precisions fp32,bf16] [--rounds 3] [--out results.jsonl]
+                           [--precisions fp32,bf16] [--rounds 3] [--warmup 2] [--steps 10] [--out results.jsonl]
 
 Needs torch, transformers and accelerate in the Python that runs it, and a built program.
 """
@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CLS, SEP = SPECIAL.index("[CLS]"), SPECIAL.index("[SEP]")
 WORDS = 30522 - len(SPECIAL)
-LENGTH, STRIDE = 384, 128  # of windows
+LENGTH, STRIDE = 384, 128  # in question windows
 
 # Tokens of an example or of a context, and how many of 100 have this length. Sentences with their two special tokens:
 # median 9, mean 12, longest 60. Contexts are cut into windows, three quarters of which are full.
@@ -99,7 +99,9 @@ class Case:
 
     def __init__(self, options, shape, lengths, folder):
         import transformers
-        self.options, self.work, self.folder = options, WORKS[lengths], folder
+        self.options, self.folder = options, folder
+        asked = {name: value for name in ("warmup", "steps") if (value := getattr(options, name)) is not None}
+        self.work = dataclasses.replace(WORKS[lengths], **asked)
         config = transformers.AutoConfig.for_model(shape)
         kind = {"bert": "Bert", "distilbert": "DistilBert"}[shape]
         getattr(transformers, f"{kind}For{self.work.head}")(config).save_pretrained(folder / "model")
@@ -190,6 +192,8 @@ def main():
     parser.add_argument("--processes", default="1,2")
     parser.add_argument("--precisions", default="fp32,bf16")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warmup", type=int, help="steps that are not measured; the default depends on the lengths")
+    parser.add_argument("--steps", type=int, help="measured steps; the default depends on the lengths")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent / "build/tools/shardline")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()

@@ -22,7 +22,7 @@ from gpu_check_steps import PHASES, Checker, Ended, TimedOut, stop
 
 PHASE_SECONDS = 470  # three phases and what starts them take less than 24 minutes
 KEPT_OUTPUT = 12000  # characters of the output of a command that fails, half of them from its end
-SHOWN_LINES = 12  # of that output, on the console
+SHOWN_LINES = 12  # lines of that output on the console
 
 
 def shortened(output):

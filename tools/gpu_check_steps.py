@@ -15,9 +15,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 CUDA_HOME = pathlib.Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")
-CUDA_MAJOR = "13"  # of the programs in the package
+CUDA_MAJOR = "13"  # for the programs in the package
 KILL_SECONDS = 10  # for a killed command to end; one that waits in a driver may never do so
-MEMORY_TOLERANCE = 0.05  # of the plan
+MEMORY_TOLERANCE = 0.05  # relative to the plan
 # Under --rehearse: tensors are small, and operators of LibTorch take more workspace than our kernels.
 REHEARSED_MEMORY_TOLERANCE = 1.0
 
@@ -277,7 +277,7 @@ def sanitizer(kind):
         try:
             out = check.run(program, "--tool", kind, "--error-exitcode", "9", check.package / "bin/bench_step", config,
                             "--warmup", "0", "--steps", "1",
-                            # Every tensor an allocation of its own, whose bounds the tool knows.
+                            # Makes every tensor a separate allocation, whose bounds the tool knows.
                             environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
         except Failed as failure:
             if "Device not supported" in failure.output:
@@ -431,7 +431,7 @@ PHASES = {
     "works": [
         ("machine", 90, machine),
         ("ceilings", 90, ceilings),
-        # Each in a process of its own: after a kernel that reads out of bounds CUDA fails in all of its process.
+        # Each case runs in a separate process: after a kernel has read out of bounds, CUDA fails in all of its process.
         ("row kernels", 60, device_cases("row kernels*")),
         ("head kernels", 60, device_cases("head kernels*")),
         ("head products", 60, device_cases("products of a vocabulary*")),
@@ -461,6 +461,6 @@ PHASES = {
                                              "activation_loading_horizon": 1})),
         ("states on the host", 60, lever("states on the host", {"offload_optimizer_states": True})),
         ("train, generate, eval", 120, trained),
-        ("transformers, GPT-J-6B", 180, peer("GPT-J-6B")),  # for which `speed` has no time
+        ("transformers, GPT-J-6B", 180, peer("GPT-J-6B")),  # `speed` has no time for it
     ],
 }

@@ -3,6 +3,7 @@
   python pytorch_peers.py eager|compile MODEL TOKENS --batch 4 --length 256 --warmup 1 --steps 3
   torchrun --nproc-per-node 2 pytorch_peers.py ddp|ddp-zero1|fsdp2|dtensor|1f1b MODEL TOKENS ...
   python pytorch_peers.py make-model MODEL TOKENS --hf-config '{...}'      random weights and token ids, seed 0
+  python pytorch_peers.py export MODEL TOKENS      MODEL/model.pt2, the same model by torch.export
 
 Every step trains on the same batch: AdamW (fused, lr 1e-4, weight decay 0), gradients clipped to norm 1, float32; or
 with --precision bf16 products in bfloat16 on float32 parameters. Rank 0 prints one JSON line. Started by
@@ -218,7 +219,7 @@ def one_forward_one_backward(options):
     """Two stages of equal matrix products; the package knows neither tied weights nor a norm over stages."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
     hf, rank = load_model(options), dist.get_rank()
-    blocks_in_head = hf.config.vocab_size / (12 * hf.config.n_embd)  # its products, in those of a block
+    blocks_in_head = hf.config.vocab_size / (12 * hf.config.n_embd)  # as many products as this number of blocks
     cut = min(hf.config.n_layer - 1, max(1, round((hf.config.n_layer + blocks_in_head) / 2)))
     module = Stage(hf, rank == 0, range(cut) if rank == 0 else range(cut, hf.config.n_layer))
     del hf
@@ -260,6 +261,15 @@ def make_model(options):
         ids.tofile(file)
 
 
+def export(options):
+    ids = torch.randint(100, (3, 10))
+    arguments = dict(input_ids=ids, labels=ids.clone())
+    sizes = {name: {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO} for name in arguments}
+    program = torch.export.export(load_model(options), (), {**arguments, "use_cache": False},
+                                  dynamic_shapes={**sizes, "use_cache": None}, strict=False)
+    torch.export.save(program, os.path.join(options.model, "model.pt2"))
+
+
 def peak_resident():
     line = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
@@ -295,7 +305,7 @@ PEERS = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peer", choices=["make-model", *PEERS])
+    parser.add_argument("peer", choices=["make-model", "export", *PEERS])
     parser.add_argument("model")
     parser.add_argument("tokens")
     for name, default in (("batch", 4), ("length", 256), ("warmup", 1), ("steps", 3), ("microbatches", 4)):
@@ -308,6 +318,8 @@ def main():
         parser.error(f"{options.peer} is only there in fp32")
     if options.peer == "make-model":
         return make_model(options)
+    if options.peer == "export":
+        return export(options)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group("gloo")

@@ -24,12 +24,12 @@ struct CommRequest {
   CommOp op = CommOp::barrier;
   at::Tensor input;         // undefined for recv and barrier; the output itself for all_reduce and broadcast
   at::Tensor output;        // undefined for send and barrier
-  std::string type, shape;  // of the first defined tensor: "float32", "[4, 8]"; kept when the tensors are released
+  std::string type, shape;  // the first defined tensor's: "float32", "[4, 8]"; kept when the tensors are released
   ReduceOp reduce = ReduceOp::sum;
   int peer = -1;          // partner of send and recv, root of broadcast
   uint64_t sequence = 0;  // among this group's collectives, or this pair's sends or receives; equal on all its ranks
   std::string what;
-  TimeLimit limit{std::chrono::milliseconds(0)};  // of a wait for it
+  TimeLimit limit{std::chrono::milliseconds(0)};  // for a wait for it
   Work::TimePoint posted;
   uint64_t ticket = 0;  // in the flight ring
 

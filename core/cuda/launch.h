@@ -14,7 +14,7 @@ struct Launch {
   int64_t blocks_x, blocks_y = 1;
   int threads;
   size_t shared_bytes = 0;
-  int64_t bytes_read = 0, bytes_written = 0;  // of device memory; an element counts once for each pass over it
+  int64_t bytes_read = 0, bytes_written = 0;  // device memory; an element counts once for each pass over it
 };
 
 constexpr int64_t kMostBlocksX = (int64_t{1} << 31) - 1, kMostBlocksY = 65535;  // the limits of every GPU

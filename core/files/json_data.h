@@ -43,7 +43,7 @@ class JsonValue {
   std::vector<std::pair<std::string, JsonValue>> members() const;
   void require_keys_among(std::initializer_list<const char*> keys) const;
 
-  std::vector<JsonValue> items() const;  // of an array
+  std::vector<JsonValue> items() const;  // for arrays
 
   // Throws. The message shows the value unless it is an array or an object.
   [[noreturn]] void fail(const std::string& rule, const std::string& advice = "") const;

@@ -198,7 +198,7 @@ struct JsonReader::Report {
   const JsonDocument* document;
   JsonHints hints;
   std::vector<std::string> lines;
-  std::vector<std::string> pointers;  // of the lines that the reader added
+  std::vector<std::string> pointers;  // those of the lines that the reader added
 
   std::string source_of(const std::string& pointer) const {
     std::string source = document->file;

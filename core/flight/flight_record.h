@@ -30,7 +30,7 @@ struct FlightRecord {
   int64_t start_ns = 0;
   int64_t wait_ns = 0;  // when the rank began to wait for it
   int64_t end_ns = 0;
-  int64_t elements = 0;  // of the tensor on which the ranks must agree
+  int64_t elements = 0;  // in the tensor on which the ranks must agree
   FlightState state = FlightState::running;
   int32_t rank = -1;  // in the world
   int32_t peer = -1;  // partner or root in the group; -1: none

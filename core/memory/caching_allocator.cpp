@@ -22,7 +22,7 @@ thread_local MemoryClass current_class = MemoryClass::workspace;
 
 // The header in front of the data, with the same alignment.
 struct alignas(64) Header {
-  size_t block, bytes;  // of the whole block; of the request
+  size_t block, bytes;  // the sizes of the whole block and of the request
   MemoryClass memory;
 };
 constexpr size_t kHeader = sizeof(Header);

@@ -44,7 +44,7 @@ struct HostMemoryError : RunError {
 
 void use_caching_allocator();  // for all CPU tensors from now on; may be called again
 MemoryTotals memory_totals();
-void restart_memory_peaks();  // to the bytes live now
+void restart_memory_peaks();  // resets the peaks to the bytes live now
 // Limits live and cached bytes; cached bytes are returned to the system first. 0: no limit.
 void set_memory_cap(int64_t bytes);
 int64_t trim_memory();  // returns all cached blocks to the system and their number of bytes to the caller

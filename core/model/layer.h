@@ -75,13 +75,13 @@ struct LossTerm {
 struct MicrobatchContext {
   const Microbatch* batch = nullptr;
   Mode mode = Mode::train;
-  uint64_t seed = 0;                        // of dropout masks
+  uint64_t seed = 0;                        // for dropout masks
   int64_t step = 0;                         // optimizer step, a key of dropout masks
   double loss_scale = 1;                    // factor of the loss sum before backward: 1 / weight of the whole step
   double embedding_noise = 0;               // alpha of the noise on embeddings in training; 0: none
   double label_smoothing = 0;               // the part of a label's probability that is spread equally over all words
-  WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
-  KvCache* cache = nullptr;                 // of this layer, in generation
+  WeightGradQueue* weight_grads = nullptr;  // for this microbatch and layer
+  KvCache* cache = nullptr;                 // for this layer, in generation
   bool predicts = false;                    // Mode::evaluate returns logits, see Layer
   bool is_memory_bound = false;             // in a dry run that bounds memory: assume the most labelled rows
   bool recompute_attention = false;         // the attention core keeps only its input and is recomputed in backward
@@ -106,7 +106,7 @@ struct LayerBuild {
   std::vector<Parameter*> params;  // in the order of spec->params; outlive the layer
   Communicator* tp = nullptr;      // the T ranks
   bool sequence_parallel = false;  // optimize: memory
-  int64_t index = 0;               // of the layer in the model; a key of dropout masks
+  int64_t index = 0;               // the layer's index in the model; a key of dropout masks
   HalfOptions half;
 };
 

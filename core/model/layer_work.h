@@ -12,13 +12,13 @@ namespace shardline {
 // One microbatch on one rank. Units that cannot be divided equally (heads, vocabulary) are counted for the rank that
 // has most.
 struct WorkShape {
-  int64_t sequences = 1;  // of the microbatch
+  int64_t sequences = 1;  // in the microbatch
   int64_t length = 1;     // tokens of a sequence
   int tensor = 1;         // T
   bool sequence_parallel = false;
   bool fused = true;         // attention and loss run in blocks: scores and logits are never in memory as a whole
-  int64_t value_bytes = 4;   // of a number inside layers
-  int64_t border_bytes = 4;  // of a number between layers
+  int64_t value_bytes = 4;   // per number inside layers
+  int64_t border_bytes = 4;  // per number between layers
 
   int64_t tokens() const { return sequences * length; }
   int64_t rows() const { return sequence_parallel ? (tokens() + tensor - 1) / tensor : tokens(); }  // at layer borders
@@ -59,7 +59,7 @@ struct LayerWork {
   std::vector<Product> products;
   std::vector<Sweep> sweeps;
   std::vector<Collective> collectives;
-  int64_t hidden = 0, heads = 0;  // of a transformer block; 0: none
+  int64_t hidden = 0, heads = 0;  // if it is a transformer block; 0: none
   bool recomputable = false;      // recomputation may run its forward again
 
   double flops(Phase phase) const {

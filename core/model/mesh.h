@@ -26,8 +26,8 @@ const char* to_string(Group group);
 
 // A replica's place if groups of `degree` adjacent replicas share a copy of something.
 struct SharePlace {
-  int copy = 0;  // of the D / degree copies
-  int part = 0;  // of the degree parts of that copy
+  int copy = 0;  // which of the D / degree copies
+  int part = 0;  // which of the degree parts of that copy
   bool operator==(const SharePlace&) const = default;
 };
 

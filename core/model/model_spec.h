@@ -61,7 +61,7 @@ struct ParamSpec {
   bool row_is_word = false;     // dimension 0 counts words: files may have fewer, see models/files/new_rows.h
   std::vector<ParamSource> sources;
 
-  int64_t numel() const;                   // of the logical parameter
+  int64_t numel() const;                   // counts the logical parameter
   Range split(int t, int t_degree) const;  // units of split_dim on rank t; {0, 0} if not split
   std::vector<int64_t> local_shape(int t, int t_degree) const;
 };
@@ -77,10 +77,10 @@ struct BorderTensor {
 // The properties of a microbatch on one rank that determine what a layer keeps for it in training.
 struct KeptCase {
   int64_t tokens = 0, rows = 0;  // rows: at its borders, see border_rows()
-  int64_t length = 1;            // of a sequence; a divisor of tokens
+  int64_t length = 1;            // rows in a sequence; a divisor of tokens
   int t = 0, t_degree = 1;
-  int64_t element_bytes = 4;         // of activations inside layers
-  int64_t border_bytes = 4;          // of an element between layers
+  int64_t element_bytes = 4;         // per activation inside layers
+  int64_t border_bytes = 4;          // per element between layers
   bool recompute_attention = false;  // "selective"
   bool attention_in_fp32 = false;    // HalfOptions::attention_in_fp32
   bool on_accelerator = false;       // the rank computes on one
@@ -161,16 +161,16 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;  // in execution order
   int64_t vocab_size = 0;
   int64_t type_count = 0;        // number of token types; 0: they are ignored
-  int64_t row_labels = 0;        // of a head that classifies rows; 0: labels of rows are words
+  int64_t row_labels = 0;        // outputs of a head that classifies rows; 0: labels of rows are words
   bool predicts_next = true;     // a row's label is that of the next token; false: its own
   bool loss_of_samples = false;  // a step's loss is the mean over its samples, not over its labels
   int64_t max_positions = 0;
-  int64_t column_bytes = 0;  // of the tensors of a sample, see Microbatch::columns
+  int64_t column_bytes = 0;  // bytes of a sample's tensors, see Microbatch::columns
   // Prefixes of tensors in files that belong to heads that this model does not have. They are not read.
   std::vector<std::string> surplus;
 
   int64_t parameter_count() const;  // counts tied parameters once
-  int64_t trained_count() const;    // of these, the trained ones
+  int64_t trained_count() const;    // counts only the trained ones
   int block_count() const;
   const ParamSpec& param(const std::string& full_name) const;
   // The first layer with a backward pass.

@@ -55,7 +55,7 @@ void check_sets(const std::string& pattern) {
     const size_t first = open + (pattern.compare(open, 2, "[!") == 0 ? 2 : 1);
     const size_t close = pattern.find(']', first + 1);  // a bracket that comes first is in the set
     if (close == std::string::npos)
-      throw ConfigError(cat("\"", pattern, "\" has a set of characters without end; write it as \"h.[0-3]\""));
+      throw ConfigError(cat("\"", pattern, "\" has a [ without a ]; write a set of characters as \"h.[0-3]\""));
     if (std::regex_search(pattern.substr(first, close - first), std::regex(R"(\d\d-\d|\d-\d\d)")))
       throw ConfigError(cat("\"", pattern,
                             "\" has a set of characters that looks like a range of numbers; write 0 to "
@@ -77,12 +77,25 @@ bool matches_any(const NamePattern& pattern, const std::vector<std::string>& nam
 
 std::string advice_for(const std::string& text, const std::vector<std::string>& names) {
   if (names.empty()) return "there are none";
-  const std::string regex = as_shell_pattern(text);  // of text that could be both, such as "ln_.*weight"
+  const std::string regex = as_shell_pattern(text);  // for text that could be both, such as "ln_.*weight"
   for (const auto& other : {anywhere(text), regex, anywhere(regex)})
     if (!other.empty() && matches_any(other, names)) return cat("patterns match whole names: write \"", other, '"');
   const std::string near = nearest_word(text, names);
   const std::string list = cat("he names are ", some_of(names));
   return near.empty() ? "t" + list : cat("did you mean \"", near, "\"? T", list);
+}
+
+// The name of which the pattern's text is a part: "h.3" for "h.3.mlp"; empty if there is none.
+std::string name_around(const NamePattern& pattern, const std::vector<std::string>& names) {
+  const std::string& text = pattern.text();
+  for (size_t dot = text.find('.'); dot != std::string::npos; dot = text.find('.', dot + 1)) {
+    const std::string start = text.substr(0, dot);
+    if (std::ranges::count(start, '[') != std::ranges::count(start, ']')) continue;  // the dot is in a set
+    const NamePattern container(start);
+    const auto found = std::ranges::find_if(names, [&](const auto& name) { return container.matches(name); });
+    if (found != names.end()) return *found;
+  }
+  return "";
 }
 
 }  // namespace
@@ -99,6 +112,12 @@ NamePattern::NamePattern(const std::string& text) : text_(text) {
 
 bool NamePattern::matches(const std::string& name) const {
   return fnmatch(text_.c_str(), name.c_str(), 0) == 0;
+}
+
+bool NamePattern::contains(const std::string& name) const {
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+    if (matches(name.substr(0, dot))) return true;
+  return matches(name);
 }
 
 std::ostream& operator<<(std::ostream& out, const NamePattern& pattern) {
@@ -119,21 +138,39 @@ void require_match(const NamePattern& pattern, const std::vector<std::string>& n
   throw ConfigError(cat(place, ": \"", pattern, "\" matches no ", kind, "; ", advice_for(pattern.text(), names)));
 }
 
+void require_contained(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
+                       const std::string& kind) {
+  if (std::ranges::any_of(names, [&](const auto& name) { return pattern.contains(name); })) return;
+  const std::string around = name_around(pattern, names);
+  if (!around.empty()) throw ConfigError(inside_text(pattern, around, place, kind));
+  require_match(pattern, names, place, kind);
+}
+
+std::string inside_text(const NamePattern& pattern, const std::string& name, const std::string& place,
+                        const std::string& kind) {
+  return cat(place, ": \"", pattern, "\" is inside of ", name, ", and no part of a ", kind, " can be named; write \"",
+             name, '"');
+}
+
 std::vector<std::optional<size_t>> first_matches(const std::vector<NamePattern>& patterns,
                                                  const std::vector<std::string>& names, const std::string& place,
-                                                 const std::string& kind) {
-  std::vector<std::optional<size_t>> firsts;
-  std::vector<bool> used(patterns.size());
-  for (const auto& name : names) {
-    const auto found = std::find_if(patterns.begin(), patterns.end(), [&](const auto& p) { return p.matches(name); });
-    firsts.emplace_back();
-    if (found == patterns.end()) continue;
-    firsts.back() = found - patterns.begin();
-    used[*firsts.back()] = true;
-  }
+                                                 const std::string& kind, const SelectsName& selects) {
+  const auto does_select = [&](const NamePattern& pattern, size_t name) {
+    return selects ? selects(pattern, name) : pattern.contains(names[name]);
+  };
+  std::vector<std::optional<size_t>> firsts(names.size());
+  std::vector<bool> used(patterns.size()), selected(patterns.size());
+  for (size_t name = 0; name < names.size(); ++name)
+    for (size_t i = 0; i < patterns.size(); ++i) {
+      if (!does_select(patterns[i], name)) continue;
+      selected[i] = true;
+      if (firsts[name]) continue;
+      firsts[name] = i;
+      used[i] = true;
+    }
   for (size_t i = 0; i < patterns.size(); ++i) {
     if (used[i]) continue;
-    require_match(patterns[i], names, cat(place, "/", i), kind);
+    if (!selected[i]) require_contained(patterns[i], names, cat(place, "/", i), kind);
     throw ConfigError(cat(place, "/", i, ": \"", patterns[i], "\" matches no ", kind,
                           " that earlier entries have not matched; put it before them, or leave it out"));
   }

@@ -6,6 +6,7 @@
 // Every other character matches itself. Regular expressions are not supported: what looks like one is refused, and the
 // error shows it as a shell pattern.
 #pragma once
+#include <functional>
 #include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -23,6 +24,8 @@ class NamePattern {
 
   const std::string& text() const { return text_; }
   bool matches(const std::string& name) const;
+  // Whether it matches the name or a path that contains it, as "encoder" contains "encoder.layer.3".
+  bool contains(const std::string& name) const;
   bool operator==(const NamePattern&) const = default;
 
  private:
@@ -37,11 +40,21 @@ void from_json(const nlohmann::json& json, NamePattern& pattern);
 // matches, or the most similar name. kind: what the names refer to ("layer").
 void require_match(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
                    const std::string& kind);
+// The same unless it contains one of them. The error says so if it is a path inside of what has one of the names.
+void require_contained(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
+                       const std::string& kind);
 
-// Returns, for each name, the index of the first pattern that matches it, if any. Throws ConfigError, with PLACE/INDEX
-// as the place, if a pattern is not the first match of any name.
+// "PLACE: "h.3.mlp" is inside of h.3, and no part of a KIND can be named": the error for a path inside of what has this
+// name.
+std::string inside_text(const NamePattern& pattern, const std::string& name, const std::string& place,
+                        const std::string& kind);
+
+// Returns, for each name, the index of the first pattern that selects it, if any. Throws ConfigError, with PLACE/INDEX
+// as the place, if a pattern is not the first to select any name. selects: of the name with this index; by default,
+// patterns select what they contain.
+using SelectsName = std::function<bool(const NamePattern& pattern, size_t name)>;
 std::vector<std::optional<size_t>> first_matches(const std::vector<NamePattern>& patterns,
                                                  const std::vector<std::string>& names, const std::string& place,
-                                                 const std::string& kind);
+                                                 const std::string& kind, const SelectsName& selects = {});
 
 }  // namespace shardline

@@ -19,6 +19,7 @@
 #include "engine/commands/parts/job_parts.h"
 #include "engine/commands/parts/used_model.h"
 #include "engine/commands/serve/serve_job.h"
+#include "engine/commands/serve/server_attempts.h"
 #include "engine/config/config.h"
 #include "engine/config/key_help.h"
 #include "engine/config/rules/saving_rules.h"
@@ -218,10 +219,16 @@ int run_serve(CommandLine& line, std::vector<std::string> arguments, const Serve
   line.config = place.config();
   if (const auto task = serve.task(std::filesystem::is_directory(line.config)))
     line.overrides.push_back("task=" + *task);
-  return on_ranks(line, arguments, check_serve, [&](const Config& config, RankContext& context) {
-    if (context.first()) std::cerr << used_model_line(config) << std::endl;
-    serve_job(config, place.options(), context);
+  const size_t given = line.overrides.size();
+  const Config config = load(line, /*on_ranks=*/true, /*trains=*/false);
+  const bool is_served_here = is_serving_process();
+  if (is_served_here ? !mpi_is_launched() : needs_mpirun(config)) check_serve(config);
+  if (!is_served_here) return serve_on_processes(config, with_settings(arguments, line, given), std::cerr);
+  run_on_these_ranks(config, [&](const Config& used, RankContext& context) {
+    if (context.first()) std::cerr << used_model_line(used) << std::endl;
+    serve_job(used, place.options(), context);
   });
+  return 0;
 }
 
 std::string run_plan(CommandLine& line) {
@@ -394,8 +401,9 @@ int run_command_line(int argc, char** argv) {
   for (auto* sub : {plan, info}) sub->get_option("config")->required(false);
   add_plan_options(*plan, line);
   std::vector<const char*> words(argv, argv + argc);
-  // A container's platform may start it by this name.
-  if (argc == 1 && std::filesystem::path(argv[0]).filename() == "train") words.push_back("train");
+  // A container's platform may start it by the name of one of these commands.
+  const std::string name = std::filesystem::path(argv[0]).filename();
+  if (argc == 1 && (name == "train" || name == "serve")) words.push_back(name.c_str());
   check_command(app, argc, argv);
   try {
     app.parse(std::ssize(words), words.data());
@@ -403,11 +411,12 @@ int run_command_line(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::vector<std::string> arguments(words.begin() + 1, words.end());
   handle_stop_signals(*train   ? "error: stopped by a signal before the first step; there is nothing to save\n"
                       : *study ? "error: stopped by a signal; start it again to do the runs that have not finished\n"
                                : "error: stopped by a signal\n");
-  if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
+  // A run and a server continue if the reader of their output exits.
+  if (*train || serve.is_given()) std::signal(SIGPIPE, SIG_IGN);
   if (*train && line.config.empty()) return run_training_of_container(line);
   if (*train) return run_training(line, arguments);
   if (*eval)

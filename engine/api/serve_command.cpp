@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "engine/import/container.h"
 
 namespace shardline {
 namespace {
@@ -72,7 +73,7 @@ ServedPlace::ServedPlace(const std::string& named, const ServeCommand& command, 
     : options_(command.options()) {
   std::string place = named;
   if (place.empty()) {
-    place = kHostedModel;
+    place = container_folder(environment_variables()) + "/model";
     if (!std::filesystem::is_directory(place))
       throw ConfigError(cat("serve needs a model's directory or a config; ", place,
                             ", where hosting platforms put a model, does not exist"));

@@ -31,6 +31,10 @@ Config config_of(const std::string& config, std::vector<std::string> overrides) 
     throw ConfigError(
         "/training/max_steps: a Trainer needs the number of its steps, from which the learning-rate "
         "schedule follows; set it to 1 or more");
+  if (traits_of(read.task).head == HeadChoice::Kind::question_answering)
+    throw ConfigError(
+        "/task: a Trainer does not train question-answering, whose labels are places in texts; train with "
+        "`shardline train`");
   return read;
 }
 
@@ -72,13 +76,13 @@ struct Trainer::Parts {
 
   CallersSource evaluated(SampleTensors samples, bool labelled) const {
     samples.mistake = mistake_in(samples, job.model, labelled);
-    return {samples, spec(), job.groups, 0, most_evaluated()};
+    return {samples, job.model, job.groups, 0, most_evaluated()};
   }
 
   StepReport train(SampleTensors samples) {
     samples = with_own_labels(samples);
     samples.mistake = mistake_in(samples, job.model, /*labelled=*/true);
-    CallersSource source(samples, spec(), job.groups, step, most_trained());
+    CallersSource source(samples, job.model, job.groups, step, most_trained());
     if (source.steps() > 1)
       throw AllRanks<DataError>(cat("step ", step + 1, ": each replica gave ", source.samples_of_replica(),
                                     " samples, but the config's global batch has ", most_trained(),
@@ -96,8 +100,13 @@ struct Trainer::Parts {
   }
 
   at::Tensor predict(const SampleTensors& samples) {
-    CallersSource source =
-        evaluated({.ids = samples.ids, .features = samples.features, .mistake = samples.mistake}, /*labelled=*/false);
+    if (job.model.head.kind == HeadChoice::Kind::seq2seq_lm)
+      throw AllRanks<RunError>(
+          "predict: the model writes targets token by token, which a Trainer does not; save it, and use `shardline "
+          "generate`");
+    SampleTensors inputs = samples;
+    inputs.labels = inputs.targets = at::Tensor();
+    CallersSource source = evaluated(inputs, /*labelled=*/false);
     std::vector<std::vector<at::Tensor>> of_replica(place.replicas);
     trainer.evaluate(source, source.steps(), [&](const at::Tensor& logits) {
       const int64_t rows = logits.size(0) / place.replicas;
@@ -176,13 +185,16 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 StepReport Trainer::step(const Samples& samples) {
-  return parts_->train(tensors_of(samples));
+  return parts_->train(tensors_of(samples, parts_->job.model));
 }
 StepReport Trainer::step(const at::Tensor& inputs) {
-  return parts_->train(tensors_of(inputs, {}));
+  return parts_->train(tensors_of(inputs, {}, parts_->job.model));
 }
 StepReport Trainer::step(const at::Tensor& inputs, const at::Tensor& labels) {
-  return parts_->train(tensors_of(inputs, labels));
+  return parts_->train(tensors_of(inputs, labels, parts_->job.model));
+}
+StepReport Trainer::step(const Columns& columns, const at::Tensor& labels) {
+  return parts_->train(tensors_of(columns, labels, parts_->job.model));
 }
 int64_t Trainer::steps() const {
   return parts_->step;
@@ -192,18 +204,25 @@ void Trainer::after_step(StepCallback callback) {
 }
 
 double Trainer::evaluate(const Samples& samples) {
-  return parts_->evaluate(tensors_of(samples));
+  return parts_->evaluate(tensors_of(samples, parts_->job.model));
 }
 double Trainer::evaluate(const at::Tensor& inputs, const at::Tensor& labels) {
-  return parts_->evaluate(tensors_of(inputs, labels));
+  return parts_->evaluate(tensors_of(inputs, labels, parts_->job.model));
+}
+double Trainer::evaluate(const Columns& columns, const at::Tensor& labels) {
+  return parts_->evaluate(tensors_of(columns, labels, parts_->job.model));
 }
 std::vector<double> Trainer::predict(const Samples& samples) {
-  const at::Tensor outputs = parts_->predict(tensors_of(samples));
+  const at::Tensor outputs = parts_->predict(tensors_of(samples, parts_->job.model));
   const auto* values = outputs.const_data_ptr<double>();
   return {values, values + outputs.numel()};
 }
 at::Tensor Trainer::predict(const at::Tensor& inputs) {
-  return parts_->predict(tensors_of(inputs, {}));
+  return parts_->predict(tensors_of(inputs, {}, parts_->job.model));
+}
+
+at::Tensor Trainer::predict(const Columns& columns) {
+  return parts_->predict(tensors_of(columns, {}, parts_->job.model));
 }
 
 std::string Trainer::save(const std::string& directory) {

@@ -32,7 +32,7 @@ BackgroundWriter::BackgroundWriter(std::vector<BlockToWrite> blocks, std::shared
   work_->last = std::move(last);
   thread_ = std::thread([work = work_, rank = current_rank()] {
     set_current_rank(rank);
-    ::setpriority(PRIO_PROCESS, ::gettid(), kLowPriority);  // of this thread alone, on Linux
+    ::setpriority(PRIO_PROCESS, ::gettid(), kLowPriority);  // on Linux, this affects only this thread
     work->run();
   });
 }

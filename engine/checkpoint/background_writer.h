@@ -60,7 +60,7 @@ class BackgroundWriter {
     std::string error;
     std::atomic<bool> done = false, abandoned = false;
     std::atomic<int64_t> written = 0;
-    std::mutex mutex;                 // of `changed`
+    std::mutex mutex;                 // guards `changed`
     std::condition_variable changed;  // `ready` or `abandoned`
     std::deque<size_t> ready;         // blocks that wait to be written
 

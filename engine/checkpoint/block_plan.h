@@ -51,7 +51,7 @@ struct BlockRange {
 };
 std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Block& block);
 
-// The holder that sends its elements to a writer: the writer itself if it holds them.
+// where its first element is
 int sender_to(int writer, const Holding& holding);
 
 }  // namespace shardline

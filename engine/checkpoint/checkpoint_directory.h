@@ -10,7 +10,7 @@
 namespace shardline {
 
 inline constexpr const char* kUnfinishedSuffix = ".incomplete";
-inline constexpr const char* kSharedPrefix = "shared-";  // of files that ranks look for; see stores.h
+inline constexpr const char* kSharedPrefix = "shared-";  // begins the names of files that ranks look for; see stores.h
 inline constexpr const char* kNewestFile = "newest";     // names the newest checkpoint, as SageMaker's library does
 
 std::string checkpoint_name(int64_t step);                           // "checkpoint-500"
@@ -28,7 +28,7 @@ std::optional<PartNumber> part_in(const std::string& path);
 
 struct CheckpointPlace {
   int64_t step;
-  std::filesystem::path path;  // of a complete checkpoint or of a part
+  std::filesystem::path path;  // a complete checkpoint or a part
 };
 // Lists the checkpoints in a directory, and their parts: the newest first, and a complete checkpoint before its parts.
 // An entry needs the name of a checkpoint or part, and a manifest; entries that cannot be read are listed, too. Returns

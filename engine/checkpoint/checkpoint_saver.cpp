@@ -254,7 +254,7 @@ void CheckpointSaver::proceed() {
           std::error_code ignored;
           fs::remove_all(started.unfinished, ignored);  // a checkpoint that this one replaces
           const std::string unnamed = failure_of([&] { name_newest(directory, started.step); });
-          remove_old(directory, keep, started.step, started.best);  // which may be what makes room
+          remove_old(directory, keep, started.step, started.best);  // removing them may be what makes room
           if (!unnamed.empty()) throw RunError(unnamed);
         });
       return;

@@ -28,7 +28,7 @@ namespace shardline {
 
 struct CheckpointSaverParts {
   std::string directory;       // where the checkpoints are made
-  Stores stores;               // of the directory
+  Stores stores;               // who shares the directory
   bool on_each_store = false;  // every store gets all of a checkpoint
   const ModelSpec& spec;
   StageParameters& parameters;
@@ -84,7 +84,7 @@ class CheckpointSaver {
     int64_t step = 0, best = -1;
     std::string unfinished, path;              // directories
     std::shared_ptr<const Files> small_files;  // on leaders
-    std::string copy_failure = {};             // of this rank; see Snapshot::take
+    std::string copy_failure = {};             // this rank's failure; see Snapshot::take
     // On rank 0: the error of sync_records, if any.
     std::shared_ptr<std::string> unsynced = std::make_shared<std::string>();
     // Why the checkpoint's name may be missing on the disk after a crash. unsynced_here: in the leader's own store (see
@@ -107,13 +107,13 @@ class CheckpointSaver {
   std::vector<WriterGroup> writers_;
   Snapshot snapshot_;
   bool leads_;                        // this rank's store, which can be written to
-  std::optional<ManifestPart> part_;  // of this rank's store; unset: it gets all of a checkpoint
-  std::vector<int64_t> begins_;       // of the snapshot's blocks in the store's files
-  std::vector<int64_t> bytes_;        // of the store's files
+  std::optional<ManifestPart> part_;  // what this rank's store gets; unset: all of a checkpoint
+  std::vector<int64_t> begins_;       // where the snapshot's blocks begin in the store's files
+  std::vector<int64_t> bytes_;        // sizes of the store's files
   std::string attempt_;
   Phase phase_ = Phase::idle;
   std::optional<Started> started_;
-  std::unique_ptr<BackgroundWriter> work_;  // of this rank for the stage; null: nothing
+  std::unique_ptr<BackgroundWriter> work_;  // this rank's writer for the stage; null: nothing to write
   int64_t last_saved_ = -1;
   std::string failure_;
 };

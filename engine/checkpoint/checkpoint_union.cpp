@@ -84,7 +84,7 @@ struct CheckpointUnion::Listed {
   int leader;
   uint64_t digest;
   std::optional<PartNumber> part;
-  std::vector<std::string> hosts;  // of the parts
+  std::vector<std::string> hosts;  // the hosts of the parts
 };
 
 CheckpointUnion::CheckpointUnion(std::string path, const std::vector<std::string>& sources, const Stores& stores,
@@ -190,7 +190,7 @@ std::string CheckpointUnion::verify(const LongWork::Show& show) {
   LongWork work(world_, "verifying a checkpoint", show);
   const int64_t total = bytes_of(pieces_) / std::ssize(stores_.all[stores_.mine].ranks);
   int64_t done = 0;
-  std::string mine;  // of the pieces that this rank verifies
+  std::string mine;  // where this rank found the pieces that it verifies
   for (size_t piece = 0; piece < pieces_.size(); ++piece) {
     if (rank_for(stores_.mine, piece) != world_.rank()) continue;
     char presence = kNowhere;

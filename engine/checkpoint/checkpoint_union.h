@@ -35,7 +35,7 @@ class CheckpointUnion {
   struct Source {
     std::string path;
     Manifest manifest;
-    uint64_t digest;  // of the complete checkpoint's manifest
+    uint64_t digest;  // identifies the complete checkpoint's manifest
   };
   // A source, as its leader reports it.
   struct Listed;

@@ -16,7 +16,7 @@
 
 namespace shardline {
 
-inline constexpr const char *kModelStem = "model", *kOptimizerStem = "optimizer";  // of the files' names
+inline constexpr const char *kModelStem = "model", *kOptimizerStem = "optimizer";  // stems of the files' names
 
 struct CheckpointTensor {
   size_t file;    // in CheckpointContents::files
@@ -39,8 +39,8 @@ class CheckpointContents {
 
   const std::vector<const FileLayout::File*>& files() const { return files_; }  // the model's first
   std::vector<std::pair<std::string, std::string>> indexes() const;             // names and texts of index files
-  int64_t total_bytes() const;                                                  // of all files
-  bool has_states() const { return layouts_.size() > 1; }                       // of the optimizer
+  int64_t total_bytes() const;                                                  // in all files
+  bool has_states() const { return layouts_.size() > 1; }                       // includes the optimizer's states
   const std::vector<CheckpointTensor>& tensors() const { return tensors_; }     // in the order of their bytes
   size_t number(const std::string& tensor) const { return numbers_.at(tensor); }
 
@@ -62,7 +62,7 @@ int64_t checkpoint_bytes(const Config& config, const ModelSpec& spec);
 // Elements of a tensor that this rank holds.
 struct HeldPart {
   size_t tensor;      // its number
-  SlicePart slice;    // of the logical parameter; without one, the whole tensor
+  SlicePart slice;    // the part of the logical parameter; without one, the whole tensor
   at::Tensor values;  // [slice.length] or all elements: the memory of parameters and optimizer
 };
 

@@ -31,7 +31,7 @@ struct PieceRange {
 // The contents of the directory of a part of a checkpoint.
 struct ManifestPart {
   PartNumber part;
-  std::vector<std::string> hosts;                         // that wrote the parts, by number
+  std::vector<std::string> hosts;                         // the hosts that wrote the parts, by number
   std::map<std::string, std::vector<PieceRange>> pieces;  // by name of the file; ascending, not empty
   bool operator==(const ManifestPart&) const = default;
 };

@@ -136,7 +136,7 @@ std::vector<CheckpointPiece> all_pieces(const Manifest& manifest) {
 
 PieceFiles::PieceFiles(const std::string& directory, const Manifest& manifest)
     : pieces_(all_pieces(manifest)), places_(pieces_.size()) {
-  size_t first = 0;  // of the file's pieces
+  size_t first = 0;  // the first of the file's pieces
   for (const auto& [name, of_file] : manifest.files) {
     std::vector<PieceRange> here = {{0, std::ssize(of_file)}};
     if (manifest.part) here = manifest.part->pieces.contains(name) ? manifest.part->pieces.at(name) : decltype(here)();

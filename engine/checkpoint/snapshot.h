@@ -29,9 +29,9 @@ class Snapshot {
   std::string take(const std::function<void(size_t block)>& taken);
 
   const std::vector<Block>& blocks_of_all() const { return plan_.blocks; }  // see BlockPlan
-  const std::vector<Block>& blocks() const { return blocks_; }    // that this rank writes, in the order of their bytes
-  std::string_view bytes(size_t block) const;                     // of the last take(); aligned to pages
-  std::shared_ptr<const void> memory() const { return memory_; }  // of all blocks: it may outlive the snapshot
+  const std::vector<Block>& blocks() const { return blocks_; }    // those that this rank writes, by their bytes
+  std::string_view bytes(size_t block) const;                     // from the last take(); aligned to pages
+  std::shared_ptr<const void> memory() const { return memory_; }  // holds all blocks; may outlive the snapshot
   int64_t total_bytes() const;
   // Host memory for blocks and messages. It is used from the first take() on.
   int64_t memory_bytes() const { return std::ssize(blocks_) * block_bytes_ + exchange_bytes_; }
@@ -60,13 +60,13 @@ class Snapshot {
   CommunicatorPtr world_;
   int64_t block_bytes_;
   BlockPlan plan_;
-  std::vector<std::vector<HeldPart>> parts_;  // of this rank, by tensor
+  std::vector<std::vector<HeldPart>> parts_;  // this rank's parts, by tensor
   std::vector<Block> blocks_;
   std::shared_ptr<char> memory_;
-  std::vector<std::vector<Copy>> copies_;  // of values that this rank holds, by block
+  std::vector<std::vector<Copy>> copies_;  // copies of values that this rank holds, by block
   std::vector<bool> is_exchanged_;         // by block: whether elements come from other ranks
   std::vector<Round> rounds_;              // each one completes the next kBlocksOfRound blocks of every rank
-  int64_t exchange_bytes_ = 0;             // of the round with the most
+  int64_t exchange_bytes_ = 0;             // bytes of the largest round
   std::shared_ptr<char> exchange_memory_;
 };
 

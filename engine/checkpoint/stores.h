@@ -11,7 +11,7 @@ namespace shardline {
 // A directory and the ranks that see it.
 struct Store {
   std::vector<int> ranks;   // ascending; the first one leads: it makes, renames and removes what is in the directory
-  std::string host;         // of the leader
+  std::string host;         // the leader's
   std::string obstacle;     // why the ranks cannot write there; empty: they can
   bool sees_other = false;  // if there is an obstacle: whether they see what the ranks of another store write
   // The ranks in sets, of which one writes a file: those of a host if several hosts share a network file system, where
@@ -22,7 +22,7 @@ struct Store {
 // Equal on all ranks, except for `mine`.
 struct Stores {
   std::vector<Store> all;  // in the order of their leaders; each rank is in one of them
-  size_t mine = 0;         // that of this rank
+  size_t mine = 0;         // the index of this rank's store
 
   bool leads(int rank) const { return all[mine].ranks.front() == rank; }
   // The numbers of the stores that can be written to.

@@ -95,8 +95,8 @@ void layout_job(const Config& written, int64_t steps, RankContext& context) {
                                                       parts.model.spec, std::min(steps, total), *context.world);
     if (context.out) *context.out << differences_text(differences);
     if (!std::ranges::all_of(differences, &LayoutDifference::is_within))
-      throw RunError("the layout does not compute the numbers of one process (see the table); report this as a bug");
-    if (context.out) *context.out << "the layout computes the numbers of one process\n";
+      throw RunError("the layout's numbers differ from those of one process (see the table); report this as a bug");
+    if (context.out) *context.out << "the layout gives the same numbers as one process\n";
   });
 }
 

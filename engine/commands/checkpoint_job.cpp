@@ -47,15 +47,15 @@ std::string part_text(const ManifestPart& part) {
 void require_same_checkpoint(const std::string& path, const Manifest& manifest, const std::string& first_path,
                              const Manifest& first) {
   if (manifest.step != first.step)
-    throw DataError(cat(path, " is of step ", manifest.step, ", but ", first_path, " of step ", first.step,
+    throw DataError(cat(path, " is a part of step ", manifest.step, ", but ", first_path, " of step ", first.step,
                         "; name parts of one checkpoint"));
   for (const auto& [name, pieces] : first.files)
     if (const auto other = manifest.files.find(name); other == manifest.files.end() || other->second != pieces)
-      throw DataError(cat(path, " is from another run than ", first_path, ", because their ", name,
-                          " differs; name parts of one checkpoint"));
+      throw DataError(cat(path, " and ", first_path, " are from different runs, because their files ", name,
+                          " differ; name parts of one checkpoint"));
   if (whole_manifest(manifest) != whole_manifest(first))
-    throw DataError(
-        cat(path, " is from another run than ", first_path, ", which has fewer files; name parts of one checkpoint"));
+    throw DataError(cat(path, " and ", first_path,
+                        " are from different runs, because they list different files; name parts of one checkpoint"));
 }
 
 Stores this_host() {

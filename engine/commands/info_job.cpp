@@ -81,7 +81,7 @@ json gpu_json(int index) {
     const c10::DeviceGuard on_device(device);
     gpu["memory_bytes"] = device_memory_size(device);
     gpu["free_bytes"] = free_device_memory(device);
-  } catch (const c10::Error&) {  // which is its problem
+  } catch (const c10::Error&) {  // reported as the problem above
   }
   return gpu;
 }

@@ -5,13 +5,9 @@
 #include "core/error.h"
 #include "engine/commands/job.h"
 #include "engine/commands/parts/job_parts.h"
-#include "engine/config/rules/precision_rules.h"
+#include "engine/commands/parts/measured_profile.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"
-#include "engine/plan/profile_use.h"
-#include "engine/profile/device_times.h"
-#include "engine/profile/layer_times.h"
-#include "engine/profile/link_times.h"
 #include "engine/run/output_dir.h"
 
 namespace shardline {
@@ -41,42 +37,6 @@ std::string profile_text(const Profile& profile) {
              format_duration(1e6 * profile.optimizer_seconds_per_stored), " to update a million parameters\n");
 }
 
-Profile measure(const Config& config, const JobParts& parts, const RankContext& context) {
-  Profile profile{.valid_for = profile_conditions(config, parts.plan, context),
-                  .device = measure_device(context, number_types(config).values),
-                  .layers = {},
-                  .links = {}};
-  std::optional<Progress> progress;
-  if (context.out) progress.emplace(*context.out, context.console, Progress::LoggedSteps{});
-  const auto told = [&](const char* what) {
-    return [&progress, what](int64_t done, int64_t total) {
-      if (progress) progress->update(done, total, what);
-    };
-  };
-  measure_layers(config, parts.plan, parts.model, context, profile, told("timing layers"));
-  measure_links(parts.groups, context.device, profile, told("timing links"));
-  if (progress) progress->finish();
-  return profile;
-}
-
-// The profile in the file, if it can be used; rank 0 decides, and prints the reason if not. Collective over the world.
-std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobParts& parts, const RankContext& context,
-                                                const fs::path& file) {
-  FoundProfile found;
-  const auto conditions = profile_conditions(config, parts.plan, context);
-  if (context.first() && fs::exists(file)) {
-    try {
-      found = find_profile(file, conditions, parts.plan, parts.model.spec);
-    } catch (const DataError& error) {
-      found.why_not = error.what();
-    }
-  }
-  if (context.out && !found.why_not.empty()) *context.out << found.why_not << "\nmeasuring again\n";
-  return broadcast_string(*context.world, found.profile ? "holds" : "", 0).empty() ? nullptr
-         : found.profile                                                           ? found.profile
-                                                                                   : std::make_shared<const Profile>();
-}
-
 }  // namespace
 
 void check_profile(const Config& config) {
@@ -87,7 +47,7 @@ void profile_job(const Config& written, const std::string& path, RankContext& co
   const Config config = completed_config(written, *context.world, /*trains=*/true);
   const JobParts parts = make_parts(config, context);
   const fs::path file = path.empty() ? fs::path(config.output_dir) / kProfileFile : fs::path(path);
-  const auto earlier = measured_earlier(config, parts, context, file);
+  const auto earlier = measured_earlier(config, parts, context, file.string());
   std::optional<OutputLock> lock;  // a run in the same directory would disturb the measurement
   if (!earlier && path.empty() && context.first()) {
     fs::create_directories(config.output_dir);
@@ -97,7 +57,7 @@ void profile_job(const Config& written, const std::string& path, RankContext& co
   if (earlier)
     profile = *earlier;
   else
-    explain_memory(parts, context, /*trains=*/true, [&] { profile = measure(config, parts, context); });
+    explain_memory(parts, context, /*trains=*/true, [&] { profile = measure_profile(config, parts, context); });
   if (!context.out) return;
   *context.out << profile_text(profile);
   if (earlier) {

@@ -10,6 +10,7 @@
 #include <ostream>
 #include <utility>
 
+#include "core/comm/clock.h"
 #include "core/comm/mpi_communicator.h"
 #include "core/comm/nccl/nccl_api.h"
 #include "core/device/accelerator.h"
@@ -19,6 +20,7 @@
 #include "engine/commands/job.h"
 #include "engine/commands/parts/evaluation.h"
 #include "engine/commands/parts/job_parts.h"
+#include "engine/commands/parts/measured_profile.h"
 #include "engine/commands/parts/open_data.h"
 #include "engine/commands/parts/run_checkpoints.h"
 #include "engine/commands/parts/run_checks.h"
@@ -181,10 +183,21 @@ std::string check_devices(const JobParts& parts, const RankContext& context) {
   return sharing_note(rooms);
 }
 
+// steady_seconds() at the ends of what comes before the first step.
+struct SetUp {
+  double begin = 0, planned = 0, opened_data = 0;
+};
+
+std::string text_of(const SetUp& times, double end) {
+  return cat("set up in ", format_duration(end - times.begin), ": plan ", format_duration(times.planned - times.begin),
+             ", data ", format_duration(times.opened_data - times.planned), ", model ",
+             format_duration(end - times.opened_data));
+}
+
 // Returns why all ranks have stopped before the last step, if they have.
-std::optional<StoppedAfterSaving> train(const Config& config, RankContext& context, JobParts& parts) {
+std::optional<StoppedAfterSaving> train(const Config& config, RankContext& context, JobParts& parts, SetUp times) {
   const at::Device device = context.device;
-  const std::string shared = check_devices(parts, context);
+  std::string shared = check_devices(parts, context);
   std::vector<OutputLock> locks;  // until the end of the run
   if (context.first()) {
     // The launcher has already checked the run, but ranks may be started without it.
@@ -208,6 +221,10 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   std::optional<PredictedData> predicted;
   if (config.training.do_predict) predicted = open_predicted_data(config, parts.model, parts.plan.layout, context);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
+  if (measures_before_training(config, parts.plan, parts.model)) {
+    place_by_measured_times(config, parts, context);
+    shared = check_devices(parts, context);
+  }
 
   std::optional<Forecast> forecast;
   nlohmann::json plan;
@@ -232,9 +249,11 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     if (const auto note = padding_note(parts.model); !note.empty()) *context.out << "note: " << note << '\n';
     if (!point)
       for (const auto& note : parts.model.names.notes(parts.model.spec)) *context.out << "note: " << note << '\n';
-    resolved_config = json_text(resolved(
-        config,
-        {{"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}}));
+    nlohmann::json derived = {
+        {"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}};
+    if (!data.label_counts.empty())
+      derived["label_counts"] = label_counts_json(data.label_counts, parts.model.head.names);
+    resolved_config = json_text(resolved(config, derived));
   }
 
   // This comes before the memory is allocated: running out of it would start the run again with a smaller batch.
@@ -264,6 +283,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   }
 
   checkpoints.prepare();
+  if (context.out) *context.out << text_of(times, steady_seconds()) << std::endl;
 
   const int64_t first = checkpoints.first_step();
   double epoch = point ? point->state.epoch : 0;
@@ -375,7 +395,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     checkpoints.finish();
     if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
-        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // has the present weights
+        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // else nothing to load
           load_checkpoint_parameters(best, parts, trainer.parameters(), show);
           save_model();
         }
@@ -407,11 +427,13 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
 }  // namespace
 
 void train_job(const Config& written, RankContext& context) {
+  SetUp times{.begin = steady_seconds()};
   const Config config = completed_config(written, *context.world, /*trains=*/true);
   auto parts = std::make_unique<JobParts>(make_parts(config, context));
+  times.planned = steady_seconds();
   note_end_of_rank([&] {
     std::optional<StoppedAfterSaving> stopped;
-    explain_memory(*parts, context, /*trains=*/true, [&] { stopped = train(config, context, *parts); });
+    explain_memory(*parts, context, /*trains=*/true, [&] { stopped = train(config, context, *parts, times); });
     if (!stopped) return;
     parts.reset();  // now, because NCCL groups that end while an exception propagates are aborted, as after a failure
     throw std::move(*stopped);

@@ -159,7 +159,7 @@ std::string sections_help() {
     std::string label = "  " + section_title(section);
     label.resize(std::max<size_t>(label.size() + 2, 16), ' ');
     text += paragraph(label, section.name.empty()
-                                 ? cat(honoured, " keys beside the sections: task, output_dir, cluster, profile")
+                                 ? cat(honoured, " keys outside the sections: task, output_dir, cluster, profile")
                                  : cat(honoured, " keys. ", without_markdown(section.meaning)));
   }
   return text +

@@ -82,6 +82,10 @@ names, as in the tensor-parallel plans of transformers:
 | `[0-3]`, `[!0-3]` | one character that is, or is not, in the set; `h.[0-9]` and `h.1[0-2]` are blocks 0 to 12 |
 | anything else | itself; a dot is a dot |
 
+For layers and units, a pattern may also match the path of a module that contains them: `encoder` stands for all layers
+`encoder.layer.0`, `encoder.layer.1`, ...; the embedding and the head are in a module if all of their parameters are. A
+path inside of a layer or a unit is an error, because no part of it can be treated differently.
+
 A pattern that matches nothing is an error. There are no regular expressions: what looks like one (`.*attn`, `mlp\.fc`,
 `^h`, `a|b`) is refused, and the error shows it as a shell pattern. Keys that are regular expressions in other
 libraries, such as transformers' `optim_target_modules`, are not supported. The expressions by which transformers'

@@ -38,7 +38,8 @@ Schema word_schema(const JsonType& type) {
 }
 
 Schema range_schema(const JsonType& type) {
-  Schema schema = {{"type", type.kind == Kind::integer ? "integer" : "number"}};  // of a number, or of each of several
+  Schema schema = {
+      {"type", type.kind == Kind::integer ? "integer" : "number"}};  // for a number, or for each number of a list
   if (std::isfinite(type.minimum)) schema["minimum"] = number(type.minimum);
   if (std::isfinite(type.maximum)) schema[type.below ? "exclusiveMaximum" : "maximum"] = number(type.maximum);
   if (type.choices.empty()) return schema;

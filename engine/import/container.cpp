@@ -138,13 +138,13 @@ ContainerJob read_container_job(const std::string& base, const Variables& variab
               {"resourceconfig", resources(config, variables)},
               {"inputdataconfig", object_of_file(config / "inputdataconfig.json")},
               {"model_dir", place("SM_MODEL_DIR", "model")},
-              {"checkpoints", (folder / "checkpoints").string()}};
+              {"checkpoints", (folder / "checkpoints").string()},
+              {"output_data_dir", place("SM_OUTPUT_DATA_DIR", "output/data")}};
   job["channels"] = channels_of(job["inputdataconfig"], folder, variables);
-  if (const auto* text = variable(variables, "SM_OUTPUT_DATA_DIR")) job["output_data_dir"] = *text;
   for (const char* section : {"inputdataconfig", "channels", "resourceconfig", "hyperparameters"})
     if (job[section].empty()) job.erase(section);
 
-  ContainerJob result{{"container", "", container_keys(), job}, {}, ""};
+  ContainerJob result{{"container", "", container_keys(), job}, {}, "", job["output_data_dir"].get<std::string>()};
   const json resource = job.value("resourceconfig", json::object());
   for (const auto& host : resource.value("hosts", json::array()))
     if (host.is_string()) result.hosts.push_back(host.get<std::string>());

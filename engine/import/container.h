@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-using Variables = std::map<std::string, std::string>;  // of the environment
+using Variables = std::map<std::string, std::string>;  // the environment's variables
 Variables environment_variables();
 
 // /opt/ml, or the variable SAGEMAKER_BASE_DIR.
@@ -21,6 +21,7 @@ struct ContainerJob {
   JobFile file;                    // keys of container_keys()
   std::vector<std::string> hosts;  // in the same order on each of them; empty: this one
   std::string current_host;
+  std::string output_data;  // the folder of results that are not the model
   bool is_first() const { return hosts.size() < 2 || current_host == hosts.front(); }
 };
 

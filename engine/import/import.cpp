@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using Steps = std::vector<std::string>;
 
-constexpr int kMostFiles = 16;  // that name each other
+constexpr int kMostFiles = 16;  // files in a chain in which each names the next
 
 // Walks over all keys of the files, then reads them.
 class Importer {
@@ -50,7 +50,7 @@ class Importer {
   struct Scope {
     const Vocabulary& vocabulary;
     const json& root;
-    std::string place;  // of its keys in messages
+    std::string place;  // where its keys are, for messages
     bool is_off;        // something above it is switched off
   };
   struct Found {
@@ -60,7 +60,7 @@ class Importer {
     const json* root;
     const ForeignKey* key;  // null: unknown
     bool is_off;
-    Outcome outcome;  // of keys that the walk itself decides about
+    Outcome outcome;  // for keys that the walk itself decides about
     bool decided = false;
   };
 

@@ -19,7 +19,7 @@ struct ImportedKey {
 };
 
 struct Import {
-  std::vector<std::string> kinds;  // of the files
+  std::vector<std::string> kinds;  // one for each file
   std::vector<ImportedKey> keys;   // each key of the files once
   std::vector<Draft::Addition> additions;
   nlohmann::json config;

@@ -17,7 +17,7 @@ constexpr size_t kWidestName = 56, kWidestValue = 36;
 std::string short_name(const std::string& name) {
   if (name.size() <= kWidestName) return name;
   size_t begin = name.size() - kWidestName + 3;
-  while (begin < name.size() && (name[begin] & 0xC0) == 0x80) ++begin;  // inside of a character
+  while (begin < name.size() && (name[begin] & 0xC0) == 0x80) ++begin;  // inside a character
   return "..." + name.substr(begin);
 }
 

@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestName = 256;
-constexpr int kProbeSeconds = 10, kProbes = 6;  // of an idle connection
+constexpr int kProbeSeconds = 10, kProbes = 6;  // probes of an idle connection
 constexpr auto kPause = 500ms;                  // between attempts to connect
 
 // The kernel ends a connection whose other side does not answer.

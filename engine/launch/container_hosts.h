@@ -31,7 +31,7 @@ class OtherHosts {
   };
   void accept_one(std::chrono::milliseconds patience);
 
-  std::vector<std::string> names_;  // of those that have not connected
+  std::vector<std::string> names_;  // the hosts that have not connected
   int listener_ = -1;
   std::vector<Line> lines_;
 };

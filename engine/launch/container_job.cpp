@@ -13,13 +13,14 @@
 #include "engine/import/container.h"
 #include "engine/import/import.h"
 #include "engine/launch/container_hosts.h"
+#include "engine/run/output_dir.h"
 
 namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLongestFailure = 1024;  // that the platform reads
+constexpr size_t kLongestFailure = 1024;  // the platform reads no more
 
 // Passes on what is written to a stream, and keeps its error messages: lines that begin with "error: " and what
 // follows.
@@ -81,19 +82,40 @@ std::string write_config(const fs::path& folder, const std::vector<std::string>&
   return path;
 }
 
+// Trains, and copies the run's records, however it ends. A copy that fails does not fail the job.
+int train_and_copy(const std::string& path, const Config& config, const std::string& output_data,
+                   const std::function<int(const std::string& config)>& train, std::ostream& log) {
+  const auto copy = [&] {
+    try {
+      copy_records(config, output_data);
+    } catch (const std::exception& error) {
+      log << "warning: the records of the run were not copied to " << output_data << ": " << error.what() << std::endl;
+    }
+  };
+  try {
+    const int code = train(path);
+    copy();
+    return code;
+  } catch (...) {
+    copy();
+    throw;
+  }
+}
+
 int run_job(const fs::path& folder, const std::vector<std::string>& settings,
             const std::function<int(const std::string& config)>& train, std::ostream& log) {
   const ContainerJob job = read_container_job(folder.string(), environment_variables());
   const std::string path = write_config(folder, settings, job, log);
-  const std::chrono::seconds limit(read_config(path).training.ddp_timeout);
+  const Config config = read_config(path);
+  const std::chrono::seconds limit(config.training.ddp_timeout);
   if (!job.is_first()) {
     log << "waiting for host " << job.hosts.front() << ", which trains on all hosts" << std::endl;
     return wait_for_first_host(job.hosts.front(), job.current_host, limit);
   }
-  if (job.hosts.size() < 2) return train(path);
+  if (job.hosts.size() < 2) return train_and_copy(path, config, job.output_data, train, log);
   OtherHosts others({job.hosts.begin() + 1, job.hosts.end()});
   others.wait(limit);
-  const int code = train(path);
+  const int code = train_and_copy(path, config, job.output_data, train, log);
   others.end(code);
   return code;
 }
@@ -103,7 +125,7 @@ int run_job(const fs::path& folder, const std::vector<std::string>& settings,
 int run_container_job(const std::string& folder, const std::vector<std::string>& settings,
                       const std::function<int(const std::string& config)>& train, std::ostream& log) {
   std::error_code ignored;
-  fs::remove(fs::path(folder) / "output/failure", ignored);  // of an earlier attempt
+  fs::remove(fs::path(folder) / "output/failure", ignored);  // an earlier attempt may have left it
   const KeptErrors errors(std::cerr);
   try {
     const int code = run_job(folder, settings, train, log);

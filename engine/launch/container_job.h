@@ -11,6 +11,7 @@ namespace shardline {
 // Runs the job that is described in `folder` (see engine/import/container.h) and returns the exit code. `train` trains
 // with a config file and returns its exit code; it is called on the first host only. settings: as for --set. Throws the
 // error that keeps the job from starting. If the job fails, folder/output/failure says why, in at most 1024 bytes.
+// The records of the run are copied to the folder of output data when it ends.
 int run_container_job(const std::string& folder, const std::vector<std::string>& settings,
                       const std::function<int(const std::string& config)>& train, std::ostream& log);
 

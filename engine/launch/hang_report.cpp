@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostLines = 16;
-constexpr auto kTimeToReport = 1s;  // of another rank, before this one ends the job
+constexpr auto kTimeToReport = 1s;  // for another rank, before this one ends the job
 
 std::string report(const JobRecords& job) {
   const Diagnosis diagnosis = diagnose(job);

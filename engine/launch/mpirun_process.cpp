@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "engine/launch/child_process.h"
 #include "engine/launch/exit_codes.h"
 #include "engine/launch/fewer_hosts.h"
 #include "engine/launch/lifelines.h"
@@ -34,6 +34,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* kMpirunAdvice = "install Open MPI, or use runtime.communicator=threads";
 constexpr auto kTimeToEnd = 5s;      // for an mpirun whose ranks end or are lost, before it is killed
 constexpr auto kTimeToRelease = 5s;  // for ranks whose mpirun has ended
 constexpr auto kTimeToAnswer = 20s;  // for a host
@@ -41,27 +42,6 @@ constexpr auto kTimeToAnswer = 20s;  // for a host
 std::atomic<bool> asked_again{false};
 void count_request(int signal, siginfo_t*, void*) {
   if (request_stop(signal)) asked_again = true;
-}
-
-// In the child process: becomes mpirun.
-[[noreturn]] void become_mpirun(const std::vector<std::string>& command, int errors) {
-  setpgid(0, 0);                     // a Ctrl-C reaches the ranks once, through the launcher
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // mpirun ends if the launcher is killed
-  std::signal(SIGUSR1, SIG_IGN);     // until the ranks are ready for it; the launcher repeats it
-  // Batch systems and containers signal every process of a job. mpirun would kill the ranks before they have saved.
-  sigset_t stops;
-  sigemptyset(&stops);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&stops, signal);
-  sigprocmask(SIG_SETMASK, &stops, nullptr);  // its ranks begin without this
-  dup2(errors, STDERR_FILENO);
-  if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
-  std::vector<char*> argv;
-  for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  std::cerr << "error: cannot start mpirun: " << std::strerror(errno)
-            << "; install Open MPI, or use runtime.communicator=threads" << std::endl;
-  _exit(kExitConfig);
 }
 
 // Ends what an mpirun that has ended has left on this host: programs with which it reaches other hosts, and ranks that
@@ -87,14 +67,6 @@ void probe_daemons(std::chrono::seconds limit) {
   set("OMPI_MCA_oob_tcp_keepalive_time", std::max<int64_t>(1, limit.count() / 3));
   set("OMPI_MCA_oob_tcp_keepalive_intvl", std::max<int64_t>(1, limit.count() / 6));
   set("OMPI_MCA_oob_tcp_keepalive_probes", 4);
-}
-
-// The status of a child that has ended. If other code has waited for the child, its status is unknown: a failure.
-std::optional<int> status_if_ended(pid_t child, int options = WNOHANG) {
-  int status = 0;
-  const pid_t ended = waitpid(child, &status, options);
-  if (ended == child) return status;
-  return ended < 0 && errno == ECHILD ? std::optional(W_EXITCODE(kExitFailed, 0)) : std::nullopt;
 }
 
 // A running mpirun, from its start to its end.
@@ -178,14 +150,6 @@ int stop_requests() {
   return stop_signal() == 0 ? 0 : asked_again ? 2 : 1;
 }
 
-pid_t start_mpirun(const std::vector<std::string>& command, int errors) {
-  std::signal(SIGCHLD, SIG_DFL);  // a parent may have left it ignored: then waiting for children fails
-  const pid_t mpirun = fork();
-  if (mpirun < 0) throw RunError(cat("cannot start mpirun: ", std::strerror(errno)));
-  if (mpirun == 0) become_mpirun(command, errors);
-  return mpirun;
-}
-
 MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, const TimeLimit& limit,
                      std::ostream& log, const ExplainFailure& explain) {
   probe_daemons(host_timeout);
@@ -193,7 +157,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   setenv(kLifelineVariable, lifelines.address().c_str(), 1);
   int errors[2];
   if (pipe2(errors, O_CLOEXEC) != 0) throw RunError(cat("cannot make a pipe: ", std::strerror(errno)));
-  const pid_t process = start_mpirun(command, errors[1]);
+  const pid_t process = start_child(command, errors[1], kMpirunAdvice);
   close(errors[1]);
   RankMessages messages(log);
   Mpirun mpirun(process, errors[0], lifelines, messages, Clock::now() + limit.time, log);
@@ -216,7 +180,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
     killed.reset();
   }
   const auto& silent = lifelines.silent_hosts();
-  const bool was_hurried = stop_requests() > 1;  // the user has then asked for whatever happens
+  const bool was_hurried = stop_requests() > 1;  // whatever happens then is what the user asked for
   if (end.out_of_time)
     end.failure =
         cat("error: mpirun did not start a rank within ", limit.time.count() / 1000.0, " s", limit.advice(), '\n');
@@ -249,7 +213,7 @@ std::vector<std::string> hosts_that_answer(const Config& config, const std::vect
     Config one = config;
     one.mpi.hosts = {host};
     one.mpi.processes_per_host = 1;
-    asked[start_mpirun(mpirun_command(one, "true", {}), nothing)] = host;
+    asked[start_child(mpirun_command(one, "true", {}), nothing, kMpirunAdvice)] = host;
   }
   if (nothing >= 0) close(nothing);
   std::vector<std::string> found;

@@ -1,8 +1,6 @@
 // Starts mpirun and watches over its ranks: passes signals on, detects hosts that do not answer, and leaves no rank
 // running.
 #pragma once
-#include <sys/types.h>
-
 #include <chrono>
 #include <functional>
 #include <iosfwd>
@@ -21,14 +19,10 @@ namespace shardline {
 void count_stop_requests();
 int stop_requests();
 
-// Starts the command in a process group of its own, which ends if this process does. It reads nothing and writes errors
-// to the descriptor. Throws RunError.
-pid_t start_mpirun(const std::vector<std::string>& command, int errors);
-
 struct MpirunEnd {
   int exit_code = 0;    // see exit_codes.h
   std::string failure;  // "error: ..." lines with the cause; empty if exit_code is 0 or ranks have reported the cause
-  std::set<News> news;  // of the ranks
+  std::set<News> news;  // what the ranks have reported
   bool asked_to_stop = false;  // by a signal to the launcher, or as ranks report
   bool out_of_time = false;    // no rank has begun within the limit
 };

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <ostream>
 #include <regex>
+#include <sstream>
 #include <utility>
 
 #include "core/error.h"
@@ -25,6 +26,14 @@ bool is_aside(const std::string& line) {
 std::string rank_error(std::optional<int> rank, const std::string& reason) {
   return cat("error: ", rank ? cat("rank ", *rank) : "all ranks", ": ",
              std::regex_replace(reason, std::regex("\n(?!  )"), "\n  "), "\n");
+}
+
+std::string lines_without_prefix(const std::string& failure) {
+  std::istringstream lines(failure);
+  std::string text;
+  for (std::string line; std::getline(lines, line);)
+    text += cat("  ", line.starts_with("error: ") ? line.substr(7) : line, '\n');
+  return text;
 }
 
 void RankMessages::add(const std::string& bytes) {

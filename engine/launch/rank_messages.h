@@ -15,6 +15,9 @@ namespace shardline {
 // and to RankMessages. Without a rank, "error: all ranks: <reason>": all of them report it.
 std::string rank_error(std::optional<int> rank, const std::string& reason);
 
+// The lines of a failure after which the program goes on: indented, and without "error: ".
+std::string lines_without_prefix(const std::string& failure);
+
 // Passes lines on to `log` as they arrive, except the errors of ranks, their news and mpirun's own notices.
 class RankMessages {
  public:
@@ -33,7 +36,7 @@ class RankMessages {
 
   // The lines that report the end of a failed job. Errors of several ranks are reported once, and those of all ranks
   // without a rank; a rank that a signal killed comes last. stopped: the user asked for the end, and no rank is to
-  // blame. explanation: last lines that tell more than mpirun does. Its notices are shown if there is nothing better.
+  // blame. explanation: last lines that say more than mpirun does. Its notices are shown if there is nothing better.
   // Empty if an error was passed on already.
   std::string failure(int exit_code, bool stopped, const std::string& explanation = "");
 
@@ -47,7 +50,7 @@ class RankMessages {
   void add_line(const std::string& line);
 
   std::ostream& log_;
-  std::string rest_;  // of an incomplete line
+  std::string rest_;  // the beginning of an incomplete line
   std::string notices_;
   std::vector<Failure> failures_;
   std::set<News> news_;

@@ -19,7 +19,7 @@ class Restarts {
   // Whether to start the ranks again. If not, reason() says why; it is empty if a restart was out of the question.
   bool again_after(const AttemptEnd& end);
   const std::string& reason() const { return reason_; }
-  int attempts() const { return attempts_; }  // that have ended
+  int attempts() const { return attempts_; }  // attempts that have ended
 
  private:
   int most_, attempts_ = 0, without_progress_ = 0;

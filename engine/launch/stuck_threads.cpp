@@ -25,7 +25,7 @@ constexpr auto kQuiet = 1s;
 
 std::mutex ranks_mutex;  // guards the four below
 int ranks_running = 0;
-Clock::time_point last_change;  // of ranks_running
+Clock::time_point last_change;  // when ranks_running last changed
 bool has_failed_rank = false;
 int64_t ended_jobs = 0;  // how often the last rank has ended; a process may start again
 
@@ -88,7 +88,7 @@ void run_with_end(const std::function<void()>& rank) {
   const RunningRank counted;
   try {
     rank();
-  } catch (const StoppedAfterSaving&) {  // which all ranks have agreed on
+  } catch (const StoppedAfterSaving&) {  // all ranks have agreed on it
     throw;
   } catch (...) {
     note_failure();

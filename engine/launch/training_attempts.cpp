@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <tuple>
 
@@ -60,7 +59,7 @@ class SavedCheckpoints {
     std::vector<CheckpointPlace> places;
     try {
       places = checkpoints_in(directory_);
-    } catch (const RunError&) {  // later it may be readable again, and what was there is not new then
+    } catch (const RunError&) {  // it may become readable later, and its contents are not new then
       return false;
     }
     std::set<Identity> now;
@@ -85,14 +84,6 @@ bool has_optimizer_states(const TrainingOptions& training) {
   const OptimizerOptions options = optimizer_options(training);
   if (options.kind == OptimizerOptions::Kind::added) return !rule_of(options).states.empty();
   return options.kind != OptimizerOptions::Kind::sgd || options.momentum != 0;
-}
-
-std::string lines_without_prefix(const std::string& failure) {
-  std::istringstream lines(failure);
-  std::string text;
-  for (std::string line; std::getline(lines, line);)
-    text += cat("  ", line.starts_with("error: ") ? line.substr(7) : line, '\n');
-  return text;
 }
 
 // One job and what is known of it between its attempts.
@@ -327,7 +318,7 @@ class Attempts {
   }
 
   const TrainingJobs& jobs_;
-  const Config& config_;  // of the first attempt
+  const Config& config_;  // the first attempt's
   std::ostream& log_;
   SavedCheckpoints checkpoints_;
   bool has_saved_ = false, has_trained_ = false;  // in any attempt

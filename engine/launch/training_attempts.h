@@ -11,7 +11,7 @@ namespace shardline {
 
 struct TrainingJob {
   Config config;                       // with numbers for every "auto"
-  std::vector<std::string> arguments;  // of its ranks
+  std::vector<std::string> arguments;  // for its ranks
 };
 
 struct TrainingJobs {

@@ -11,7 +11,7 @@ namespace shardline {
 
 struct AnswerScore {
   double exact = 0;  // 1 or 0
-  double f1 = 0;     // of the words
+  double f1 = 0;     // over the words
 };
 
 // The best score over `gold`, the accepted answers. If none of them has a word, a prediction without words is right.

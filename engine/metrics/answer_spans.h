@@ -28,7 +28,7 @@ struct AnswerWindow {
 
 struct AnswerOptions {
   int64_t n_best = 20;       // answers to return, and logits of a window to try as start and as end
-  int64_t max_tokens = 30;   // of an answer
+  int64_t max_tokens = 30;   // in an answer
   bool may_be_none = false;  // version_2_with_negative
   float null_score_diff_threshold = 0;
 };

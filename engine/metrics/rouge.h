@@ -7,8 +7,8 @@ namespace shardline {
 
 // F measures, 0 to 1.
 struct RougeScores {
-  double rouge1 = 0, rouge2 = 0;  // of single words, and of pairs of neighbours
-  double rouge_l = 0;             // of the longest common subsequence
+  double rouge1 = 0, rouge2 = 0;  // over single words, and over pairs of neighbours
+  double rouge_l = 0;             // over the longest common subsequence
   double rouge_lsum = 0;          // the same for each line of the reference with all lines of the text
 };
 

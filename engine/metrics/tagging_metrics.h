@@ -11,15 +11,15 @@
 
 namespace shardline {
 
-using Tags = std::vector<std::string_view>;  // of the words of a sentence: "O", "B-PER", "I-PER", ...
+using Tags = std::vector<std::string_view>;  // the words' tags in a sentence: "O", "B-PER", "I-PER", ...
 
 struct EntityScores {
   PrecisionRecall scores;
-  int64_t number = 0;  // of entities in the labels
+  int64_t number = 0;  // entities in the labels
 };
 
 struct TaggingMetrics {
-  EntityScores overall;  // of the summed counts
+  EntityScores overall;  // from the summed counts
   std::map<std::string, EntityScores> by_type;
   double accuracy = 0;  // share of the words with the right tag; NaN without words
 };

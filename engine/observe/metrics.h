@@ -17,18 +17,18 @@ struct RankMemory {
 
 // Set for fp16.
 struct LossScale {
-  double scale = 1;         // of this step
+  double scale = 1;         // in this step
   bool overflowed = false;  // a gradient was infinite or NaN: the step changed nothing
 };
 
 struct StepMetrics {
   int64_t step = 0;          // counted from 1
   double epoch = 0;          // epochs finished after this step, with a fraction
-  double loss = 0;           // of this step's batch, before the update
+  double loss = 0;           // for this step's batch, before the update
   double grad_norm = 0;      // before clipping
   double learning_rate = 0;  // used by this update
   std::optional<LossScale> loss_scale;
-  int64_t tokens = 0;  // of the global batch
+  int64_t tokens = 0;  // in the global batch
   double step_seconds = 0;
   double tokens_per_second = 0;
   double samples_per_second = 0;

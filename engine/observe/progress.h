@@ -63,7 +63,7 @@ class Progress {
   Clock clock_;
   bool drawn_ = false;  // the cursor is after a line that will be overwritten
   double last_output_ = 0;
-  int64_t first_step_ = 0;  // of this run; 0: none yet
+  int64_t first_step_ = 0;  // the first step of this run; 0: none yet
   double first_step_at_ = 0;
   Work work_;
 };

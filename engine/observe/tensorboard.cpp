@@ -115,7 +115,7 @@ std::string event_file(const std::string& directory, double wall_time) {
 }  // namespace
 
 uint32_t crc32c(std::string_view bytes) {
-  static const std::array<uint32_t, 256> remainders = [] {  // of the Castagnoli polynomial, bits reversed
+  static const std::array<uint32_t, 256> remainders = [] {  // by the Castagnoli polynomial, bits reversed
     std::array<uint32_t, 256> out{};
     for (uint32_t byte = 0; byte < out.size(); ++byte) {
       uint32_t remainder = byte;

@@ -20,7 +20,7 @@ struct StepRecords {
   double gradients_complete = 0;  // when norm and optimizer could begin
   std::vector<InstructionRecord> instructions;
   int64_t peak_activation_bytes = 0;
-  std::vector<FlightRecord> flights;  // of this process, oldest first
+  std::vector<FlightRecord> flights;  // records of this process, oldest first
   uint64_t first_flight = 1;          // ticket of the first one that may belong to the step
 };
 
@@ -35,7 +35,7 @@ struct RankTimeline {
     std::string detail = "";  // "float32 [4, 64, 128] in pp, for send_activation, ..."
   };
   int rank = 0;
-  double start = 0, end = 0;  // of the step
+  double start = 0, end = 0;  // when the step begins and ends
   std::vector<InstructionRecord> instructions;
   std::vector<Span> spans;
   bool complete = true;  // false: the flight ring was too small for the step

@@ -15,7 +15,7 @@ struct Bars {
   std::string title;
   std::vector<std::string> parts;  // their names
   std::vector<BarRow> rows;
-  std::function<std::string(double)> format;  // of a value, as "1.2 GiB"
+  std::function<std::string(double)> format;  // shows a value, as "1.2 GiB"
 };
 
 std::string bars_svg(const Bars& bars);

@@ -13,9 +13,10 @@ namespace shardline {
 namespace {
 
 constexpr double kWidth = 420, kLabel = 24, kRight = 14, kPlotHeight = 220, kBottom = 48, kTitle = 26, kLegendRow = 20;
-constexpr double kSmall = 12, kMark = 4;
+constexpr double kSmall = 12, kMark = 4, kTextLine = 15, kLegendMark = 26;
 constexpr size_t kColours = 8;
 constexpr double kMost = 1e100;
+constexpr double kMostAboveValues = 1.5;  // of the largest value: where intervals of positive values are cut
 constexpr size_t kMostPoints = 800, kMostNamedTicks = 8;
 
 bool is_drawable(const ChartPoint& point, bool log_x) {
@@ -55,15 +56,15 @@ class Plot {
       for (const auto& point : series.points) {
         if (!is_drawable(point, chart.log_x)) continue;
         x_.add(of_x(point.x));
-        for (const double y :
-             {point.y, has_interval(point) ? point.low : point.y, has_interval(point) ? point.high : point.y})
-          y_.add(y);
+        y_.add(point.y);
         named_.insert(point.x);
       }
     if (chart.y_from_zero) y_.add(0);
+    const bool is_positive = chart.y_from_zero && y_.low >= 0;
+    add_intervals(is_positive ? kMostAboveValues * y_.high : kMost);
     widen(x_, 0.03);
     widen(y_, 0.06);
-    if (chart.y_from_zero && y_.low < 0 && lowest() >= 0) y_.low = 0;
+    if (is_positive) y_.low = 0;
     for (const double tick : even_ticks(y_)) left_ = std::max(left_, kLabel + svg_width(tick_text(tick), kSmall) + 8);
     place_legend();
   }
@@ -85,41 +86,49 @@ class Plot {
   static bool has_interval(const ChartPoint& point) {
     return point.low != point.high && std::abs(point.low) < kMost && std::abs(point.high) < kMost;
   }
+  // A few repeats have intervals that are much wider than their values differ. They must not determine the axis of
+  // values that cannot be negative: there, they are drawn up to 0 and up to `most`.
+  void add_intervals(double most) {
+    const Range values = y_;
+    for (const auto& series : chart_.series)
+      for (const auto& point : series.points) {
+        if (!is_drawable(point, chart_.log_x) || !has_interval(point)) continue;
+        y_.add(most < kMost ? std::max(point.low, values.low) : point.low);
+        y_.add(std::min(point.high, most));
+      }
+  }
   static std::string colour(size_t index) { return "var(--c" + std::to_string(index % kColours) + ")"; }
   static void widen(Range& range, double share) {
     constexpr double kLeastShare = 1e-9;  // of the values: ticks must differ
-    const double values = std::max({std::abs(range.low), std::abs(range.high), 1e-90});
-    const double size = range.width() > kLeastShare * values ? range.width() : values;
+    const double values = std::max(std::abs(range.low), std::abs(range.high));
+    const double size = range.width() > kLeastShare * values ? range.width() : values > 0 ? values : 1;
     range.low -= share * size;
     range.high += share * size;
   }
 
-  double lowest() const {
-    double lowest = 0;
-    for (const auto& series : chart_.series)
-      for (const auto& point : series.points)
-        if (is_drawable(point, chart_.log_x))
-          lowest = std::min({lowest, point.y, has_interval(point) ? point.low : point.y});
-    return lowest;
-  }
   double of_x(double x) const { return chart_.log_x ? std::log2(x) : x; }
   double at_x(double x) const { return left_ + (of_x(x) - x_.low) / x_.width() * (kWidth - left_ - kRight); }
   double at_y(double y) const { return top_ + (y_.high - y) / y_.width() * kPlotHeight; }
 
+  // Entries share a row if they fit; a long one has several lines.
   void place_legend() {
-    double x = left_;
-    int row = 0;
+    double x = left_, y = kTitle, height = 0;
     for (const auto& series : chart_.series) {
       if (series.name.empty()) continue;
-      const double width = 26 + svg_width(series.name, kSmall) + 14;
+      LegendEntry entry{&series, 0, 0, svg_lines(series.name, kSmall, kWidth - left_ - kLegendMark - 4)};
+      const double width = kLegendMark + svg_width(series.name, kSmall);
       if (x > left_ && x + width > kWidth) {
         x = left_;
-        ++row;
+        y += height;
+        height = 0;
       }
-      legend_.push_back({&series, x, kTitle + kLegendRow * row});
-      x += width;
+      height = std::max(height, kLegendRow + kTextLine * (entry.lines.size() - 1));
+      entry.x = x;
+      entry.y = y;
+      legend_.push_back(std::move(entry));
+      x += width + 14;
     }
-    top_ = kTitle + (legend_.empty() ? 4 : kLegendRow * (row + 1) + 4);
+    top_ = y + height + 4;
   }
 
   void draw_axes() {
@@ -133,10 +142,10 @@ class Plot {
     for (const double tick : by_name ? std::vector<double>(named_.begin(), named_.end()) : x_ticks()) {
       const std::string text = tick_text(tick);
       line(at_x(tick), bottom, at_x(tick), bottom + 4, "var(--line)");
-      const double half = svg_width(text, kSmall) / 2 + 3;
-      if (at_x(tick) - half < last) continue;
-      last = at_x(tick) + half;
-      svg_text(out_, at_x(tick), bottom + 17, text, "text-anchor=\"middle\" style=\"fill:var(--muted)\"");
+      const double half = svg_width(text, kSmall) / 2 + 3, middle = std::min(at_x(tick), kWidth - half);
+      if (middle - half < last) continue;
+      last = middle + half;
+      svg_text(out_, middle, bottom + 18, text, "text-anchor=\"middle\" style=\"fill:var(--muted)\"");
     }
     line(left_, bottom, right, bottom, "var(--line)");
     svg_text(out_, (left_ + right) / 2, bottom + 37, chart_.x_label,
@@ -183,7 +192,8 @@ class Plot {
 
   void draw_mark(const ChartPoint& point, const std::string& paint) {
     const double x = at_x(point.x);
-    if (has_interval(point)) line(x, at_y(point.low), x, at_y(point.high), paint, 1.6);
+    if (has_interval(point))
+      line(x, at_y(std::max(point.low, y_.low)), x, at_y(std::min(point.high, y_.high)), paint, 1.6);
     out_ << "<circle cx=\"" << svg_number(x) << "\" cy=\"" << svg_number(at_y(point.y)) << "\" r=\"" << kMark
          << "\" style=\"fill:" << paint << "\"><title>" << html_escaped(point.tip.empty() ? tip(point) : point.tip)
          << "</title></circle>\n";
@@ -210,7 +220,7 @@ class Plot {
   }
 
   void draw_legend() {
-    for (const auto& [series, x, y] : legend_) {
+    for (const auto& [series, x, y, lines] : legend_) {
       const std::string paint = colour(series->colour);
       if (series->style == ChartSeries::Style::marks)
         out_ << "<circle cx=\"" << svg_number(x + 10) << "\" cy=\"" << svg_number(y + 9) << "\" r=\"" << kMark
@@ -218,7 +228,8 @@ class Plot {
       else
         line(x, y + 9, x + 20, y + 9, paint, series->style == ChartSeries::Style::band ? 9 : 2, series->dashed,
              series->style == ChartSeries::Style::band ? 0.25 : 1);
-      svg_text(out_, x + 26, y + 13, series->name, "style=\"fill:var(--ink)\"");
+      for (size_t i = 0; i < lines.size(); ++i)
+        svg_text(out_, x + kLegendMark, y + 13 + kTextLine * i, lines[i], "style=\"fill:var(--ink)\"");
     }
   }
 
@@ -232,13 +243,14 @@ class Plot {
   struct LegendEntry {
     const ChartSeries* series;
     double x, y;
+    std::vector<std::string> lines;
   };
 
   const Chart& chart_;
   Range x_, y_;
   std::set<double> named_;  // the values of x
   std::vector<LegendEntry> legend_;
-  double top_ = kTitle, left_ = kLabel;  // of the plot
+  double top_ = kTitle, left_ = kLabel;  // the plot's top left corner
   std::ostringstream out_;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "core/error.h"
 #include "core/number_text.h"
 #include "engine/page/html_page.h"
 #include "engine/page/svg_text.h"
@@ -11,7 +12,7 @@
 namespace shardline {
 namespace {
 
-constexpr double kMapWidth = 420, kMapTop = 30, kMostCell = 52, kLabelFont = 12;
+constexpr double kMapWidth = 420, kMapTop = 30, kMostCell = 52, kLabelFont = 12, kCellFont = 11;
 
 }  // namespace
 
@@ -41,9 +42,9 @@ std::string heat_map_svg(const std::string& title, const std::vector<std::string
           << (value < 0 ? "negative" : "positive") << ")," << svg_number(8 + 62 * std::abs(value)) << "%)\">"
           << "<title>" << html_escaped(names[i]) << " and " << html_escaped(names[j]) << ": "
           << format_decimals(value, 3) << "</title></rect>\n";
-      if (cell < 26) continue;  // no room for the number
+      if (cell < svg_width("-0.00", kCellFont) + 2) continue;  // no room for the number
       svg_text(out, x + cell / 2, y + cell / 2 + 4, format_decimals(value, 2),
-               "text-anchor=\"middle\" font-size=\"11\" style=\"fill:var(--ink)\"");
+               cat("text-anchor=\"middle\" font-size=\"", kCellFont, "\" style=\"fill:var(--ink)\""));
     }
   }
   out << "</svg>\n";

@@ -1,6 +1,8 @@
 #include "engine/page/html_page.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 namespace shardline {
@@ -12,7 +14,7 @@ constexpr const char* kStyle = R"(
   --c0: #0969da; --c1: #bc4c00; --c2: #1a7f37; --c3: #8250df; --c4: #9a6700; --c5: #cf222e; --c6: #1b7c83; --c7: #6e7781; }
 @media (prefers-color-scheme: dark) {
   :root { --paper: #0d1117; --ink: #e6edf3; --muted: #9198a1; --line: #3d444d; --grid: #21262d; --warn: #ff9b8f;
-    --positive: 88, 166, 255; --negative: 240, 136, 62;
+    --positive: 31, 111, 235; --negative: 189, 84, 20;
     --c0: #58a6ff; --c1: #f0883e; --c2: #3fb950; --c3: #bc8cff; --c4: #d29922; --c5: #ff7b72; --c6: #39c5cf; --c7: #8b949e; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1rem; max-width: 76rem; background: var(--paper); color: var(--ink);
@@ -21,28 +23,36 @@ h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .75rem; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; padding-bottom: .25rem; border-bottom: 1px solid var(--line); }
 p, ul { margin: .5rem 0; max-width: 48rem; }
 .scroll { overflow-x: auto; margin: .5rem 0; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: separate; border-spacing: 0; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { color: var(--muted); font-weight: 600; white-space: nowrap; }
 th.number, td.number { text-align: right; }
 td { white-space: nowrap; }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
 td.long { min-width: 14rem; max-width: 30rem; white-space: pre-wrap; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
 figure { margin: .5rem 0; min-width: 0; }
 figure > svg { display: block; width: 100%; max-width: 34rem; height: auto; }
 figcaption { font-size: .85rem; color: var(--muted); max-width: 36rem; }
-.wide svg { display: block; width: 100%; min-width: 56rem; height: auto; }
+.wide svg { display: block; width: 100%; min-width: 72rem; height: auto; }
 .wide svg text { fill: var(--ink); }
 .wide svg > rect:first-child { fill: var(--paper); }
-.wide svg rect + text[pointer-events] { fill: #1f2328; }
+.wide svg rect + text[pointer-events] { fill: #000000; }
 .wide figcaption { max-width: 48rem; }
+@media (max-width: 40rem) {
+  td:first-child:not(.number) { min-width: 7rem; max-width: 10rem; white-space: normal; overflow-wrap: anywhere; } }
 )";
 
-constexpr size_t kLongestLine = 44;  // of a cell
+constexpr size_t kLongestLine = 44;  // characters in a cell
 
+// "12", "-0.5 +- 0.1", "3e-05", "1.2 GiB", "21096 (nominal 21094)", but not names such as "1-device".
 bool begins_as_number(const std::string& text) {
   const size_t first = text.find_first_not_of("+-.");
-  return first != std::string::npos && first < 2 && text[first] >= '0' && text[first] <= '9' && text.size() < 40;
+  const bool has_digit = first != std::string::npos && first < 2 && text[first] >= '0' && text[first] <= '9';
+  if (!has_digit || text.size() >= 40) return false;
+  char* end = nullptr;
+  std::strtod(text.c_str(), &end);
+  return *end == 0 || std::string_view("-_=/:").find(*end) == std::string_view::npos;
 }
 
 // Whether a column has only numbers and empty cells.

@@ -3,11 +3,25 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <string_view>
 
 #include "core/number_text.h"
 #include "engine/page/html_page.h"
 
 namespace shardline {
+namespace {
+
+// As shares of the font's size, rounded up from DejaVu Sans, which is one of the widest; 0 for the rest of a character.
+double width_of(char c) {
+  constexpr std::string_view kNarrow = "fijlrtI.,:;!|'()[]/ -", kWide = "mwMW%@";
+  if ((c & 0xc0) == 0x80) return 0;
+  if (kNarrow.find(c) != std::string_view::npos) return 0.42;
+  if (kWide.find(c) != std::string_view::npos) return 0.99;
+  return (c >= 'A' && c <= 'Z') || (c & 0x80) || std::string_view("+=<>~&").find(c) != std::string_view::npos ? 0.84
+                                                                                                              : 0.64;
+}
+
+}  // namespace
 
 std::string svg_number(double value) {
   std::ostringstream text;
@@ -21,9 +35,31 @@ void svg_text(std::ostream& out, double x, double y, const std::string& text, co
 }
 
 double svg_width(const std::string& text, double font_size) {
-  constexpr double kShare = 0.56;  // of the height, in the fonts of most systems
-  const double letters = std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
-  return kShare * font_size * letters;
+  double width = 0;
+  for (const char c : text) width += width_of(c) * font_size;
+  return width;
+}
+
+std::vector<std::string> svg_lines(const std::string& text, double font_size, double width) {
+  constexpr std::string_view kEnds = " ,;-_/";
+  std::vector<std::string> lines = {""};
+  size_t good_break = 0;  // in the last line: how many of its bytes may stay if the next character does not fit
+  double used = 0;
+  for (const char c : text) {
+    const double more = width_of(c) * font_size;
+    if (more > 0 && used + more > width && !lines.back().empty()) {
+      const size_t kept = good_break > 0 ? good_break : lines.back().size();
+      std::string rest = lines.back().substr(kept);
+      lines.back().resize(kept);
+      lines.push_back(std::move(rest));
+      used = svg_width(lines.back(), font_size);
+      good_break = 0;
+    }
+    lines.back() += c;
+    used += more;
+    if (kEnds.find(c) != std::string_view::npos) good_break = lines.back().size();
+  }
+  return lines;
 }
 
 std::string tick_text(double value) {

@@ -24,14 +24,14 @@ struct Forecast {
   int64_t total_steps = 0;  // 0: num_train_epochs determines it, so it is known only with the data
   double total_seconds = 0, node_hours = 0;
   std::optional<double> cost, spot_cost;  // unset if the cluster states no prices
-  double disk_bytes = 0;                  // of the saved model
+  double disk_bytes = 0;                  // size of the saved model
   // Bytes in host memory, as the average over ranks: the copy of a checkpoint that is being written (with
   // save_on_each_node one copy for each host, as if hosts did not share the directory), and the most that the messages
   // between ranks need for it; 0 for a single rank.
   double snapshot_bytes = 0, exchange_bytes = 0;
 
   bool fits(size_t rank) const { return memory[rank].total() <= cluster.memory_bytes; }
-  double most_host_bytes() const;  // of the node whose ranks have the most in host memory
+  double most_host_bytes() const;  // on the node whose ranks have the most in host memory
   // Whether the hosts have room for what is offloaded, as far as the cluster states their memory.
   bool fits_hosts() const { return cluster.host_memory_bytes == 0 || most_host_bytes() <= cluster.host_memory_bytes; }
 };

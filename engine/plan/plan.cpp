@@ -61,6 +61,10 @@ nlohmann::json units_json(const std::vector<SplitUnit>& units) {
   return list;
 }
 
+bool is_graph(const ModelSpec& spec) {
+  return spec.family == kExportedFamily || spec.family == kTracedFamily;
+}
+
 // "recomputed: each (8 layers), 2 layers kept; inputs of recomputed layers offloaded until 4 instructions before their
 // use"
 std::string activations_text(const Plan& plan) {
@@ -73,8 +77,10 @@ std::string activations_text(const Plan& plan) {
   text = text.empty() ? "all kept" : cat(text, ", ", kept, " layers kept");
   const auto& offload = plan.layout.offload;
   if (!offload.enabled) return text;
-  return cat(text, offload.everything ? "; everything" : "; inputs of recomputed layers", " offloaded until ",
-             offload.horizon, " instructions before their use");
+  const char* moved = !offload.everything            ? "; inputs of recomputed layers"
+                      : is_graph(plan.workload.spec) ? "; hidden states between layers"
+                                                     : "; everything";
+  return cat(text, moved, " offloaded until ", offload.horizon, " instructions before their use");
 }
 
 // "590.6k of 124.4M parameters; layers before h.11 only run forward"
@@ -90,8 +96,7 @@ std::string tensor_text(const Plan& plan) {
   if (plan.layout.tensor == 1) return "off";
   const std::string text = plan.layout.sequence_parallel ? "memory (sequence parallel)" : "speed";
   const ModelSpec& spec = plan.workload.spec;
-  const bool is_program = spec.family == kExportedFamily || spec.family == kTracedFamily;
-  return is_program ? cat(text, ", ", spec.variant) : text;  // which says how much is split
+  return is_graph(spec) ? cat(text, ", ", spec.variant) : text;  // which says how much is split
 }
 
 }  // namespace
@@ -106,7 +111,9 @@ std::vector<SplitUnit> units_of(const Plan& plan) {
 }
 
 PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
-  return plan_model(open_model(config), config, world_size, assumed);
+  ModelSource model = open_model(config);
+  check_program(config, model);
+  return plan_model(std::move(model), config, world_size, assumed);
 }
 
 PlannedModel plan_model(ModelSource model, const Config& config, int world_size, const Assumptions& assumed) {

@@ -79,7 +79,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
       {"hosts", hosts_text(context, plan.layout.mesh())},
       {"threads_per_rank", std::to_string(at::get_num_threads())},
       {"products", products_in_use()},
-      {"communicator", context.uses_nccl() ? "nccl" : word_of(resolved_communicator(config))},  // of tensors
+      {"communicator", context.uses_nccl() ? "nccl" : word_of(resolved_communicator(config))},  // carries tensors
       {"torch", TORCH_VERSION},
       {"shardline", SHARDLINE_VERSION},
       {"optimizer_states", states_on_host(config.smp, is_accelerator(context.device)) ? "host" : "device"}};

@@ -57,7 +57,7 @@ class Links {
       profile_.links[first].hidden = hidden_share(*groups_.rdp);
     }
     if (groups_.mesh.p() > 1) {
-      all_reduce("pp", *groups_.pp);  // of tied gradients
+      all_reduce("pp", *groups_.pp);  // reduces tied gradients
       messages(*groups_.pp);
     }
   }

@@ -15,7 +15,7 @@ class OpRecorder {
   struct Event {
     double seconds;  // by steady_seconds()
     std::string name;
-    std::vector<std::vector<int64_t>> shapes;  // of the arguments; [] for those that are not tensors
+    std::vector<std::vector<int64_t>> shapes;  // one for each argument; [] for those that are not tensors
     bool operator==(const Event&) const = default;
   };
 

@@ -210,7 +210,12 @@ void add_timeline(HtmlPage& page, RunHistory& run) {
 }  // namespace
 
 void add_curves(HtmlPage& page, const std::vector<RunHistory>& runs) {
-  page.table(runs.size() == 1 ? transposed(overview(runs)) : overview(runs));
+  auto cells = overview(runs);
+  if (runs.size() == 1) {
+    cells = transposed(cells);
+    if (const auto& counts = runs.front().label_counts; !counts.empty()) cells.push_back({"label counts", counts});
+  }
+  page.table(cells);
   if (runs.size() > kMostCurves)
     page.paragraph(cat("The curves are those of the first ", kMostCurves, " of ", runs.size(), " runs."));
   Chart loss = chart_of_steps(runs, "Loss", "loss", [](const auto& step) { return step.loss; });

@@ -7,12 +7,20 @@
 #include "engine/config/config.h"
 #include "engine/plan/forecast.h"
 #include "engine/plan/plan.h"
+#include "engine/tasks/class_balance.h"
 
 namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+std::string label_counts_in(const std::string& resolved_config) {
+  const json file = read_data_json(resolved_config);
+  const JsonValue root(file, resolved_config);
+  if (!root.has("derived") || !root.at("derived").has("label_counts")) return "";
+  return describe_recorded_labels(root.at("derived").at("label_counts"));
+}
 
 }  // namespace
 
@@ -44,6 +52,11 @@ RunHistory read_run(const std::string& directory, const std::string& name) {
     run.plan = read_data_json(directory + "/plan.json");
   } catch (const DataError& error) {
     run.notes.push_back(cat("plan.json: ", error.what()));
+  }
+  try {
+    run.label_counts = label_counts_in(config);
+  } catch (const DataError& error) {
+    run.notes.push_back(cat("label counts: ", error.what()));
   }
   return run;
 }

@@ -234,7 +234,7 @@ void explain_lack_of_memory(const std::function<MemoryBytes()>& planned, at::Dev
     fail_on_host(planned(), device, "the system has no memory left");
   } catch (const Error&) {
     throw;
-  } catch (const std::runtime_error& error) {  // of a kernel of ours, which CUDA may load when it is first launched
+  } catch (const std::runtime_error& error) {  // from one of our kernels, which CUDA may load at its first launch
     if (!is_accelerator(device) || !std::string(error.what()).ends_with(": out of memory")) throw;
     fail(planned(), device, error.what());
   }

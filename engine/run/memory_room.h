@@ -19,7 +19,7 @@ struct MemoryRoom {
   double free_bytes = 0, bytes = 0;
 };
 // These return one entry per rank. Collective.
-std::vector<MemoryRoom> gather_rooms(Communicator& world, at::Device device);  // of accelerators, which every rank has
+std::vector<MemoryRoom> gather_rooms(Communicator& world, at::Device device);  // on accelerators, which every rank has
 std::vector<MemoryRoom> gather_host_rooms(Communicator& world, const std::vector<int>& host_of);  // see RankContext
 
 // planned: by rank, the bytes of tensors. Throws OutOfMemory if a device does not have enough free memory for what its

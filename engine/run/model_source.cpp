@@ -148,20 +148,25 @@ std::string usual_loss(const HeadChoice& head) {
   return head.problem == HeadChoice::Problem::multi_label ? "bce_with_logits" : "cross_entropy";
 }
 
-std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel& model) {
+std::shared_ptr<const Program> traced_program(const Config& config, const HfModel& model) {
   Pt2Archive archive = model.trace(config.training.seed, traced_length(config));
   ProgramUse use = program_use(config, model.config);
   const bool has_loss = std::ranges::any_of(archive.graph.outputs, [&](const GraphOutput& output) {
     return archive.graph.values[output.value].sizes.empty();
   });
   if (!has_loss && use.loss_output.empty() && use.loss_function.empty()) use.loss_function = usual_loss(model.head);
-  const auto program = with_unmasked(cut_program(std::move(archive), use), config.data.sequence_length);
-  const bool has_labels = use.predicts == ProgramUse::Predicts::segment || use.predicts == ProgramUse::Predicts::row;
+  return cut_program(std::move(archive), use);
+}
+
+std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel& model) {
+  const auto program = with_unmasked(traced_program(config, model), config.data.sequence_length);
+  const auto predicts = program->use.predicts;
+  const bool has_labels = predicts == ProgramUse::Predicts::segment || predicts == ProgramUse::Predicts::row;
   if (has_labels && program->labels != model.head.labels)
     throw ConfigError(cat(program->archive.place(), " returns logits of ", program->labels, " labels, but there are ",
                           model.head.labels, "; use num_labels of the config that makes it"));
   const auto made = std::make_shared<ExportedModel>(program, ProgramSpecs(program, traced_length(config)));
-  check_samples(program, made->specs.whole());
+  check_samples(program, made->specs.whole(), traced_length(config));
   return made;
 }
 
@@ -169,8 +174,9 @@ std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel&
 std::shared_ptr<const ExportedModel> shared_traced(const Config& config, const HfModel& model) {
   static std::mutex opening;
   static std::map<std::string, std::weak_ptr<const ExportedModel>> open;
-  const std::string key =
-      nlohmann::json{model.config, config.task, config.model.loss, config.training.seed, traced_length(config)}.dump();
+  const std::string key = nlohmann::json{model.config,      config.task,          config.model.inputs,
+                                         config.model.loss, config.training.seed, traced_length(config)}
+                              .dump();
   const std::scoped_lock lock(opening);
   auto& entry = open[key];
   auto made = entry.lock();
@@ -212,7 +218,14 @@ std::string weights_text(const ModelOptions& options) {
 
 Config with_sample_length(const Config& config) {
   if (!reads_columns(config)) return config;
-  const auto program = read_program(config);
+  std::shared_ptr<const Program> program;
+  if (config.model.is_program()) {
+    program = read_program(config);
+  } else {
+    const auto model = described_model(config.model, head_choice(config));
+    if (!model || !model->trace) return config;  // reported when the model is opened
+    program = traced_program(config, *model);
+  }
   const int64_t target = program->has_target() ? config.data.max_target_length : 0;
   const int64_t length = program->source_rows() + target, stated = config.data.sequence_length;
   if (stated != length && stated != DataOptions().sequence_length)
@@ -245,6 +258,11 @@ ModelSource open_model(const Config& config) {
   source.spec = make_spec(config, source);
   if (source.directory && options.pretrained()) source.names = check_weights(config, *source.directory, source.spec);
   return source;
+}
+
+void check_program(const Config& config, const ModelSource& model) {
+  if (config.model.is_program())
+    check_samples(model.exported->program, model.exported->specs.whole(), traced_length(config));
 }
 
 ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitChoices& splits) {

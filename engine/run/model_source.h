@@ -28,7 +28,7 @@ struct ModelSource {
   HeadChoice head;           // with nothing left open
   ModelSpec spec;
   std::shared_ptr<const HfDirectory> directory;   // null: the model is made from a config alone
-  NameReport names;                               // of its files, if weights are read from them
+  NameReport names;                               // how its files differ, if weights are read from them
   std::shared_ptr<const ExportedModel> exported;  // also of traced modules; null: the model is of a family
   // What traced modules start with, unless weights are read from `directory`.
   std::shared_ptr<const HfDirectory> own_values;
@@ -52,6 +52,10 @@ Config with_sample_length(const Config& config);
 
 // Opens the model with a spec in which every unit is split. Throws ConfigError or DataError.
 ModelSource open_model(const Config& config);
+
+// Throws a ConfigError if the model is a program from a file that mixes samples (models/traced/sample_check.h). It runs
+// the program's layers, so one rank does this for all. Traced modules are checked when they are opened.
+void check_program(const Config& config, const ModelSource& model);
 
 // The only way from a config to a spec: the result contains everything in the config about the model. To change
 // the splits, make another spec. Throws ConfigError.

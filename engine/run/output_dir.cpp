@@ -517,6 +517,18 @@ void replace_earlier_run(const Config& config, std::optional<int64_t> resumed) t
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
 }
 
+void copy_records(const Config& config, const fs::path& directory) {
+  const fs::path dir = config.output_dir;
+  if (!fs::is_directory(dir)) return;
+  make_directories(directory.string());
+  if (fs::equivalent(dir, directory)) return;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const fs::path name = entry.path().filename();
+    if (is_record(name) || name == "config.resolved.json")
+      fs::copy(entry.path(), directory / name, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  }
+}
+
 void remove_previous_model(const Config& config) {
   std::error_code error;
   const fs::path previous = previous_model(config);

@@ -55,6 +55,10 @@ int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed =
 // that looks like its result.
 void replace_earlier_run(const Config& config, std::optional<int64_t> resumed = {});
 
+// Copies the records of the run, with its resolved config, into another directory, which is created; files of the same
+// name there are replaced. Throws std::exception if it cannot.
+void copy_records(const Config& config, const std::filesystem::path& directory);
+
 // Call it after the new model is complete.
 void remove_previous_model(const Config& config);
 

@@ -29,7 +29,7 @@ class OutputLock {
 
   std::filesystem::path path_;
   int fd_ = -1;
-  std::string contents_;  // of the file, different for each holder
+  std::string contents_;  // the file's contents, different for each holder
 };
 
 // Throws the same ConfigError, but changes nothing.

@@ -241,7 +241,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
   set_up_process(config);
   const CommunicatorChoice kind = resolved_communicator(config);
   std::mutex mutex;
-  std::exception_ptr stopped;  // guarded by it while ranks are threads
+  std::exception_ptr stopped;  // guarded by `mutex` while ranks are threads
   const auto run = [&](CommunicatorPtr world, int local_rank, int local_size, std::vector<int> host_of = {}) {
     RankContext context{.world = world,
                         .device_world = world,
@@ -253,7 +253,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     check_device_memory(context.device);
     // From here on the current device of this thread, on which tensors, streams and NCCL's communicators are created.
     const c10::DeviceGuard on_device(context.device);
-    c10::OptionalStreamGuard on_own_stream;  // of a device that ranks share
+    c10::OptionalStreamGuard on_own_stream;  // on a device that ranks share
     if (is_accelerator(context.device) && kind == CommunicatorChoice::threads)
       on_own_stream.reset_stream(
           c10::impl::VirtualGuardImpl(context.device.type()).getStreamFromGlobalPool(context.device));
@@ -263,7 +263,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     if (config.training.disable_tqdm.value_or(false)) context.console.terminal = false;
     try {
       command(context);
-    } catch (const StoppedAfterSaving&) {  // which all ranks have agreed on: they leave as if they were done
+    } catch (const StoppedAfterSaving&) {  // all ranks have agreed on it: they leave as if they were done
       const std::lock_guard lock(mutex);
       stopped = std::current_exception();
     }
@@ -273,7 +273,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     run_ranks(ranks, [&](CommunicatorPtr world) { run(world, world->rank(), ranks); });
   } else if (kind == CommunicatorChoice::local) {
     if (configured_world_size(config) != 1)
-      throw ConfigError(cat("runtime.communicator \"local\" is one rank, but the config asks for ",
+      throw ConfigError(cat("runtime.communicator \"local\" means one rank, but the config asks for ",
                             configured_world_size(config), "; use \"mpi\" or \"threads\""));
     set_current_rank(0);
     use_threads(config, 1);

@@ -44,7 +44,7 @@ struct HostChoices {
   };
   std::vector<Rank> ranks;
   std::string values, values_why;    // the communicator of host values
-  std::string tensors, tensors_why;  // of the device's tensors
+  std::string tensors, tensors_why;  // carries the device's tensors
 };
 // Describes as many ranks as the config has on each host. Throws ConfigError if choose_device does.
 HostChoices choices_here(const Config& config);

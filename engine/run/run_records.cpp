@@ -59,7 +59,8 @@ void RunRecords::evaluation(const EvaluationMetrics& metrics) {
 std::function<void()> RunRecords::sync_function() const {
   return [files = files_] {
     for (const auto& file : *files) sync_file(file);
-    if (!files->empty()) sync_directory(std::filesystem::path(files->front()).parent_path());  // which has their names
+    if (!files->empty())
+      sync_directory(std::filesystem::path(files->front()).parent_path());  // makes their names durable
   };
 }
 

@@ -34,7 +34,7 @@ class RunRecords {
   std::function<void()> sync_function() const;
   void note(const std::string& text);  // a line on the console
   // Calls `write`, which makes another record. An exception counts as a gap in `what`.
-  enum class Shown { first, each };  // of the failures, on the console
+  enum class Shown { first, each };  // which failures are shown on the console
   void attempt(const std::string& what, const std::function<void()>& write, Shown shown = Shown::first);
 
   // Shows the progress of work that takes longer than two seconds; empty on the other ranks.
@@ -57,7 +57,7 @@ class RunRecords {
   std::optional<Progress> progress_;
   std::unique_ptr<MetricsLog> log_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;
-  std::shared_ptr<std::vector<std::string>> files_ = std::make_shared<std::vector<std::string>>();  // of both
+  std::shared_ptr<std::vector<std::string>> files_ = std::make_shared<std::vector<std::string>>();  // shared by both
   std::map<std::string, Gap> gaps_;  // by what is missing
 };
 

@@ -7,7 +7,7 @@ namespace shardline {
 // saved. saved: nothing is left to stop. serving: what has been accepted is answered before the end.
 enum class RunPhase { preparing, training, saved, serving };
 
-void enter_phase(RunPhase phase);  // of the process; its ranks enter a phase at about the same time
+void enter_phase(RunPhase phase);  // the phase of the process; its ranks enter a phase at about the same time
 RunPhase run_phase();              // async-signal-safe, as are the functions below
 
 // Records the first signal that asks the run to end. Returns whether the run was asked before. Signals that follow at

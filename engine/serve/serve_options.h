@@ -31,7 +31,4 @@ std::optional<std::string> task_of_environment(const Environment& environment);
 // Throws ConfigError for others; `source` names the setting.
 std::string served_task(const std::string& name, const std::string& source);
 
-// Where a platform puts the model.
-inline constexpr const char* kHostedModel = "/opt/ml/model";
-
 }  // namespace shardline

@@ -23,7 +23,7 @@ std::vector<PublishedRow> published_rows(const std::vector<RunRecord>& records, 
   std::vector<PublishedRow> rows;
   for (const auto& record : records) {
     const PublishedResult& published = record.published;
-    if (!published.minutes && !published.cost) continue;
+    if (!published.minutes && !published.cost && !published.metric) continue;
     PublishedRow row{.run = &record};
     const auto price = prices.of(record.machine);
     if (published.minutes && *published.minutes > 0 && record.kind != RunKind::failed)
@@ -37,8 +37,11 @@ std::vector<PublishedRow> published_rows(const std::vector<RunRecord>& records, 
 
 std::vector<std::vector<std::string>> published_cells(const std::vector<PublishedRow>& rows) {
   if (rows.empty()) return {};
+  const bool has_metric =
+      std::ranges::any_of(rows, [](const auto& row) { return row.run->published.metric.has_value(); });
   std::vector<std::vector<std::string>> cells = {{"run", "machine", "nodes", "minutes here", "published minutes",
                                                   "ratio", "published cost", "cost of these minutes", ""}};
+  if (has_metric) cells.front().push_back("published metric");
   for (const auto& row : rows) {
     const RunRecord& run = *row.run;
     const bool has_time = run.kind != RunKind::failed;
@@ -47,6 +50,7 @@ std::vector<std::vector<std::string>> published_cells(const std::vector<Publishe
                      decimals(row.time_ratio, 2), decimals(run.published.cost, 2),
                      row.cost ? cat(format_decimals(row.cost->low, 2), " to ", format_decimals(row.cost->high, 2)) : "",
                      row.is_misprint ? "misprint: the cost does not follow from the minutes" : ""});
+    if (has_metric) cells.back().push_back(decimals(run.published.metric, 4));
   }
   return cells;
 }

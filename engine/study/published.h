@@ -23,10 +23,10 @@ CostRange cost_of_minutes(double minutes, int nodes, double hourly_price);
 struct PublishedRow {
   const RunRecord* run = nullptr;
   std::optional<double> time_ratio;  // the run's job_seconds / the published time
-  std::optional<CostRange> cost;     // that follows from the published minutes, if the machine's price is known
+  std::optional<CostRange> cost;     // follows from the published minutes, if the machine's price is known
   bool is_misprint = false;          // the published cost does not follow from the published minutes
 };
-// A row for each run of which a time or a cost is published. The records must outlive them.
+// A row for each run of which something is published. The records must outlive them.
 std::vector<PublishedRow> published_rows(const std::vector<RunRecord>& records, const Prices& prices);
 
 // The first row has the names of the columns; empty without rows.

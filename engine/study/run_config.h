@@ -10,14 +10,14 @@
 namespace shardline {
 
 struct StudyRun {
-  std::string name;   // of the run, and of its directory
+  std::string name;   // names the run and its directory
   std::string group;  // the point's name, which repeats share
   const StudyPoint* point = nullptr;
   std::string cluster;  // the file of the machines for which the run is planned; empty: it is trained here
   int devices = 1, nodes = 1;
   int64_t global_batch = 1;
   double batch_per_device = 1;     // samples of a step, divided by the devices
-  std::optional<int64_t> samples;  // of an epoch, as far as the config determines it
+  std::optional<int64_t> samples;  // in an epoch, as far as the config determines it
   // Optimizer steps: those that the config or the epochs give, each epoch ending with a shorter batch if necessary, and
   // samples x epochs / global batch. 0: known only with the data.
   int64_t steps = 0;

@@ -130,7 +130,7 @@ std::vector<RunRecord> read_records(const std::string& path) {
     try {
       records.push_back(record_from_json(parse_data_json(line, where), where));
     } catch (const DataError& error) {
-      throw DataError(cat(error.what(), "; remove this line, and the study makes its run again"));
+      throw DataError(cat(error.what(), "; remove this line to make the study repeat its run"));
     }
   }
   return records;

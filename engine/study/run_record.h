@@ -29,7 +29,7 @@ struct RunRecord {
   // runs: the predicted step, and its time multiplied by the number of steps.
   double step_seconds = 0, job_seconds = 0, samples_per_second = 0;
   std::optional<double> cost;
-  std::map<std::string, double> metrics;  // of the last evaluation; all are finite
+  std::map<std::string, double> metrics;  // from the last evaluation; all are finite
   std::optional<int64_t> parameters;
   PublishedResult published;
   std::string error;  // why it failed

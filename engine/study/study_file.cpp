@@ -105,7 +105,7 @@ PublishedResult published_in(JsonReader& run) {
   return result;
 }
 
-// A run of the list: its name, what is published of it, and its factors.
+// A run in the list: its name, its published results, and its factors.
 StudyPoint listed_point(json run, const std::string& place) {
   StudyPoint point;
   const JsonDocument document{.value = run, .file = place, .origins = {}, .problems = {}};

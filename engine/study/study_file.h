@@ -29,13 +29,13 @@ struct StudyFile {
   nlohmann::json inline_config;
   std::vector<StudyPoint> points;
   int repeats = 1;
-  std::vector<std::int64_t> seeds;  // of the repeats; empty: training.seed and the numbers after it
+  std::vector<std::int64_t> seeds;  // for the repeats; empty: training.seed and the numbers after it
   std::string cluster;              // a file; empty: no run may be planned, unless its factors name one
   std::string prices;               // a file; empty: prices are those of the cluster files
   std::string metric;               // "eval_f1"; empty: none
-  std::string source;               // of the published results
+  std::string source;               // where the published results come from
   int at_once = 0;                  // maximum runs at the same time; 0: as many as the cores allow
-  int timeout_seconds = 86400;      // of a run
+  int timeout_seconds = 86400;      // for one run
   std::string output_dir;
 };
 

@@ -59,13 +59,13 @@ void check_same_config(const StudyFile& study, const StudyRun& run) {
                         directory_of(study, run.name)));
 }
 
-// The finished runs of earlier calls: those that the study has, by their names, and the others.
+// The finished runs of earlier calls: those that the study still has, by name, and the others.
 struct FinishedRuns {
   std::map<std::string, RunRecord> of_study;
   std::vector<RunRecord> others;
 };
 
-// The work of an earlier run; unset if its config cannot be read.
+// What an earlier run did; unset if its config cannot be read.
 std::optional<std::string> work_of_finished(const StudyFile& study, const RunRecord& record) {
   StudyRun run{.name = record.name, .cluster = record.kind == RunKind::planned ? "planned" : "", .nodes = record.nodes};
   try {

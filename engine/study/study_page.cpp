@@ -186,6 +186,9 @@ void add_study(HtmlPage& page, const StudySummary& summary) {
     page.table(published);
   }
   page.heading("Figures");
+  if (std::ranges::any_of(table.rows, [](const auto& row) { return row.job_seconds && row.job_seconds->count > 1; }))
+    page.paragraph(
+        "Vertical lines are the intervals of the means; a line that reaches an edge of its figure is cut there.");
   const auto figure = [&](const std::string& svg) {
     if (!svg.empty()) page.figure(svg, "");
   };

@@ -9,10 +9,10 @@
 namespace shardline {
 
 struct StudySummary {
-  std::string name;    // of the study's file
+  std::string name;    // the study file's name
   std::string metric;  // empty: none
-  std::string source;  // of the published results
-  Prices prices;       // of the machines that the runs used
+  std::string source;  // where the published results come from
+  Prices prices;       // for the machines that the runs used
   std::vector<RunRecord> records;
 };
 

@@ -47,7 +47,7 @@ StudyRow row_of(const std::vector<const RunRecord*>& group, const std::string& m
 // The parts of a row that speed-ups compare.
 struct ComparedRow {
   StudyRow* row;
-  std::string work;  // all that must be equal but for the batch
+  std::string work;  // everything that must be equal, except for the batch
   json batch, learning_rate;
 
   explicit ComparedRow(StudyRow& of) : row(&of) {

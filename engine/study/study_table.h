@@ -10,8 +10,8 @@
 namespace shardline {
 
 struct StudyRow {
-  const RunRecord* first = nullptr;  // of the group's runs; they differ in their seeds and results
-  size_t runs = 0;                   // that have results
+  const RunRecord* first = nullptr;  // the first of the group's runs, which differ in their seeds and results
+  size_t runs = 0;                   // runs that have results
   size_t failed = 0;
   std::optional<Spread> step_seconds, job_seconds, samples_per_second, cost, metric;  // unset: no run has it
   // samples_per_second relative to the row with the fewest devices that differs only in its machines (devices, nodes,

@@ -6,8 +6,9 @@ namespace shardline {
 
 struct BoundedEncoding {
   Encoding encoding;
-  bool is_shortened = false;  // the whole has more than `most` tokens; from a pair, the longer text loses some first
-  bool lacks_end = false;     // the end of the (last) text was cut off, not its beginning
+  bool is_shortened =
+      false;               // the whole text has more than `most` tokens; from a pair, the longer text loses some first
+  bool lacks_end = false;  // the end of the (last) text was cut off, not its beginning
 };
 // With special tokens, cut on the tokenizer's side. second: null for one text.
 BoundedEncoding encode_at_most(const Tokenizer& tokenizer, const TextOrWords& first, const TextOrWords* second,

@@ -9,7 +9,11 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kMostShown = 12, kShownEnds = 4;  // of many labels
+constexpr int64_t kMostShown = 12, kShownEnds = 4;  // limits for tasks with many labels
+
+std::string name_of(size_t label, const std::vector<std::string>& names) {
+  return label < names.size() ? names[label] : cat(label);
+}
 
 }  // namespace
 
@@ -38,7 +42,7 @@ std::string describe_labels(const std::vector<int64_t>& counts, const std::vecto
   std::vector<size_t> order(counts.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto shown = [&](size_t label) {
-    return cat(label < names.size() ? names[label] : cat(label), ' ', counts[label], " (",
+    return cat(name_of(label, names), ' ', counts[label], " (",
                format_decimals(total > 0 ? 100.0 * counts[label] / total : 0, 1), " %)");
   };
   std::string text;
@@ -52,6 +56,23 @@ std::string describe_labels(const std::vector<int64_t>& counts, const std::vecto
   add(cat(std::ssize(order) - 2 * kShownEnds, " more"));
   for (int64_t i = std::ssize(order) - kShownEnds; i < std::ssize(order); ++i) add(shown(order[i]));
   return text;
+}
+
+nlohmann::json label_counts_json(const std::vector<int64_t>& counts, const std::vector<std::string>& names) {
+  nlohmann::json record = nlohmann::json::array();
+  for (size_t label = 0; label < counts.size(); ++label)
+    record.push_back({{"label", name_of(label, names)}, {"count", counts[label]}});
+  return record;
+}
+
+std::string describe_recorded_labels(const JsonValue& record) {
+  std::vector<int64_t> counts;
+  std::vector<std::string> names;
+  for (const auto& one : record.items()) {
+    names.push_back(one.at("label").text());
+    counts.push_back(one.at("count").require(json_integer(0, 1e15)).get<int64_t>());
+  }
+  return describe_labels(counts, names);
 }
 
 }  // namespace shardline

@@ -77,7 +77,8 @@ class Completions final : public LabelledTask {
     Labelled made{.ids = encoding.ids};
     for (size_t token = 0; token < encoding.size(); ++token)
       made.labels.push_back(encoding.offsets[token].end > prompt.size() ? encoding.ids[token] : kNoLabel);
-    if (const auto eos = tokenizer_->eos()) {  // the tokenizer may have added it, as a token of no place in the text
+    if (const auto eos =
+            tokenizer_->eos()) {  // the tokenizer may have added it, as a token without a place in the text
       if (made.ids.empty() || made.ids.back() != *eos) {
         made.ids.push_back(*eos);
         made.labels.emplace_back();

@@ -36,7 +36,7 @@ bool is_fraction(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && !integer_in(text);
 }
 
-// The number in a name that transformers gives to a label of which nothing is known: "LABEL_3".
+// The number in a name that transformers gives to labels without known names: "LABEL_3".
 std::optional<int64_t> default_number(const std::string& name) {
   static constexpr std::string_view kPrefix = "LABEL_";
   if (!name.starts_with(kPrefix)) return {};
@@ -52,11 +52,11 @@ bool has_default_names(const std::vector<std::string>& names) {
 
 // The labels of a column.
 struct Found {
-  bool is_sequence = false;  // of the task of this kind, where a list may be a multi-hot vector
+  bool is_sequence = false;  // whether the task is sequence classification, where a list may be a multi-hot vector
   std::set<std::string> names;
   std::vector<std::string> stated;  // names by number that the files have; empty: none
   bool lists = false, fractions = false;
-  std::optional<size_t> vector_size;  // of the multi-hot vectors that all rows have
+  std::optional<size_t> vector_size;  // the size of the multi-hot vectors that all rows have
   // Whether every row so far has a list of this many integers 0 and 1.
   bool may_be_vectors = true;
   std::optional<size_t> list_size;
@@ -168,8 +168,8 @@ Found labels_in(const Config& config) {
   return found;
 }
 
-// Throws ConfigError if the tags of words are numbers: all of them would be one entity, and its scores would say
-// nothing.
+// Throws ConfigError if the tags of words are numbers: all of them would count as one kind of entity, and the scores
+// would mean nothing.
 void check_tags(const Config& config, const Found& found) {
   const auto is_number = [](const std::string& name) { return integer_in(name).has_value(); };
   const auto names = found.ordered();
@@ -238,7 +238,7 @@ bool is_multi_hot(const json& value) {
 
 bool leaves_labels_open(const Config& config) {
   if (!has_labels(config) || config.data.format == DataFormat::memory) return false;
-  // Commands on a model's directory put it in place of training data; the labels are the model's.
+  // Commands on a model's directory name it in place of training data; the labels are then the model's.
   if (!config.model.path.empty() && config.data.train == std::vector{config.model.path}) return false;
   const json& own = config.model.config;
   const auto& name = config.data.task_name;

@@ -161,7 +161,7 @@ class MaskedLm final : public LabelledTask {
 
   static constexpr const char* kMarks = "special_tokens_mask";
 
-  // The tokens without those that the tokenizer puts around a text.
+  // The tokens except for those that the tokenizer puts around a text.
   std::vector<int32_t> without_ends(std::vector<int32_t> ids) const {
     std::erase_if(ids, [&](int32_t id) {
       return std::ranges::any_of(std::array{SpecialToken::cls, SpecialToken::sep, SpecialToken::bos, SpecialToken::eos},

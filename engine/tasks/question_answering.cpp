@@ -135,7 +135,7 @@ class QuestionAnswering final : public LabelledTask {
   struct Answered {
     const DataRow& row;
     AnswerChoice choice;
-    std::optional<TokenisedRow> tokens;  // of a tokenised row: spans count these instead of bytes of the context
+    std::optional<TokenisedRow> tokens;  // set for a tokenised row: spans count these instead of bytes of the context
   };
 
   MetricValues finite_metrics(const Predicted& predicted) const {
@@ -177,7 +177,7 @@ class QuestionAnswering final : public LabelledTask {
     } catch (const DataError& error) {
       const std::string text =
           cat(row.where, ": ", error.what(), " (data.sequence_length, now ", data_.sequence_length, ")");
-      // No question is so short that this could work.
+      // No question is short enough for this to work.
       if (data_.doc_stride >= data_.sequence_length)
         throw ConfigError(cat("/data/doc_stride: must be smaller than sequence_length where a context is cut; got ",
                               data_.doc_stride, "; ", text));
@@ -247,7 +247,7 @@ class QuestionAnswering final : public LabelledTask {
     const std::array none = {none_of(window.ids), none_of(window.ids)};
     if (gold.texts.empty()) return none;
     const size_t begin = byte_of_code_point(context, gold.starts[0]), end = begin + gold.texts[0].size();
-    int64_t first = 0, last = std::ssize(window.sequences) - 1;  // of the context
+    int64_t first = 0, last = std::ssize(window.sequences) - 1;  // the context's first and last token
     while (first <= last && window.sequences[first] != 1) ++first;
     while (last >= first && window.sequences[last] != 1) --last;
     const auto begin_of = [&](int64_t token) -> size_t { return window.offsets[token].begin; };
@@ -281,7 +281,7 @@ class QuestionAnswering final : public LabelledTask {
       for (const Spans& spans : windows) {
         const int64_t window = first + std::ssize(parts);
         SL_ASSERT(std::cmp_equal(spans.size(), data.set->tokens(data[window])), row.where,
-                  " has other windows than before");
+                  " gave different windows when it was encoded");
         parts.push_back({.start_logits = {starts, spans.size()}, .end_logits = {ends, spans.size()}, .offsets = spans});
         starts += spans.size();
         ends += spans.size();

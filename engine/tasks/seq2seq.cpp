@@ -151,7 +151,7 @@ class Seq2SeqLm final : public LabelledTask {
   }
 
   DataOptions data_;
-  bool has_columns_;  // of tensors
+  bool has_columns_;  // whether there are columns of tensors
   TokenizerPtr tokenizer_;
 };
 

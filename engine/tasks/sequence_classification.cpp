@@ -187,7 +187,7 @@ class SequenceClassification final : public LabelledTask {
     return numbers(value.is_array() ? value : json::array({value}), row, label);
   }
 
-  // 1 for each label in the list.
+  // Sets 1 for each label in the list.
   std::vector<float> label_set(const json& list, const DataRow& row, const std::string& label) const {
     std::vector<float> targets(head_.labels);
     for (const json& one : list) {
@@ -217,11 +217,11 @@ class SequenceClassification final : public LabelledTask {
     throw DataError(cat(row.where, ": '", label, "' must be a number; got ", value.dump()));
   }
 
-  Column text_, pair_, label_;  // pair_: without names if there is none
+  Column text_, pair_, label_;  // pair_ has no names if samples have one text
   std::optional<DataName> name_;
   std::optional<KnownData> data_;  // with this name
   int64_t length_;                 // maximum tokens of an example
-  bool has_columns_;               // of tensors; then examples have this many rows
+  bool has_columns_;               // whether there are columns of tensors; then examples have this many rows
   TokenisedInputs inputs_;
   HeadChoice head_;
   LabelIds labels_;

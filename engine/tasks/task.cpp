@@ -15,7 +15,7 @@ namespace shardline {
 
 namespace {
 
-// Tasks by name; those of shardline first.
+// Tasks by name; shardline's own come first.
 std::map<std::string, TaskFactory>& factories() {
   static std::map<std::string, TaskFactory> all = {
       {kCausalLm,
@@ -62,7 +62,7 @@ void add_metric(const std::string& task, const std::string& name, Metric metric)
 
 void for_each_predicted_row(const Predicted& predicted, const std::function<void(const DataRow&, int64_t first)>& use) {
   const Examples& data = predicted.data;
-  int64_t index = 0, next = 0;  // of the row, and the place of its first example
+  int64_t index = 0, next = 0;  // the row's number, and the place of its first example
   for_each_row(predicted.files, [&](const DataRow& row, int64_t) {
     const int64_t first = next;
     while (next < data.size() && data.set->row(data[next]) == index) ++next;

@@ -26,10 +26,10 @@ using MetricValues = std::vector<std::pair<std::string, double>>;
 struct Predicted {
   const Examples& data;
   at::Tensor logits;            // double [examples or their tokens, outputs], in the order of the examples (see Layer)
-  std::vector<DataFile> files;  // that the examples are made of
-  double mean_loss = 0;         // of an evaluation
+  std::vector<DataFile> files;  // the files that the examples are made from
+  double mean_loss = 0;         // over an evaluation
   std::vector<std::vector<int32_t>> targets =
-      {};  // that the model writes for the examples, if the task has a TargetRule
+      {};  // targets that the model writes for the examples, if the task has a TargetRule
 };
 
 // How targets are written.

@@ -103,7 +103,7 @@ class TokenClassification final : public LabelledTask {
   struct Sentence {
     std::vector<int32_t> ids;
     std::vector<uint8_t> types;
-    std::vector<int64_t> first_of_word;  // for each token the word that it begins, or kNone
+    std::vector<int64_t> first_of_word;  // the word that each token begins, or kNone
     int64_t length = 0;                  // words of the row, including those without tokens
     bool is_shortened = false;           // words were cut off
     bool lacks_end = false;              // at its end

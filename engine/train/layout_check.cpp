@@ -17,7 +17,7 @@ namespace {
 using Tensors = std::map<std::string, at::Tensor>;
 
 constexpr double kGradientLimit = 1e-10, kNormLimit = 1e-10, kLossLimit = 1e-12, kChangeLimit = 1e-8;
-constexpr double kRounding = 1e-12;  // below this share of the largest gradient a tensor's gradient is zero
+constexpr double kRounding = 1e-12;  // up to this share of the largest gradient, a gradient is zero but for rounding
 
 // This rank's slices of the values, in host memory.
 Tensors values_of(StageParameters& parameters) {
@@ -57,6 +57,14 @@ void raise(LayoutDifference& difference, double value, const std::string& where)
   difference.where = where;
 }
 
+// The elements whose change can be compared: all, unless gradients that are zero in exact arithmetic (such as those of
+// attention's key biases) are rounding, which optimizers like AdamW turn into steps of any size. Undefined: all.
+at::Tensor comparable(const at::Tensor& gradient, const at::Tensor& expected, double zero) {
+  const at::Tensor is_zero = expected.abs() <= zero;
+  const at::Tensor is_rounding = is_zero & ((expected != 0) | (gradient != 0));
+  return is_rounding.any().item<bool>() ? ~is_zero : at::Tensor();
+}
+
 class Comparison {
  public:
   Comparison(const CheckedRun& layout, const CheckedRun* one_process, const ModelSpec& spec, Communicator& world)
@@ -71,7 +79,7 @@ class Comparison {
   }
 
  private:
-  // What only the first rank does, while the others wait.
+  // The work of the first rank, during which the others wait.
   template <class Work>
   void alone(const Work& work) {
     LongWork waiting(world_, "training in one process");
@@ -92,10 +100,13 @@ class Comparison {
     visit_whole(layout_.trainer.parameters(), spec_, mine, [&](const std::string& name, const at::Tensor& gradient) {
       const auto found = expected.find(name);
       if (found == expected.end()) return;  // frozen
+      const at::Tensor same_shape = gradient.reshape(found->second.sizes());
       const double own = largest_of(found->second);
       const double scale = own > kRounding * largest ? own : largest;
-      const double difference = largest_of(gradient.reshape(found->second.sizes()) - found->second);
+      const double difference = largest_of(same_shape - found->second);
       raise(gradient_, difference == 0 ? 0 : difference / scale, name);
+      if (const auto counted = comparable(same_shape, found->second, kRounding * largest); counted.defined())
+        compared_.emplace(name, counted);
     });
   }
 
@@ -116,8 +127,12 @@ class Comparison {
     visit_whole(layout_.trainer.parameters(), spec_, mine, [&](const std::string& name, const at::Tensor& value) {
       // The layout may have turned a dimension that it divides into several dimensions.
       const at::Tensor& expected = after.at(name);
-      const double difference = (value.reshape(expected.sizes()) - expected).norm().item<double>();
-      const double change = (expected - before.at(name)).norm().item<double>();
+      const auto counted = compared_.find(name);
+      const auto size_of = [&](const at::Tensor& change) {
+        return (counted == compared_.end() ? change : change * counted->second).norm().item<double>();
+      };
+      const double difference = size_of(value.reshape(expected.sizes()) - expected);
+      const double change = size_of(expected - before.at(name));
       raise(change_, difference == 0 ? 0 : difference / change, name);
     });
   }
@@ -126,6 +141,7 @@ class Comparison {
   const CheckedRun* const one_;  // null on all ranks but the first
   const ModelSpec& spec_;
   Communicator& world_;
+  Tensors compared_;  // by parameter: its elements whose change is compared, if not all are
   LayoutDifference gradient_{.what = "gradient", .limit = kGradientLimit};
   LayoutDifference norm_{.what = "gradient norm", .limit = kNormLimit};
   LayoutDifference loss_{.what = "loss", .limit = kLossLimit};

@@ -15,7 +15,7 @@ namespace shardline {
 struct LayoutDifference {
   std::string what;  // "gradient"
   double largest = 0;
-  double limit = 0;   // of float64, in which a difference is either rounding or a mistake
+  double limit = 0;   // for float64, in which a difference is either rounding or a mistake
   std::string where;  // the parameter or the step
   bool is_within() const { return largest <= limit; }  // false for NaN
 };
@@ -29,7 +29,8 @@ struct CheckedRun {
 // Trains `steps` steps with both and compares, in this order: every parameter's gradient of step 1 before clipping, the
 // difference divided by the largest gradient of the tensor, or of all tensors where the tensor's own is zero but for
 // rounding; the norm of that gradient and the loss of each step, relative; and the change of every parameter over all
-// steps, relative in L2. Collective over `world`, the first rank of which alone has `one_process`; only there is the
+// steps, relative in L2 and without elements whose gradient is zero but for rounding, which an optimizer may turn into
+// steps of any size. Collective over `world`, the first rank of which alone has `one_process`; only there is the
 // result filled.
 std::vector<LayoutDifference> compare_with_one_process(const CheckedRun& layout, const CheckedRun* one_process,
                                                        const ModelSpec& spec, int64_t steps, Communicator& world);

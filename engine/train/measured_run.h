@@ -7,7 +7,7 @@
 namespace shardline {
 
 struct MeasuredRun {
-  int64_t steps = 0;        // that were measured: all but the first one, which is slower, if there are others
+  int64_t steps = 0;        // measured steps: all but the first one, which is slower, if there are others
   double step_seconds = 0;  // medians
   double bubble_fraction = 0;
   double tokens_per_second = 0;

@@ -89,7 +89,7 @@ void train_and_use(MPI_Comm comm) {
   const std::string saved = trainer.save("out");
 
   cells.simulate(random);
-  const std::vector<double> all = trainer.predict(cells.samples());  // of all ranks' cells
+  const std::vector<double> all = trainer.predict(cells.samples());  // for the cells of all ranks
   const size_t mine = trainer.place().replica * cells.changes.size();
   double worst = 0;
   for (size_t i = 0; i < cells.changes.size(); ++i) worst = std::max(worst, std::abs(all[mine + i] - cells.changes[i]));

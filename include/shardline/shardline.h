@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -42,7 +43,7 @@ struct StepReport {
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   double step_seconds = 0;
-  int64_t tokens = 0;  // of the global batch
+  int64_t tokens = 0;  // in the global batch
 };
 using StepCallback = std::function<void(const StepReport&)>;
 
@@ -72,7 +73,8 @@ class Registry {
                      make);
   // A further metric of a task: evaluations have it as "eval_NAME".
   Registry& metric(const std::string& task, const std::string& name, std::function<double(const Predicted&)> compute);
-  // A loss of modules, named by ModuleModel::loss or model.config.loss. It returns the loss of each row, [rows]; see
+  // A loss of rows, named by model.loss.function of traced models and exported programs, or by ModuleModel::loss or
+  // model.config.loss of models made of layers. It returns the loss of each row, [rows]; see
   // shardline/models/graph/row_losses.h.
   Registry& loss(const std::string& name,
                  std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& labels)> of_rows);
@@ -109,7 +111,9 @@ class Registry {
 int run(int argc, char** argv, const Registry& registry = {});
 
 // Samples in the caller's memory, read during the call only. One of ids and features is set; so is one of labels,
-// classes and targets, except for predictions, and for causal language models, whose labels are the ids.
+// classes and targets, except for predictions, and for causal language models, whose labels are the ids. For a model
+// with a column of tensors, features are its numbers; for one with an encoder and a decoder, labels are the targets, in
+// which -100 is padding.
 struct Samples {
   int64_t count = 0;
   int64_t length = 1;                // tokens of each sample
@@ -157,19 +161,26 @@ class Trainer {
   // One optimizer step over the samples of all replicas, at most the config's global batch.
   StepReport step(const Samples& samples);
   // The same for tensors: inputs are ids [n, length] int64 or numbers [n, width] or [n, length, width]; labels are ids'
-  // labels [n, length], classes [n] or numbers [n, outputs].
+  // labels [n, length], classes [n] or numbers [n, outputs], or the targets of sources [n, target length], in which
+  // -100 is padding.
   StepReport step(const at::Tensor& inputs);
   StepReport step(const at::Tensor& inputs, const at::Tensor& labels);
+  // The same for models whose samples are columns of tensors: those of the data, by name, [n, sizes...]. Where there is
+  // one, `inputs` may also be its tensor.
+  using Columns = std::map<std::string, at::Tensor>;
+  StepReport step(const Columns& columns, const at::Tensor& labels);
   int64_t steps() const;  // so far, including those before a resume
   void after_step(StepCallback callback);
 
   // The mean loss.
   double evaluate(const Samples& samples);
   double evaluate(const at::Tensor& inputs, const at::Tensor& labels);
+  double evaluate(const Columns& columns, const at::Tensor& labels);
   // What the model makes of each sample, or of each row of a language model: [rows, outputs] as doubles, of the samples
   // of all replicas in their order.
   std::vector<double> predict(const Samples& samples);
   at::Tensor predict(const at::Tensor& inputs);
+  at::Tensor predict(const Columns& columns);
 
   // Saves a checkpoint, `directory`/checkpoint-STEP, and returns its path when it is complete. transformers opens it as
   // a model if it is of one of its families; `shardline` and `resume` continue from it on any layout.

@@ -20,16 +20,31 @@ LabelHead bert_label_head(const BertConfig& c, HeadChoice::Kind kind) {
   return head;
 }
 
+// transformers makes a decoder of the encoder if is_decoder is true, for any head, and only warns if the two do not go
+// together.
+void read_is_decoder(HfConfigReader& read, HeadChoice::Kind head, BertConfig& c) {
+  const char* key = "is_decoder";
+  read.flag(key, c.causal);
+  const bool predicts_next = head == HeadChoice::Kind::causal_lm;
+  if (predicts_next && !c.causal)
+    read.complain({key}, "must be true for causal-lm: otherwise tokens see the tokens that they predict",
+                  cat("set \"", key, "\": true in model.config, or use the task ", kMaskedLm));
+  if (!predicts_next && c.causal)
+    read.complain({key}, cat("must be false for ", task_name(head), ": tokens see those on both sides"),
+                  cat("set \"", key, "\": false in model.config, or use the task ", kCausalLm));
+}
+
 }  // namespace
 
 HeadClasses bert_heads() {
-  return {{HeadChoice::Kind::masked_lm, "BertForMaskedLM"},
+  return {{HeadChoice::Kind::causal_lm, "BertLMHeadModel"},
+          {HeadChoice::Kind::masked_lm, "BertForMaskedLM"},
           {HeadChoice::Kind::sequence_classification, "BertForSequenceClassification"},
           {HeadChoice::Kind::token_classification, "BertForTokenClassification"},
           {HeadChoice::Kind::question_answering, "BertForQuestionAnswering"}};
 }
 
-void read_bert_config(HfConfigReader& read, BertConfig& c) {
+void read_bert_config(HfConfigReader& read, HeadChoice::Kind head, BertConfig& c) {
   read_transformer_config(read, c,
                           {.positions = {"max_position_embeddings", nullptr},
                            .hidden = {"hidden_size", nullptr},
@@ -45,19 +60,18 @@ void read_bert_config(HfConfigReader& read, BertConfig& c) {
   json classifier_dropout = nullptr;
   read.any("classifier_dropout", or_null(json_number(0, 0.999)), classifier_dropout);
   c.classifier_dropout = classifier_dropout.is_null() ? c.resid_pdrop : classifier_dropout.get<double>();
-  for (const char* key : {"is_decoder", "add_cross_attention"}) {
-    bool decodes = false;
-    read.flag(key, decodes);
-    if (decodes) read.complain({key}, "must be false: this is an encoder without a decoder");
-  }
+  read_is_decoder(read, head, c);
+  bool cross_attention = false;
+  read.flag("add_cross_attention", cross_attention);
+  if (cross_attention) read.complain({"add_cross_attention"}, "must be false: there is no second model to attend to");
   std::string positions = "absolute";
   read.text("position_embedding_type", positions);
   if (positions != "absolute") read.complain({"position_embedding_type"}, "must be \"absolute\"");
 }
 
-BertConfig bert_config(HfConfigReader& read) {
+BertConfig bert_config(HfConfigReader& read, HeadChoice::Kind head) {
   BertConfig c;
-  read_bert_config(read, c);
+  read_bert_config(read, head, c);
   c.head_activation = c.activation_function;
   return c;
 }
@@ -82,8 +96,8 @@ EncoderNames bert_names(const std::string& base) {
 ModelSpec bert_spec(const BertConfig& c, const HeadChoice& head, bool sequence_parallel, const SplitChoices& choices) {
   const SpecMaker make{c.n_embd, c.initializer_range, sequence_parallel, choices};
   EncoderNames names = bert_names("bert.");
-  names.masked_dense = "cls.predictions.transform.dense";
-  names.masked_norm = "cls.predictions.transform.LayerNorm";
+  names.word_dense = "cls.predictions.transform.dense";
+  names.word_norm = "cls.predictions.transform.LayerNorm";
   names.decoder = "cls.predictions.decoder";
   names.decoder_bias = "cls.predictions.bias";
   ModelSpec spec = encoder_spec("bert", c, names, make, head, bert_label_head(c, head.kind));

@@ -25,9 +25,10 @@ struct BertConfig : EncoderConfig {
 };
 
 // Reads the keys of BERT, which RoBERTa shares, into `config`, which holds their defaults. `read` records
-// contradictions and unsupported features (decoders, relative positions) as mistakes.
-void read_bert_config(HfConfigReader& read, BertConfig& config);
-BertConfig bert_config(HfConfigReader& read);
+// contradictions and unsupported features (cross attention, relative positions) as mistakes, also an is_decoder that
+// does not suit the head.
+void read_bert_config(HfConfigReader& read, HeadChoice::Kind head, BertConfig& config);
+BertConfig bert_config(HfConfigReader& read, HeadChoice::Kind head);
 
 // The names that BERT and RoBERTa share; `base` is the prefix of the encoder's.
 EncoderNames bert_names(const std::string& base);

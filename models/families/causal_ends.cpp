@@ -130,7 +130,7 @@ LayerSpec causal_head(const TransformerConfig& c, const SpecMaker& make) {
 
 void read_causal_heads(HfConfigReader& read, CausalConfig& c) {
   json dropout = nullptr;
-  for (const char* key : {"hidden_dropout", "classifier_dropout"}) {  // of both, transformers uses the second
+  for (const char* key : {"hidden_dropout", "classifier_dropout"}) {  // if both are set, transformers uses the second
     read.any(key, or_null(json_number(0, 0.999)), dropout);
     if (!dropout.is_null()) c.classifier_dropout = dropout.get<double>();
   }

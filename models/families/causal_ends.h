@@ -13,7 +13,7 @@ namespace shardline {
 class HfConfigReader;
 
 struct CausalConfig : TransformerConfig {
-  double classifier_dropout = 0.1;  // of token classification
+  double classifier_dropout = 0.1;  // for token classification
 };
 
 // Reads the keys of the small heads.

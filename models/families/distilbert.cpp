@@ -46,7 +46,7 @@ DistilBertConfig distilbert_config(HfConfigReader& read) {
   read.number("qa_dropout", 0, 0.999, c.qa_dropout);
   read.number("seq_classif_dropout", 0, 0.999, c.seq_classif_dropout);
   // The initial values of the table of positions, which files contain anyway.
-  read.accept_only("sinusoidal_pos_embds", {false}, "leave it out: positions start with random numbers");
+  read.accept_only("sinusoidal_pos_embds", {false}, "leave it out: position embeddings start with random values");
   read.accept_only("tie_weights_", {true}, "set tie_word_embeddings: this is its older name");
   return c;
 }
@@ -67,8 +67,8 @@ ModelSpec distilbert_spec(const DistilBertConfig& c, const HeadChoice& head, boo
                               .fc = "ffn.lin1",
                               .proj = "ffn.lin2",
                               .norm2 = "output_layer_norm",
-                              .masked_dense = "vocab_transform",
-                              .masked_norm = "vocab_layer_norm",
+                              .word_dense = "vocab_transform",
+                              .word_norm = "vocab_layer_norm",
                               .decoder = "vocab_projector",
                               .decoder_bias = "vocab_projector.bias"};
   ModelSpec spec = encoder_spec("distilbert", c, names, make, head, distilbert_label_head(c, head.kind));

@@ -84,12 +84,13 @@ class EncoderBlock : public TransformerBlock {
   BorderType type_;
 };
 
-// norm(activation(dense(labelled rows))), the logits over the vocabulary, and the loss.
-class MaskedHead : public Layer {
+// norm(activation(dense(rows))), the logits over the vocabulary, and the loss. Masked words have labels in few rows,
+// next words in all of them.
+class WordHead : public Layer {
  public:
   enum { kDense, kDenseBias, kNorm, kNormBias, kWords, kWordsBias };
 
-  MaskedHead(const EncoderConfig& config, HeadChoice choice, const LayerBuild& build)
+  WordHead(const EncoderConfig& config, HeadChoice choice, const LayerBuild& build)
       : config_(config),
         choice_(std::move(choice)),
         tp_{build.tp, build.sequence_parallel},
@@ -97,16 +98,17 @@ class MaskedHead : public Layer {
         first_word_(build.spec->params[kWords].split(build.tp->rank(), build.tp->size()).begin) {}
 
   Border forward(const Border& input, MicrobatchContext& context) override {
-    SL_ASSERT(context.mode != Mode::generate, "a head for masked words generates nothing");
+    const bool is_masked = choice_.kind == HeadChoice::Kind::masked_lm;
+    SL_ASSERT(context.mode != Mode::generate || !is_masked, "a head for masked words generates nothing");
     const Microbatch& batch = *context.batch;
-    const double share = context.is_memory_bound ? most_labelled_share(choice_, batch.tokens(), batch.segments())
-                                                 : choice_.labelled_share;
-    const auto rows = labelled_rows(batch, share);
+    const auto rows = is_masked ? masked_rows(batch, context.is_memory_bound) : at::Tensor();
     const auto x = BorderType::layer(picked_rows(tp_, input[0], batch.tokens(), rows), *params_[kDense]);
     const auto dense = column_linear({}, x, x.size(0), *params_[kDense], nullptr, context.weight_grads);
     const auto active = bias_activation(dense, *params_[kDenseBias], config_.head_activation);
     const auto normed = layer_norm(tp_, active, count_of_rows(batch, rows), *params_[kNorm], *params_[kNormBias],
                                    config_.layer_norm_epsilon);
+    if (context.mode == Mode::generate)
+      return {head_last_logits(tp_, normed, *params_[kWords], params_[kWordsBias], batch)};
     const auto loss =
         head_cross_entropy(tp_, normed, *params_[kWords], params_[kWordsBias], first_word_, context, rows);
     if (context.mode == Mode::train) return {loss};
@@ -116,6 +118,11 @@ class MaskedHead : public Layer {
   }
 
  private:
+  at::Tensor masked_rows(const Microbatch& batch, bool is_memory_bound) const {
+    return labelled_rows(batch, is_memory_bound ? most_labelled_share(choice_, batch.tokens(), batch.segments())
+                                                : choice_.labelled_share);
+  }
+
   EncoderConfig config_;
   HeadChoice choice_;
   TensorParallel tp_;
@@ -189,19 +196,19 @@ LayerSpec encoder_block(const EncoderConfig& c, const EncoderNames& names, const
   return layer;
 }
 
-LayerSpec masked_head(const EncoderConfig& c, const EncoderNames& names, const SpecMaker& make,
-                      const HeadChoice& choice) {
+LayerSpec word_head(const EncoderConfig& c, const EncoderNames& names, const SpecMaker& make,
+                    const HeadChoice& choice) {
   LayerSpec layer{.name = "head", .output = {}};
   make.add_unit(layer, "decoder", kVocabularyWords, c.vocab_size);
   const SplitUnit words = layer.units[0];
   ParamSpec dense = make.linear("dense.weight", {c.n_embd, c.n_embd}, c.initializer_range,
-                                {{.tensor = names.masked_dense + ".weight"}});
+                                {{.tensor = names.word_dense + ".weight"}});
   dense.partial_over_t = make.sequence_parallel;
-  const auto norm = make.norm("norm", names.masked_norm);
+  const auto norm = make.norm("norm", names.word_norm);
   const bool tied = c.tie_word_embeddings;
   layer.params = {
       dense,
-      make.row_bias("dense.bias", names.masked_dense + ".bias"),
+      make.row_bias("dense.bias", names.word_dense + ".bias"),
       norm[0],
       norm[1],
       make.of(words, make.table("decoder.weight", {c.vocab_size, c.n_embd}, names.decoder + ".weight"), 0),
@@ -209,9 +216,9 @@ LayerSpec masked_head(const EncoderConfig& c, const EncoderNames& names, const S
               make.column_bias("decoder.bias", {c.vocab_size}, tied ? names.decoder_bias : names.decoder + ".bias"),
               0)};
   for (ParamSpec& param : layer.params) param.may_be_missing = true;
-  if (tied) layer.params[MaskedHead::kWords].tied_to = "embedding.words.weight";
+  if (tied) layer.params[WordHead::kWords].tied_to = "embedding.words.weight";
   layer.code = cat(task_name(choice.kind), " ", choice.labelled_share, " ", choice.labelled_together);
-  layer.build = [c, choice](const LayerBuild& build) { return std::make_unique<MaskedHead>(c, choice, build); };
+  layer.build = [c, choice](const LayerBuild& build) { return std::make_unique<WordHead>(c, choice, build); };
   return layer;
 }
 
@@ -224,8 +231,8 @@ ModelSpec encoder_spec(const std::string& family, const EncoderConfig& c, const 
                  .type_count = c.type_vocab_size,
                  .max_positions = c.n_positions};
   for (int64_t i = 0; i < c.n_layer; ++i) spec.layers.push_back(encoder_block(c, names, make, i));
-  spec.layers.push_back(choice.kind == HeadChoice::Kind::masked_lm ? masked_head(c, names, make, choice)
-                                                                   : label_head(c, make, choice, label));
+  const bool has_words = choice.kind == HeadChoice::Kind::masked_lm || choice.kind == HeadChoice::Kind::causal_lm;
+  spec.layers.push_back(has_words ? word_head(c, names, make, choice) : label_head(c, make, choice, label));
   add_aliases(spec, names.base);
   return spec;
 }

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "core/model/microbatch.h"
 #include "core/model/model_spec.h"
 #include "models/families/head_choice.h"
 #include "models/files/hf_config_reader.h"
@@ -20,6 +22,7 @@ struct HfModel {
   nlohmann::json config;             // contents of a saved model's config.json
   std::set<std::string> only_saved;  // the user's keys that change only that file
   int64_t max_positions = 0, vocab_size = 0;
+  std::vector<TensorColumn> columns;  // of the data that are arguments of traced modules, by the names of these
   int64_t features = 0;  // number of features that the model takes per row in place of ids; 0: it takes ids
   HeadChoice head;       // fully specified
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave layers' costs unset
@@ -39,12 +42,17 @@ struct Family {
 };
 
 // A family whose config is read by `read_config` and whose layers are described by `make`, which need not state costs.
-template <class FamilyConfig>
-Family family_of(HeadClasses heads, FamilyConfig (*read_config)(HfConfigReader&),
+// read_config(HfConfigReader&) also gets the HeadChoice::Kind if the head decides which values its keys may have.
+template <class ReadConfig, class FamilyConfig>
+Family family_of(HeadClasses heads, ReadConfig* read_config,
                  ModelSpec (*make)(const FamilyConfig&, const HeadChoice&, bool sequence_parallel,
                                    const SplitChoices&)) {
   const auto read = [read_config, make](HfConfigReader& reader, HfModel& model) {
-    const FamilyConfig config = read_config(reader);
+    FamilyConfig config;
+    if constexpr (std::is_invocable_v<ReadConfig*, HfConfigReader&, HeadChoice::Kind>)
+      config = read_config(reader, model.head.kind);
+    else
+      config = read_config(reader);
     model.max_positions = config.n_positions;
     model.vocab_size = config.vocab_size;
     model.make_spec = [config, make, head = model.head](bool sequence_parallel, const SplitChoices& choices) {

@@ -84,7 +84,7 @@ GptjConfig gptj_config(HfConfigReader& read) {
   if (c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim())
     read.complain(
         {"rotary_dim", "n_embd", "n_head"},
-        cat("rotary_dim (", c.rotary_dim, ") must be even, because features are turned in pairs, and at most the ",
+        cat("rotary_dim (", c.rotary_dim, ") must be even, because features are rotated in pairs, and at most the ",
             c.head_dim(), " features of a head (n_embd / n_head)"));
   read.accept_only("n_ctx", {c.n_positions}, "set n_positions: this is its older name");
   // Found in older files; transformers ignores them.

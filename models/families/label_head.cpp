@@ -25,7 +25,7 @@ class LabelHeadLayer : public Layer {
         type_(params_.front()->value.scalar_type()) {}
 
   Border forward(const Border& input, MicrobatchContext& context) override {
-    SL_ASSERT(context.mode != Mode::generate, "a head without words generates nothing");
+    SL_ASSERT(context.mode != Mode::generate, "a head for labels cannot generate text");
     const Microbatch& batch = *context.batch;
     const at::Tensor rows = chosen_rows(batch);
     const int64_t count = count_of_rows(batch, rows);

@@ -12,9 +12,9 @@ namespace shardline {
 // rows -> norm -> dropout -> activation(dense) -> dropout -> classifier; all but the classifier are optional. Strings
 // are the names of modules in Hugging Face's files.
 struct LabelHead {
-  enum class Rows { first, last, all };  // of each segment
+  enum class Rows { first, last, all };  // which rows of each segment
   Rows rows = Rows::first;
-  std::string norm;  // of a decoder's hidden states
+  std::string norm;  // the norm of a decoder's hidden states
   double first_dropout = 0;
   std::string dense;
   Activation activation = Activation::tanh;

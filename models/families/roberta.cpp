@@ -26,9 +26,9 @@ void read_positions(HfConfigReader& read, RobertaConfig& c) {
 }
 
 template <class Config>
-Config config_of(HfConfigReader& read) {
+Config config_of(HfConfigReader& read, Kind head) {
   Config c;
-  read_bert_config(read, c);
+  read_bert_config(read, head, c);
   read_positions(read, c);
   c.head_activation = Activation::gelu;  // regardless of hidden_act
   return c;
@@ -51,8 +51,8 @@ ModelSpec spec_of(const std::string& family, const RobertaConfig& c, const HeadC
                   const SplitChoices& choices) {
   const SpecMaker make{c.n_embd, c.initializer_range, sequence_parallel, choices};
   EncoderNames names = bert_names("roberta.");
-  names.masked_dense = "lm_head.dense";
-  names.masked_norm = "lm_head.layer_norm";
+  names.word_dense = "lm_head.dense";
+  names.word_norm = "lm_head.layer_norm";
   names.decoder = "lm_head.decoder";
   names.decoder_bias = "lm_head.bias";
   ModelSpec spec = encoder_spec(family, c, names, make, head, roberta_label_head(c, head.kind));
@@ -63,23 +63,25 @@ ModelSpec spec_of(const std::string& family, const RobertaConfig& c, const HeadC
 }  // namespace
 
 HeadClasses roberta_heads() {
-  return {{Kind::masked_lm, "RobertaForMaskedLM"},
+  return {{Kind::causal_lm, "RobertaForCausalLM"},
+          {Kind::masked_lm, "RobertaForMaskedLM"},
           {Kind::sequence_classification, "RobertaForSequenceClassification"},
           {Kind::token_classification, "RobertaForTokenClassification"},
           {Kind::question_answering, "RobertaForQuestionAnswering"}};
 }
 HeadClasses xlm_roberta_heads() {
-  return {{Kind::masked_lm, "XLMRobertaForMaskedLM"},
+  return {{Kind::causal_lm, "XLMRobertaForCausalLM"},
+          {Kind::masked_lm, "XLMRobertaForMaskedLM"},
           {Kind::sequence_classification, "XLMRobertaForSequenceClassification"},
           {Kind::token_classification, "XLMRobertaForTokenClassification"},
           {Kind::question_answering, "XLMRobertaForQuestionAnswering"}};
 }
 
-RobertaConfig roberta_config(HfConfigReader& read) {
-  return config_of<RobertaConfig>(read);
+RobertaConfig roberta_config(HfConfigReader& read, Kind head) {
+  return config_of<RobertaConfig>(read, head);
 }
-XlmRobertaConfig xlm_roberta_config(HfConfigReader& read) {
-  return config_of<XlmRobertaConfig>(read);
+XlmRobertaConfig xlm_roberta_config(HfConfigReader& read, Kind head) {
+  return config_of<XlmRobertaConfig>(read, head);
 }
 
 ModelSpec roberta_spec(const RobertaConfig& config, const HeadChoice& head, bool sequence_parallel,

@@ -12,8 +12,9 @@ struct XlmRobertaConfig : RobertaConfig {
   XlmRobertaConfig() { vocab_size = 30522; }
 };
 
-RobertaConfig roberta_config(HfConfigReader& read);
-XlmRobertaConfig xlm_roberta_config(HfConfigReader& read);
+// See read_bert_config.
+RobertaConfig roberta_config(HfConfigReader& read, HeadChoice::Kind head);
+XlmRobertaConfig xlm_roberta_config(HfConfigReader& read, HeadChoice::Kind head);
 
 HeadClasses roberta_heads();
 HeadClasses xlm_roberta_heads();

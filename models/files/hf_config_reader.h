@@ -71,7 +71,7 @@ class HfConfigReader {
   const nlohmann::json& file_;
   const nlohmann::json& overrides_;
   nlohmann::json merged_;
-  std::map<std::string, Place> places_;  // of existing keys, by the family's name
+  std::map<std::string, Place> places_;  // where existing keys are, by the family's name
   std::set<std::string> known_, wrong_, only_saved_;
   std::vector<HfConfigMistake> mistakes_;
 };

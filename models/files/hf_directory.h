@@ -21,7 +21,7 @@ std::vector<std::string> companion_files(const std::string& directory);
 
 // How the files of a directory differ from the model, by tensor name.
 struct NameReport {
-  std::vector<std::string> missing;   // of optional parameters, which start with initial values
+  std::vector<std::string> missing;   // optional parameters that the files lack, which start with initial values
   std::vector<std::string> left_out;  // not used by the model: of other heads, and buffers
   std::vector<std::string> grown;     // with rows for fewer words than the model has
 

@@ -43,7 +43,8 @@ std::vector<int64_t> file_view(const ParamSpec& param, const ParamSource& source
 std::vector<int64_t> file_shape(const ParamSpec& param, const ParamSource& source) {
   const auto view = file_view(param, source);
   if (source.shape.empty()) return view;
-  SL_ASSERT(product(source.shape) == product(view), source.tensor, ": view and shape differ in their elements");
+  SL_ASSERT(product(source.shape) == product(view), source.tensor,
+            ": view and shape have different numbers of elements");
   return source.shape;
 }
 

@@ -22,7 +22,7 @@ std::vector<int64_t> permutation(const ParamSpec& param, const ParamSource& sour
 struct SharedPart {
   at::Tensor local;  // the rank's elements, with dimensions in the order of the file's view
   int64_t dim = 0;   // they are the units `range` of this dimension of the view, and all of the other dimensions
-  Range range;       // of length 0 if nothing is shared
+  Range range;       // has length 0 if nothing is shared
 };
 
 // `local` is the part [param.local_shape(t, t_degree)] of rank t; the result is a view of it.

@@ -41,7 +41,7 @@ class HfWriter {
   HfWriter(const HfWriter&) = delete;
   HfWriter& operator=(const HfWriter&) = delete;
 
-  int64_t total_bytes() const { return layout_.total_bytes(); }  // of all weight files
+  int64_t total_bytes() const { return layout_.total_bytes(); }  // size of all weight files
 
   // Creates the directory and the files. config.json: `config` with its dtype set to that of the weights. companions:
   // contents of the directory's other files, by name. If there is not enough space for all of them, throws RunError and

@@ -54,7 +54,7 @@ class TensorFile {
 
   std::string path_;
   std::shared_ptr<const MappedFile> map_;   // null: the bytes are in memory
-  std::shared_ptr<const void> owner_;       // of the bytes
+  std::shared_ptr<const void> owner_;       // owns the bytes
   std::string_view bytes_, header_, data_;  // the whole file, and two parts of it
   std::map<std::string, Entry> tensors_;
 

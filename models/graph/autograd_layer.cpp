@@ -12,7 +12,10 @@ namespace shardline {
 
 void connect_gradients(const std::vector<at::Tensor>& leaves, const std::vector<Parameter*>& parameters) {
   SL_ASSERT(leaves.size() == parameters.size(), leaves.size(), " leaves of ", parameters.size(), " parameters");
-  for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = parameters[i]->grad;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const at::Tensor& gradient = parameters[i]->grad;
+    leaves[i].mutable_grad() = gradient.defined() ? gradient.view(leaves[i].sizes()) : gradient;
+  }
 }
 
 at::Tensor without_rows(const Border& input, const std::vector<int64_t>& sizes, const at::TensorOptions& options) {

@@ -8,7 +8,8 @@
 
 namespace shardline {
 
-// Lets autograd add the gradients of leaves to those of the parameters, pairwise. Call it before each forward pass.
+// Lets autograd add the gradients of leaves to those of the parameters, pairwise. A leaf may have its parameter's
+// values in other sizes. Call it before each forward pass.
 void connect_gradients(const std::vector<at::Tensor>& leaves, const std::vector<Parameter*>& parameters);
 
 // The result for a microbatch without rows: zeros. The gradients of `input` are zeros, too, and parameters get none.

@@ -147,24 +147,18 @@ class ModuleLayer : public Layer {
     const auto& [outputs, labels] = rows;
     if (at::isFloatingType(labels.scalar_type())) {
       const std::string& name = ending_.loss.empty() ? kSquaredError : ending_.loss;
-      const auto sum = sum_of_rows(name, loss_named(name), outputs, labels.to(outputs.scalar_type()));
-      return summed_loss(sum, at::full({}, outputs.size(0), labels.options()), context);
+      return summed_loss(sum_of_rows(name, outputs, labels), at::full({}, outputs.size(0), labels.options()), context);
     }
-    const auto counts = labels != kNoLabel;
-    if (ending_.loss.empty())
-      return summed_loss(
-          at::cross_entropy_loss(outputs, labels, {}, at::Reduction::Sum, kNoLabel, context.label_smoothing),
-          counts.sum(), context);
-    const auto counted = counts.nonzero().squeeze(1);
-    return summed_loss(sum_of_rows(ending_.loss, loss_named(ending_.loss), outputs.index_select(0, counted),
-                                   labels.index_select(0, counted)),
-                       counts.sum(), context);
+    const at::Tensor sum = ending_.loss.empty() ? at::cross_entropy_loss(outputs, labels, {}, at::Reduction::Sum,
+                                                                         kNoLabel, context.label_smoothing)
+                                                : sum_of_rows(ending_.loss, outputs, labels);
+    return summed_loss(sum, (labels != kNoLabel).sum(), context);
   }
 
   std::string name_;
   Place place_;
   Ending ending_;
-  int64_t features_;  // of the result; 0: logits
+  int64_t features_;  // number of features in the result; 0: logits
   std::vector<Parameter*> params_;
   std::optional<at::ScalarType> border_;
   torch::nn::AnyModule module_;

@@ -25,7 +25,7 @@ namespace shardline {
 struct Parameter;
 
 struct PlainModule {
-  std::string name;  // of the layer, such as "h.0"
+  std::string name;  // the layer's name, such as "h.0"
   // Creates the module. Its initial values may come from torch's generator, which is seeded before each call, and must
   // not depend on anything else. Called often, on every rank; must create the same module each time.
   std::function<torch::nn::AnyModule()> make;
@@ -43,7 +43,7 @@ struct ModuleModel {
   // the first position.
   enum class Predicts { next_tokens, samples };
 
-  std::string name = "";  // of the family
+  std::string name = "";  // the family's name
   int64_t vocab_size = 0, max_positions = 0;
   // The first module takes ids [batch, length] int64, or numbers [batch, length, features] if `features` is not 0. Each
   // module returns [batch, length, features], the last one `outputs` features, or logits over the vocabulary if that is

@@ -15,7 +15,7 @@ namespace shardline {
 // Measurements of one microbatch in fp32.
 struct PassTrace {
   std::vector<int64_t> output;    // sizes of the result
-  std::vector<Product> products;  // of the forward pass
+  std::vector<Product> products;  // made in the forward pass
   int64_t made_bytes = 0;         // size of the results of all ops in the forward pass
   // Kept between forward and backward: what the autograd graph holds, excluding known tensors.
   int64_t kept_bytes = 0;

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/model/microbatch.h"
 
 namespace shardline {
 namespace {
@@ -47,13 +48,24 @@ const RowLoss& loss_named(const std::string& name) {
   throw ConfigError(cat("there is no loss \"", name, "\"; use one of ", known, ", or add it (add_loss)"));
 }
 
-at::Tensor sum_of_rows(const std::string& name, const RowLoss& loss, const at::Tensor& outputs,
-                       const at::Tensor& labels) {
-  const at::Tensor of_rows = loss(outputs, labels);
-  if (of_rows.dim() != 1 || of_rows.size(0) != outputs.size(0))
-    throw RunError(cat("the loss \"", name, "\" returned ", of_rows.sizes(), " for ", outputs.size(0),
+bool has_loss(const std::string& name) {
+  return losses().contains(name);
+}
+
+at::Tensor sum_of_rows(const std::string& name, const at::Tensor& outputs, const at::Tensor& labels) {
+  at::Tensor rows = outputs, of_rows = labels;
+  if (labels.is_floating_point()) {
+    of_rows = labels.to(outputs.scalar_type());
+  } else {
+    const at::Tensor counted = (labels != kNoLabel).nonzero().squeeze(1);
+    rows = outputs.index_select(0, counted);
+    of_rows = labels.index_select(0, counted);
+  }
+  const at::Tensor losses_of_rows = loss_named(name)(rows, of_rows);
+  if (losses_of_rows.dim() != 1 || losses_of_rows.size(0) != rows.size(0))
+    throw RunError(cat("the loss \"", name, "\" returned ", losses_of_rows.sizes(), " for ", rows.size(0),
                        " rows; it must return one number per row, not their mean or sum"));
-  return of_rows.sum();
+  return losses_of_rows.sum();
 }
 
 }  // namespace shardline

@@ -1,5 +1,5 @@
-// Losses by name, for models of a user's own modules. A loss returns a number for each row, not their mean, so that the
-// sum over microbatches and replicas equals that of one process.
+// Losses by name, for models of a user's own modules and programs. A loss returns a number for each row, not their
+// mean, so that the sum over microbatches and replicas equals that of one process.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,8 +19,11 @@ void add_loss(const std::string& name, RowLoss loss);
 // added loss. Throws ConfigError for other names.
 const RowLoss& loss_named(const std::string& name);
 
-// The sum of the loss over the rows. Throws RunError unless the loss returns one number for each.
-at::Tensor sum_of_rows(const std::string& name, const RowLoss& loss, const at::Tensor& outputs,
-                       const at::Tensor& labels);
+bool has_loss(const std::string& name);
+
+// The sum of this loss over the rows that have a label: all rows if labels are numbers, which become those of the
+// outputs' type, otherwise those whose label is not kNoLabel. Throws RunError unless the loss returns one number for
+// each.
+at::Tensor sum_of_rows(const std::string& name, const at::Tensor& outputs, const at::Tensor& labels);
 
 }  // namespace shardline

@@ -54,7 +54,7 @@ struct GraphNode {
     int value = 0;
   };
 
-  std::string name;      // of an operator "aten::linear", otherwise of a Python function, "_operator.mul"
+  std::string name;      // an operator's name, "aten::linear", or else a Python function's, "_operator.mul"
   std::string overload;  // "Tensor"; empty: the default overload
   bool is_operator = true;
   std::vector<GraphArgument> arguments;  // in the order of the operator's schema, with defaults filled in
@@ -70,7 +70,7 @@ struct GraphNode {
 struct GraphInput {
   enum class Kind { parameter, buffer, constant, user };
   Kind kind = Kind::user;
-  std::string name;  // of the tensor in the file, or of the argument
+  std::string name;  // the name of the tensor in the file, or of the argument
   int value = 0;
 };
 

@@ -325,6 +325,8 @@ class GraphReader {
     }
     if (!given.empty()) given.begin()->second.fail(cat("the operator has no argument ", given.begin()->first));
     node.results = results_of(item, scope, op->schema().returns().size());
+    if (const auto why = draws_of(node); !why.empty())
+      item.at("target").fail(cat("cannot run here, because ", why), "export the model without it");
     if (node.name == kBatchNorm && node.arguments[place_of_argument(node, "training")].constant != c10::IValue(false))
       item.at("target").fail("is a norm over the samples of a batch, so that a sample's result depends on the others",
                              "export a model with another norm, or with this one in evaluation mode");

@@ -8,9 +8,11 @@
 
 #include "core/error.h"
 #include "models/graph/autocast_mode.h"
-#include "models/program/dropped_attention.h"
 #include "models/program/number_functions.h"
 #include "models/program/operators.h"
+#include "models/program/ops/attention_op.h"
+#include "models/program/ops/dropped_attention.h"
+#include "models/program/ops/own_operators.h"
 
 namespace shardline {
 namespace {
@@ -42,23 +44,29 @@ bool makes_new_tensors(const c10::FunctionSchema& schema) {
 
 // A call whose values are in slots.
 struct Interpreter::Step {
-  enum class Kind { operation, dropout, attention, size, numbers };
+  enum class Kind { operation, dropout, attention, size, numbers, own_call };
 
   const GraphNode* node = nullptr;
   Kind kind = Kind::operation;
   std::optional<c10::OperatorHandle> op;
+  OwnOperator own_operator = nullptr;  // tried before op
+  NumberFunction numbers;
+  OwnCall own_call;
   std::vector<GraphArgument> arguments;     // values are given by slot numbers
   std::vector<GraphNode::Result> results;   // likewise
-  std::vector<std::optional<IValue>> calm;  // by argument: its value if nothing is random
+  std::vector<std::optional<IValue>> calm;  // by argument: its value if nothing is random; empty: all are as given
   std::vector<int> freed;                   // slots that are not read afterwards
   int site = 0;                             // number of a random call
 
   void find_calm_arguments() {
     const auto& wants = op->schema().arguments();
-    calm.resize(wants.size());
+    const auto set = [&](size_t argument, IValue value) {
+      calm.resize(wants.size());
+      calm[argument] = std::move(value);
+    };
     for (size_t i = 0; i < wants.size(); ++i) {
-      if (wants[i].name() == "train" || wants[i].name() == "training") calm[i] = false;
-      if (wants[i].name() == "dropout_p") calm[i] = 0.0;
+      if (wants[i].name() == "train" || wants[i].name() == "training") set(i, false);
+      if (wants[i].name() == "dropout_p") set(i, 0.0);
     }
   }
 
@@ -111,7 +119,8 @@ struct Interpreter::Slots {
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 
-Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device)
+Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarType floating, at::Device device,
+                         const OwnCalls& own_calls)
     : inputs_(part.inputs.size()), device_(device.type()) {
   std::map<int, int> slot_of;
   std::map<int, size_t> last_use;  // slot -> step
@@ -133,7 +142,7 @@ Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarTy
   int sites = 0;
   for (const int index : part.nodes) {
     const GraphNode& node = graph.nodes[index];
-    Step step{.node = &node, .kind = Step::Kind::numbers, .arguments = node.arguments, .results = node.results};
+    Step step{.node = &node, .arguments = node.arguments, .results = node.results};
     for (auto& argument : step.arguments) place(argument);
     if (node.is_operator) {
       step.kind = node.name == kDropout                            ? Step::Kind::dropout
@@ -142,8 +151,15 @@ Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarTy
                                                                    : Step::Kind::operation;
       if (step.kind == Step::Kind::dropout || step.kind == Step::Kind::attention) step.site = sites++;
       step.op = find_operator(node.name, node.overload);
+      step.own_operator = own_operator(node.name, node.overload);
       step.find_calm_arguments();
       step.replace_constants(floating, device);
+    } else if (const auto own = own_calls.find(node.name); own != own_calls.end()) {
+      step.kind = Step::Kind::own_call;
+      step.own_call = own->second;
+    } else {
+      step.kind = Step::Kind::numbers;
+      step.numbers = number_function(node.name);
     }
     for (auto& result : step.results) last_use[result.value = new_slot(result.value)] = steps_.size();
     steps_.push_back(std::move(step));
@@ -154,31 +170,32 @@ Interpreter::Interpreter(const Graph& graph, const GraphPart& part, at::ScalarTy
 }
 
 std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCalls* random,
-                                     const OwnCalls& own_calls) const {
+                                     const ProgramBatch* batch) const {
   SL_ASSERT(inputs.size() == inputs_, inputs.size(), " values for ", inputs_, " inputs");
   Slots slots{std::move(inputs)};
   slots.values.resize(slots_);
-  const bool has_grad = at::GradMode::is_enabled();
   torch::jit::Stack stack;
   for (const Step& step : steps_) {
-    const at::AutoGradMode mode(has_grad && step.node->has_grad);
+    std::optional<at::NoGradGuard> no_grad;
+    if (!step.node->has_grad) no_grad.emplace();
     std::optional<AutocastMode> autocast;
     if (const auto& wanted = step.node->autocast) autocast.emplace(device_, wanted->half);
     stack.clear();
-    for (size_t i = 0; i < step.arguments.size(); ++i)
-      stack.push_back(!random && !step.calm.empty() && step.calm[i] ? *step.calm[i]
-                                                                    : slots.value_of(step.arguments[i]));
+    for (const auto& argument : step.arguments) stack.push_back(slots.value_of(argument));
+    if (!random)
+      for (size_t i = 0; i < step.calm.size(); ++i)
+        if (step.calm[i]) stack[i] = *step.calm[i];
     try {
-      compute(step, stack, random, own_calls);
+      compute(step, stack, random, batch);
     } catch (const c10::Error& error) {
       throw RunError(cat("the program's call of ", step.node->text(), " failed: ", error.what_without_backtrace()));
     }
     for (const auto& result : step.results) {
       if (std::cmp_greater_equal(result.place, stack.size()))
         throw RunError(cat(step.node->text(), " returned too few results"));
-      const IValue& made = stack[result.place];
+      IValue& made = stack[result.place];
       if (result.item < 0) {
-        slots.values[result.value] = made.isSymInt() ? IValue(made.toSymInt().expect_int()) : made;
+        slots.values[result.value] = made.isSymInt() ? IValue(made.toSymInt().expect_int()) : std::move(made);
         continue;
       }
       const auto list = made.toTensorList();
@@ -196,31 +213,42 @@ std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCal
 
 // Replaces the arguments on the stack by the results.
 void Interpreter::compute(const Step& step, torch::jit::Stack& stack, const RandomCalls* random,
-                          const OwnCalls& own_calls) {
+                          const ProgramBatch* batch) {
   switch (step.kind) {
     case Step::Kind::operation:
-      return step.op->callBoxed(stack);
-    case Step::Kind::numbers: {
-      const auto own = own_calls.find(step.node->name);
-      stack = {own == own_calls.end() ? number_function(step.node->name, stack) : IValue(own->second(stack))};
+      if (!step.own_operator || !step.own_operator(stack)) step.op->callBoxed(stack);
       return;
-    }
+    case Step::Kind::numbers:
+      stack = {step.numbers(stack)};
+      return;
+    case Step::Kind::own_call:
+      SL_ASSERT(batch, step.node->name, " without a batch");
+      stack = {step.own_call(stack, *batch)};
+      return;
     case Step::Kind::size:
       stack = {stack[0].toTensor().size(stack[1].toInt())};
       return;
-    case Step::Kind::attention: {
-      const double probability = stack[kDropoutOfAttention].toDouble();
-      if (!random || probability == 0) return step.op->callBoxed(stack);
-      stack = {
-          dropped_attention(stack, [&](const at::Tensor& x) { return random->dropout(x, probability, step.site); })};
-      return;
-    }
+    case Step::Kind::attention:
+      return attend(step, stack, random);
     case Step::Kind::dropout: {
       const double probability = stack[1].toDouble();
       const bool drops = random && stack[2].toBool() && probability > 0;
       stack = {drops ? random->dropout(stack[0].toTensor(), probability, step.site) : stack[0].toTensor()};
     }
   }
+}
+
+void Interpreter::attend(const Step& step, torch::jit::Stack& stack, const RandomCalls* random) {
+  const double probability = stack[kDropoutOfAttention].toDouble();
+  std::optional<AttentionDropout> dropout = AttentionDropout();
+  const bool drops = random && probability > 0;
+  if (drops) dropout = random->attention_dropout ? random->attention_dropout(probability, step.site) : std::nullopt;
+  if (dropout && is_own_attention(stack, *dropout)) {
+    stack = {own_attention(stack, *dropout)};
+    return;
+  }
+  if (!drops) return step.op->callBoxed(stack);
+  stack = {dropped_attention(stack, [&](const at::Tensor& x) { return random->dropout(x, probability, step.site); })};
 }
 
 }  // namespace shardline

@@ -136,14 +136,15 @@ bool is_number_function(const std::string& name) {
   return functions().contains(name);
 }
 
-c10::IValue number_function(const std::string& name, const std::vector<c10::IValue>& arguments) {
-  const Function& function = functions().at(name);
-  if (arguments.size() != function.arguments)
-    throw RunError(cat("takes ", function.arguments, " arguments, not ", arguments.size()));
-  for (const auto& argument : arguments)
-    if (!argument.isInt() && !argument.isDouble() && !argument.isBool())
-      throw RunError(cat("takes numbers, not a ", argument.tagKind()));
-  return function.compute(arguments);
+NumberFunction number_function(const std::string& name) {
+  return [&function = functions().at(name)](const Arguments& arguments) {
+    if (arguments.size() != function.arguments)
+      throw RunError(cat("takes ", function.arguments, " arguments, not ", arguments.size()));
+    for (const auto& argument : arguments)
+      if (!argument.isInt() && !argument.isDouble() && !argument.isBool())
+        throw RunError(cat("takes numbers, not a ", argument.tagKind()));
+    return function.compute(arguments);
+  };
 }
 
 }  // namespace shardline

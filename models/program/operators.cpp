@@ -1,5 +1,7 @@
 #include "models/program/operators.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace shardline {
@@ -10,6 +12,16 @@ std::optional<c10::OperatorHandle> find_operator(const std::string& name, const 
 
 namespace {
 
+constexpr const char* kDraws = "it draws from torch's random generator";
+
+bool is_training_flag(const std::string& name) {
+  return name == "train" || name == "training";
+}
+
+bool is_probability(const std::string& name) {
+  return name == "dropout" || name == "dropout_p";
+}
+
 // Whether the only tensor that is changed is `self`, as in "aten::add_".
 bool writes_to_itself(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
@@ -17,6 +29,18 @@ bool writes_to_itself(const c10::FunctionSchema& schema) {
     if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite() && (i > 0 || arguments[i].name() != "self"))
       return false;
   return true;
+}
+
+// Whether the operator has an argument that tells it not to draw, such as `train` and `dropout` of aten::lstm.
+bool may_be_told_not_to_draw(const c10::FunctionSchema& schema) {
+  return std::ranges::any_of(schema.arguments(), [](const c10::Argument& argument) {
+    return is_training_flag(argument.name()) || is_probability(argument.name());
+  });
+}
+
+bool is_off(const std::string& name, const c10::IValue& value) {
+  if (is_training_flag(name)) return value.isBool() && !value.toBool();
+  return is_probability(name) && value.isScalar() && value.toScalar().equal(0);
 }
 
 }  // namespace
@@ -31,10 +55,23 @@ std::string refusal_of(const std::string& name, const std::string& overload) {
 }
 
 std::string effect_of(const c10::OperatorHandle& op) {
-  if (op.hasTag(at::Tag::nondeterministic_seeded)) return "it draws from torch's random generator";
+  if (op.hasTag(at::Tag::nondeterministic_seeded) && !may_be_told_not_to_draw(op.schema())) return kDraws;
   if (op.hasTag(at::Tag::inplace_view)) return "it changes the sizes of a tensor in place";
-  if (op.schema().is_mutable() && !writes_to_itself(op.schema())) return "it writes to another tensor than its first";
+  if (op.schema().is_mutable() && !writes_to_itself(op.schema()))
+    return "it writes to a tensor other than its first argument";
   return "";
+}
+
+std::string draws_of(const GraphNode& node) {
+  if (node.name == kDropout || node.name == kAttention) return "";
+  const auto op = find_operator(node.name, node.overload);
+  if (!op || !op->hasTag(at::Tag::nondeterministic_seeded)) return "";
+  const auto& wants = op->schema().arguments();
+  for (size_t i = 0; i < node.arguments.size(); ++i) {
+    const GraphArgument& argument = node.arguments[i];
+    if (argument.value < 0 && !argument.is_list && is_off(wants[i].name(), argument.constant)) return "";
+  }
+  return cat(kDraws, " unless its dropout is 0");
 }
 
 int place_of_argument(const GraphNode& node, const char* argument) {

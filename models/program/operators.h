@@ -10,12 +10,16 @@
 namespace shardline {
 
 // Why programs with this operator cannot run here; empty if they can. Operators that draw random numbers are accepted
-// only if training draws the numbers itself: dropout and attention. Operators that change tensors are accepted only if
-// they write to their first argument.
+// only if training draws the numbers itself (dropout and attention) or if they can be told not to draw (see draws_of).
+// Operators that change tensors are accepted only if they write to their first argument.
 std::string refusal_of(const std::string& name, const std::string& overload);
 
 // As above for an operator of any library, judged only by its effects: for the user's own code.
 std::string effect_of(const c10::OperatorHandle& op);
+
+// Why a call of an accepted operator cannot run here, given its arguments: it draws, because it is neither told not to
+// train nor to drop nothing. Empty if it can.
+std::string draws_of(const GraphNode& node);
 
 // The operator, or nothing if libtorch has none of this name.
 std::optional<c10::OperatorHandle> find_operator(const std::string& name, const std::string& overload);

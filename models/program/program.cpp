@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "models/program/gelu_calls.h"
 #include "models/program/operators.h"
 #include "models/program/program_inputs.h"
 
@@ -44,6 +45,7 @@ class Cutter {
     program_->archive = std::move(archive);
     program_->use = use;
     make_calls_functional(program_->archive.graph);
+    make_gelu_calls(program_->archive.graph, program_->archive.constants);
     program_->flow = flow_of(graph());
   }
 
@@ -148,7 +150,7 @@ class Cutter {
              "the model with the labels of its target");
     program_->target_length = length_of(*target);
     if (program_->target_length == program_->source_length)
-      refuse("source and target have the same length in it",
+      refuse("its source and target have the same length",
              "it with an example whose target has a different length than its source");
   }
 
@@ -262,7 +264,8 @@ class Cutter {
         throw ConfigError(cat("/model/loss/function: must be ", loss_functions(), " of a task with one label; got \"",
                               use_.loss_function, '"'));
       if (logits.empty()) throw ConfigError("/model/loss/logits: is required; name an output of the program");
-      program_->loss = {.terms = {{.kind = *kind, .input = logits[0]}}, .text = use_.loss_function};
+      program_->loss = {.terms = {{.kind = *kind, .input = logits[0], .function = use_.loss_function}},
+                        .text = use_.loss_function};
       return;
     }
     std::vector<int> scalars;
@@ -276,7 +279,8 @@ class Cutter {
     else if (scalars.size() == 1)
       scalar = scalars[0];
     else
-      refuse(cat("the program must return one loss, a scalar; it returns ", scalars.size()),
+      refuse(cat("the program must return exactly one scalar, the loss; the number of scalars that it returns is ",
+                 scalars.size()),
              "the model in training mode with labels among its arguments, or name it in model.loss");
     if (!value(scalar).sizes.empty())
       refuse(cat("its output \"", use_.loss_output.empty() ? "loss" : use_.loss_output, "\" is not a scalar"),

@@ -24,11 +24,12 @@ struct ProgramUse {
   // an answer; each row of the target, which follows the source in its segment.
   enum class Predicts { next_row, masked_row, row, segment, span, target_row };
   Predicts predicts = Predicts::next_row;
-  // By argument: what it is given; others are given what they are named. Names that no task has are those of columns of
-  // the data with tensors, see has_columns.
+  // By argument: the name of the data that it is given; other arguments are given the data of their own name. Names
+  // that no task has are those of columns of the data with tensors, see has_columns.
   std::map<std::string, std::string> inputs;
   std::string loss_output;                 // a scalar; empty: "loss", or the only scalar
   std::string loss_function, loss_logits;  // alternatively, a function of an output and the labels; empty: none
+  std::optional<bool> labels_are_numbers;  // of samples, as far as the config says so; unset: if there is one label
   std::optional<int64_t> start_id;         // of the token before the first token of a target
   std::optional<int64_t> pad_id;           // of padding, if the program itself uses several ids
 };
@@ -40,7 +41,7 @@ struct ProgramLayer {
   // head, to the tensors of the loss.
   GraphPart part;
   std::vector<int> border;              // values of earlier layers that the layer takes
-  std::vector<std::string> parameters;  // of the archive, as used by the layer, in graph order
+  std::vector<std::string> parameters;  // names in the archive, as used by the layer, in graph order
 };
 
 // A table lookup by values that do not depend on parameters, such as positions.
@@ -59,12 +60,12 @@ struct Program {
   // outputs if the program has no logits.
   GraphPart logits;
   int64_t labels = 0;                         // the last size of the logits; 0: not a constant
-  int64_t vocab_size = 0;                     // of the table in which input_ids are looked up
+  int64_t vocab_size = 0;                     // size of the table in which input_ids are looked up
   int64_t pad_id = 0;                         // the word table's padding, or the id that ids are compared with
-  std::vector<ProgramLookup> lookups;         // of other tables
+  std::vector<ProgramLookup> lookups;         // look-ups in other tables
   GraphSize source_length, target_length;     // target: for programs with a target
-  std::vector<TensorColumn> columns;          // that the data must have; empty: its samples are token ids
-  std::optional<at::ScalarType> label_dtype;  // of the argument `labels`
+  std::vector<TensorColumn> columns;          // columns that the data must have; empty: its samples are token ids
+  std::optional<at::ScalarType> label_dtype;  // the type of the argument `labels`
   // The same program for sources of one length and targets of one length; null: this one. See masks/unmasked.h.
   std::shared_ptr<const Program> unmasked;
   int64_t unmasked_length = 0;  // valid up to this length of sources and of targets

@@ -194,7 +194,9 @@ Microbatch sample_batch(const Program& program, const at::Tensor& ids, int64_t t
       using Kind = ProgramLossTerm::Kind;
       const auto* labels = program.argument("labels");
       const bool is_number = labels ? program.label_dtype && c10::isFloatingType(*program.label_dtype)
-                                    : program.loss.has(Kind::squared_error) || program.loss.has(Kind::binary);
+                             : program.loss.has(Kind::added)
+                                 ? program.use.labels_are_numbers.value_or(program.labels == 1)
+                                 : program.loss.has(Kind::squared_error) || program.loss.has(Kind::binary);
       const bool is_list =
           labels ? program.graph().values[labels->value].sizes.size() == 2 : is_number && program.labels > 1;
       batch.labels = at::Tensor();
@@ -251,16 +253,16 @@ DropoutRows grid_rows(DropoutRows rows, const RowGrid& grid) {
 at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Microbatch& batch, const RowGrid& queries,
                          const RowGrid& keys, const at::Tensor& own_heads) {
   // Element numbers must be below 2^50: 1024 heads of 2^20 places.
-  constexpr int64_t kPlaces = int64_t{1} << 20, kHeads = 1024;
+  constexpr int64_t kHeads = 1024;
   const int64_t heads = x.size(1);
-  if (heads > kHeads || batch.tokens() > kPlaces || x.size(2) != queries.length() || x.size(3) != keys.length())
+  if (heads > kHeads || batch.tokens() > kDroppedPlaces || x.size(2) != queries.length() || x.size(3) != keys.length())
     throw RunError(cat("dropout on a tensor of sizes ", x.sizes(), " cannot be drawn"));
   const auto like = batch.ids.options();
   const auto sample = batch.segment_samples.view({-1, 1, 1, 1});
   const auto query = queries.spread(batch.places).unsqueeze(1).unsqueeze(3);
   const auto key = keys.spread(batch.places).unsqueeze(1).unsqueeze(1);
   const auto numbers = own_heads.defined() ? own_heads : at::arange(heads, like);
-  const auto element = (numbers.view({-1, 1, 1}) * kPlaces + query) * kPlaces + key;
+  const auto element = (numbers.view({-1, 1, 1}) * kDroppedPlaces + query) * kDroppedPlaces + key;
   const double keeps = 1 - rows.probability;
   const auto kept = aten::random_keep({.seed = rows.seed, .op = rows.op, .step = rows.step}, sample, element, keeps);
   return x * kept.to(x.scalar_type()).div_(keeps);

@@ -32,8 +32,8 @@ class RowGrid {
 
  private:
   int64_t segments_, length_ = 0, all_rows_;
-  at::Tensor rows_;    // of the part in the microbatch; undefined: all
-  at::Tensor places_;  // of each row of the part in the grid; undefined if every place has a row
+  at::Tensor rows_;    // the part's rows in the microbatch; undefined: all
+  at::Tensor places_;  // where each row of the part is in the grid; undefined if every place has a row
 };
 
 // A microbatch in the form that a program takes. `target` is unused in programs without a target.
@@ -79,6 +79,9 @@ at::Tensor weight_of(const Microbatch& batch, const ProgramUse& use);
 
 // The rows of the grid for dropout, with their samples and places.
 DropoutRows grid_rows(DropoutRows rows, const RowGrid& grid);
+
+// Places of a sample among which dropped_pairs distinguishes.
+inline constexpr int64_t kDroppedPlaces = int64_t{1} << 20;
 
 // Drops elements of x [segments, heads, length of `queries`, length of `keys`] and scales the others. Whether an
 // element is dropped depends on the seed, op, step and probability of `rows` and on its sample, head and pair of places

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "models/graph/row_losses.h"
 #include "models/program/operators.h"
 
 namespace shardline {
@@ -13,9 +14,12 @@ namespace {
 using LossKind = ProgramLossTerm::Kind;
 
 constexpr int kMean = 1;  // value of the argument `reduction`
-constexpr std::array<std::pair<const char*, LossKind>, 3> kFunctions = {{{"cross_entropy", LossKind::cross_entropy},
+// The first name of a kind is shown; the others are those of models made of layers.
+constexpr std::array<std::pair<const char*, LossKind>, 5> kFunctions = {{{"cross_entropy", LossKind::cross_entropy},
                                                                          {"mse", LossKind::squared_error},
-                                                                         {"bce_with_logits", LossKind::binary}}};
+                                                                         {"bce_with_logits", LossKind::binary},
+                                                                         {"squared_error", LossKind::squared_error},
+                                                                         {"binary_cross_entropy", LossKind::binary}}};
 
 const char* name_of(LossKind kind) {
   for (const auto& [name, of_name] : kFunctions)
@@ -134,11 +138,11 @@ ProgramLoss loss_terms(const Graph& graph, const GraphFlow& flow, int scalar) {
 std::optional<LossKind> loss_function(const std::string& name) {
   for (const auto& [known, kind] : kFunctions)
     if (name == known) return kind;
-  return {};
+  return has_loss(name) ? std::optional(LossKind::added) : std::nullopt;
 }
 
 const char* loss_functions() {
-  return "\"cross_entropy\", \"mse\" or \"bce_with_logits\"";
+  return "\"cross_entropy\", \"mse\", \"bce_with_logits\" or a loss that your program registers";
 }
 
 }  // namespace shardline

@@ -74,7 +74,7 @@ struct ProgramSplit {
   // has a part of the gradient (ParamSpec::partial_over_t).
   std::map<std::string, DividedDimension> parameters;
   std::vector<std::vector<SplitUnit>> units;  // by layer
-  double share = 0;                           // of the FLOPs of products with weights: the fraction that ranks divide
+  double share = 0;                           // the fraction of the FLOPs of products with weights that ranks divide
   bool divides_rows = false;  // between layers, each rank has a part of the rows (LayerBuild::sequence_parallel)
   // Divides a part of the program's graph, or of one with the same calls of which some have fewer arguments
   // (Program::unmasked). by_rows: values at borders, and inside the part where possible, are the rank's rows of tokens.

@@ -12,14 +12,25 @@
 
 namespace shardline {
 
+// What a module of a C++ program says about its division (include/shardline/nn.h).
+struct SplitMark {
+  std::string module;     // its path
+  std::string kind;       // "ColumnLinear"
+  std::string parts;      // that the ranks divide: "columns"
+  std::string parameter;  // that has these parts; empty: they are the classes of the loss
+  int dimension = 0;      // of the parameter
+  bool gathers = false;   // every rank gets all columns of the product
+};
+
 struct Pt2Archive {
-  std::string path;                                       // of the file; for a module of a C++ program, "model NAME"
+  std::string path;                                       // the file; for a module of a C++ program, "model NAME"
   bool is_traced = false;                                 // the program is such a module
   Graph graph;                                            // inputs for the same parameter have one name
   std::shared_ptr<const TensorFile> weights;              // by name; a tied parameter has its first name in the graph
   std::map<std::string, bool> trainable;                  // by name in `weights`
   std::map<std::string, std::vector<std::string>> names;  // by name in `weights`: its other names
   std::map<std::string, at::Tensor> constants;            // buffers and constants by name, views of the file
+  std::vector<SplitMark> marks;                           // of a traced program; parameters are names in the graph
 
   // The beginning of messages: the config key that names the program, and the path.
   std::string place() const { return (is_traced ? "/model/config/model_type: " : "/model/path: ") + path; }

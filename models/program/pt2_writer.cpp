@@ -16,7 +16,7 @@ namespace shardline {
 namespace {
 
 constexpr size_t kMostPadding = 256;    // bytes by which an entry, or the end, may be longer than in the source
-constexpr uint64_t kFormatVersion = 6;  // of the container, as written by torch.export.save
+constexpr uint64_t kFormatVersion = 6;  // the container's version, as written by torch.export.save
 
 // Replaces the values of the parameters in a record, which begins at this byte of the archive.
 void change_values(const Pt2Archive& archive, const std::function<at::Tensor(const std::string&)>& value_of,

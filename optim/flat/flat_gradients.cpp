@@ -40,7 +40,7 @@ void FlatGradients::zero() {
 void FlatGradients::open() {
   if (!microbatches_ || segment_.length == 0 || open_) return;
   open_ = true;
-  SL_ASSERT(!has_storage(whole_), "gradients are opened while the last ones are reduced");
+  SL_ASSERT(!has_storage(whole_), "gradients are opened while the previous ones are being reduced");
   const MemoryScope scope(MemoryClass::gradients);
   take_storage(whole_);
   whole_.zero_();

@@ -25,7 +25,7 @@ namespace shardline {
 // a range that belong to no piece are padding.
 struct TrainedPiece {
   const ParamSpec* spec = nullptr;
-  int number = 0;                             // of the logical parameter, in model order; counts tied parameters once
+  int number = 0;  // the logical parameter's index in model order; counts tied parameters once
   int64_t begin = 0, offset = 0, length = 0;  // elements: position in the range, and in the flat local parameter
   bool counted = true;                        // false for copies of elements that another rank counts
 };
@@ -76,7 +76,7 @@ class StageParameters : public ParameterStore {
   // memory only while they are whole; see fill_values and visit_values.
   std::vector<Parameter*> stored();
   at::ScalarType trained_type() const;                     // fp32 for half precision, too
-  at::Device device() const { return options_.device(); }  // of the values for passes, which communicators carry
+  at::Device device() const { return options_.device(); }  // where the values for passes are, which communicators carry
   // Whether this rank, of all that hold the parameter, is the one that writes it to files.
   bool writes(const Parameter& parameter) const;
 
@@ -99,7 +99,7 @@ class StageParameters : public ParameterStore {
   void finish_gradients();  // waits for all reductions, and adds the uses of tied parameters
   // Call it between finish_gradients and an update: starts to copy gradients to the host if ranges are updated there.
   void bring_gradients();
-  std::vector<TrainedRange> trained_ranges();  // of this rank's shards; valid while this object exists
+  std::vector<TrainedRange> trained_ranges();  // this rank's shards; valid while this object exists
   std::vector<KeptRange> kept_values();
   std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
   // The ranks that share this stage's trained parameters.
@@ -112,7 +112,7 @@ class StageParameters : public ParameterStore {
   const RankGroups& groups() const { return groups_; }
 
  private:
-  struct Buffer {  // of one layer's untied parameters, or of a tied one
+  struct Buffer {  // holds one layer's untied parameters, or a tied one
     FlatLayout layout;
     std::vector<FlatValues> values;  // by segment
     // By trainable segment; these come first. A tied parameter has those of its first use here.

@@ -14,7 +14,7 @@ namespace shardline {
 struct PartHolders {
   int t = 0, t_degree = 1;       // this rank's slice of a logical parameter
   CommunicatorPtr communicator;  // over the holders of all parts; every part is `counted` on exactly one rank
-  at::Device device = at::kCPU;  // of the tensors that the communicator carries
+  at::Device device = at::kCPU;  // where the tensors are that the communicator carries
 };
 
 class Adafactor : public Optimizer {
@@ -34,8 +34,8 @@ class Adafactor : public Optimizer {
  private:
   struct Tensor {
     TensorFactors factors;
-    const ParamSpec* spec;            // of its parameter
-    int number;                       // of its parameter
+    const ParamSpec* spec;            // describes its parameter
+    int number;                       // its parameter's number
     size_t source;                    // index of the tensor in the parameter's sources
     int64_t row_begin, column_begin;  // position of its vectors among those of all tensors
   };
@@ -44,7 +44,7 @@ class Adafactor : public Optimizer {
     size_t range, tensor;
     TrainedPiece piece;
     TensorRuns runs;
-    int64_t begin;       // of its first element in the range
+    int64_t begin;       // where its first element is in the range
     at::Tensor squares;  // second moments by element, starting there, if the tensor is not a matrix
   };
   static Vectors vectors(const Tensor& tensor, const at::Tensor& of_all);

@@ -10,7 +10,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kCopies = 1024;  // of every word, so that few additions go to the same address
+constexpr int64_t kCopies = 1024;  // copies of every word, so that few additions go to the same address
 constexpr int64_t kWordBits = 32, kWordMask = (int64_t{1} << kWordBits) - 1;
 constexpr int64_t kMantissaBits = 52, kExponents = 0x7ff;
 constexpr int64_t kWords = ExactSum::kWords;

@@ -29,7 +29,7 @@ class GradientNorm {
  private:
   const DeviceUpdates* kernels_;  // null if the sum of squares is not on the device
   bool updates_on_host_;
-  at::Tensor words_;  // of the sum: ExactSum::kWords, int64
+  at::Tensor words_;  // the sum's words: ExactSum::kWords, int64
   std::unique_ptr<HostValues> arriving_;
   std::optional<double> known_;
 };

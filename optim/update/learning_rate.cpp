@@ -111,7 +111,7 @@ std::map<std::string, RateFormula>& added_schedules() {
 
 struct Formula {
   bool has_own_warmup;
-  double (*factor)(const Options&, double);  // of the peak, after `done` steps
+  double (*factor)(const Options&, double);  // the fraction of the peak after `done` steps
 };
 
 Formula formula_of(RateSchedule type) {

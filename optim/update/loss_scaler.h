@@ -9,7 +9,7 @@ namespace shardline {
 struct LossScaleOptions {
   bool dynamic = true;  // false: the scale is constant
   double initial = 4294967296.0;
-  double factor = 2;      // by which the scale shrinks and grows
+  double factor = 2;      // the scale shrinks and grows by this factor
   int64_t window = 1000;  // steps without overflow before the scale grows
   double least = 1;
   int64_t delayed_shift = 1;            // number of overflows before the scale shrinks

@@ -34,7 +34,7 @@ std::vector<StateTensor> state_tensors(const OptimizerOptions& options, const Pa
 struct StatePart {
   StateTensor tensor;
   const ParamSpec* spec = nullptr;
-  int number = 0;                  // of the parameter, as in TrainedPiece
+  int number = 0;                  // the parameter's number, as in TrainedPiece
   int64_t offset = 0, length = 0;  // by element: as in TrainedPiece; only elements of the source belong to the state
   at::Tensor values;               // by element [length], else [elements of the shape]
 };

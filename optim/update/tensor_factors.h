@@ -14,7 +14,7 @@ namespace shardline {
 struct TensorFactors {
   int64_t elements = 0;
   bool factored = false;               // has at least two dimensions
-  int64_t rows = 0, columns = 0;       // of each matrix
+  int64_t rows = 0, columns = 0;       // in each matrix
   int64_t matrices = 0;                // product of the leading dimensions
   std::vector<int64_t> begin, length;  // the box, by logical dimension
   std::vector<int64_t> row_step, column_step;

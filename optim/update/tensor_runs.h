@@ -17,14 +17,14 @@ class TensorRuns {
   TensorRuns(const TensorFactors& tensor, const TrainedPiece& piece, int t, int t_degree);
 
   int64_t count() const { return count_; }
-  Run operator[](int64_t index) const;  // of length 0 if the run is outside the piece or the tensor
+  Run operator[](int64_t index) const;  // has length 0 if the run is outside the piece or the tensor
   int64_t elements() const;
   int64_t row_step() const { return dims_.back().row_step; }
   int64_t column_step() const { return dims_.back().column_step; }
 
  private:
   struct Dim {
-    int64_t size;        // of the local parameter
+    int64_t size;        // size of the local parameter
     int64_t begin, end;  // the part of it that the tensor covers
     int64_t row_step, column_step;
   };

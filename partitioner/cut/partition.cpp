@@ -118,7 +118,7 @@ Ends by_dynamic_programming(const Costs& costs, bool with_caps) {
 }
 
 struct Judgement {
-  double worst = kNever;    // of any stage; infinite if a cap is exceeded
+  double worst = kNever;    // the worst of any stage; infinite if a cap is exceeded
   double squares = kNever;  // sum of squares of the chunks' costs
   bool better_than(const Judgement& other) const {
     if (worst < other.worst * (1 - kRounding)) return true;

@@ -23,9 +23,9 @@ struct Link {
 // The fractions of the data sheets' rates that programs reach, which no data sheet states. A cluster file may set
 // matrix and link. docs/planner.md explains where the defaults come from.
 struct Efficiencies {
-  double matrix = 0.77;  // of the peak rate, for a large matrix product
-  double link = 0.8;     // of a link's rate, for long messages
-  double memory = 0.8;   // of the memory's rate, for sweeps; not in the file
+  double matrix = 0.77;  // fraction of the peak rate that a large matrix product reaches
+  double link = 0.8;     // fraction of a link's rate that long messages reach
+  double memory = 0.8;   // fraction of the memory's rate that sweeps reach; not in the file
 };
 
 struct Cluster {
@@ -46,14 +46,14 @@ struct Cluster {
 
   Link intra_node, inter_node, host;        // host: between the device and its host's memory, for offloading
   double host_memory_bytes_per_second = 0;  // a device's share of the host's memory bandwidth; 0: not stated
-  double host_memory_bytes = 0;             // of a node; 0: not stated
+  double host_memory_bytes = 0;             // per node; 0: not stated
   Efficiencies efficiencies;
 
   int devices() const { return nodes * devices_per_node; }
   int node_of(int rank) const { return rank / devices_per_node; }
   // The number of nodes that these ranks need; the last one may not be full.
   int nodes_of(int ranks) const { return (ranks + devices_per_node - 1) / devices_per_node; }
-  double peak(Precision precision) const;  // ConfigError if the device does not support it
+  double peak(Precision precision) const;  // throws ConfigError if the device does not support it
 };
 
 // Throws one ConfigError that lists all mistakes: unknown and missing keys, negative and contradictory values.

@@ -52,7 +52,7 @@ struct Workload {
   OptimizerOptions optimizer;
   Software software;
 
-  Precision precision() const;  // of products; float64, which only tests use, is priced as fp32
+  Precision precision() const;  // precision of products; float64, which only tests use, is priced as fp32
 };
 
 // The machines on which the step runs.
@@ -73,7 +73,7 @@ struct Layout {
   int tensor = 1, pipeline = 1, replicas = 1;
   Placement placement;
   int microbatch_size = 1;     // samples
-  int microbatches = 1;        // of a replica in a step, over all accumulation steps
+  int microbatches = 1;        // per replica and step, over all accumulation steps
   int accumulation_steps = 1;  // a divisor of microbatches
   int loader_batches = 1;      // batches of the data loader in a global batch; see SampleOrderOptions
   int64_t eval_batch = 1;      // samples of a replica per evaluation step

@@ -15,13 +15,13 @@ struct TracedOp {
   std::string name;                          // "shardline::linear_forward", "aten::copy_"
   std::vector<std::vector<int64_t>> shapes;  // shapes of its tensors; [] for other arguments
   int64_t calls = 0;
-  double flops = 0;  // of the matrix products of all calls
+  double flops = 0;  // FLOPs of the matrix products of all calls
   bool operator==(const TracedOp&) const = default;
 };
 
 // One microbatch through one layer on one rank, including its communication over T. Seconds are medians.
 struct LayerMeasurement {
-  std::string name;  // of the first layer of its kind
+  std::string name;  // name of the first layer of its kind
   std::string kind;  // see layer_kind
   double forward_seconds = 0;
   double backward_seconds = 0;         // input and weight gradients in one pass
@@ -41,7 +41,7 @@ struct LayerMeasurement {
 struct LinkMeasurement {
   std::string group;      // "tp", "rdp", "pp"
   std::string operation;  // "all_reduce", "all_gather", "reduce_scatter", "send"
-  int ranks = 1;          // of the group
+  int ranks = 1;          // ranks in the group
   std::vector<int64_t> bytes;
   std::vector<double> seconds;
   double hidden = 0;  // fraction of the time that does not prolong an overlapping computation; 0 to 1
@@ -51,8 +51,8 @@ struct LinkMeasurement {
 // The device of one rank, measured while all ranks of the host are busy.
 struct DeviceMeasurement {
   double memory_bytes = 0;             // for one rank
-  std::string precision = "fp32";      // of the run: "fp32" (also for float64), "fp16" or "bf16"
-  double flops_per_second = 0;         // of a large matrix product in that precision
+  std::string precision = "fp32";      // the run's: "fp32" (also for float64), "fp16" or "bf16"
+  double flops_per_second = 0;         // in a large matrix product in that precision
   double memory_bytes_per_second = 0;  // bytes read and written by a sweep over more memory than fits in caches
   double launch_seconds = 0;           // the time of an op on a tiny tensor
   bool operator==(const DeviceMeasurement&) const = default;

@@ -9,7 +9,7 @@ namespace shardline {
 // Numbers of elements, including padding.
 struct ParameterElements {
   int64_t values = 0, gradients = 0;                                // held during the whole run
-  int64_t trained = 0, frozen = 0;                                  // of this rank's shards; the former have states
+  int64_t trained = 0, frozen = 0;                                  // in this rank's shards; trained ones have states
   std::vector<std::pair<const ParamSpec*, int64_t>> trained_parts;  // `trained` by parameter, excluding padding
   int64_t most_gathered = 0;                                        // peak of values gathered for a pass
   int64_t most_open = 0;                                            // peak of gradients being computed or reduced

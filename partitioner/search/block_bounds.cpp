@@ -44,8 +44,8 @@ int group_of(const Layout& layout, size_t layer) {
   return layout.recomputed(layer) == Recompute::What::layers ? layout.recompute[layer].group : 1;
 }
 
-// The activations in use while the layer runs backward, besides those that are kept. A stage keeps the most just before
-// a backward: its first layer still finds all of it, and what was moved out for this layer is back.
+// The activations in use while the layer runs backward, in addition to those that are kept. A stage keeps the most just
+// before a backward pass begins: then nothing has been freed, and what was moved out for the first layer is back.
 int64_t running_bytes(const Workload& workload, const Layout& layout, size_t layer, const LayerBytes& bytes) {
   const bool is_last = layer + 1 == workload.spec.layers.size();
   if (!workload.spec.layers[layer].has_backward) return 0;

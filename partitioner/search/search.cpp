@@ -189,7 +189,7 @@ class Enumeration {
 struct Entry {
   Layout layout;
   double score = 0;        // a lower bound of the ranking criterion; approximate for times, see kFillShare
-  double bytes = 0;        // of the largest stage, if cannot_fit is set: a lower bound
+  double bytes = 0;        // for the largest stage, if cannot_fit is set: a lower bound
   std::string cannot_fit;  // why no distribution of the blocks over the stages fits; empty: some may fit
 };
 
@@ -436,7 +436,7 @@ class Searcher {
   std::map<SpansKey, MeshSpans> spans_;
   std::map<std::pair<int, bool>, Workload> workloads_;  // with the specs of the layouts
   std::map<std::tuple<ScheduleSource, int, int, int, bool>, Schedule> schedules_;
-  std::vector<std::vector<Recompute>> recomputes_;  // of the layouts
+  std::vector<std::vector<Recompute>> recomputes_;  // what the layouts recompute
   std::map<SharedKey, Shared> shared_;
 };
 

@@ -17,7 +17,7 @@ struct SearchSpace {
   std::vector<int> worlds;  // numbers of ranks; empty: all devices of the cluster
   std::vector<int> tensor, pipeline, replicas;
   std::vector<int> microbatch_sizes = {1, 2, 4, 8, 16, 32};
-  std::vector<int> microbatches;  // of a replica in a step
+  std::vector<int> microbatches;  // per replica and step
   std::vector<ScheduleSource> schedules = {"interleaved", "interleaved_1f1b", "zb_h1"};
   std::vector<int> chunks = {2, 3, 4, 6};         // for "interleaved_1f1b"
   std::vector<std::vector<Recompute>> recompute;  // by layer, as in a layout
@@ -28,7 +28,7 @@ struct SearchSpace {
   std::vector<OffloadOptions> offload = {{}, {.enabled = true}};
   std::vector<Placement> placements = {"cluster"};
   std::vector<Placement> other_placements;  // ranked layouts get one of these if it makes their step faster
-  double memory_weight = 0;                 // of the cut, see PartitionProblem
+  double memory_weight = 0;                 // weight of memory in the cut, see PartitionProblem
   int keep = 10;                            // number of ranked layouts to keep
 };
 
@@ -37,7 +37,7 @@ struct Loser {
   // "stage 0 needs 51.2 GiB of 40.0 GiB: ..." or "takes 31 s or more by its bound; place 10 takes 29.5 s"
   std::string reason;
   bool fits = false;  // or may fit: it lost by the ranking criterion
-  double bytes = 0;   // of the largest stage, or a lower bound
+  double bytes = 0;   // for the largest stage, or a lower bound
 };
 
 struct SearchResult {

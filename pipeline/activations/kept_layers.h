@@ -26,9 +26,9 @@ struct Pass {
 // What one layer keeps for one microbatch. Call KeptLayers::count after changing it.
 struct KeptLayer {
   Border input;
-  std::vector<torch::autograd::Edge> gradients;  // of the output; the output itself is not kept
+  std::vector<torch::autograd::Edge> gradients;  // the output's edges; the output itself is not kept
   WeightGradQueue weight_grads;
-  int64_t bytes = 0;               // of all of the above, when last counted
+  int64_t bytes = 0;               // size of all of the above, when last counted
   std::unique_ptr<MovedOut> away;  // input and tensors saved in the graph, if they were offloaded
 
   std::vector<KeptStorage> storages() const;

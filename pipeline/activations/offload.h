@@ -46,7 +46,7 @@ class OffloadSpace {
   // Afterwards the caller may release the tensors. On CPUs the values are stored when this returns. An accelerator
   // copies them later, so this object keeps the tensors until the second store after this one.
   virtual std::unique_ptr<Away> store(const std::vector<at::Tensor>& tensors) = 0;
-  virtual int64_t leaving_bytes() const { return 0; }  // of tensors kept in this way
+  virtual int64_t leaving_bytes() const { return 0; }  // size of the tensors kept in this way
   virtual void let_go() {}                             // releases these tensors
 };
 

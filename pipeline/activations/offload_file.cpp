@@ -130,7 +130,7 @@ class AwayInFile : public Away {
   }
 
   std::vector<at::Tensor> take() override {
-    SL_ASSERT(reading_.valid(), "activations were taken that were not fetched");
+    SL_ASSERT(reading_.valid(), "activations were taken that had not been fetched");
     reading_.get();
     return std::move(tensors_);
   }

@@ -121,14 +121,14 @@ class AwayOnHost : public Away {
   }
 
   std::vector<at::Tensor> take() override {
-    SL_ASSERT(tensors_.size() == stored_.size(), "activations were taken that were not fetched");
+    SL_ASSERT(tensors_.size() == stored_.size(), "activations were taken that had not been fetched");
     stream_waits_for(host_->streams.current(), host_->streams.back);  // so their memory may be reused on that stream
     return std::exchange(tensors_, {});
   }
 
  private:
   std::shared_ptr<HostSide> host_;
-  at::Tensor buffer_;  // of bytes
+  at::Tensor buffer_;  // a tensor of bytes
   std::vector<at::Tensor> stored_, tensors_;
 };
 

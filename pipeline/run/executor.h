@@ -86,7 +86,7 @@ class Executor {
   KeptLayers kept_;
   RunRecorder recorder_;
   std::vector<std::vector<LayerGroup>> groups_of_chunk_;
-  std::map<Mode, std::vector<int64_t>> last_tokens_;  // of the last run of each mode, by microbatch
+  std::map<Mode, std::vector<int64_t>> last_tokens_;  // in the last run of each mode, by microbatch
 
   // State of the run in progress.
   const Schedule* schedule_ = nullptr;

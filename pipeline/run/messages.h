@@ -67,7 +67,7 @@ class Messages {
   at::TensorOptions options_;
   Shapes shapes_;
   bool posts_ahead_ = true;
-  std::set<StagePair> connected_;                            // of any stages; the same set on all ranks
+  std::set<StagePair> connected_;                            // pairs of any stages; the same set on all ranks
   std::map<std::pair<int, int>, CommunicatorPtr> channels_;  // by (from, to)
   std::map<int, Incoming> incoming_;                         // by peer
   std::deque<Message> sends_;

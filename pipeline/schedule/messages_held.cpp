@@ -43,7 +43,7 @@ std::vector<std::vector<int>> messages_held(const Schedule& schedule, const Inst
     int ahead = 0;                                                      // peers from which a message is expected
     std::vector<std::tuple<Op, int, int>> waiting;                      // received and not used yet
     std::vector<double> sending;                                        // when each message may leave
-    std::deque<double> ends;  // of the computing instructions that the host may not have waited for
+    std::deque<double> ends;  // ends of the computing instructions for which the host may not have waited
     double seen = 0;          // the host has noticed everything that was over at this time
     for (const auto& instruction : list)
       if (is_receive(instruction.op) && expected[instruction.peer]++ == 0) ++ahead;

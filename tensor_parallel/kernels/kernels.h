@@ -51,7 +51,7 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
 struct DropoutRows {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
-  double probability = 0;      // that an element is dropped; kept values are scaled by 1 / (1 - probability)
+  double probability = 0;      // with which an element is dropped; kept values are scaled by 1 / (1 - probability)
   at::Tensor samples, places;  // [tokens] int64 on the rows' device; like what follows, not needed without dropout
   int64_t first_token = 0, tokens = 0;
 };
@@ -98,7 +98,7 @@ struct AttentionDropout {
   at::Tensor samples;         // [segments] int64, on the device of q; not needed without dropout
   at::Tensor first_places;    // likewise; the place of each segment's first token in its sample; undefined: 0
   int64_t first_head = 0;     // this rank's first head among the model's
-  int64_t max_positions = 0;  // of the model; the stride of the element counter
+  int64_t max_positions = 0;  // the model's; the stride of the element counter
 };
 // The scores are (q k / divisor) * (scale * divisor): q k is divided before it is stored, which keeps stored scores in
 // range and does not change the result (query_key_layer_scaling).

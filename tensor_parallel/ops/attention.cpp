@@ -137,8 +137,8 @@ void note_forward(const Sequences& all, const AttentionOptions& o) {
   note_score_sweep(all, o, 2, 1);                                    // dropout
 }
 void note_backward(const Sequences& all, const AttentionOptions& o) {
-  note_core_product(all, o, all.length, o.head_dim);                              // of the probabilities
-  for (int i = 0; i < 3; ++i) note_core_product(all, o, o.head_dim, all.length);  // of v, q and k
+  note_core_product(all, o, all.length, o.head_dim);                              // gradient of the probabilities
+  for (int i = 0; i < 3; ++i) note_core_product(all, o, o.head_dim, all.length);  // gradients of v, q and k
   if (work_notes() && work_notes()->shape.fused) note_core_product(all, o, all.length, o.head_dim);  // scores again
   note_score_sweep(all, o, 2, 1);                                                                    // dropout
   note_score_sweep(all, o, 3, 0);                                                                    // softmax

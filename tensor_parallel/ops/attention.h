@@ -34,14 +34,14 @@ class KvCache {
 };
 
 struct AttentionOptions {
-  int64_t heads = 0;  // of this rank
+  int64_t heads = 0;  // on this rank
   int64_t head_dim = 0;
-  double scale = 1;           // of the scores
+  double scale = 1;           // multiplies the scores
   bool causal = true;         // whether a query sees only keys up to its own position
   int64_t window = 0;         // if not 0, a query sees the last `window` keys up to itself; requires causal
-  double dropout = 0;         // of the probabilities, in training
-  int64_t first_head = 0;     // of this rank among the model's heads: a key of the dropout mask
-  int64_t max_positions = 0;  // of the model: likewise
+  double dropout = 0;         // drops probabilities, in training
+  int64_t first_head = 0;     // this rank's first head among the model's: a key of the dropout mask
+  int64_t max_positions = 0;  // the model's: likewise
   uint32_t dropout_op = 0;
   // attention_in_fp32: half-precision q, k and v are converted, all of the attention runs in fp32, and its result and
   // its gradients are rounded once. Costs time only where the products would otherwise run in half precision.

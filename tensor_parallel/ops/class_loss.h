@@ -8,7 +8,7 @@
 namespace shardline {
 
 struct ClassSplit {
-  int64_t count = 0;       // of all classes
+  int64_t count = 0;       // number of all classes
   Range mine;              // the classes of this rank
   int64_t ignored = -100;  // the target of rows that are not counted
   double smoothing = 0;    // the part of a target's probability that is spread equally over all classes

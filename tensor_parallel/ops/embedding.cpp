@@ -157,8 +157,8 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
 
 namespace {
 
-constexpr int kNoiseSite = 1;                     // of the layer's random numbers; its dropout uses site 0
-constexpr int64_t kNoiseBlockElements = 1 << 18;  // whose random numbers ATen makes at a time
+constexpr int kNoiseSite = 1;                     // a site of the layer's random numbers; its dropout uses site 0
+constexpr int64_t kNoiseBlockElements = 1 << 18;  // ATen makes the random numbers of this many elements at a time
 
 // Converts a word to the same number in [-1, 1] on every device.
 constexpr double kWordScale = 1.0 / (uint64_t{1} << 31);

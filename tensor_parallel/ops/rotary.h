@@ -30,7 +30,7 @@ class RotaryTable {
   mutable std::mutex mutex_;
   struct Table {
     at::Tensor values;
-    c10::StreamId stream;  // of an accelerator; the one that made it: others would have to wait for it
+    c10::StreamId stream;  // the accelerator's stream that made it: other streams would have to wait for it
   };
   mutable std::vector<Table> tables_;
 };

@@ -38,7 +38,7 @@ Way way_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
   if (!is_plain(a) || !is_plain(b) || !is_plain(c) || !has_dense(c, 1)) return Way::aten;
   const at::ScalarType type = a.scalar_type(), result = c.scalar_type();
   const bool fits = b.scalar_type() == type && (result == type || (is_half(type) && result == at::kFloat));
-  if (!fits) return Way::aten;  // whose error explains what does not fit
+  if (!fits) return Way::aten;  // ATen's error explains what does not fit
   const bool to_onednn = chosen != ProductLibrary::aten && onednn_library().matmul != nullptr;
   if (type == at::kFloat) return to_onednn ? Way::onednn : Way::aten;
   if (!is_half(type)) return Way::aten;

@@ -13,7 +13,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kSide = 1024;  // of a block: in cache, its copies are read this many times
+constexpr int64_t kSide = 1024;  // side of a block: while in cache, its copies are read this many times
 
 template <class S>
 SHARDLINE_INLINE void widen_row_of(float* to, const S* from, int64_t n) {

@@ -1,4 +1,4 @@
-// An accelerator's kernels give what our loops give on CPUs, in small sizes and in sizes of real models.
+// An accelerator's kernels give the same results as our CPU loops, for small sizes and for sizes of real models.
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 

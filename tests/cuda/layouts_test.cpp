@@ -1,6 +1,6 @@
 // Compares layouts of ranks that share one accelerator with one process there, and that with one process on a CPU. Each
-// point is printed, so that an interrupted run shows how far it got. SHARDLINE_MOST_POINTS=N runs only the last N
-// points of each list; it is for the accelerator without hardware, whose own tests run all.
+// point is printed, so an interrupted run shows how far it got. SHARDLINE_MOST_POINTS=N runs only the last N points of
+// each list; it is for the accelerator without hardware, whose own tests run all.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -30,8 +30,7 @@ Outcome run_on_accelerator(const Point& point) {
   return run_point(point, {}, shared_by_ranks(accelerator(0)));
 }
 
-// The devices differ in exponentials and in the order of products. A planted fault changes gradients by 1e-2 or
-// more.
+// The devices compute exponentials and order products differently. A planted fault changes gradients by 1e-2 or more.
 Limits between_devices(const Point& point) {
   Limits limits = limits_of(point);
   limits.gradient *= 10, limits.norm *= 10, limits.loss *= 10, limits.change *= 10;
@@ -69,7 +68,7 @@ TEST_CASE("one process on an accelerator gives the run of a CPU, in all that it 
   std::vector<Point> points;
   for (const char* model : {"gpt2", "gptj"})
     for (const char* checkpointing : {"none", "each", "selective"})
-      points.push_back({.pipeline = "simple",  // which leaves time to move activations to the host
+      points.push_back({.pipeline = "simple",  // leaves time to move activations to the host
                         .dtype = "float32",
                         .microbatches = 2,
                         .dropout = true,

@@ -2,16 +2,19 @@
 
 A code block is run if it is a ```sh block, or looks like commands. Comments before a block say what else to do:
 
-  <!-- needs: gpu -->        not run: the machine of the tests lacks this (NEEDS lists what there is)
+  <!-- needs: gpu -->        not run: the machine of the tests lacks this (LACKS lists what else); `root` is not run without root
   <!-- slow -->              run only with SHARDLINE_ALL_COMMANDS=1 (ctest -R all_commands)
   <!-- shortened: training.max_steps=2 -->   `shardline train` gets these settings in addition, separated by spaces
   <!-- fails: 2 -->          the last command ends with this exit code
+  <!-- prints: WORDS -->     this regular expression matches what the block prints
   <!-- file: my-run.json -->  not a command: the block is written to this file
 
 The folder has the repository's configs, tools, tests, docs and examples, the build as build-test, small stand-ins for
 the models that pages name (MODELS) and the classifier runs/sentiment, and data: train.txt, validation.txt, test.csv,
-glue/MNLI, squad and polarity. The program under test is first in PATH. A block that begins with `shardline serve` starts a server and then runs its other lines.
+glue/MNLI, squad and polarity. The program under test is first in PATH. A block that begins with `shardline serve`
+starts a server and then runs its other lines; a free port takes the place of 8080.
 """
+import json
 import os
 import pathlib
 import re
@@ -30,12 +33,13 @@ from markdown import ROOT
 sys.path.append(str(ROOT / "tests/program"))
 from mnli_files import write_mnli
 
-NEEDS = {"gpu", "slurm", "hosts", "weights", "data", "aws", "python packages", "a fresh build", "hours", "spot instance"}
+LACKS = {"gpu", "slurm", "hosts", "weights", "aws", "python packages", "a fresh build", "spot instance"}
+IS_ROOT = os.geteuid() == 0
 PROGRAM = pathlib.Path(os.environ["SHARDLINE"]).resolve()
 BUILD = PROGRAM.parent.parent
 ALL = os.environ.get("SHARDLINE_ALL_COMMANDS") == "1"
 LIMIT = 1200 if ALL else 300
-PORT = 8080  # of `shardline serve`
+PORT = "8080"  # of `shardline serve`, as pages write it
 MODELS = {"gpt2": "gpt2", "gpt2-medium": "gpt2", "gpt-j-6b": "gptj", "bert-base-uncased": "bert",
           "distilbert-base-uncased": "distilbert"}
 
@@ -46,9 +50,10 @@ def command_blocks(text):
             (block.language == "" and block.looks_like_commands())]
 
 
-def port_is_open():
+def free_port():
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", PORT)) == 0
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Page:
@@ -57,8 +62,9 @@ class Page:
     def __init__(self, folder):
         self.folder = folder
         self.servers = []
-        for name in ("configs", "tools", "tests", "docs", "examples"):
+        for name in ("configs", "tools", "tests", "examples", "mkdocs.yml"):
             (folder / name).symlink_to(ROOT / name)
+        shutil.copytree(ROOT / "docs", folder / "docs")  # commands write pictures there
         (folder / "build-test").symlink_to(BUILD)
         text = (ROOT / "configs/data/quickstart.txt").read_bytes()
         (folder / "train.txt").write_bytes(text[:20000])
@@ -69,17 +75,20 @@ class Page:
         models.write_squad(folder / "squad/dev-v1.1.json", 5)
         models.write_tokenised(folder / "polarity/train.jsonl", 128)
         models.write_tokenised(folder / "polarity/validation.jsonl", 16)
+        (folder / "job.json").write_text(json.dumps(models.SAGEMAKER_JOB))
         self.settings = folder / ".settings"
         wrapper = folder / ".bin/shardline"
         wrapper.parent.mkdir()
         wrapper.write_text(f'#!/bin/sh\n[ "$1" = train ] && set -- "$@" $(cat {self.settings})\nexec {PROGRAM} "$@"\n')
         wrapper.chmod(0o755)
-        self.env = dict(os.environ, PATH=f"{wrapper.parent}:{os.environ['PATH']}", XDG_CACHE_HOME=str(folder / "cache"))
+        self.port = free_port()
+        self.env = dict(os.environ, PATH=f"{wrapper.parent}:{os.environ['PATH']}", XDG_CACHE_HOME=str(folder / "cache"),
+                        SAGEMAKER_BIND_TO_PORT=str(self.port))
 
     def run(self, block):
         settings = block.markers.get("shortened", "").split()
         self.settings.write_text(" ".join(f"--set {setting}" for setting in settings))
-        script = block.text
+        script = block.text.replace(f"localhost:{PORT}", f"localhost:{self.port}")
         served = re.match(r"shardline serve .*", script)
         if served:
             script = script[served.end():]
@@ -93,10 +102,14 @@ class Page:
                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.servers.append(server)
         end = time.monotonic() + LIMIT
-        while not port_is_open() and server.poll() is None and time.monotonic() < end:
+        while not self.serves() and server.poll() is None and time.monotonic() < end:
             time.sleep(0.1)
-        if server.poll() is not None:
-            raise AssertionError(f"{command} ended with {server.returncode}")
+        if not self.serves():
+            raise AssertionError(f"{command}: no server on port {self.port}; exit code {server.poll()}")
+
+    def serves(self):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def close(self):
         for server in self.servers:
@@ -114,6 +127,7 @@ class Commands(unittest.TestCase):
             make = models.make_decoder if model_type.startswith("gpt") else models.make_encoder
             make(PROGRAM, cls.made / "models" / name, cls.made, model_type)
         models.make_classifier(PROGRAM, cls.made / "runs/sentiment", cls.made)
+        cls.parts = models.make_parts(PROGRAM, cls.made / "hosts") if IS_ROOT else []
 
     def check_page(self, path):
         folder = pathlib.Path(tempfile.mkdtemp(prefix=f"shardline-{path.stem}-"))
@@ -122,22 +136,26 @@ class Commands(unittest.TestCase):
         self.addCleanup(page.close)
         for name in ("models", "runs"):
             shutil.copytree(self.made / name, folder / name)
+        for part in self.parts:
+            shutil.copytree(part, folder / part.name)
         for block in command_blocks(path.read_text(encoding="utf-8")):
             place = f"{path.relative_to(ROOT)}:{block.line}"
             if block.text.startswith("shardline serve"):
                 page.close()
             with self.subTest(place):
-                if "needs" in block.markers:
-                    self.assertIn(block.markers["needs"], NEEDS)
+                needs = block.markers.get("needs")
+                if needs and not (needs == "root" and IS_ROOT):
+                    self.assertIn(needs, LACKS | {"root"})
                 elif "file" in block.markers:
                     (folder / block.markers["file"]).write_text(block.text + "\n")
-                elif ("slow" not in block.markers or ALL) and not (
-                        block.text.startswith("shardline serve") and port_is_open()):
+                elif "slow" not in block.markers or ALL:
                     begin = time.monotonic()
                     result = page.run(block)
                     print(f"{time.monotonic() - begin:6.1f} s  {place}", flush=True)
-                    self.assertEqual(result.returncode, int(block.markers.get("fails", 0)),
-                                     f"{place}\n{block.text}\n--- printed\n{result.stdout}")
+                    printed = f"{place}\n{block.text}\n--- printed\n{result.stdout}"
+                    self.assertEqual(result.returncode, int(block.markers.get("fails", 0)), printed)
+                    for words in block.markers.get("prints", "").splitlines():
+                        self.assertRegex(result.stdout, words, printed)
 
 
 def add_page(path):

@@ -41,6 +41,23 @@ class Links(unittest.TestCase):
                 with self.subTest(f"{path.relative_to(ROOT)}: {name}"):
                     self.assertTrue((ROOT / name).exists() or (ROOT / "tests" / name).exists(), "no such file")
 
+    def test_messages_that_are_quoted_exist(self):
+        """Those in tables whose first column is `Message`; `...` stands for a value, which the code puts there."""
+        code = "".join(re.sub(r'"\s*\n\s*"', "", path.read_text(encoding="utf-8"))
+                       for folder in ("core", "engine") for path in (ROOT / folder).rglob("*.cpp"))
+        value = r'", *[^";]*,\s*"'
+        checked = 0
+        for path, text in TEXTS.items():
+            for table in re.findall(r"(?m)^\| Message \|.*\n\|.*\n((?:\|.*\n?)+)", text):
+                for row in table.splitlines():
+                    with self.subTest(f"{path.relative_to(ROOT)}: {row}"):
+                        message = re.match(r"\| `([^`]+)` \|", row)
+                        self.assertTrue(message, "the first cell must be part of a message, as code")
+                        parts = message[1].removesuffix(" ...").split("...")
+                        self.assertTrue(re.search(value.join(map(re.escape, parts)), code), "no such message")
+                        checked += 1
+        self.assertGreater(checked, 0)
+
     def test_every_page_is_in_index_and_site(self):
         index = (ROOT / "docs/index.md").read_text()
         site = (ROOT / "mkdocs.yml").read_text()

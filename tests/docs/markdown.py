@@ -4,7 +4,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MARKER = re.compile(r"<!-- (needs|slow|shortened|file|fails)(?:: (.*?))? -->$")
+MARKER = re.compile(r"<!-- (needs|slow|shortened|file|fails|prints)(?:: (.*?))? -->$")
 FENCE = re.compile(r"\s*(```+)\s*(\S*)\s*$")
 # Words with which a line of a shell block begins.
 PROGRAMS = {"shardline", "python3", "cmake", "ctest", "mpirun", "sbatch", "srun", "salloc", "curl", "aws", "export", "tar",
@@ -14,10 +14,10 @@ FOLDERS = ("tools/", "build/", "build-")
 
 @dataclasses.dataclass
 class Block:
-    line: int  # of its first line in the page
+    line: int  # where its first line is in the page
     language: str
     text: str
-    markers: dict  # name -> argument, or ""
+    markers: dict  # name -> argument, or ""; a line for each of several with the same name
     indented: bool = False
 
     def looks_like_commands(self):
@@ -38,7 +38,8 @@ def blocks(text):
         row = rows[at]
         fence, marker = FENCE.match(row), MARKER.match(row.strip())
         if marker:
-            markers[marker[1]] = marker[2] or ""
+            before = markers.get(marker[1])
+            markers[marker[1]] = (before + "\n" if before else "") + (marker[2] or "")
             after_blank = True
         elif fence:
             end = at + 1
@@ -64,7 +65,7 @@ def blocks(text):
 
 
 def without_code(text):
-    """The page with code replaced by as many lines without any."""
+    """Returns the page with each line of code replaced by an empty line."""
     rows = text.splitlines()
     for block in blocks(text):
         for number in range(block.line - 1, block.line - 1 + len(block.text.splitlines())):

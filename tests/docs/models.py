@@ -1,6 +1,18 @@
 """Small stand-ins for the models that the documentation's commands name, made with the program and the standard library."""
 import json
+import os
 import subprocess
+
+# What `aws sagemaker describe-training-job` prints about a job, in part.
+SAGEMAKER_JOB = {
+    "TrainingJobName": "gpt2",
+    "HyperParameters": {"model_type": '"gpt2"', "config_overrides": '"n_embd=64,n_layer=2,n_head=2,vocab_size=256"',
+                        "tokenizer_name": '"bytes"', "block_size": "64", "max_steps": "5", "output_dir": '"runs/job"',
+                        "sagemaker_program": '"run_clm.py"'},
+    "AlgorithmSpecification": {"TrainingInputMode": "File"},
+    "InputDataConfig": [{"ChannelName": "train", "DataSource": {"S3DataSource": {"S3Uri": "s3://bucket/text"}}}],
+    "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
+}
 
 
 def byte_characters():
@@ -27,7 +39,7 @@ def write_byte_tokenizer(folder, end="<|endoftext|>"):
 
 
 def train(program, work, job):
-    """Trains in `work` for a step or a few; returns the directory of the model."""
+    """Trains in `work` for one or a few steps, and returns the directory of the model."""
     job = {"runtime": {"device": "cpu", "communicator": "local", "threads_per_rank": 1}, "output_dir": str(work / "made"),
            **job, "training": {"save_strategy": "no", "overwrite_output_dir": True, **job["training"]}}
     path = work / "made.json"
@@ -38,7 +50,8 @@ def train(program, work, job):
 
 
 def make_pretrained(program, folder, work, task, config):
-    """A directory as save_pretrained writes it, which has a tokenizer already: trained for one step."""
+    """Makes a directory as save_pretrained writes it, from one that already has a tokenizer, by training for one
+    step."""
     text = work / "words.txt"
     text.write_text("one step from random weights. " * 40)
     made = train(program, work, {
@@ -59,7 +72,7 @@ def make_decoder(program, folder, work, model_type="gpt2"):
 
 
 def make_encoder(program, folder, work, model_type):
-    """Its words are single characters."""
+    """Makes an encoder whose words are single characters."""
     folder.mkdir(parents=True)
     characters = "abcdefghijklmnopqrstuvwxyz0123456789.,?'"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *("##" + c for c in characters)]
@@ -71,7 +84,7 @@ def make_encoder(program, folder, work, model_type):
 
 
 def write_squad(path, articles):
-    """Questions in the nested JSON of SQuAD 1.1."""
+    """Writes questions in the nested JSON of SQuAD 1.1."""
     data = []
     for number in range(articles):
         context = f"Article {number} has {number + 3} pages. It was written in {1900 + number}."
@@ -91,7 +104,7 @@ def write_tokenised(path, rows):
 
 
 def make_classifier(program, folder, work):
-    """A directory with a DistilBERT that tells positive from negative sentences, not well."""
+    """Makes a directory with a DistilBERT that distinguishes positive from negative sentences, but not well."""
     words = "a the film is fine bad good dull plot and".split()
     tokenizer = work / "words"
     tokenizer.mkdir(exist_ok=True)
@@ -108,3 +121,26 @@ def make_classifier(program, folder, work):
         "training": {"per_device_train_batch_size": 4, "max_steps": 2}})
     folder.parent.mkdir(parents=True, exist_ok=True)
     made.rename(folder)
+
+
+def make_parts(program, work):
+    """Makes the parts of checkpoint-500 that two hosts save on disks of their own: each of two ranks has its own host
+    name and current directory, which contains checkpoint_dir. Needs root."""
+    text = work / "train.txt"
+    hosts = ("alpha", "beta")
+    for host in hosts:
+        (work / host).mkdir(parents=True)
+    text.write_text("two hosts save what their ranks write. " * 20)
+    job = {"model": {"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 4, "n_layer": 2,
+                                "n_head": 1}},
+           "data": {"train": str(text), "tokenizer": "bytes", "sequence_length": 8},
+           "training": {"per_device_train_batch_size": 1, "max_steps": 500, "save_steps": 500, "checkpoint_dir": "disk"},
+           "smp_options": {"pipeline_parallel_degree": 2},
+           "runtime": {"device": "cpu", "threads_per_rank": 1}, "output_dir": str(work / "out")}
+    (work / "job.json").write_text(json.dumps(job))
+    ranks = [["-n", "1", "-wdir", str(work / host), "unshare", "--uts", "sh", "-c",
+              f'hostname {host} && exec "$0" train ../job.json', str(program)] for host in hosts]
+    subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", *ranks[0], ":", *ranks[1]], check=True, stdin=subprocess.DEVNULL,
+                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                   env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+    return [work / host / f"disk/checkpoint-500.part-{number}-of-2" for number, host in enumerate(hosts, 1)]

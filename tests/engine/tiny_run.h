@@ -15,7 +15,7 @@
 
 namespace shardline {
 
-// A folder of its own for each test process, removed at the end; token caches stay inside it.
+// A separate folder for each test process, removed at the end; token caches stay inside it.
 class RunFolder {
  public:
   explicit RunFolder(const std::string& name)
@@ -38,7 +38,7 @@ class RunFolder {
   std::filesystem::path path_;
 };
 
-// 2 blocks of 4 heads, sequences of 16 bytes, one optimizer step of 8 samples; the keys of `changes` replace its own.
+// 2 blocks of 4 heads, sequences of 16 bytes, one optimizer step of 8 samples; the keys in `changes` replace these.
 inline nlohmann::json tiny_run(const RunFolder& folder, const nlohmann::json& changes = nlohmann::json::object()) {
   std::string text;
   for (int i = 0; text.size() < 2000; ++i) text += cat("line ", i * i, "\n");

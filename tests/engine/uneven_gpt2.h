@@ -1,6 +1,8 @@
-// A small GPT-2, GPT-J or GPT-Neo with numbers of heads, inner features and words that no number of ranks divides.
+// A small GPT-2, GPT-J, GPT-Neo or encoder with numbers of heads, inner features and words that no number of ranks
+// divides.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace shardline {
 
@@ -38,6 +40,38 @@ inline nlohmann::json uneven_gpt_neo(double dropout = 0.1) {
           {"resid_dropout", dropout},
           {"embed_dropout", dropout},
           {"attention_dropout", dropout}};
+}
+
+// "bert", "roberta", "xlm-roberta" or "distilbert".
+inline nlohmann::json uneven_encoder(const std::string& type, double dropout = 0.1) {
+  if (type == "distilbert")
+    return {{"model_type", type},
+            {"n_layers", 6},
+            {"n_heads", 5},
+            {"dim", 40},
+            {"hidden_dim", 70},
+            {"vocab_size", 61},
+            {"max_position_embeddings", 16},
+            {"dropout", dropout},
+            {"attention_dropout", dropout},
+            {"seq_classif_dropout", dropout},
+            {"qa_dropout", dropout}};
+  return {{"model_type", type},
+          {"num_hidden_layers", 6},
+          {"num_attention_heads", 5},
+          {"hidden_size", 40},
+          {"intermediate_size", 70},
+          {"vocab_size", 61},
+          {"max_position_embeddings", type == "bert" ? 16 : 18},  // of which two are those of padding
+          {"hidden_dropout_prob", dropout},
+          {"attention_probs_dropout_prob", dropout}};
+}
+
+// An encoder that predicts next words.
+inline nlohmann::json uneven_decoder_of(const std::string& encoder, double dropout = 0.1) {
+  nlohmann::json config = uneven_encoder(encoder, dropout);
+  config["is_decoder"] = true;
+  return config;
 }
 
 }  // namespace shardline

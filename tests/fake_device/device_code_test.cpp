@@ -77,7 +77,7 @@ TEST_CASE("masks made on a device are those of the CPU") {
 
 TEST_CASE("noise on embeddings made on a device is that of the CPU") {
   constexpr int64_t kTokens = 97,
-                    kHidden = 8190;  // several blocks of rows, and rows that begin inside a block of words
+                    kHidden = 8190;  // several blocks of rows, and rows that begin inside a block of random words
   const CommunicatorPtr alone = make_local_world();
   Microbatch batch = causal_microbatch(at::zeros({1, kTokens}, at::kLong), {}, at::full({1}, 7, at::kLong));
   batch.ends = {2, 40, kTokens};
@@ -113,7 +113,7 @@ TEST_CASE("an exact sum on a device is the exact sum on the host") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   check(at::tensor({1.0, kInfinity, 2.0}, at::kDouble));
   check(at::tensor({1.0, kInfinity, std::nan("")}, at::kDouble));
-  check(at::tensor({1.0, std::copysign(std::nan(""), -1.0)}, at::kDouble));  // that of x86 for infinity - infinity
+  check(at::tensor({1.0, std::copysign(std::nan(""), -1.0)}, at::kDouble));  // x86's NaN for infinity - infinity
   check(at::tensor({0.0, -0.0, std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max()},
                    at::kDouble));
 }

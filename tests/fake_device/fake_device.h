@@ -38,10 +38,10 @@ at::Device device(int index = 0);
 inline constexpr size_t kDeviceBytes = size_t{1} << 34;
 void set_device_bytes(size_t bytes);  // initially kDeviceBytes
 
-// Bytes of page-locked host memory.
+// Bytes of page-locked host memory in use.
 size_t pinned_bytes();
 
-// Events that exist.
+// Number of existing events.
 int live_events();
 
 // From now on the device's streams and events, and questions of its memory, throw c10::Error with this text, as after a
@@ -61,7 +61,7 @@ void call_on_fault(void (*handler)(const std::string& fault));
 // What all devices did since the last call.
 struct Counts {
   std::map<std::string, int64_t> launches;  // by operator
-  int64_t bytes = 0;                        // that the launches read and wrote
+  int64_t bytes = 0;                        // bytes that the launches read and wrote
   std::map<std::string, int64_t> waits;     // by the host for a device, by HostWait::reason(); "" without one
   int64_t memory_questions = 0;             // queries of free memory, which initialize a real device in the process
 

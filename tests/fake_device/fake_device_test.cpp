@@ -140,7 +140,7 @@ TEST_CASE("memory that is new on another stream may still have its earlier owner
   const auto stream = new_stream();
   wait_for_all_streams();
   at::ones({8}, on()).add_(1);
-  const auto x = at::empty({8}, on());  // perhaps where that was
+  const auto x = at::empty({8}, on());  // possibly at the address of the freed tensor
   const auto fill_there = [&] {
     const c10::StreamGuard guard(stream);
     x.fill_(1);
@@ -183,7 +183,7 @@ TEST_CASE("the host must wait for a copy before it reads or writes the memory") 
           done.record(c10::impl::VirtualGuardImpl(at::kPrivateUse1).getStream(fake::device()));
           CHECK_FALSE(done.query());
           CHECK(done.query());
-          CHECK(host.isnan().all().item<bool>());  // the host has not said that it waits for it
+          CHECK(host.isnan().all().item<bool>());  // the host has not stated that it waits for this
           const HostWait polls("the copy");
           CHECK(done.query());
           CHECK(at::equal(host, at::full({8}, 3.f)));
@@ -260,7 +260,7 @@ TEST_CASE("a violation is reported when it is found") {
   reported.clear();
   fake::take_faults();
   fake::call_on_fault([](const std::string& fault) { reported.push_back(fault); });
-  at::ones({8}, on(1));  // which is not current
+  at::ones({8}, on(1));  // device 1 is not current
   fake::call_on_fault(nullptr);
   CHECK_FALSE(reported.empty());
   CHECK(reported == fake::take_faults());

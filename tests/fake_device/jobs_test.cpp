@@ -60,7 +60,7 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
   fake::take_faults();
   std::vector<json> metrics[2];
   std::string evaluated[2], generated[2];
-  DeviceMemory trained_memory;  // of the device, since the start of this process
+  DeviceMemory trained_memory;  // on the device, since the start of this process
   for (const bool on_device : {false, true}) {
     const Config config = config_on(folder, on_device ? "cuda" : "cpu", changes);
     const auto text = train_in_process(config);
@@ -136,13 +136,13 @@ TEST_CASE("a rank makes its device the current one") {
   const RunFolder folder("fake-device-current");
   const Config config =
       config_on(folder, "cuda", {{"training", {{"max_steps", 2}}}, {"runtime", {{"communicator", "local"}}}});
-  const c10::DeviceGuard another(fake::device(2));  // as for a process whose rank has a device other than the first
+  const c10::DeviceGuard another(fake::device(2));  // as in a process whose rank has a device other than the first
   fake::take_faults();
   train_in_process(config);
   CHECK(fake::take_faults() == Faults());
 }
 
-// On a real device, a process that asks holds some hundreds of MB of device memory until it ends.
+// On a real device, a process that queries memory holds some hundreds of MB of device memory until it ends.
 TEST_CASE("the checks before ranks are started ask no device for its memory; the ranks do") {
   const RunFolder folder("fake-device-checks");
   const Config config = config_on(folder, "cuda", {});

@@ -1,4 +1,5 @@
-// The ops of small heads on an accelerator: the numbers of a CPU, and waits of the host only where they are named.
+// The ops of small heads on an accelerator give the same numbers as on a CPU, and the host waits only where a reason is
+// named.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

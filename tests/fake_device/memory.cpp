@@ -78,11 +78,11 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
 
  private:
   using Stats = std::vector<c10::CachingAllocator::Stat>;
-  static c10::CachingAllocator::Stat& stats(int index) {  // of tensors
+  static c10::CachingAllocator::Stat& stats(int index) {  // memory of tensors
     static auto* of_devices = new Stats(runtime().devices);
     return of_devices->at(index);
   }
-  static c10::CachingAllocator::Stat& active(int index) {  // the same with recorded()
+  static c10::CachingAllocator::Stat& active(int index) {  // as above, for recorded()
     static auto* of_devices = new Stats(runtime().devices);
     return of_devices->at(index);
   }

@@ -1,4 +1,4 @@
-// Half-precision products on an accelerator in which what is contiguous fills no whole packs of 16 bytes.
+// Half-precision products on an accelerator whose contiguous elements do not fill whole packs of 16 bytes.
 #include "tests/tensor_parallel/products/odd_products.h"
 
 #include <ATen/ops/zeros.h>
@@ -22,7 +22,7 @@ Launches launches_of(const Run& run) {
   return fake::take_counts().launches;
 }
 
-// A tensor whose rows begin `stride` numbers after each other; 0: one after the other.
+// A tensor whose rows begin `stride` numbers apart; 0: rows are adjacent.
 at::Tensor tensor(int64_t rows, int64_t columns, at::ScalarType type, int64_t stride = 0) {
   return at::zeros({rows, stride == 0 ? columns : stride}, at::TensorOptions(fake::device()).dtype(type))
       .narrow(1, 0, columns);

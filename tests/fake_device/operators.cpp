@@ -45,7 +45,7 @@ class Launch {
     time_ = runtime().clock(stream_)[stream_];
   }
   void uses(const at::Tensor& tensor, bool writes) { runtime().use(name_, stream_, time_, access_of(tensor, writes)); }
-  // Counts the reading of what is also written.
+  // Counts reads of what is also written.
   void also_reads(const at::Tensor& tensor) {
     const Access access = access_of(tensor, false);
     runtime().counts.bytes += static_cast<int64_t>(access.bytes - access.gaps);
@@ -126,7 +126,7 @@ void copy_to_host(const at::Tensor& from, const at::Tensor& to, bool non_blockin
     return copy.wait();
   }
   copy.uses(to, true);
-  // Copies that this one comes after, as was just checked.
+  // Copies that precede this one, as has just been checked.
   std::erase_if(runtime().transfers, [&](Transfer& other) {
     if (!overlaps(other.host, to)) return false;
     if (!other.to_host) runtime().end_transfer(other);
@@ -226,7 +226,7 @@ bool makes_view(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& value) { return value.alias_info() != nullptr && !is_written(value); });
 }
 
-// The arguments of one call, passed on as CPU tensors on the same memory.
+// The arguments of one call, passed on as CPU tensors that share the memory.
 class Call {
  public:
   explicit Call(const c10::OperatorHandle& op)
@@ -285,7 +285,7 @@ class Call {
     bool writes;
   };
 
-  // In place of a call that would write one tensor and return it.
+  // Replaces a call that would write one tensor and return it.
   void return_written(torch::jit::Stack* stack) const {
     torch::jit::drop(*stack, op_.schema().arguments().size());
     torch::jit::push(*stack,
@@ -513,7 +513,7 @@ void install_operators() {
   aten.impl("_scaled_dot_product_flash_attention_backward", TORCH_FN(flash_attention_backward));
   aten.impl("native_layer_norm", TORCH_FN(layer_norm));
   aten.impl("native_layer_norm_backward", TORCH_FN(layer_norm_backward));
-  // Operators that are composed of others have guards of their own, which would hide that the caller has none.
+  // Operators that are composed of others have guards of their own, which would hide that the caller lacks one.
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (op && name.name.starts_with("aten::") && !makes_view(op->schema()) &&

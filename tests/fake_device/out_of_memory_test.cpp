@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr double kMiB = 1 << 20;
 
-// To be called within run_on_ranks, which itself needs more.
+// Must be called within run_on_ranks, which itself needs more memory.
 void leave_free(int64_t bytes) {
   fake::set_device_bytes(device_memory(fake::device()).allocated + bytes);
 }

@@ -144,7 +144,7 @@ TEST_CASE("a step waits for its device where it must, and says why") {
               .shape = "2 tokens",
               .steps = 3};
   CHECK(waits_of(point) == few);
-  Point split = point;  // over two ranks, which have rows of the head each, and all words
+  Point split = point;  // on two ranks, each with rows of the head and all words
   split.t = 2, split.optimize = "memory", split.units = "whole";
   on_fake_device(split);
   const int64_t passes = split.steps + 1;  // the gradients of step 1 are also computed by themselves
@@ -225,7 +225,7 @@ TEST_CASE("planted races in a layer are found") {
       run_ranks(1, [](const CommunicatorPtr& world) {
         parity::run_point_on({.dtype = "float32", .steps = 1}, world, {}, {fake::device(1)});
       });
-    } catch (const std::exception&) {  // how far it gets does not matter
+    } catch (const std::exception&) {  // the number of steps does not matter
     }
     const auto faults = fake::take_faults();
     REQUIRE_FALSE(faults.empty());

@@ -1,4 +1,4 @@
-// Training runs of many ranks on fake devices give the bits of the same layout on CPUs with the same operators, without
+// Training runs of many ranks on fake devices give the same bits as on CPUs with the same layout and operators, without
 // races, leaks or misuse of NCCL.
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -155,7 +155,7 @@ TEST_CASE("a rank has as many communicators as its plan counts") {
   fake::take_faults();
 }
 
-// A receive that is posted ahead on the first stage is one of gradients, which depend on what the stage does next.
+// A receive posted ahead on the first stage is for gradients, which depend on what the stage does next.
 TEST_CASE("in the first step nothing that a device waits for is a receive that was posted ahead") {
   const SameOperators same;
   const testing::Limits limits(std::chrono::seconds(20), std::chrono::seconds(20));
@@ -223,7 +223,7 @@ class Forgetful : public ForwardingCommunicator {
   }
 
  private:
-  // Makes the wrong stream wait, not the one that needs it.
+  // Makes the wrong stream wait instead of the one that needs to.
   struct NoWait : Work {
     explicit NoWait(WorkPtr work) : inner(std::move(work)) {}
     bool poll() override { return inner->poll(); }

@@ -60,7 +60,7 @@ struct Op {
 struct Kernel : Outside {
   Comm* comm = nullptr;
   std::list<Op> ops;
-  std::vector<OutsidePtr> before;  // earlier work in its stream
+  std::vector<OutsidePtr> before;  // marks the end of earlier work in its stream
   bool in_stream = false;
   std::atomic<Clock::rep> end{0};
 
@@ -81,7 +81,7 @@ using Meeting = std::vector<Op*>;  // by rank, or sender and receiver
 
 struct Group {
   std::vector<Comm*> members;               // by rank; null if not created yet
-  std::map<MeetingKey, Meeting> meetings;   // those that are not over
+  std::map<MeetingKey, Meeting> meetings;   // those that have not ended
   std::set<std::pair<int, int>> connected;  // sender and receiver, or (-1, -1) for all ranks
   std::map<uint64_t, std::vector<struct Split>> splits;
 };
@@ -193,7 +193,7 @@ void move_data(const Meeting& ops) {
   }
 }
 
-// What an operation reads and writes.
+// The tensors that an operation reads and writes.
 std::vector<Access> accesses_of(const Op& op) {
   const int parts = op.comm->size();
   std::vector<Access> all;
@@ -286,7 +286,7 @@ void put_in_stream(Comm& comm) {
   progress();
 }
 
-// Whether all ranks have ended the communicator, or are gone.
+// Whether all ranks have ended the communicator or are gone.
 bool all_end(const Comm& comm) {
   const auto ends = [](const Comm* member) { return member == nullptr || member->finalized; };
   return std::all_of(comm.group->members.begin(), comm.group->members.end(), ends);

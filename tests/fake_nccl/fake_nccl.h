@@ -29,24 +29,25 @@ const NcclApi& nccl();
 // Whether the sum of each two ranks is rounded, as NCCL does it; initially sums are rounded once, as on CPUs.
 void round_at_each_hop(bool rounds);
 
-// What goes wrong on this thread's rank.
+// What fails on this thread's rank.
 struct NcclTrouble {
   int version = 0;           // a version other than built_version
   int unique_id_result = 0;  // the result of get_unique_id
   int init_result = 0;       // the result of init_rank, which then makes no communicator
   int send_result = 0;       // the result of every send
   bool stays_away = false;   // its launches never reach the others
-  int busy_questions = 0;    // to which a launch that is in its stream is still said to be in progress
+  int busy_questions = 0;    // number of questions about a launch in its stream that are answered with "in progress"
 };
 NcclTrouble& nccl_trouble();
-// From now on all communicators of this thread report this.
+// From now on, all communicators of this thread report this error.
 void break_nccl(int result, const std::string& text);
 
-// Since the last call: the calls of this thread, such as "all_reduce 10 max", and the faults of all threads.
+// The calls of this thread since the last call of this function, such as "all_reduce 10 max", and the faults of all
+// threads.
 std::vector<std::string> take_nccl_calls();
 std::vector<std::string> take_nccl_faults();
 // Communicators that were neither destroyed nor aborted.
 int live_nccl_communicators();
-int live_nccl_groups();  // of this thread's rank, those of more than one rank
+int live_nccl_groups();  // groups of more than one rank on this thread's rank
 
 }  // namespace shardline::fake

@@ -39,7 +39,7 @@ TEST_CASE("a message leaves without further calls while NCCL is still busy with 
       const at::Tensor received = on_host(messages.receive(instruction).at(0), "a test looks");
       EXPECT(received[0].item<float>() == static_cast<float>(instruction.microbatch));
     }
-    // Until the other rank has all messages, the host of the first does nothing that NCCL notices.
+    // Until the other rank has received all messages, the first rank's host does nothing that NCCL notices.
     const at::Tensor token = at::zeros({1});
     (world->rank() == 0 ? control->recv(token, 1) : control->send(token, 0))->wait();
     messages.finish();
@@ -48,7 +48,7 @@ TEST_CASE("a message leaves without further calls while NCCL is still busy with 
   CHECK(fake::take_nccl_faults().empty());
 }
 
-// NCCL connects with the first message of a channel and may then wait for everything that runs on the device.
+// NCCL connects with the first message of a channel, and may then wait for everything that runs on the device.
 TEST_CASE("each channel has carried a message before a run begins") {
   const Schedule schedule = forward_schedule(2, 3);
   std::vector<std::string> calls[2];
@@ -67,7 +67,7 @@ TEST_CASE("each channel has carried a message before a run begins") {
   CHECK(fake::take_nccl_faults().empty());
 }
 
-// A first step posts nothing ahead, and what the second needs in addition would be allocated while receives wait.
+// The first step posts nothing ahead; anything more that the second step needs would be allocated while receives wait.
 TEST_CASE("receives take as much memory whether they are posted ahead or not") {
   const Schedule schedule = forward_schedule(2, 3);
   std::vector<int64_t> allocated[2];  // on the second stage, after each instruction

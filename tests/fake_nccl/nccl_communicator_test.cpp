@@ -53,7 +53,7 @@ Texts failures_of_two(const std::function<void(CommunicatorPtr control)>& job) {
 }
 
 TEST_CASE("nccl: does what every communicator does") {
-  const Texts of_hosts = {"limits run from the wait", "an expired wait tells both times"};  // other tests below
+  const Texts of_hosts = {"limits run from the wait", "an expired wait tells both times"};  // tests below replace these
   for (const int ranks : {1, 3})
     for (const auto& behaviour : testing::comm_behaviours()) {
       if (std::find(of_hosts.begin(), of_hosts.end(), behaviour.name) != of_hosts.end()) continue;
@@ -71,7 +71,7 @@ TEST_CASE("nccl: ranks that disagree all fail") {
   for (size_t i = 0; i < mismatches.size(); i += 3) {  // each takes a while
     const auto& mismatch = mismatches[i];
     CAPTURE(mismatch.name);
-    const Limits limits(300ms);  // NCCL hangs if a message meets a collective
+    const Limits limits(300ms);  // NCCL hangs if a message is paired with a collective
     const Texts texts = failures_of_two([&](CommunicatorPtr control) {
       const CommunicatorPtr world = make_nccl_world(control, control->rank(), fake::nccl());
       testing::StagingCommunicator staged(world, fake::device(control->rank()));
@@ -177,7 +177,7 @@ TEST_CASE("nccl: each operation is a group, and messages start together") {
     const at::Tensor out = filled({4}, 0), in = filled({4}, 0);
     const WorkPtr sent = world->send(out, peer), received = world->recv(in, peer);
     received->wait();
-    world->send(out, peer);  // dropped, and still launched before what follows
+    world->send(out, peer);  // nobody waits for it, and it is still launched before what follows
     const WorkPtr second = world->recv(in, peer);
     world->broadcast(filled({5}, 0), 1)->wait();
     second->wait();
@@ -218,7 +218,7 @@ TEST_CASE("nccl: a message that is never waited for leaves before the communicat
   check_nothing_wrong();
 }
 
-// Whether NCCL itself waits is not documented, so programs must end the groups of all ranks in one order.
+// It is not documented whether NCCL itself waits, so programs must end the groups of all ranks in the same order.
 TEST_CASE("nccl: a group ends once all of its ranks end it") {
   std::atomic<bool> ends = false;
   run_over_nccl(2, [&](CommunicatorPtr world, CommunicatorPtr control) {
@@ -261,7 +261,7 @@ TEST_CASE("nccl: a start that does not come is given up") {
   run_on_devices(2, [&](CommunicatorPtr control) {
     if (control->rank() == 0)
       text = failure_of([&] { make_nccl_world(control, 0, fake::nccl()); });
-    else {  // takes part in what the host decides, then ends
+    else {  // takes part in what the host decides, then returns
       gather_to_all(*control, at::full({1}, 22809, at::kLong));
       control->broadcast(at::zeros({1 + static_cast<int64_t>(sizeof(NcclId))}, at::kByte), 0)->wait();
     }
@@ -336,10 +336,10 @@ TEST_CASE("nccl: an error ends the job while the stream waits and the host does 
     const at::Tensor tensor = filled({2, 2}, 1, at::kBFloat16);
     const at::Tensor never = at::zeros({1});
     if (control->rank() == 0) {
-      wait_for_device(tensor.device(), "the new group is connected");  // else that may be the operation that fails
+      wait_for_device(tensor.device(), "the new group is connected");  // else it could be the operation that fails
       tp->all_reduce(tensor, {.what = "dX layer 3"})->wait();
       fake::break_nccl(2, "NET/Socket : connection closed");
-      on_host(tensor, "a test looks");  // ends, because NCCL is aborted
+      on_host(tensor, "a test looks");  // returns, because NCCL is aborted
       world->barrier();
     } else {
       control->recv(never, 0)->wait();
@@ -352,7 +352,7 @@ TEST_CASE("nccl: an error ends the job while the stream waits and the host does 
   check_nothing_wrong();
 }
 
-// NCCL that reports an error once, to the first thread that asks and is not the rank's own.
+// An NCCL that reports an error only once, to the first thread that asks and is not the rank's own.
 std::thread::id asking_rank;
 std::atomic<bool> error_is_reported;
 
@@ -362,8 +362,8 @@ int state_with_error(void* comm, int* state) {
   return result;
 }
 
-// The operation runs at once, because it has one rank; but the first look at the event of its end is too early, as the
-// device without hardware has it, and the next one is not.
+// The operation runs at once, because there is one rank; but the first query of the event at its end is too early, as
+// on the device without hardware, and the second is not.
 TEST_CASE("nccl: an operation that ends while the state of its communicator is asked for is not blamed for an error") {
   static const NcclApi api = [] {
     NcclApi table = fake::nccl();
@@ -494,8 +494,8 @@ TEST_CASE("nccl: an error of the device fails the world where nothing may throw:
   }
 }
 
-// NCCL for one rank, with a device on which the end of a group's last operation comes only after a failure, which comes
-// when NCCL has ended the group.
+// An NCCL for one rank, with a device on which the end of a group's last operation comes only after a failure, which
+// occurs once NCCL has ended the group.
 struct LateEnd : fake::Outside {
   std::atomic<bool> has_come = false;
   std::optional<std::chrono::steady_clock::time_point> ended() override {

@@ -19,7 +19,7 @@ DEVICE, RANKS, TENSORS, ENGINE = ("tests/fake_device/fake_device_tests", "tests/
                                   "tests/engine/engine_tests")
 TRAINING = "one rank on the device has the bits of one on a CPU"
 OVER_NCCL = "training over NCCL and on a shared device*"
-# What is wrong, where, the right and the wrong code, the suite that notices it, and its case.
+# What is wrong, where, the right and the wrong code, the suite that detects it, and its test case.
 FAULTS = [
     ("a missing guard: the device of a rank is not the current one", "engine/run/ranks.cpp",
      "    const c10::DeviceGuard on_device(context.device);\n", "", DEVICE, "a rank makes its device the current one"),
@@ -91,7 +91,7 @@ class Build:
         self.ninja, self.folder, self.lines = ninja, pathlib.Path(folder), {}
 
     def commands(self, program):
-        """The lines that make a program, the last of which links it."""
+        """Returns the lines that make a program; the last one links it."""
         if program not in self.lines:
             run = subprocess.run([self.ninja, "-t", "commands", program], cwd=self.folder, stdout=subprocess.PIPE, text=True,
                                  check=True)
@@ -99,7 +99,7 @@ class Build:
         return self.lines[program]
 
     def compilation(self, program, source):
-        """The words that compile a source, or the sources that are compiled together with it."""
+        """Returns the words that compile a source, or the sources that are compiled together with it."""
         for line in self.commands(program):
             words = shlex.split(line)
             if "-c" not in words:
@@ -124,7 +124,7 @@ class Build:
 
 
 def planted(root, fault):
-    """The text of a source with a fault."""
+    """Returns the text of a source with a fault."""
     what, file, right, wrong, *_ = fault
     text = (root / file).read_text()
     if text.count(right) != 1:

@@ -110,7 +110,7 @@ TEST_CASE("shared device: a rank without the memory for a sum ends the others") 
   const Texts texts =
       failures_without_memory([](Communicator& world, const at::Tensor& tensor) { world.all_reduce(tensor)->wait(); });
   for (const auto& text : texts) CHECK_THAT(text, Contains("Fake device 0 out of memory"));
-  const int later = texts[0].find("aborted") == std::string::npos ? 0 : 1;  // that is the rank that adds
+  const int later = texts[0].find("aborted") == std::string::npos ? 0 : 1;  // the rank that adds
   CHECK_THAT(texts[1 - later], Contains(cat("rank ", later, " aborted")));
 }
 

@@ -1,4 +1,4 @@
-// A run over NCCL that all ranks agree to stop ends its communicators as one that is complete does.
+// If all ranks of a run over NCCL agree to stop, the run ends its communicators like a complete run.
 #include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>

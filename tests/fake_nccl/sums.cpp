@@ -25,7 +25,7 @@ at::ScalarType scalar_type(NcclType type) {
 void reduce_as_nccl(ReduceOp op, at::ScalarType type, const std::vector<const void*>& inputs,
                     const std::vector<void*>& outputs, int64_t count) {
   if (!rounds_hops) return reduce_in_order(op, type, inputs, outputs, count);
-  // As in a ring: each rank rounds what it passes on.
+  // Adds like a ring: each rank rounds what it passes on.
   std::vector<char> sum(count * c10::elementSize(type));
   std::memcpy(sum.data(), inputs[0], sum.size());
   for (size_t i = 1; i < inputs.size(); ++i) reduce_in_order(op, type, {sum.data(), inputs[i]}, {sum.data()}, count);

@@ -1,4 +1,4 @@
-// The numbers of the NCCL of the tests, and how it adds them.
+// The numbers that the tests' NCCL supports, and how it adds them.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -12,7 +12,7 @@ namespace shardline::fake {
 
 at::ScalarType scalar_type(NcclType type);
 
-// As reduce_in_order, but rounds at each hop if round_at_each_hop() says so.
+// Like reduce_in_order, but rounds at each hop if round_at_each_hop() is true.
 void reduce_as_nccl(ReduceOp op, at::ScalarType type, const std::vector<const void*>& inputs,
                     const std::vector<void*>& outputs, int64_t count);
 

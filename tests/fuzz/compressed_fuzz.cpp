@@ -9,7 +9,7 @@
 namespace shardline::compressed_fuzz {
 namespace {
 
-constexpr size_t kMostText = size_t{64} << 20;   // a bomb is not read to its end
+constexpr size_t kMostText = size_t{64} << 20;   // the whole of a decompression bomb is never read
 constexpr size_t kMostHeld = size_t{130} << 20;  // zstd allocates the window that a frame asks for, at most 128 MiB
 
 void read_all(const MappedFile& file, size_t part) {

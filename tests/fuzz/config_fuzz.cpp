@@ -1,5 +1,5 @@
-// A config with the settings of its command line ("--set", one a line) and the config.json of its model, whose
-// directory the config calls "@model". What is accepted is read again from its resolved form as an equal config.
+// A config with the settings of its command line ("--set", one per line) and the config.json of its model, whose
+// directory the config calls "@model". If a config is accepted, its resolved form is read as an equal config.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,7 +30,7 @@ std::string with_model(std::string text) {
   return text;
 }
 
-// The layers that the config's patterns are applied to; a model that it describes may have any number of them.
+// The layers to which the config's patterns are applied; a model that it describes may have any number of them.
 const ModelSpec& small_model() {
   static const ModelSpec model{.layers = {{.name = "embedding"},
                                           {.name = "h.0", .is_block = true, .units = {{"attn"}, {"mlp"}}},
@@ -76,7 +76,7 @@ void check_sizes_of(const Config& config, size_t bytes) {
     });
 }
 
-// A model's config.json without the config of a run.
+// A model's config.json without a run's config.
 void check_model(const std::string& text) {
   const auto file = nlohmann::json::parse(text, nullptr, false);
   if (!file.is_object()) return;
@@ -93,7 +93,7 @@ FUZZ_TARGET(config) {
   files.erase("run.json");
   files.erase("--set");
   fuzz::fill_folder(files);
-  constexpr fuzz::Allowance for_tables{.fixed = 4 << 20};  // of keys, made at the first read
+  constexpr fuzz::Allowance for_tables{.fixed = 4 << 20};  // the tables of keys are made at the first read
   FUZZ_REQUIRE(fuzz::accepts(
                    size, [&] { check_model(files["config.json"]); }, for_tables),
                "mistakes in config.json are reported, not thrown");

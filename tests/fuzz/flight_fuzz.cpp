@@ -8,8 +8,9 @@
 //   op TICKET SEQUENCE GROUP START WAIT END ELEMENTS STATE RANK PEER NAME STEP SERIAL
 //   wait ..., as op: what the rank before waits for
 //
-// rank-2 is a file as it is, but for the first fields of its header and its length. If there is "now", the job still
-// runs. Whatever the files claim, a diagnosis comes, of ranks that exist, in plain characters.
+// rank-2 is a whole file, except that the first fields of its header and its length are repaired. If there is a file
+// "now", the job is still running. Whatever the files contain, there is a diagnosis that names only existing ranks and
+// consists of plain characters.
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,9 +24,9 @@
 namespace shardline::flight_fuzz {
 namespace {
 
-constexpr uint32_t kMostWorld = 64;  // of the files that are made
+constexpr uint32_t kMostWorld = 64;  // in the files that are made
 
-// The numbers and words of a line; 0 and "" where it ends.
+// The numbers and words of a line; 0 and "" after its end.
 class Line {
  public:
   explicit Line(const std::string& text) : in_(text) {}
@@ -139,7 +140,7 @@ class Ring {
   std::vector<FlightRecord> records_;
 };
 
-// The file with a header of this version, and as long as it states, if that is at most a few pages.
+// A file with a header of this version, and as long as the header states, if that is at most a few pages.
 std::string repaired(std::string file) {
   constexpr uint64_t most = 1 << 16;
   flight::Header header{};

@@ -54,7 +54,7 @@ class MemoryCount {
 std::string type_of(const std::exception& error) {
   int status = 0;
   char* name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status);
-  return name ? name : typeid(error).name();  // the process ends with it
+  return name ? name : typeid(error).name();  // the process ends with this thread
 }
 
 std::map<std::string, Target::Read>& targets() {

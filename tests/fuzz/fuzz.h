@@ -1,4 +1,4 @@
-// What the fuzz targets have in common: the promises that every parser keeps, whatever the bytes, and files in memory.
+// Shared parts of the fuzz targets: the guarantees of every parser, whatever the bytes, and files in memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace shardline::fuzz {
 
-// A broken promise: prints it and ends the process, which the fuzzer reports together with the input.
+// Reports a broken guarantee: prints it and ends the process, which the fuzzer reports together with the input.
 [[noreturn]] void found(const std::string& what);
 
 #define FUZZ_REQUIRE(condition, ...)                                                                           \
@@ -54,7 +54,7 @@ std::map<std::string, std::string> files_of(const uint8_t* data, size_t size, st
 const std::filesystem::path& folder();
 // The path of a file in it with these bytes.
 std::string file_with(const std::string& name, std::string_view bytes);
-// Makes the folder hold these files and no others.
+// Makes the folder contain exactly these files.
 void fill_folder(const std::map<std::string, std::string>& files);
 
 }  // namespace shardline::fuzz

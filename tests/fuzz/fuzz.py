@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "tests/fuzz"
 BUILD = ROOT / "build-fuzz"
 
-# The files that each target's promises are about; --coverage looks at their lines.
+# The files that each target's guarantees are about; --coverage looks at their lines.
 PARSERS = {
     "json": ["core/files/json_reader.cpp", "core/files/json_type.cpp", "core/files/json_data.cpp"],
     "cluster": ["partitioner/layout/cluster.cpp"],
@@ -67,21 +67,21 @@ WITH_TORCH = {"safetensors": "fuzz_tensors", "npy": "fuzz_tensors", "torch_file"
               "request": "fuzz_serve", "config": "fuzz_config", "import": "fuzz_config"}
 WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]
 LEAST_COVERED = 90  # percent of a file's lines
-SHORT_RUNS = 2000  # of each target
+SHORT_RUNS = 2000  # for each target
 
 OPTIONS = ["-timeout=20", "-rss_limit_mb=2048", "-malloc_limit_mb=256", "-print_final_stats=1", "-verbosity=0",
            "-print_funcs=0"]
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=0:quarantine_size_mb=16:detect_odr_violation=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
-    "LLVM_PROFILE_FILE": "/dev/null",  # but for --coverage
+    "LLVM_PROFILE_FILE": "/dev/null",  # except for --coverage
     "OMP_NUM_THREADS": "1",
 }
 FINDING = re.compile(r"FINDING: |ERROR: AddressSanitizer|runtime error: |ERROR: libFuzzer|LeakSanitizer")
 
 
 class Fuzzer:
-    """The binaries of a build folder, and how they are run."""
+    """The binaries of a build folder, and how to run them."""
 
     def __init__(self, source, build, options=()):
         self.source, self.build, self.options = source, build, list(options)
@@ -102,7 +102,7 @@ class Fuzzer:
         subprocess.run(["cmake", "--build", self.build, "--target", *programs], check=True, stdout=sys.stderr)
 
     def run(self, target, folders, options=(), environment=None):
-        """The finished process, its output, and the inputs that it read."""
+        """Runs a program; returns the finished process, its output, and the inputs that it read."""
         command = [self.program(target), f"--target={target}", *OPTIONS, f"-dict={BUILD}/seeds/{target}.dict",
                    *options, *folders]
         with scratch_folder() as scratch:
@@ -114,7 +114,7 @@ class Fuzzer:
 
 
 def scratch_folder():
-    """A folder for the files of a target, in memory where that is possible."""
+    """Returns a folder for the files of a target, in memory if possible."""
     memory = "/dev/shm"
     return tempfile.TemporaryDirectory(prefix="shardline-fuzz-", dir=memory if os.access(memory, os.W_OK) else BUILD)
 
@@ -128,14 +128,14 @@ def seeds_of(target):
 
 
 def grown(target):
-    """The inputs that earlier turns have kept."""
+    """Returns the inputs that earlier runs have kept."""
     folder = BUILD / "corpus" / target
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def misplaced_seeds(fuzzer, target):
-    """The seeds in the folder `accepted` that the parser refuses, and those in `refused` that it accepts."""
+    """Returns the seeds in the folder `accepted` that the parser refuses, and those in `refused` that it accepts."""
     seeds = sorted(file for file in seeds_of(target).rglob("*") if file.is_file())
     _, output, _ = fuzzer.run(target, seeds, ["--tell=1"])
     told = dict(re.findall(r"^Running: (\S+)$.*?^(accepted|refused)$", output, re.M | re.S))
@@ -216,7 +216,7 @@ def report_coverage(targets, lines):
 
 
 def head_of(patch):
-    """target and runs of a patch, from its first lines."""
+    """Returns the target and the number of runs of a patch, from its first lines."""
     words = dict(re.findall(r"^(target|runs): (\S+)$", patch.read_text(), re.M))
     return words["target"], int(words["runs"])
 
@@ -239,14 +239,14 @@ def planted(patches):
         inputs[target] = max(inputs.get(target, 0), needed)
         subprocess.run(["patch", "-p1", "--quiet", "-R", "-i", patch], cwd=source, check=True)
     fuzzer.make(inputs)
-    for target, runs in inputs.items():  # without a bug, as many inputs as its bugs needed break no promise
+    for target, runs in inputs.items():  # without the bug, as many inputs as its bugs needed must find nothing
         missed += try_parser(fuzzer, "no bug", target, runs)[0]
     print(f"{len(patches)} planted bugs, {missed} not as expected")
     return 1 if missed else 0
 
 
 def try_parser(fuzzer, name, target, runs):
-    """Whether there is a finding within that many inputs, and the inputs that were read."""
+    """Returns whether there is a finding within that many inputs, and the inputs that were read."""
     with scratch_folder() as forgotten:
         ended, output, inputs = fuzzer.run(target, [forgotten, seeds_of(target)],
                                            [f"-runs={runs}", "-seed=1", f"-artifact_prefix={fuzzer.build}/"])
@@ -257,7 +257,7 @@ def try_parser(fuzzer, name, target, runs):
 
 
 def copy_sources(to):
-    """The tracked and new files of the tree; those that are as they were keep their times."""
+    """Copies the tracked and new files of the tree; unchanged ones keep their times."""
     listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
                              check=True, capture_output=True).stdout.decode()
     for name in filter(None, listing.split("\0")):

@@ -1,6 +1,6 @@
-// Descriptions of jobs for other programs: JSON, YAML or a command line. A second file takes the place of each one that
-// the first names; the lines of a third are given to --set. Each key is in the table once, and an accepted job gives a
-// config or is refused, and nothing else.
+// Descriptions of jobs for other programs: JSON, YAML or a command line. A second file replaces each file that the
+// first one names; the lines of a third are given to --set. Each key is in the table exactly once, and an accepted job
+// either gives a config or is refused.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>

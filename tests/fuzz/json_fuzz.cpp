@@ -1,5 +1,5 @@
-// The strict JSON readers: what they accept is what nlohmann's own parser makes of the text, and every way of asking
-// for a value gives the value or a typed error.
+// The strict JSON readers: they accept only what nlohmann's own parser reads in the same way, and every way of
+// requesting a value gives the value or a typed error.
 #include <nlohmann/json.hpp>
 #include <optional>
 

@@ -18,12 +18,12 @@ ROOT = HERE.parent.parent
 
 
 def files(*parts):
-    """An input of several files, as files_of in fuzz.h reads it, from (name, bytes)."""
+    """Returns an input of several files from (name, bytes), as files_of in fuzz.h reads it."""
     return b"\n".join(b"=== " + name.encode() + b"\n" + content for name, content in parts)
 
 
 def megatron(width, code, ids, bounds, modes=b""):
-    """A pair of two sequences: its .bin and its .idx."""
+    """Returns a pair of two sequences: its .bin and its .idx."""
     kind = {1: "B", 2: "H", 4: "i", 8: "q"}[width]
     data = struct.pack(f"<{len(ids)}{kind}", *ids)
     lengths = [1, len(ids) - 1]
@@ -37,7 +37,7 @@ def llmc(magic, version, kind, ids, count=None):
 
 
 def token_cache(width, ids, vocabulary=100):
-    """As TokenCacheHeader has it; the target repairs the checksum."""
+    """Writes the header as TokenCacheHeader defines it; the target repairs the checksum."""
     header = b"SLTOKENS" + struct.pack("<2I14Q", 3, width, len(ids), 1, vocabulary, *[0] * 11)
     return files(("cache.tokens", header + struct.pack(f"<{len(ids)}{'HI'[width // 4]}", *ids)))
 
@@ -108,7 +108,7 @@ def npy_files():
 
 
 def zip_of(entries, lengthened=0):
-    """A zip archive of stored entries (name, bytes); the last one claims to be longer."""
+    """Returns a zip archive of stored entries (name, bytes); the last one claims to be longer."""
     archive, directory = b"", b""
     for number, (name, content) in enumerate(entries):
         size = len(content) + (lengthened if number == len(entries) - 1 else 0)
@@ -120,7 +120,7 @@ def zip_of(entries, lengthened=0):
 
 
 def pickled(*tensors, parameter=False, location=b"cpu"):
-    """The pickle of a dict of tensors (name, type, key, elements, offset, sizes, strides)."""
+    """Returns the pickle of a dict of tensors (name, type, key, elements, offset, sizes, strides)."""
     def text(value):
         return b"X" + struct.pack("<I", len(value)) + value
 
@@ -140,7 +140,7 @@ def pickled(*tensors, parameter=False, location=b"cpu"):
 
 
 def older(pickle, *storages):
-    """A file of torch.save before PyTorch 1.6, with storages (key, elements, bytes)."""
+    """Returns a file of torch.save before PyTorch 1.6, with storages (key, elements, bytes)."""
     magic = b"\x80\2\x8a\x0a" + bytes.fromhex("6cfc9c46f9206aa85019") + b".\x80\2M\xe9\3.\x80\2}."
     keys = b"\x80\2](" + b"".join(b"\x8c" + bytes([len(key)]) + key for key, _, _ in storages) + b"e."
     return magic + pickle + keys + b"".join(struct.pack("<Q", elements) + content for _, elements, content in storages)
@@ -200,7 +200,7 @@ def manifests():
 
 
 def event(step):
-    """A record of TensorBoard's files; readers here ignore the checksums."""
+    """Returns a record of TensorBoard's files; readers here ignore the checksums."""
     message = struct.pack("<Bd", 1 << 3 | 1, 0.5) + (bytes([2 << 3, step & 0x7f | 0x80, step >> 7]) if step else b"")
     return struct.pack("<QI", len(message), 0) + message + bytes(4)
 
@@ -213,7 +213,7 @@ def run_records():
 
 
 def message(number, content):
-    """A field of a protocol buffer."""
+    """Returns a field of a protocol buffer."""
     size = len(content)
     return bytes([number << 3 | 2, size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14]) + content
 
@@ -256,7 +256,7 @@ SHARED = {
 
 
 def config_words():
-    """The keys of docs/config.md and the words that they take."""
+    """Returns the keys of docs/config.md and the words that they accept."""
     text = (ROOT / "docs/config.md").read_text()
     words = set(re.findall(r"^\| `(\w+)`", text, re.M)) | set(re.findall(r"\"([\w*.-]+)\"", text))
     return sorted(words | {"model", "data", "training", "smp_options", "mpi_options", "runtime", "distribution"})

@@ -1,5 +1,5 @@
-// manifest.json of a checkpoint, as it is and with its checksum repaired, and the files that it is compared with. An
-// accepted manifest names files of its directory only, in pieces that ascend, and is written as it was read.
+// manifest.json of a checkpoint, unchanged and with its checksum repaired, and the files that it is compared with. An
+// accepted manifest names only files in its directory, in ascending pieces, and writing it gives the same text.
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// The text with the checksum that it should have; the text itself if that is not even an object.
+// The text with its correct checksum; the text itself if it is not even an object.
 std::string repaired(const std::string& text) {
   json manifest = json::parse(text, nullptr, false);
   if (!manifest.is_object()) return text;
@@ -39,7 +39,7 @@ void compare_files(const Manifest& manifest) {
   FUZZ_REQUIRE(find_damage(fuzz::folder().string(), manifest).size() == differ, differ, " differences");
 }
 
-// What a writer makes of the same pieces is what was read.
+// Writing the same pieces again reproduces the manifest that was read.
 void write_pieces(const Manifest& manifest) {
   FUZZ_REQUIRE(parse_manifest(manifest_text(whole_manifest(manifest)), "whole").files == manifest.files, "the files");
   for (const auto& [name, pieces] : manifest.files) {
@@ -72,7 +72,7 @@ bool read_text(const std::string& text, size_t size) {
     FUZZ_REQUIRE(end >= 0, name, " has no piece");
   }
   FUZZ_REQUIRE(fuzz::accepts(text.size() + size, [&] { write_pieces(*manifest); }), "an accepted manifest is refused");
-  constexpr fuzz::Allowance for_lines{.per_byte = 1024};  // of damage, one for each piece
+  constexpr fuzz::Allowance for_lines{.per_byte = 1024};  // lines about damage, one for each piece
   FUZZ_REQUIRE(fuzz::accepts(
                    text.size() + size, [&] { compare_files(*manifest); }, for_lines),
                "files cannot be compared with an accepted manifest");

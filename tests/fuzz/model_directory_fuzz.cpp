@@ -1,5 +1,5 @@
-// A model directory: config.json, and one file of weights or an index and two shards, of which the input has the
-// headers. Where the directory fits a small model, every parameter of it can be read.
+// A model directory: config.json, and one file of weights or an index and two shards; the input contains their headers.
+// If the directory fits a small model, every parameter of the model can be read.
 #include <ATen/ops/empty.h>
 
 #include <memory>
@@ -11,8 +11,8 @@
 namespace shardline::model_directory_fuzz {
 namespace {
 
-// "wte" as it is, split over two ranks, in files perhaps of fewer words; "h.0.w" transposed in the file; "h.0.bias"
-// need not be there.
+// "wte" unchanged, split over two ranks, in files that may have fewer words; "h.0.w" transposed in the file; "h.0.bias"
+// is optional.
 const ModelSpec& small_model() {
   static const ModelSpec model = [] {
     ModelSpec spec{.family = "small"};

@@ -1,5 +1,5 @@
-// The optimizer's files of a checkpoint: one file, or an index and two shards, of which the input has the headers. A
-// state is given in the shape that was asked for, or refused.
+// The optimizer's files of a checkpoint: one file, or an index and two shards; the input contains their headers. A
+// state is returned in the requested shape, or refused.
 #include <memory>
 
 #include "engine/checkpoint/state_files.h"

@@ -1,5 +1,5 @@
 // metrics.jsonl and a file of TensorBoard events in an output directory: what `shardline plan --from-run` reads, and
-// what a run that continues keeps of them: only whole records of the file, in their order.
+// what a run that continues keeps of them, which are only whole records of the file, in their order.
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -23,14 +23,14 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Whether `part` is `whole` with some of its bytes left out.
+// Whether `part` is `whole` with some of its bytes removed.
 bool is_left_of(std::string_view part, std::string_view whole) {
   size_t found = 0;
   for (size_t byte = 0; byte < whole.size() && found < part.size(); ++byte) found += whole[byte] == part[found];
   return found == part.size();
 }
 
-// Returns what is kept of the file.
+// Returns the part of the file that is kept.
 std::string check_kept(const std::string& path, size_t size, void (*keep)(const std::string& path, int64_t step)) {
   const std::string whole = bytes_of(path);
   FUZZ_REQUIRE(fuzz::accepts(size, [&] { keep(path, kStep); }), "records are not kept");

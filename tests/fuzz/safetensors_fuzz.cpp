@@ -1,5 +1,5 @@
-// Safetensors files: the input as a whole file, and as the header of a file whose length and data are right. The
-// tensors that are accepted cover the data once, and each can be read.
+// Safetensors files: the input as a whole file, and as the header of a file whose length and data are right. Accepted
+// tensors cover the data exactly once, and each can be read.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Text and JSON Lines: the input as either. The pieces of a text, joined, have the ids of the whole; every line that is
-// not blank is a document, of a text or of tokens. Also as a table of documents and as token ids, whose ids are those
-// of the vocabulary.
+// Text and JSON Lines: reads the input as either. The pieces of a text together have the ids of the whole text; every
+// line that is not blank is a document with a text or with tokens. The input is also read as a table of documents and
+// as token ids, whose ids must be in the vocabulary.
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // Tokenizers: a folder with tokenizer.json, vocab.json and merges.txt, vocab.txt or a SentencePiece model, and the
-// files next to them; "text" is what the tokenizer is tried on. Ids are below the vocabulary's size, decoding gives
-// valid UTF-8, and a text that is encoded in parts has the ids of the whole. Examples have the same ids; their offsets
-// are in the text, and windows keep to the maximum length and together have all of the text. Pairs are cut to it, too.
+// files next to them; "text" is the text that it encodes. Ids are below the vocabulary's size, decoding gives valid
+// UTF-8, and a text that is encoded in parts has the ids of the whole. Examples have the same ids; their offsets are in
+// the text, and windows keep to the maximum length and together have all of the text. Pairs are cut to it, too.
 #include <algorithm>
 #include <utility>
 
@@ -57,8 +57,8 @@ void check_examples(const Tokenizer& tokenizer, const std::string& text, const s
   FUZZ_REQUIRE(are_in_order || joined() == ids, joined().size(), " ids of the windows, ", ids.size(), " of the text");
 }
 
-// Whatever is cut, and wherever, no window has more tokens than was asked for, unless that leaves no room for any. Each
-// text is cut in a few ways, because all take long.
+// Whatever is cut, and wherever, no window has more tokens than requested, unless that leaves no room for any. Each
+// text is cut in only a few ways, because all of them take long.
 void check_cuts(const Tokenizer& tokenizer, const std::string& whole) {
   constexpr fuzz::Allowance for_windows{.fixed = size_t{64} << 20};
   constexpr size_t one_in = 6;

@@ -1,5 +1,5 @@
-// Files of token ids: data.bin as raw u16, as llm.c's or with data.idx as Megatron's, and cache.tokens as our cache,
-// whose checksum is repaired so that the rules after it are reached. Every id that is read is below the vocabulary's
+// Files of token ids: data.bin as raw u16, in llm.c's format or, with data.idx, in Megatron's; and cache.tokens as our
+// cache, whose checksum is repaired so that later checks are reached. Every id that is read is below the vocabulary's
 // size, and all of them can be read.
 #include <cstring>
 #include <memory>

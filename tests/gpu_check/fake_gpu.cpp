@@ -1,5 +1,5 @@
-// Gives the program into which it is linked the accelerator of tests/fake_device. A violation that the device finds
-// ends the program with a message.
+// Gives the program into which it is linked the accelerator of tests/fake_device. If the device finds a violation, the
+// program ends with a message.
 #include <unistd.h>
 
 #include <iostream>

@@ -22,7 +22,7 @@ class Rehearsal(unittest.TestCase):
         self.output = self.dir / "gpu_check.json"
 
     def command(self, *arguments, package=PACKAGE, **environment):
-        """The script on these arguments, started; a rehearsal if they name a phase."""
+        """Starts the script with these arguments; a rehearsal if they name a phase."""
         rehearsal = [] if arguments[0] == "table" else ["--rehearse", "--output", self.output]
         return subprocess.Popen([ROOT / "tools/gpu_check.sh", *arguments, *rehearsal], text=True,
                                 env={**os.environ, "SHARDLINE_PACKAGE": str(package), **environment},
@@ -158,7 +158,7 @@ class Rehearsal(unittest.TestCase):
         self.phase("works", "--only", "ceilings", package=package)
         entries = self.phase("works", "--only", "NCCL", package=package)
         self.assertEqual(entries["ceilings"]["status"], "passed")
-        # A run that saves memory is compared with the plain one, which must be there.
+        # A run that saves memory is compared with the plain one, which must exist.
         line = {"tokens_per_second": 1, "step_seconds": 1, "loss": [3.0, 2.0],
                 "memory": [{"planned_bytes": 100, "counted_bytes": 100}]}
         bench_step = package / "bin/bench_step"
@@ -189,7 +189,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(self.output.read_text(), '{"works": {"mach')
 
     def test_a_step_that_hangs_is_killed_and_the_rest_goes_on(self):
-        # It does not end when asked to, and has started others.
+        # It does not end when asked to, and has started other processes.
         package = self.package_with("bench_device", "trap '' TERM", f"sleep 1000 & echo $! > {self.dir}/child",
                                     "echo still here", "wait; sleep 1000")
         (package / "bin/cuda_tests").unlink()
@@ -216,7 +216,7 @@ class Rehearsal(unittest.TestCase):
         self.script(package / "bin/bench_step", f"echo '{line}'")
         entries = self.phase("memory", "--only", "plain", package=package, code=1)
         self.assertIn("3.000 times the planned memory", entries["plain"]["why"])
-        # A loss that is not a number: null of our programs, NaN of Python's.
+        # A loss that is not a number: our programs write null, Python's NaN.
         for word in ("null", "NaN"):
             self.script(package / "bin/bench_step", f"echo '{line.replace('2.5', word)}'")
             entries = self.phase("memory", "--only", "plain", package=package, code=1)

@@ -77,6 +77,14 @@ class Install(unittest.TestCase):
         self.assert_close(rates, [0.01 * share for share in (0.25, 0.5, 0.75, 1)], 1e-12)
         self.assertEqual(sorted(set((folder / "steps.txt").read_text().split())), ["1", "2", "3", "4"])  # of all ranks
         self.assertTrue((folder / "words/checkpoint-4/optimizer.safetensors").is_file())
+        plan = self.run_in(folder, "build/everything", "plan", "divided.json")
+        for kind in ["Attention", "ColumnLinear"]:
+            self.assertIn(f"its module is a shardline::nn::{kind}", plan)
+        self.run_in(folder, "build/everything", "train", "divided.json")
+        self.run_in(folder, "build/everything", "train", "divided.json", "--set", "output_dir=whole", "--set",
+                    "smp_options.pipeline_parallel_degree=1", "--set", "smp_options.tensor_parallel_degree=1", "--set",
+                    "mpi_options.processes_per_host=1", "--set", "smp_options.microbatches=1")
+        self.assert_close(losses(folder, "divided"), losses(folder, "whole"))
         # The same names in a program that does not have them.
         refused = self.run_in(folder, self.package.prefix / "bin/shardline", "train", "words.json", code=2)
         for name in ["my-words", "lion", "rising"]:

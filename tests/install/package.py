@@ -13,10 +13,10 @@ BUILD = os.environ["SHARDLINE_BUILD"]
 TORCH = os.environ["TORCH_ROOT"]
 
 
-def run(command, cwd, code=0, **options):
+def run(command, cwd, code=0, timeout=900, **options):
     """Its output; fails unless it ends with this code."""
     result = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, errors="replace",
-                            timeout=900, **options)
+                            timeout=timeout, **options)
     output = f"{result.stdout}{result.stderr}"
     assert result.returncode == code, f"{' '.join(map(str, command))}: exit code {result.returncode}\n{output}"
     return output
@@ -35,7 +35,7 @@ class Package:
         shutil.rmtree(self.folder, True)
 
     def copied(self, source):
-        """A copy of a folder of the source tree, at the same place below the temporary folder."""
+        """Copies a folder of the source tree to the same place below the temporary folder."""
         copy = self.folder / source
         shutil.copytree(ROOT / source, copy)
         if not (self.folder / "configs").exists():
@@ -43,7 +43,7 @@ class Package:
         return copy
 
     def built(self, source):
-        """The same, built as its README says."""
+        """The same, and builds it as its README says."""
         folder = self.copied(source)
         run(["cmake", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DTORCH_ROOT={TORCH}"], folder)
         run(["cmake", "--build", "build"], folder)

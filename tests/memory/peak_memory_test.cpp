@@ -1,5 +1,5 @@
-// The anonymous memory of a training process follows the plan: what the process has before the first step, and the
-// plan's peak of activations in use, within 5 % at a size where activations are most of it.
+// The anonymous memory of a training process is as planned: it is what the process has before the first step, plus the
+// plan's peak of activations in use, within 5 % at a size at which activations dominate.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -96,7 +96,7 @@ Config config_of(const Choice& c) {
   return parse_config(file.dump(), "memory test");
 }
 
-// Samples of a task, all as long as the plan assumes.
+// Samples of a task, each as long as the plan assumes.
 std::unique_ptr<BatchSource> source_of(const Choice& c, const Config& config) {
   const int64_t samples = kSamplesOfMicrobatch * c.microbatches;
   if (c.task == "causal-lm") return std::make_unique<OnesSource>(samples, kLength);

@@ -1,4 +1,4 @@
-// The recorded files that tests of models are compared with.
+// Recorded files with which tests of models compare their results.
 #pragma once
 #include <string>
 

@@ -1,5 +1,5 @@
-// Tensors of devices over Open MPI, which GPUs have if NCCL cannot be used: they go through host memory. Every rank has
-// an accelerator without hardware.
+// Transfers tensors of devices over Open MPI, as GPUs do if NCCL cannot be used: through host memory. Every rank has an
+// accelerator without hardware.
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/products/products.h"
 #include "tests/core/comm/communicator_suite.h"

@@ -3,13 +3,13 @@
 # leave no shared memory behind.
 how=$1 expected=$2
 shift 2
-export OMPI_MCA_btl_vader_backing_directory=$(mktemp -d)  # of Open MPI itself; ours has no name
+export OMPI_MCA_btl_vader_backing_directory=$(mktemp -d)  # for Open MPI's own shared memory; ours has no name
 output=$(timeout 60 "$@" "$how" 2>&1)
 code=$?
 last=$(printf '%s\n' "$output" | grep -v -e '^ *$' -e 'PMIX ERROR' -e '^\[warn\] Epoll ' | tail -n 1)
 left=$(ls -A "$OMPI_MCA_btl_vader_backing_directory")
 rm -rf "$OMPI_MCA_btl_vader_backing_directory"
-# If mpirun is told to leave the others alone, it returns 0 itself.
+# If mpirun is told to leave the other ranks alone, it returns 0.
 if { [ $code -eq 0 ] && [ "$how" != kill_alone ]; } || [ $code -eq 124 ]; then
   printf '%s\nexit code %s\n' "$output" $code
   exit 1

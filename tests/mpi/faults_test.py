@@ -16,7 +16,7 @@ import unittest
 LIMIT = float(os.environ["SHARDLINE_TIMEOUT_SECONDS"])
 MPIRUN, FAULTY_RANK, SHARDLINE = sys.argv[1:4]
 RANK_1 = r"rank 1 \(host \S+, stage 0\)"
-# Ranks 0 and 3 wait for rank 1 in different groups, almost since the same time, so that either wait may be named. The
+# Ranks 0 and 3 begin to wait for rank 1 in different groups at almost the same time, so either wait may be named. The
 # world of processes has more collectives before the loss than that of threads, which need not agree on a run's start.
 WAITED_FOR = (r"('dp': rank 0 waited .* for all_reduce number 9 of float32 \[768\] in group 'dp' of ranks 0-1 \(for "
               r"gradients of h\.2\)|'world': rank [23] waited .* for all_reduce number (4|13) of float64 \[2\] in group "
@@ -48,7 +48,7 @@ class Faults(unittest.TestCase):
     def check(self, fault, cause, culprits, verdict, *options):
         code, lines, seconds = self.run_job(fault, *options)
         said = "\n".join(lines)
-        if "--enable-recovery" not in options:  # which makes mpirun return 0
+        if "--enable-recovery" not in options:  # with this option, mpirun returns 0
             self.assertNotEqual(code, 0, said)
         self.assertIsNotNone(seconds, said)
         self.assertLess(seconds, LIMIT + 2, said)
@@ -78,7 +78,7 @@ class Faults(unittest.TestCase):
                    r"microbatch 0, chunk 0, step 3", "threads")
 
     def test_thread_that_fails_while_another_computes(self):
-        """Its own error is reported, not that of a rank that waited for it, and nothing that was printed is lost."""
+        """The rank's own error is reported, not that of a rank that waited for it, and no output is lost."""
         began = time.time()
         ended = subprocess.run([FAULTY_RANK, "throws", self.dir, "threads"], stdin=subprocess.DEVNULL,
                                capture_output=True, text=True, timeout=60)

@@ -26,7 +26,7 @@ namespace {
 std::atomic<bool> holds_messages{false};
 }
 
-// In place of Open MPI's: a message that is held back is one that never leaves.
+// Replaces Open MPI's function: a message that is held back never leaves.
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
                          MPI_Request* request) {
   if (!holds_messages || to != 3) return PMPI_Isend(data, count, type, to, tag, comm, request);
@@ -54,7 +54,7 @@ void compute_forever() {
   std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
-// One of the threads never comes back.
+// One of the threads never returns.
 int run_threads(const std::string& name, const std::filesystem::path& flights) try {
   std::filesystem::create_directories(flights);
   write_job_places(flights, 0, {std::vector<std::string>(4, host_name()), testing::fault_scenario_stages()});

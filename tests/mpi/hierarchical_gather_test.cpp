@@ -19,14 +19,14 @@ using testing::mpi_test_world;
 TEST_CASE("mpi: every rank knows the hosts of all") {
   const MpiWorld& world = mpi_test_world();
   REQUIRE(static_cast<int>(world.host_of.size()) == world.comm->size());
-  // The tests' ranks share this machine.
+  // All ranks of the tests are on this machine.
   for (const int host : world.host_of) CHECK(host == 0);
 }
 
 TEST_CASE("mpi: in two steps each rank gets what one all-gather gives it, also while several are under way") {
   const CommunicatorPtr world = mpi_test_world().comm;
   const int rank = world->rank();
-  for (const int host : {rank / 2, rank % 2}) {  // as if pairs of ranks had a host of their own
+  for (const int host : {rank / 2, rank % 2}) {  // pretends that each pair of ranks has a host of its own
     const CommunicatorPtr wrapped = with_hierarchical_gather(world, host);
     CHECK((wrapped != world) == (world->size() % 2 == 0 && world->size() > 2));
     std::vector<at::Tensor> one, two;

@@ -1,4 +1,4 @@
-// The bytes that real ranks count, by class, compared with the plan.
+// The bytes that real ranks count in each class, compared with the plan.
 #include <ATen/ops/tensor.h>
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include "engine/train/trainer.h"
 #include "partitioner/memory/rank_memory.h"
 #include "tests/case_sample.h"
-#include "tests/engine/train/ones_source.h"
+#include "tests/engine/train/task_source.h"
 #include "tests/models/families/post_norm_family.h"
 #include "tests/mpi/mpi_main.h"
 
@@ -27,38 +27,68 @@ struct Setting {
   int d = 1, p = 1, t = 1;
   std::string pipeline = "interleaved", recompute = "none", offload = "no", optimize = "memory", dtype = "float32";
   double dropout = 0;
-  int microbatches = 4, samples = 6;  // of a microbatch
+  int microbatches = 4, samples = 6;  // samples in a microbatch
   bool tied = true;
   std::string whole = "nothing";  // a pattern of units that are not split over T; *e*: embedding and head
   std::string optim = "adamw_torch";
   std::string sharding = "none";  // over the replicas; "MiCS 2" over pairs of them
-  std::string family = "gpt2";
+  std::string family = "gpt2", task = kCausalLm;
+  std::vector<std::string> trained = {};  // patterns; empty: all
+  int documents = 1;                      // packed into each sample
 
   int world() const { return d * p * t; }
   std::string name() const {
     return cat("D", d, " P", p, " T", t, " ", optimize, " ", pipeline, ", ", recompute, ", offload ", offload, ", ",
                dtype, ", dropout ", dropout, ", ", microbatches, " x ", samples, tied ? ", tied" : ", untied",
-               ", whole: ", whole, ", ", optim, ", sharded: ", sharding, ", ", family);
+               ", whole: ", whole, ", ", optim, ", sharded: ", sharding, ", ", family, ", ", task,
+               trained.empty() ? "" : ", partly frozen", documents > 1 ? ", packed" : "");
   }
 };
 
+nlohmann::json model_of(const Setting& s) {
+  const double p = s.dropout;
+  if (s.family == "gpt2" || s.family == "post_norm")
+    return {{"model_type", s.family},
+            {"n_layer", 8},
+            {"n_head", 6},
+            {"n_embd", kHidden},
+            {"vocab_size", 1009},
+            {"n_positions", 64},
+            {"tie_word_embeddings", s.tied},
+            {"resid_pdrop", p},
+            {"embd_pdrop", p},
+            {"attn_pdrop", p}};
+  // The names of keys that all others understand.
+  nlohmann::json config = {{"model_type", s.family},
+                           {"hidden_size", kHidden},
+                           {s.family == "gpt_neo" ? "num_layers" : "num_hidden_layers", 8},
+                           {s.family == "gpt_neo" ? "num_heads" : "num_attention_heads", 6},
+                           {s.family == "distilbert" ? "hidden_dim" : "intermediate_size", 4 * kHidden},
+                           {"vocab_size", 1009},
+                           {"max_position_embeddings", 66},
+                           {"tie_word_embeddings", s.tied}};
+  if (s.family == "gpt_neo") {
+    config["attention_types"] = nlohmann::json::parse(R"([[["global", "local"], 4]])");
+    config["window_size"] = 16;
+    for (const char* key : {"resid_dropout", "embed_dropout", "attention_dropout"}) config[key] = p;
+  } else if (s.family == "distilbert") {
+    for (const char* key : {"dropout", "attention_dropout", "seq_classif_dropout", "qa_dropout"}) config[key] = p;
+  } else {
+    for (const char* key : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) config[key] = p;
+    if (s.task == kCausalLm) config["is_decoder"] = true;
+  }
+  if (s.task != kCausalLm && s.task != kMaskedLm) config["num_labels"] = 3;
+  return config;
+}
+
 Config config_of(const Setting& s) {
-  nlohmann::json file = {{"model",
-                          {{"config",
-                            {{"model_type", s.family},
-                             {"n_layer", 8},
-                             {"n_head", 6},
-                             {"n_embd", kHidden},
-                             {"vocab_size", 1009},
-                             {"n_positions", 64},
-                             {"tie_word_embeddings", s.tied},
-                             {"resid_pdrop", s.dropout},
-                             {"embd_pdrop", s.dropout},
-                             {"attn_pdrop", s.dropout}}}}},
+  nlohmann::json file = {{"task", s.task},
+                         {"model", {{"config", model_of(s)}}},
                          {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
                          {"training",
                           {{"global_batch_size", s.d * s.samples * s.microbatches},
                            {"optim", s.optim},
+                           {"trainable", s.trained},
                            {"optim_args", s.optim == "sgd" ? nlohmann::json("momentum=0.9") : nlohmann::json()}}},
                          {"smp_options",
                           {{"pipeline_parallel_degree", s.p},
@@ -74,6 +104,7 @@ Config config_of(const Setting& s) {
                            {"offload_path", std::filesystem::temp_directory_path().string()}}},
                          {"runtime", {{"dtype", s.dtype == "float64" ? "float64" : "float32"}}},
                          {"output_dir", "unused"}};
+  if (s.documents > 1) file["data"]["packing"] = "wrapped_reset";
   if (s.whole != "nothing") file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", s.whole}, {"split", false}}};
   auto& smp = file["smp_options"];
   smp["bf16"] = s.dtype.starts_with("bf16");
@@ -94,7 +125,7 @@ struct Classes {
   double others = 0;
 };
 
-// The allocator sees one buffer where a received border is kept: activations and messages are one number.
+// The allocator sees one buffer if a received border is kept, so activations and messages are compared as a sum.
 Classes planned_for(const MemoryBytes& bytes) {
   return {bytes.weights, bytes.gradients, bytes.optimizer, bytes.activations + bytes.workspace + bytes.communication};
 }
@@ -104,12 +135,16 @@ Classes counted(const Setting& setting, const Plan& plan, const ModelSource& sou
   const auto before = memory_totals();
   RankTrainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 10);
   fill_parameters(config.model, source, 1, trainer.parameters());
-  OnesSource data(setting.d * setting.samples * setting.microbatches, kLength);
+  TaskSource data(source.head, {.samples = setting.d * setting.samples * setting.microbatches,
+                                .together = setting.samples,
+                                .length = kLength,
+                                .documents = setting.documents,
+                                .types = source.spec.type_count > 0});
   const auto ready = memory_totals();
   restart_memory_peaks();
   trainer.train_step(data, 1);
   const auto end = memory_totals();
-  trainer.parameters().visit_values([](const Parameter&) {});  // nothing is under way when it is gone
+  trainer.parameters().visit_values([](const Parameter&) {});  // nothing is in flight when it is destroyed
   world->barrier();
   const auto peak = [&](MemoryClass memory) {
     const auto i = static_cast<size_t>(memory);
@@ -119,15 +154,15 @@ Classes counted(const Setting& setting, const Plan& plan, const ModelSource& sou
           static_cast<double>(end.peak_live - ready.live)};
 }
 
-// With more ranks than cores, a rank may run ahead of one of another stage that gets no core, and its borders pile up.
+// With more ranks than cores, a rank may run ahead of another stage's rank that gets no core, and its borders pile up.
 double waiting_for_a_core(const Setting& s) {
   const int64_t border = s.samples * kLength * kHidden * (s.dtype == "float64" ? 8 : 4);
   const bool shares = s.world() > static_cast<int>(std::thread::hardware_concurrency());
   return s.p > 1 && shares ? static_cast<double>(s.microbatches * border) : 0;
 }
 
-// A rank that loses its core to another process lets borders pile up, too, though not in every run: repeats until every
-// rank has fewer than `most` bytes of the others' class, a few times.
+// If a rank loses its core to another process, borders pile up, too, though not in every run: this repeats the run a
+// few times, until every rank has fewer than `most` bytes of the others' class.
 Classes counted_undisturbed(const Setting& setting, const Plan& plan, const ModelSource& source,
                             const CommunicatorPtr& world, double most) {
   for (int attempt = 1;; ++attempt) {
@@ -136,6 +171,11 @@ Classes counted_undisturbed(const Setting& setting, const Plan& plan, const Mode
     world->all_reduce(disturbed, {.op = ReduceOp::max, .what = "disturbed?"})->wait();
     if (attempt == 5 || disturbed.item<int64_t>() == 0) return now;
   }
+}
+
+bool has_head(const std::string& family, const std::string& task) {
+  if (family == "distilbert") return task != kCausalLm;
+  return family != "gpt_neo" || task != kMaskedLm;
 }
 
 std::vector<Setting> settings() {
@@ -160,7 +200,7 @@ std::vector<Setting> settings() {
         ++n;
         all.push_back(s);
       }
-  // Units that every rank of T has whole, on their own rows or on all.
+  // Units that every rank of T holds whole and computes for its own rows or for all.
   for (const char* whole : {"*", "*attn", "*mlp", "*e*"})
     for (const int t : {2, 4})
       for (const std::string optimize : {"memory", "speed"})
@@ -205,6 +245,27 @@ std::vector<Setting> settings() {
         Setting s{.t = 2, .pipeline = pipeline, .recompute = recompute, .optimize = optimize, .family = "post_norm"};
         all.push_back(s);
       }
+  // Families with their heads, partly frozen, and packed documents.
+  const std::vector<Setting> of_families = {
+      {.p = 2}, {.t = 2}, {.t = 2, .optimize = "speed"}, {.p = 2, .t = 2}, {.p = 2, .t = 2, .optimize = "speed"}};
+  for (const char* family : {"bert", "roberta", "distilbert", "gpt_neo"})
+    for (const char* task : {kCausalLm, kMaskedLm, kSequenceClassification, kTokenClassification, kQuestionAnswering}) {
+      if (!has_head(family, task)) continue;
+      for (Setting s : of_families) {
+        s.family = family, s.task = task;
+        s.pipeline = std::array{"simple", "interleaved"}[static_cast<size_t>(n % 2)];
+        s.recompute = std::array{"none", "none", "each"}[static_cast<size_t>(n % 3)];
+        s.dropout = n % 2 == 0 ? 0 : 0.1;
+        ++n;
+        all.push_back(s);
+        if (std::string(task) == kCausalLm) {
+          all.push_back(s);
+          all.back().documents = 3;
+        }
+        s.trained = {"h.[67].*", "head.*"};
+        all.push_back(s);
+      }
+    }
   return all;
 }
 
@@ -224,7 +285,7 @@ TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
     const auto [source, machines, plan] = plan_model(config, world->size());
     const auto bytes = memory_by_rank(placed_layers(plan))[world->rank()];
     const Classes planned = planned_for(bytes);
-    // What is gathered and reduced for a while comes on top, at times of its own.
+    // Memory that is gathered and reduced temporarily comes on top, at its own times.
     const double passing = setting.sharding == "none" ? 0 : planned.weights + planned.gradients;
     const double most = 1.05 * planned.others + waiting_for_a_core(setting) + passing;
     const Classes now = counted_undisturbed(setting, plan, source, world, most);

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 using Catch::Contains;
 using testing::mpi_test_world;
 
-// How often this process has mapped memory that ranks share.
+// How often this process has mapped shared memory.
 int shared_mappings() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -32,7 +32,7 @@ int shared_mappings() {
   return count;
 }
 
-// A world as the environment variable makes it. Collective.
+// Makes a world with the environment variable set. Collective.
 CommunicatorPtr world_with(const char* shared_memory) {
   ::setenv("SHARDLINE_SHARED_MEMORY", shared_memory, 1);
   const CommunicatorPtr world = make_mpi_world().comm;

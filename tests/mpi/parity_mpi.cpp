@@ -1,4 +1,5 @@
-// Points of the layout matrix on real ranks: the run of one process, and the same bits as ranks that are threads.
+// Points of the layout matrix on real ranks: they must agree with one process, and have the same bits as ranks that are
+// threads.
 #include "tests/mpi/mpi_main.h"
 #include "tests/parity/matrix.h"
 
@@ -34,6 +35,9 @@ void check_on_real_ranks(const std::vector<Point>& points) {
 TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, float64") {
   check_on_real_ranks(pair_points());
 }
+TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, of a task and of a head") {
+  check_on_real_ranks({for_these_ranks(task_points()).front(), for_these_ranks(head_points()).front()});
+}
 TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, fp32") {
   check_on_real_ranks(fp32_points());
 }
@@ -49,7 +53,7 @@ TEST_CASE("mpi: ranks that are processes give the bits of threads in half precis
     world->barrier();
   }
 }
-// The rest, on demand: mpi_parity_tests "[matrix]"
+// The other points, on demand: mpi_parity_tests "[matrix]"
 TEST_CASE("mpi: the rest of the matrix gives the run of one process and of threads, float64", "[.][matrix]") {
   std::vector<Point> rest;  // few worlds have points of every list
   for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points()})

@@ -1,4 +1,5 @@
-// Two ranks of a lane, as two threads that take turns on one core: each is interrupted anywhere in its polling.
+// Two ranks of a lane, as two threads that take turns on one core: each is interrupted at arbitrary places in its
+// polling.
 #include "core/comm/mpi/shared_lane.h"
 
 #include <sched.h>
@@ -33,10 +34,10 @@ bool stay_on(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
-  return ::sched_setaffinity(0, sizeof cores, &cores) == 0;  // of the calling thread
+  return ::sched_setaffinity(0, sizeof cores, &cores) == 0;  // binds the calling thread
 }
 
-// Gathers round after round, always with some in flight; the first error, or an empty text.
+// Gathers round after round, always with some in flight; returns the first error, or an empty text.
 std::string gather_often(std::unique_ptr<SharedSegment> segment, int rank) {
   segment->sign_in(rank);
   SharedLane lane(std::move(segment), rank, {0, 1});

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kBytes = 100000;
 
-// The place at which the process that has signed in at `place` writes.
+// The place to which the process that has signed in at `place` writes.
 int place_of_text(int place) {
   return 5000 * place;
 }
@@ -59,7 +59,7 @@ TEST_CASE("shared segment: processes share memory and see which of them are aliv
     CHECK(segment->is_signed_in(place));
     ::kill(child, SIGKILL);
     siginfo_t info;
-    ::waitid(P_PID, child, &info, WEXITED | WNOWAIT);  // dead, but nobody has asked for its exit code
+    ::waitid(P_PID, child, &info, WEXITED | WNOWAIT);  // dead, but nobody has read its exit code
     CHECK_FALSE(segment->is_signed_in(place));
     ::waitpid(child, nullptr, 0);
   }

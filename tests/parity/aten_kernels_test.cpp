@@ -1,4 +1,5 @@
-// Runs with the operators that devices without kernels of ours have, on CPUs: the same numbers as with the CPU's own.
+// Runs on CPUs with the operators for devices without our kernels: they must give the same numbers as the CPU's own
+// kernels.
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/products/products.h"
 #include "tests/parity/run.h"

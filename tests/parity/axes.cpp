@@ -28,7 +28,7 @@ Axis axis(const std::string& name, T Point::*member, const std::vector<T>& choic
               }};
 }
 
-// A point that is being made: the chosen value of each axis, where there is one yet.
+// A point under construction: the value chosen for each axis so far.
 using Row = std::vector<std::optional<size_t>>;
 using Pair = std::tuple<size_t, size_t, size_t, size_t>;  // axis, value, later axis, value
 
@@ -152,11 +152,12 @@ std::vector<Axis> matrix_axes() {
 
 std::vector<Axis> all_axes() {
   std::vector<Axis> axes = matrix_axes();
-  axes[index_of(axes, "model")] =
-      axis<std::string>("model", &Point::model, {"bert", "roberta", "distilbert", "gpt2", "gptj", "gpt_neo"});
+  axes[index_of(axes, "model")] = axis<std::string>(
+      "model", &Point::model, {"bert", "roberta", "xlm-roberta", "distilbert", "gpt2", "gptj", "gpt_neo"});
   axes.push_back(axis<std::string>("task", &Point::task,
                                    {"sequence-classification", "several labels", "regression", "token-classification",
                                     "question-answering", "masked-lm", "completions", "causal-lm"}));
+  axes.push_back(axis<std::string>("padding", &Point::padding, {"none", "left", "right", "to max_length"}));
   return axes;
 }
 

@@ -10,7 +10,7 @@ namespace shardline::parity {
 
 struct Axis {
   std::string name;
-  std::vector<std::string> values;  // the first is the plain one
+  std::vector<std::string> values;  // the first value is the plain one
   std::function<void(Point&, size_t value)> set;
   std::function<size_t(const Point&)> get;
 };
@@ -23,7 +23,7 @@ std::vector<Axis> task_axes();
 std::vector<Axis> traced_axes();
 // The axes of all points together, with all values.
 std::vector<Axis> all_axes();
-// `axes` with axis `name` cut down to some of its values.
+// `axes`, with axis `name` reduced to some of its values.
 std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values);
 
 // Points in which every feasible pair of values of two axes occurs at least once: greedy, the same for equal seeds.

@@ -136,7 +136,7 @@ std::vector<Twins> equal_twins() {
       twins.push_back({cat(dtype, ", ", sharding, ", one microbatch: plain data parallelism"), plain, dealt});
     }
   }
-  // The others number T before D, so that sums over both add in a different order.
+  // The other placements number T before D, so sums over both add in a different order.
   for (const char* placement : {"DTP", "PDT"}) {
     Point placed = deep;
     placed.placement = placement;

@@ -1,4 +1,4 @@
-// Evaluation between the steps of a run: its loss is that of one process, and training continues as without it.
+// Evaluation between the steps of a run: its loss equals that of one process, and training continues as without it.
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr std::array<int64_t, 3> kValidation = {24, 5, 1};
 constexpr std::array<int, 5> kEvaluated = {0, 3, 4, 7, kSteps};
 constexpr int kLookedAt = 4;
 
-thread_local int evaluations = 0;  // of this rank, including those under way
+thread_local int evaluations = 0;  // on this rank, including those under way
 thread_local bool evaluating = false;
 
 RandomSource validation_of(const Point& point) {
@@ -38,7 +38,7 @@ RandomSource validation_of(const Point& point) {
                        .samples_in_step = [](int64_t step) { return kValidation.at(step); }});
 }
 
-// What a rank holds besides its place in the data.
+// What a rank holds, apart from its place in the data.
 struct State {
   std::map<std::string, at::Tensor> values;
   std::vector<at::Tensor> gradients;
@@ -65,7 +65,7 @@ struct State {
 struct Evaluated {
   Outcome outcome;
   std::vector<std::vector<double>> losses;  // by rank, then in the order of the evaluations
-  std::string touched;                      // what evaluation changed on some rank
+  std::string touched;                      // what evaluation changed on any rank
 };
 
 Evaluated run_evaluated(const Point& point, Tampering tampering = {}) {
@@ -93,7 +93,7 @@ Evaluated run_evaluated(const Point& point, Tampering tampering = {}) {
   return result;
 }
 
-// The losses of the run of one process.
+// The losses of the run in one process.
 const std::vector<double>& reference_losses(const Point& point) {
   static std::mutex mutex;
   static std::map<std::string, std::vector<double>> known;
@@ -152,7 +152,7 @@ std::vector<Point> points() {
   points.push_back({.dtype = "fp16", .microbatches = 4, .dropout = true, .optim = "sgd"});
   points.push_back({.p = 4, .dtype = "float32", .microbatches = 4, .tied = false, .optim = "adafactor"});
   points.push_back({.t = 4, .optimize = "memory", .dtype = "float32", .dropout = true, .model = "gptj"});
-  // More replicas than some batches have samples.
+  // There are more replicas than some batches have samples.
   points.push_back({.d = 8, .dtype = "float32", .sharding = "ZeRO-3", .global_batch = 24});
   points.push_back({.d = 4,
                     .t = 2,
@@ -177,7 +177,7 @@ Tampering around(const std::string& layer, const Around& around) {
   }};
 }
 
-// The context that a layer sees is changed in passes of one mode.
+// The context that a layer sees is modified in passes of one mode.
 Tampering in_mode(Mode mode, const std::string& layer, const std::function<void(MicrobatchContext&)>& edit) {
   return around(layer, [=](Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
     if (context.mode != mode) return inner.forward(input, context);
@@ -233,7 +233,7 @@ std::vector<Fault> faults() {
        around("head",
               [](Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
                 const auto& samples = context.batch->samples;
-                const bool is_last = samples.numel() > 0 && samples[-1].item<int64_t>() == 4;  // of 5
+                const bool is_last = samples.numel() > 0 && samples[-1].item<int64_t>() == 4;  // the last of 5 samples
                 if (context.mode == Mode::evaluate && is_last) {
                   const LossTerm before = context.loss;
                   inner.forward(input, context);

@@ -24,7 +24,7 @@ namespace {
 
 // ---- collectives
 
-// The calls that match a rule, as far as it has seen them.
+// The calls that match a rule, counted so far.
 struct Strikes {
   std::mutex mutex;
   std::map<std::thread::id, int64_t> in_step;  // calls since the step began, by rank: ranks are threads
@@ -32,7 +32,7 @@ struct Strikes {
   std::string surprise;
 };
 
-// Every call for `what` (empty: any), or of the `calls` of a step the one at `place`.
+// Selects every call for `what` (empty: any), or of the `calls` in a step the one at `place`.
 Tampering communication(Damage damage, const std::string& group, const std::string& what, int64_t place = 0,
                         int64_t calls = 0) {
   const auto strikes = std::make_shared<Strikes>();
@@ -85,7 +85,7 @@ bool ends_with_bias(const ParamSpec& param) {
   return param.name.ends_with(".bias");
 }
 
-// The layer with a microbatch other than its own; what it keeps for its backward pass refers to that other one.
+// Runs the layer with a microbatch other than its own; what it keeps for its backward pass refers to that other one.
 Around with_microbatch(const std::function<void(Microbatch&, int t)>& edit) {
   return [=](Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
     static thread_local std::list<Microbatch> kept;
@@ -141,7 +141,7 @@ Border head_bias_counted_twice(Layer& inner, const LayerBuild& build, const Bord
 Border mean_of_means(Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
   const double scale = context.loss_scale;
   const auto counting = context.batch->labels.ne(kNoLabel).sum().item<int64_t>();
-  if (counting > 0) context.loss_scale = 0.25 / static_cast<double>(counting);  // of 4 microbatches
+  if (counting > 0) context.loss_scale = 0.25 / static_cast<double>(counting);  // there are 4 microbatches
   Border border = inner.forward(input, context);
   context.loss_scale = scale;
   return border;
@@ -150,7 +150,7 @@ Border mean_of_means(Layer& inner, const LayerBuild&, const Border& input, Micro
 Border without_last_sample(Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
   const double scale = context.loss_scale;
   const auto& samples = context.batch->samples;
-  if (samples.numel() > 0 && samples[-1].item<int64_t>() == 23) context.loss_scale = 0;  // of 24
+  if (samples.numel() > 0 && samples[-1].item<int64_t>() == 23) context.loss_scale = 0;  // the last of 24 samples
   Border border = inner.forward(input, context);
   context.loss_scale = scale;
   return border;
@@ -158,7 +158,7 @@ Border without_last_sample(Layer& inner, const LayerBuild&, const Border& input,
 
 Border unscaled_on_one_rank(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
   const double scale = context.loss_scale;
-  if (build.tp->rank() == 1) context.loss_scale /= 1024;  // of the first steps
+  if (build.tp->rank() == 1) context.loss_scale /= 1024;  // the loss scale of the first steps
   Border border = inner.forward(input, context);
   context.loss_scale = scale;
   return border;
@@ -166,7 +166,7 @@ Border unscaled_on_one_rank(Layer& inner, const LayerBuild& build, const Border&
 
 // ---- the data of tasks
 
-// Tasks on a batch that is read with a mistake.
+// Tasks on a batch in which something is read wrongly.
 Tampering reading(const std::function<void(Batch&)>& edit) {
   return {.batch = edit};
 }
@@ -175,13 +175,13 @@ void shift_labels(Batch& batch) {
   batch.rows.labels = batch.rows.labels.roll(1);
 }
 
-// Rows without a label get one.
+// Gives labels to rows without one.
 void count_others(Batch& batch, const at::Tensor& labels) {
   batch.rows.labels = at::where(batch.rows.labels == kNoLabel, labels, batch.rows.labels);
   batch.weight = batch.rows.tokens();
 }
 
-// Each sample ends with a row of padding, which its other rows see.
+// Each sample ends with a row of padding that its other rows see.
 void pad(Batch& batch) {
   Microbatch& rows = batch.rows;
   const auto padded = [&](const at::Tensor& tensor, int64_t value) {
@@ -252,7 +252,7 @@ std::vector<Fault> planted_faults() {
   const Point whole = {.t = 2, .units = "whole"}, whole_memory = {.t = 2, .optimize = "memory", .units = "whole"};
   // A sample is cut between the ranks: its tokens see those of the other.
   const Point attention_memory = {.t = 2, .optimize = "memory", .units = "attention whole", .global_batch = 3};
-  // Positions count by their differences: a shift is seen where a rank's queries meet another's keys.
+  // Only differences of positions matter: a shift is visible where a rank's queries meet another rank's keys.
   const auto gptj = [](Point point) {
     point.model = "gptj";
     return point;

@@ -12,11 +12,11 @@ struct Fault {
   std::string what;
   Point point;
   Tampering tampering;
-  bool fine = false;  // lost in the roundings of half precision
+  bool fine = false;  // hidden by the rounding of half precision
 };
 
 std::vector<Fault> planted_faults();
-// The faults that are not too fine for bf16, in bf16, and one that only fp16 has.
+// The faults that are large enough to be visible in bf16, and one that only fp16 has.
 std::vector<Fault> planted_half_faults();
 
 }  // namespace shardline::parity

@@ -11,10 +11,10 @@ struct Call {
   std::string_view group, what;  // "tp", "reduce rows"
 };
 
-// What becomes of a call; `leave` for all other calls. All ranks of a group must damage the same calls.
+// What happens to a call; `leave` for all other calls. All ranks of a group must damage the same calls.
 enum class Damage {
   leave,
-  drop,     // nothing moves: of a gather, every rank sees only its own part
+  drop,     // nothing is transferred: after a gather, every rank sees only its own part
   repeat,   // a reduction is done twice
   average,  // a sum becomes a mean
 };

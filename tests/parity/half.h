@@ -8,12 +8,13 @@
 namespace shardline::parity {
 
 struct HalfDistance {
-  double gradient = 0;  // of step 1, all of it: relative L2
+  double gradient = 0;  // relative L2 difference of the whole gradient of step 1
   double norm = 0;      // relative
   double loss = 0;      // largest of all steps
   double copies = 0;    // Outcome::copies_differ; must be 0
 
-  // The quantities that are too far from fp32, if one process is `one` away: "gradient, loss"; empty if none is.
+  // The quantities that are too far from fp32, given that one process differs by `one`: "gradient, loss"; empty if
+  // there are none.
   std::string exceeds(const HalfDistance& one) const;
 };
 

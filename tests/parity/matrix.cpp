@@ -39,14 +39,14 @@ std::vector<Point> single_points() {
       if (axis.name == "placement") point.d = point.p = point.t = 2;
       if (axis.name == "sharding") point.d = 4;
       axis.set(point, value);
-      if (!feasible(point)) point.p = 2;  // three chunks a stage
+      if (!feasible(point)) point.p = 2;  // three chunks per stage
       points.push_back(with_batch(point));
     }
-  // A single token on a rank, and ranks without any; ranks without heads, words and inner features.
+  // A single token on a rank, and ranks without tokens; ranks without heads, words and inner features.
   for (const char* shape : {"2 tokens", "1 head"})
     for (const char* optimize : {"speed", "memory"})
       points.push_back({.t = 4, .optimize = optimize, .dropout = true, .shape = shape});
-  // Whole units on every T, with replicas and stages, sizes that do not divide, and microbatches without tokens.
+  // Whole units on every T, with replicas and stages, sizes that are not divisible, and microbatches without tokens.
   for (const char* optimize : {"speed", "memory"})
     for (const char* units : {"whole", "mixed", "embedding whole"})
       for (const int t : {2, 3, 4})
@@ -77,7 +77,7 @@ std::vector<Point> grid_points() {
 }
 
 std::vector<Point> choice_points() {
-  // A single stage has nothing to schedule.
+  // With a single stage, there is nothing to schedule.
   return combinations(restricted(matrix_axes(), "P", {"2", "3", "4"}), {"pipeline", "checkpointing", "offload"}, kSeed);
 }
 
@@ -154,7 +154,7 @@ std::vector<Point> fp32_points() {
   };
   add_every(pair_points(), 6);
   add_every(deep_points(), 8);
-  for (const int world : {2, 4, 8})  // which run on real ranks, too
+  for (const int world : {2, 4, 8})  // these run on real ranks, too
     if (with_world(points, world).empty()) add_every({with_world(pair_points(), world).at(0)}, 1);
   return points;
 }

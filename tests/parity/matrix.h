@@ -7,7 +7,7 @@
 namespace shardline::parity {
 
 const std::vector<Point>& pair_points();    // float64: every pair of axis values
-std::vector<Point> single_points();         // float64: every axis value alone, beside what it needs to matter
+std::vector<Point> single_points();         // float64: every axis value alone, with what it needs to matter
 const std::vector<Point>& deep_points();    // float64: P, T, D >= 2, dropout and uneven sizes together
 std::vector<Point> grid_points();           // float64: every D x P x T
 std::vector<Point> choice_points();         // float64: every schedule with every choice of memory

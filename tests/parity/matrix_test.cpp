@@ -151,6 +151,8 @@ TEST_CASE("every number of real ranks that is tested has points", "[parity]") {
       CAPTURE(world, points.size());
       CHECK(!with_world(points, world).empty());
     }
+  for (const int world : {2, 4, 8})
+    for (const auto& points : {task_points(), head_points()}) CHECK(!with_world(points, world).empty());
   for (const int world : {2, 3, 4, 6, 8}) CHECK(!with_world(matrix_points(), world).empty());
 }
 
@@ -224,7 +226,7 @@ TEST_CASE("planted faults are caught", "[parity][faults]") {
   check_faults();
 }
 
-// The rest of the matrix, on demand: parity_tests "[matrix]"
+// The remaining points of the matrix, on demand: parity_tests "[matrix]"
 TEST_CASE("every axis value alone gives the run of one process, float64", "[.][matrix]") {
   check_points(single_points());
 }

@@ -1,4 +1,4 @@
-// Documents that are packed into samples give the losses and gradients that they give as samples of their own.
+// Documents that are packed into samples give the same losses and gradients as separate samples.
 #include <string>
 #include <vector>
 

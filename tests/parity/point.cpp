@@ -18,7 +18,7 @@ const std::map<std::string, Shape> kShapes = {
     {"2 tokens", {.sequence = 2}},
 };
 
-// Patterns of what is whole.
+// Patterns of the units that stay whole.
 const std::map<std::string, std::vector<std::string>> kWhole = {
     {"split", {}},
     {"whole", {"*"}},
@@ -45,8 +45,8 @@ std::string Point::name() const {
              checkpointing == "none" ? "" : " " + checkpointing, offload == "off" ? "" : cat(" offload ", offload),
              states_on_host ? " states on the host" : "", sharding == "none" ? "" : " " + sharding,
              units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ",
-             task == "causal-lm" ? "" : task + " ", packing == "off" ? "" : packing + " ", shape,
-             trained == "all" ? "" : cat(", trained: ", trained),
+             task == "causal-lm" ? "" : task + " ", padding == "none" ? "" : cat("padded ", padding, ' '),
+             packing == "off" ? "" : packing + " ", shape, trained == "all" ? "" : cat(", trained: ", trained),
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
                                   : " " + dtype,
@@ -91,7 +91,7 @@ Shape shape_of(const Point& point) {
 nlohmann::json split_rules(const Point& point) {
   if (point.units == "by rule" || is_traced(point)) return nullptr;
   nlohmann::json rules = nlohmann::json::array();
-  // Also where some ranks get nothing; the words are left to what is asked of one of the two tables.
+  // Also cases in which some ranks get nothing; the words are excluded if a choice was made for one of the two tables.
   rules.push_back({{"pattern", point.units == "split" ? "*" : "h.*"}, {"split", true}});
   for (const auto& pattern : kWhole.at(point.units))
     if (point.task.ends_with("-lm") || point.task == "completions" ||
@@ -104,7 +104,7 @@ bool has_head(const Point& point) {
   if (is_traced(point)) return point.task == task_of_traced(point.model);
   if (point.task == "seq2seq-lm") return false;
   const bool is_decoder = point.model.starts_with("gpt");
-  if (point.task == "causal-lm" || point.task == "completions") return is_decoder;
+  if (point.task == "causal-lm" || point.task == "completions") return point.model != "distilbert";
   if (point.task == "masked-lm") return !is_decoder;
   const bool is_sequence = point.task != "token-classification" && point.task != "question-answering";
   if (point.model == "gptj") return is_sequence || point.task == "question-answering";
@@ -121,6 +121,7 @@ bool feasible(const Point& point) {
   if (point.sharding == "MiCS 2" && point.d % 2 != 0) return false;
   if (is_traced(point) && point.smoothing && point.task != "causal-lm") return false;
   if (point.packing != "off" && point.task != "causal-lm" && point.task != "completions") return false;
+  if (point.padding != "none" && (point.task == "causal-lm" || is_traced(point))) return false;
   return has_head(point) && point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
 }
 
@@ -148,7 +149,7 @@ Limits limits_of(const std::string& dtype) {
 
 Limits limits_of(const Point& point) {
   Limits limits = limits_of(point.dtype);
-  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor";  // its epsilon is that of nothing
+  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor";  // its epsilon is compared with nothing
   if (point.task == "question-answering")  // a softmax over rows does not change when a bias moves all of them
     limits.rounding_moves = limits.zero_layers = true;
   return limits;

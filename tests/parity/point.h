@@ -20,14 +20,14 @@ struct Point {
   // overflowing" (some steps are skipped)
   std::string dtype = "float64";
   int microbatches = 1, accumulation = 1, active = 0;
-  bool dropout = false;  // of 0.1; in float64 with noise on the embeddings
+  bool dropout = false;  // with probability 0.1; in float64 with noise on the embeddings
   bool tied = true;
   bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty
   bool ignored = false;      // some labels do not count
-  bool smoothing = false;    // of labels, by 0.1
+  bool smoothing = false;    // smooths labels by 0.1
   std::string checkpointing = "none";
   std::string offload = "off";  // or an offload_scope
-  bool states_on_host = false;  // of accelerators
+  bool states_on_host = false;  // on accelerators
   // Over all replicas, or "MiCS 2" over pairs of them, without gathering ahead. "ZeRO-3 weights" leaves small
   // parameters whole.
   std::string sharding = "none";
@@ -35,17 +35,20 @@ struct Point {
   // For causal-lm and completions. "packed": each sample consists of several documents. "apart": each of these
   // documents is a sample, so that a step has more samples than global_batch says.
   std::string packing = "off";
-  // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta" or "distilbert"; or one of
-  // traced_models(), each with its task.
+  // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta", "xlm-roberta" or
+  // "distilbert", decoders with completions; or one of traced_models(), each with its task.
   std::string model = "gpt2";
   // Other tasks have samples of any length up to the sequence. Also "regression" and "several labels", which are
   // sequence classification, and "completions", which is causal-lm. "seq2seq-lm" is for a traced model.
   std::string task = "causal-lm";
+  // Of tasks other than causal-lm: examples are read from rows with tokens that their attention_mask leaves out, on
+  // this side, or up to the sequence length ("to max_length").
+  std::string padding = "none";
   std::string shape = "6 heads";
   std::string trained = "all";              // or what trained_patterns() selects; the rest is frozen
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum
   int global_batch = 12;
-  int steps = kSteps;  // of the optimizer, learning rate 1e-3
+  int steps = kSteps;  // optimizer steps, learning rate 1e-3
 
   int world() const { return d * p * t; }
   // The parts of `pipeline`: "interleaved_1f1b v3" is a schedule with 3 chunks on each stage.
@@ -71,7 +74,8 @@ bool has_head(const Point& point);
 // training.trainable of the point.
 nlohmann::json trained_patterns(const Point& point);
 
-// World of at most 16 ranks, samples for every microbatch, a layer for every chunk, stages where chunks need them.
+// The world has at most 16 ranks; there are samples for every microbatch, a layer for every chunk, and stages where
+// chunks need them.
 bool feasible(const Point& point);
 // The point with the smallest of a few global batch sizes that its microbatches divide.
 Point with_batch(Point point);
@@ -82,7 +86,7 @@ Point with_few_steps(Point point);
 // losses relative, parameter change in relative L2 per tensor.
 struct Limits {
   double gradient, norm, loss, change;
-  double zero;               // of the layer's largest gradient: what is below is exactly zero but for rounding
+  double zero;               // relative to the layer's largest gradient: what is below is zero except for rounding
   bool rounding_moves;       // the optimizer turns such rounding into steps, so the change of those elements is ignored
   bool zero_layers = false;  // all gradients of a layer may be exactly zero: compared with the model's largest
 };

@@ -8,7 +8,8 @@
 
 namespace shardline::parity {
 
-// Where the documents of a sample of this length end: rows before the end of each. A document has four rows on average.
+// Where the documents of a sample of this length end: the number of rows before each end. A document has four rows on
+// average.
 std::vector<int64_t> random_document_ends(uint64_t seed, int64_t step, int64_t sample, int64_t length);
 
 // The batches of a source whose samples are packed, in which each document is a sample.

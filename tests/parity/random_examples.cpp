@@ -2,8 +2,13 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
 #include "core/numbers/philox.h"
 #include "engine/data/examples/microbatch_rows.h"
+#include "engine/data/source/tokenised_row.h"
 #include "tests/parity/random_documents.h"
 
 namespace shardline::parity {
@@ -71,6 +76,40 @@ RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
   return example;
 }
 
+// The same example after it was padded, as a tokenizer of transformers pads it, and read from the row that it then is.
+// What stands in padding would change the run if it had an effect.
+RandomExample padded_and_read(RandomExample example, const RandomTask& task, uint64_t place) {
+  const auto length = std::ssize(example.ids);
+  constexpr int64_t kMost = 8;
+  const int64_t added = task.padding == "to max_length" ? task.length - length
+                                                        : random_word({.seed = task.seed, .op = 12}, place) % kMost;
+  const bool left = task.padding == "left";
+  const auto padded = [&](std::vector<int64_t> values, int64_t filler) {
+    values.insert(left ? values.begin() : values.end(), added, filler);
+    return values;
+  };
+  DataRow row{.columns = {{"input_ids", padded(example.ids, task.vocab - 1)},
+                          {"attention_mask", padded(std::vector<int64_t>(length, 1), 0)},
+                          {"token_type_ids", padded(example.types, task.types - 1)}},
+              .where = "a padded row"};
+  const bool has_labels = !example.labels.empty();
+  if (has_labels) row.columns["labels"] = padded(example.labels, 1);
+  const TokenisedRow tokens = tokenised_row(row).value();
+  SL_ASSERT(tokens.length == length + added && std::ssize(tokens.ids) == length, "the row was not padded");
+  example.ids.assign(tokens.ids.begin(), tokens.ids.end());
+  example.types.assign(tokens.types.begin(), tokens.types.end());
+  if (has_labels) {
+    example.labels.clear();
+    for (const auto& label : values_of_tokens(row, tokens, "labels")) example.labels.push_back(label.get<int64_t>());
+  }
+  if (task.task == "question-answering" && example.weight > 0)  // places in the row's lists
+    for (double& target : example.targets) {
+      const int64_t in_row = int64_t(target) + (left ? added : 0);
+      target = double(std::ranges::find(tokens.places, in_row) - tokens.places.begin());
+    }
+  return example;
+}
+
 }  // namespace
 
 Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
@@ -78,7 +117,8 @@ Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
   std::vector<int64_t> ids, types, labels, ends, target_begins;
   std::vector<double> targets;
   for (int64_t sample = 0; sample < batch.global_samples; ++sample) {
-    const RandomExample example = example_of(task_, step, sample);
+    RandomExample example = example_of(task_, step, sample);
+    if (task_.padding != "none") example = padded_and_read(std::move(example), task_, step * 1000 + sample);
     const auto length = std::ssize(example.ids);
     batch.weight += example.weight;
     batch.tokens += length;

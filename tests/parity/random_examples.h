@@ -7,7 +7,7 @@
 
 namespace shardline::parity {
 
-inline constexpr int64_t kLabels = 3;  // of the tasks that classify
+inline constexpr int64_t kLabels = 3;  // in the tasks that classify
 
 struct RandomTask {
   uint64_t seed = 0;
@@ -15,6 +15,7 @@ struct RandomTask {
   int64_t vocab = 0, length = 0, types = 1;
   bool ignored = false;                                  // a third of the labels does not count
   bool packed = false;                                   // completions: several in each sample
+  std::string padding = "none";                          // as Point::padding
   std::function<int64_t(int64_t step)> samples_in_step;  // in the global batch
 };
 

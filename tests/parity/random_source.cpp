@@ -13,7 +13,7 @@ Batch RandomSource::batch(int64_t step, const BatchSlice& slice) {
   const int64_t length = tokens_.length, samples = samples_in_step(step);
   Batch batch{.first_sample = slice.first, .global_samples = samples, .tokens = samples * length};
   const auto ids = at::empty({slice.count, length}, at::kLong), labels = at::empty_like(ids);
-  std::vector<int64_t> ends, sample_ends;  // of documents in the slice
+  std::vector<int64_t> ends, sample_ends;  // where documents and samples of the slice end
   for (int64_t sample = 0; sample < samples; ++sample) {
     const int64_t row = sample - slice.first;
     const bool is_mine = row >= 0 && row < slice.count;

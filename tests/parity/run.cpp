@@ -50,6 +50,7 @@ std::unique_ptr<BatchSource> random_source(const Point& point) {
                                                        .types = point.model == "bert" ? 2 : 1,
                                                        .ignored = point.ignored,
                                                        .packed = packed,
+                                                       .padding = point.padding,
                                                        .samples_in_step = samples});
   return std::make_unique<RandomSource>(RandomTokens{.seed = 99,
                                                      .vocab = shape.vocab,
@@ -96,6 +97,7 @@ json encoder_config(const Point& point) {
             {"tie_word_embeddings", point.tied},
             {"initializer_range", 0.2}};
   return {{"model_type", point.model},
+          {"is_decoder", point.task == "completions" || point.task == "causal-lm"},
           {"num_hidden_layers", 5},
           {"num_attention_heads", shape.heads},
           {"hidden_size", 24},
@@ -231,7 +233,8 @@ Tensors values_of(StageParameters& parameters) {
   return values;
 }
 
-// Each rank's slice in its place of a whole tensor, added over the ranks that write it; then compared with all copies.
+// Adds each rank's slice at its place in a whole tensor over the ranks that write it, and then compares the sum with
+// all copies.
 Gathered gather(StageParameters& parameters, const ModelSpec& spec, const Tensors& mine) {
   Gathered result;
   const auto& groups = parameters.groups();
@@ -325,7 +328,7 @@ const Outcome& reference(const Point& point) {
   if (is_new) entry->second = std::async(std::launch::deferred, [=] { return run_point(point.reference()); }).share();
   const auto& outcome = entry->second;
   lock.unlock();
-  return outcome.get();  // the first to ask runs it
+  return outcome.get();  // the first test that needs the run makes it
 }
 
 void at_once(size_t count, const std::function<void(size_t)>& work) {

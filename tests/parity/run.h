@@ -20,9 +20,9 @@ class RankTrainer;
 namespace shardline::parity {
 
 struct Outcome {
-  std::map<std::string, at::Tensor> gradients;      // of step 1, by logical parameter, whole, in double
+  std::map<std::string, at::Tensor> gradients;      // in step 1, by logical parameter, whole, in double
   std::map<std::string, at::Tensor> before, after;  // parameters
-  double norm = 0;                                  // of step 1
+  double norm = 0;                                  // in step 1
   std::vector<double> losses;                       // by step
   double copies_differ = 0;  // largest difference between two ranks' copies of one gradient or final parameter
 };
@@ -35,7 +35,7 @@ struct Tampering {
   std::function<void(Plan&)> plan;
   std::function<void(Batch&)> batch;
   std::function<void(RankTrainer&, int step)> after_step;  // on every rank; before the first with step 0
-  std::function<std::string()> missed;  // called after the run: why the fault did not strike as intended; empty: it did
+  std::function<std::string()> missed;                     // why the fault did not take effect; empty: it did
 };
 
 // Where a rank computes, and what carries its tensors: `world` if null.
@@ -55,7 +55,7 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& world, const Tam
 // The run of one process that the point must reproduce; kept, because many points share one.
 const Outcome& reference(const Point& point);
 
-// work(0) ... work(count - 1), as many at once as there are cores: a single point rarely keeps them busy.
+// Calls work(0) ... work(count - 1), as many at once as there are cores: a single point rarely keeps them busy.
 void at_once(size_t count, const std::function<void(size_t)>& work);
 
 struct Difference {

@@ -135,7 +135,7 @@ struct Embedded : torch::nn::Module {
   Embedding words, positions;
 };
 
-// Logits from the table, or from one of its own.
+// Logits from the tied table, or from a separate one.
 struct Head : torch::nn::Module {
   explicit Head(const Sizes& s) : norm(norm_of_width()) {
     register_module("norm", norm);
@@ -148,7 +148,7 @@ struct Head : torch::nn::Module {
   Tensor own;
 };
 
-// Modules in modules.
+// Nested modules.
 struct Nested : torch::nn::Module {
   struct Body : torch::nn::Module {
     explicit Body(const Sizes& s) : layers(blocks_of(s, kBlocks)) { register_module("layers", layers); }
@@ -169,7 +169,7 @@ struct Nested : torch::nn::Module {
   std::shared_ptr<Head> head;
 };
 
-// Results of early blocks join late ones, over all stages between; computes its loss.
+// The results of early blocks are inputs of late ones, across all stages between them; computes its own loss.
 struct Skips : torch::nn::Module {
   explicit Skips(const Sizes& s) : blocks(blocks_of(s, kBlocks)) {
     front = register_module("front", std::make_shared<Embedded>(s));
@@ -242,7 +242,7 @@ struct Shared : torch::nn::Module {
   std::shared_ptr<Head> head;
 };
 
-// A ConvNet before blocks, and classes of samples of any length.
+// A convolutional network before the blocks, and classes for samples of any length.
 struct Conv : torch::nn::Module {
   explicit Conv(const Sizes& s)
       : conv1(torch::nn::Conv1dOptions(kWidth, 2 * kWidth, 3).padding(1)),
@@ -350,7 +350,7 @@ const std::map<std::string, Traced>& traced() {
   return all;
 }
 
-// Before any config is read: the names that a config accepts are listed once.
+// Called before any config is read, because the names that configs accept are listed only once.
 const bool kAdded = [] {
   for (const auto& [name, model] : traced()) {
     const auto make = [make_sized = model.make](const json& config) {

@@ -1,5 +1,6 @@
-// Modules of different build that are traced, as the models of points: "traced nested", "traced skips", "traced pairs"
-// (an encoder and a decoder), "traced shared", "traced conv"; and "traced " with the name of a task, an encoder for it.
+// Traced modules with different structures, used as the models of points: "traced nested", "traced skips", "traced
+// pairs" (an encoder and a decoder), "traced shared", "traced conv"; and "traced " with the name of a task, an encoder
+// for it.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-// A workload and the machines that it is planned for, as most tests of the planner use them.
+// A workload and machines as most tests of the planner use them.
 #pragma once
 #include "partitioner/search/planned_layout.h"
 #include "partitioner/search/search.h"
@@ -28,7 +28,7 @@ inline SearchResult search(const Planning& planning, const SearchSpace& space) {
   return search(planning.workload, planning.machines, space, Ranking::time);
 }
 
-// ZeRO over `degree` replicas.
+// Sharding (ZeRO) over `degree` replicas.
 inline Sharding zero(int stage, int degree) {
   return {.level = static_cast<Sharding::Level>(stage), .degree = stage == 0 ? 1 : degree};
 }

@@ -1,4 +1,4 @@
-// Schedules with a mistake or a different order.
+// Schedules with a mistake or in a different order.
 #pragma once
 #include <algorithm>
 #include <random>
@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// One random change of one stage's list, or a move to another stage.
+// Makes one random change to one stage's list, or moves an instruction to another stage.
 inline Schedule mutant_of(const Schedule& schedule, std::mt19937& random) {
   auto mutant = schedule;
   const auto below = [&](size_t n) { return static_cast<std::ptrdiff_t>(random() % n); };

@@ -29,10 +29,10 @@ std::string decimal(double value) {
   return text.str();
 }
 
-// The row of one schedule, in units of a stage.
+// The table row of one schedule, in units of a stage.
 std::string row(const std::string& name, int stages, int microbatches) {
   const auto schedule = example(name, stages, microbatches);
-  const double chunks = schedule.chunks() / stages;  // of a stage; each costs so much less
+  const double chunks = schedule.chunks() / stages;  // per stage; each costs so much less
   const auto report = check_schedule(schedule);
   const auto simulation = simulate(schedule, kUnboundedSends, [](int, const Instruction&) { return 1.0; });
   double longest = 0;
@@ -70,7 +70,7 @@ std::string made(const std::string& name) {
   return name == "table" ? table() : grid(name.substr(name.find(' ') + 1));
 }
 
-// The document with its generated parts made again.
+// The document with its generated parts regenerated.
 std::string renewed(const std::string& document) {
   std::string result;
   size_t at = 0;

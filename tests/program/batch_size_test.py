@@ -84,7 +84,8 @@ class BatchSize(ProgramTest):
             with self.subTest(name):
                 training = {**sizes, "max_steps": 1, "auto_find_batch_size": True}
                 config = self.config(model=wide, training=training, output_dir=name, **layout)
-                # Between what the whole batch and half of it take: beside its tensors, a rank takes 75 to 110 MiB.
+                # Between the needs of the whole batch and of half of it: in addition to its tensors, a rank takes 75 to
+                # 110 MiB.
                 needed = self.needed(config)
                 self.assertGreater(needed, 300 * 2**20)
                 limit = 100 * 2**20 + needed * 3 // 4

@@ -119,7 +119,7 @@ class CommandLine(ProgramTest):
         named = self.expect(0, "generate", "out", *prompt)
         self.assertIn("model: out\n", named.err)
         self.assertNotIn("model:", named.out)
-        # A model that a run starts from is not the one that it makes.
+        # The model that a run starts from is not the one that it makes.
         shutil.copytree(self.dir / "out", self.dir / "base")
         self.assertIn("model: base; the model in output_dir is used with --set model.path=out\n",
                       self.expect(0, "eval", config, "--set", "model.path=base").err)

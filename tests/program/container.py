@@ -1,4 +1,4 @@
-"""Makes what a platform puts below /opt/ml before it starts a training container."""
+"""Makes the files that a platform puts below /opt/ml before it starts a training container."""
 import json
 import shutil
 
@@ -19,7 +19,7 @@ TINY_JOB = {
 
 
 def make_tree(folder, hosts=("algo-1",), current=None, mode="File", **hyperparameters):
-    """The texts of the values are those of hyperparameters.json. None leaves a key out."""
+    """The texts of the values are those of hyperparameters.json. None leaves out a key."""
     config = folder / "input/config"
     config.mkdir(parents=True, exist_ok=True)
     values = {key: value for key, value in {**TINY_JOB, **hyperparameters}.items() if value is not None}
@@ -38,7 +38,7 @@ def make_tree(folder, hosts=("algo-1",), current=None, mode="File", **hyperparam
 
 
 def replace_machine(folder):
-    """What a new machine has after an interruption: the checkpoints alone."""
+    """Leaves what a new machine has after an interruption: only the checkpoints."""
     for name in ("model", "output"):
         shutil.rmtree(folder / name)
         (folder / name).mkdir()

@@ -2,7 +2,7 @@
 import json
 
 from container import make_tree
-from hosts import HostsTest, unittest
+from hosts import HostsTest, main
 
 HOSTS = ("alpha", "beta")
 
@@ -68,4 +68,4 @@ class ContainerHosts(HostsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

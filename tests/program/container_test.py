@@ -31,6 +31,17 @@ class Container(ProgramTest):
         self.assertTrue((self.ml / "checkpoints/checkpoint-2/manifest.json").exists())
         self.assertEqual(self.steps(), [1, 2, 3])
         self.assertIsNone(self.failure())
+        self.assertEqual(self.files("ml/output/data"), ["config.resolved.json", "metrics.jsonl", "plan.json",
+                                                        "schedule.svg", "timeline/step-2.html", "timeline/step-2.json"])
+        self.assertEqual(self.metrics("ml/output/data"), self.metrics("ml/model"))
+
+    def test_records_that_cannot_be_copied(self):
+        make_tree(self.ml, max_steps="1")
+        (self.ml / "output/data").rmdir()
+        (self.ml / "output/data").write_text("a file")
+        result = self.expect(0, "train")
+        self.assertIn("warning: the records of the run were not copied to", result.err)
+        self.assertIsNone(self.failure())
 
     def test_program_named_train(self):
         make_tree(self.ml, max_steps="1")
@@ -52,8 +63,10 @@ class Container(ProgramTest):
         make_tree(self.ml, max_steps="9")
         (self.ml / "other").mkdir()
         self.env.update(SM_HPS=json.dumps({"max_steps": 2}), SM_HP_SEED="5", SM_MODEL_DIR=str(self.dir / "result"),
-                        SM_CHANNEL_TRAIN=str(self.dir / "text.txt"))
+                        SM_CHANNEL_TRAIN=str(self.dir / "text.txt"), SM_OUTPUT_DATA_DIR=str(self.dir / "records"))
         self.expect(0, "train")
+        self.assertEqual(len(self.metrics("records")), 2)
+        self.assertEqual(self.files("ml/output/data"), [])
         config = json.loads((self.dir / "result/config.resolved.json").read_text())
         self.assertEqual((config["training"]["max_steps"], config["training"]["seed"]), (2, 5))
         self.assertEqual(config["data"]["train"], [str(self.dir / "text.txt")])
@@ -67,6 +80,7 @@ class Container(ProgramTest):
         result = self.finish(process)
         self.assertEqual(result.code, 3, str(result))
         self.assertIn("checkpoint", self.failure())
+        self.assertEqual(self.metrics("ml/output/data"), self.metrics("ml/model"))  # of a stopped job, too
         saved = self.steps()[-1]
         replace_machine(self.ml)
         process = self.start("train")
@@ -96,7 +110,7 @@ class Container(ProgramTest):
         self.expect(2, "train", says="use shardline eval or predict")
         self.assertIn("do_train", self.failure())
         self.assertEqual((self.ml / "model/model.safetensors").read_bytes(), model)
-        # The next attempt that succeeds leaves no failure.
+        # The next attempt that succeeds removes the failure file.
         make_tree(self.ml)
         self.expect(0, "train")
         self.assertIsNone(self.failure())
@@ -135,7 +149,7 @@ class Import(ProgramTest):
         self.assertFalse((self.dir / "config.json").exists())
 
     def test_imported_jobs_are_planned(self):
-        """Those whose model is described by the job."""
+        """Jobs that describe their model."""
         (self.dir / "tokens.bin").write_bytes(bytes(100000))
         for name in ("gpt2_described", "gpt2_tensor_parallel", "gptj_tensor_and_pipeline", "gpt2_sharded_data_parallel"):
             with self.subTest(name):

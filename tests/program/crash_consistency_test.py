@@ -69,7 +69,7 @@ class Folder:
 
 
 class Disk:
-    """What is on a disk below `root`, and what the processes see."""
+    """The contents of a disk below `root`, and what the processes see."""
 
     def __init__(self, root):
         self.root, self.top = root, Folder()
@@ -164,7 +164,7 @@ class Disk:
         return found
 
     def synced_checkpoints(self):
-        """Steps of those that no pending change can touch."""
+        """Steps of the checkpoints that no pending change can affect."""
         touched = {(id(folder), name) for changes in self.pending for folder, name, _ in changes}
 
         def is_synced(node):

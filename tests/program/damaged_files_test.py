@@ -14,14 +14,15 @@ from harness import ProgramTest, as_nobody, tiny, unittest
 class DamagedFiles(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        """A good model directory, to be damaged in copies."""
+        """Makes a valid model directory, of which copies are damaged."""
         cls.good = cls.done_once("make_model").dir / "out"
 
     def make_model(self):
         self.train()
 
     def damaged(self, name, content):
-        """A copy of the model whose file `name` is `content`, or what the function `content` makes of its bytes."""
+        """Copies the model with the file `name` replaced by `content`, or by what the function `content` makes of its
+        bytes."""
         model = self.dir / "model"
         shutil.rmtree(model, ignore_errors=True)
         shutil.copytree(self.good, model)
@@ -119,7 +120,8 @@ class DamagedFiles(ProgramTest):
         self.refused("no-such-file", data={"train": "no-such-file.txt"})
         (self.dir / "folder").mkdir()
         self.refused("folder", data={"train": "folder"})
-        # Found by the one rank of a host that reads the text: one message, with its name, and the others end.
+        # Found by the one rank of a host that reads the text: it prints one message with the file's name, and the other
+        # ranks end.
         (self.dir / "b.jsonl").write_bytes(cases["no text in a line"][1])
         result = self.refused("b.jsonl", p=2, data={"train": "b.jsonl"})
         self.assertRegex(result.errors[0], r"^error: rank 0: ")
@@ -203,7 +205,7 @@ class DamagedCheckpoints(ProgramTest):
             self.assertIn(words, result.err, str(result))
 
     def assert_auto_takes_the_one_before(self, *says):
-        """And the run ends with the checkpoint that it would have had, and with the same model."""
+        """The run also ends with the checkpoint that it would have had, and with the same model."""
         result = self.train_once()
         self.assertIn("continues out/checkpoint-2 after step 2", result.out, str(result))
         warnings = [line for line in result.out.splitlines() if line.startswith("warning: out/checkpoint-3 is damaged")]
@@ -275,7 +277,7 @@ class DamagedCheckpoints(ProgramTest):
         self.assertIn("continues out/checkpoint-3 after step 3", self.train_once().out)
 
     def test_files_of_a_stranger_that_are_none(self):
-        """Reading them might never end."""
+        """Reading such files might never end."""
         def small_memory():
             resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
 
@@ -354,7 +356,7 @@ class Rights(ProgramTest):
         self.refuse("open", output_dir="open")
 
     def test_checkpoint_dir(self):
-        """Checkpoints that cannot be listed are not taken for none."""
+        """Checkpoints that cannot be listed are not treated as absent."""
         os.chmod(self.dir / "open", 0o333)
         (self.dir / "out").mkdir()
         os.chmod(self.dir / "out", 0o777)

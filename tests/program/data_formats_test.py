@@ -69,7 +69,7 @@ class DataFormats(ProgramTest):
         self.assertIn("positive 3 (50.0 %), negative 3 (50.0 %), mixed 0 (0.0 %)", result.out)
         saved = json.loads((self.dir / "out/config.json").read_text())
         self.assertEqual(saved["id2label"], {"0": "positive", "1": "negative", "2": "mixed"})
-        self.assertIn(self.metrics()[-1]["eval_accuracy"], (0, 0.5, 1))  # of the two rows of the split
+        self.assertIn(self.metrics()[-1]["eval_accuracy"], (0, 0.5, 1))  # the split has two rows
 
     def test_changed_data(self):
         """A run does not resume when the contents of its compressed file have changed."""

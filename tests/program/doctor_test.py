@@ -11,7 +11,7 @@ from ranks_test import RanksTest
 
 class DoctorTest(RanksTest):
     def doctor(self, folder="out"):
-        """The diagnosis; the text ends with the same verdict."""
+        """Returns the diagnosis; the text ends with the same verdict."""
         found = json.loads(self.expect(0, "doctor", folder, "--json").out)
         self.assertTrue(self.expect(0, "doctor", folder).out.endswith(f"\n{found['verdict']}\n"))
         return found
@@ -46,7 +46,7 @@ class KilledFromOutside(DoctorTest):
         return process
 
     def test_rank_of_an_mpirun_that_the_user_has_started(self):
-        """No record shows that it was killed, and no rank fails: mpirun ends the others a second later."""
+        """No record shows that the rank was killed, and no rank fails: mpirun ends the others a second later."""
         process = self.start_with_own_mpirun()
         self.kill_ranks(1)
         self.assertNotEqual(self.end(process).code, 0)
@@ -95,7 +95,7 @@ class Records(DoctorTest):
             text = self.expect(0, "doctor", "out").out
             self.assertIn(f"\n{crash['verdict']}\n", text)
             self.assertRegex(text, r"\nthe last run, which ended before its first step:\n")
-        # A refused run whose own records could not be made, for example on a full disk.
+        # A refused run whose own records could not be created, for example on a full disk.
         for file in (self.dir / "out/flight").glob("rank-*"):
             file.write_bytes(b"")
         self.expect(0, "doctor", "out", says=[f"\n{crash['verdict']}\n", "out/flight has only damaged records"])
@@ -123,7 +123,7 @@ class Records(DoctorTest):
 
 class WhatToDoNow(DoctorTest):
     def assert_continues(self, result):
-        """The printed command does."""
+        """The printed command works."""
         newest = f"out/checkpoint-{max(self.checkpoints())}"
         self.assertRegex(result.err, rf"\nthe newest checkpoint is {newest}; the steps after it are lost\nto continue:\n  "
                                      rf"{re.escape(PROGRAM)} train .* --set training\.resume_from_checkpoint={newest}\n$")
@@ -145,7 +145,7 @@ class WhatToDoNow(DoctorTest):
         self.assert_continues(result)
 
     def test_newest_checkpoint_is_a_model(self):
-        """The command continues from one with the optimizer's state, which stopped runs save."""
+        """The command continues from a checkpoint with the optimizer's state, which stopped runs save."""
         sections = {"t": 1, "training": {"save_steps": 20, "save_only_model": True, "resume_from_checkpoint": "auto"}}
         process = self.start_training(**sections)
         self.wait_for_checkpoint()

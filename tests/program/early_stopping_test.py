@@ -3,7 +3,7 @@ import json
 
 from harness import ProgramTest, unittest
 
-# Nothing is learned, so that only the first evaluation is a gain.
+# Nothing is learned, so only the first evaluation is a gain.
 IDLE = {"max_steps": 40, "learning_rate": 0, "eval_strategy": "steps", "eval_steps": 2, "save_steps": 4,
         "early_stopping_patience": 3}
 
@@ -18,7 +18,7 @@ class EarlyStopping(ProgramTest):
         return max(line["step"] for line in self.metrics(folder) if "loss" in line)
 
     def test_patience(self):
-        """It is counted over a resume, and the ranks agree on the end."""
+        """The count survives a resume, and the ranks agree on the end."""
         result = self.train()
         self.assertIn("stopped early after step 8 of 40: eval_loss has not improved in 3 evaluations", result.out)
         self.assertIn("saved the model in out", result.out)
@@ -33,12 +33,12 @@ class EarlyStopping(ProgramTest):
         result = self.train("over", resume_from_checkpoint="out/checkpoint-8")
         self.assertIn("stopped early after step 8 of 40", result.out)
         self.assertEqual([line for line in self.metrics("over") if "loss" in line], [])
-        # Perplexity is another metric: evaluations before count no longer.
+        # Perplexity is another metric: earlier evaluations no longer count.
         self.train("other", resume_from_checkpoint="out/checkpoint-4", metric_for_best_model="perplexity")
         self.assertEqual(self.steps("other"), 12)
 
     def test_gains(self):
-        """A run that improves goes on; gains that are too small do not count; the best model is the final one."""
+        """A run that improves continues; gains that are too small do not count; the best model is the final one."""
         self.train(learning_rate=1e-2, max_steps=12)
         self.assertEqual(self.steps(), 12)
         self.train("strict", learning_rate=1e-2, early_stopping_threshold=100, load_best_model_at_end=True)
@@ -54,14 +54,15 @@ class EarlyStopping(ProgramTest):
         config = self.config(task="sequence-classification", data={"train": "rows.jsonl", "validation": "rows.jsonl"},
                              training={**IDLE, "metric_for_best_model": "pearson"})
         result = self.expect(0, "train", config)
-        self.assertIn("eval_pearson has not improved in 3 evaluations, in none of which it was a number", result.out)
+        self.assertIn("eval_pearson has not improved in 3 evaluations, all of which gave a value that is not a number", result.out)
         self.assertEqual(self.steps(), 6)
         config = self.config(task="sequence-classification", data={"train": "rows.jsonl", "validation": "rows.jsonl"},
                              training={**IDLE, "metric_for_best_model": "pearson",
                                        "resume_from_checkpoint": "out/checkpoint-4"}, output_dir="again")
         self.expect(0, "train", config)
         self.assertEqual(self.steps("again"), 6)
-        # The step after which training ended early has a checkpoint, too: more patience continues from it.
+        # The step after which training ended early has a checkpoint, too; with more patience, the run continues from
+        # it.
         self.assertEqual((self.dir / "out/newest").read_text().strip(), "checkpoint-6")
         self.expect(0, "train", config, "--set", "training.early_stopping_patience=4", "--set", "output_dir=more", "--set",
                     "training.resume_from_checkpoint=out/checkpoint-6")

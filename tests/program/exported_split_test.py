@@ -40,7 +40,7 @@ class ExportedSplit(ProgramTest):
         one = self.losses("one")
         self.assert_same(self.losses("threads", t=2, communicator="threads", training={"save_steps": 2}), one)
         self.assert_same(self.losses("mpi", t=3), one)
-        # A checkpoint of two ranks goes on in one process.
+        # A checkpoint of two ranks is continued in one process.
         checkpoint = str(self.dir / "threads/checkpoint-2")
         self.assert_same(self.losses("resumed", training={"resume_from_checkpoint": checkpoint}), one[2:])
 

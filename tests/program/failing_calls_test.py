@@ -23,7 +23,7 @@ LAYOUTS = {"one": {"communicator": "local"},
            "threads": {"p": 2, "t": 2, "communicator": "threads"},
            "ZeRO": {"communicator": "mpi", "smp_options": {"shard_optimizer_state": True},
                     "mpi_options": {"processes_per_host": 2}}}
-# What the user is told to do.
+# Advice that the messages give.
 ADVICE = {errno.ENOSPC: "free some room there", errno.EDQUOT: "free some room there", errno.EROFS: "make it writable",
           errno.EACCES: "make it writable", errno.EIO: "check the disk"}
 SAMPLE = [("threads", 1)]  # with some of the errors
@@ -65,12 +65,12 @@ class FailingCalls(ProgramTest):
         return dict(LAYOUTS[layout], model=MODEL, runtime={"timeline_steps": 0}, training=training)
 
     def checkpoints(self):
-        """The contents of each complete checkpoint by name, by step."""
+        """Returns the contents of each complete checkpoint by name, by step."""
         return {step_of(manifest.parent.name): {file.name: file.read_bytes() for file in manifest.parent.iterdir()}
                 for manifest in (self.dir / "saves").glob("*/manifest.json") if step_of(manifest.parent.name)}
 
     def train_with_failing_calls(self, layout, keep, error):
-        """Returns its output, and by number of the save: its calls, and the one that failed."""
+        """Runs the program; returns its output, and by number of the save, its calls and the one that failed."""
         log = self.dir / "calls.log"
         self.env.update(LD_PRELOAD=RECORDER, FILE_CALLS_LOG=str(log), FILE_CALLS_ROOT=str(self.dir / "saves"),
                         FILE_CALLS_FAIL=str(error))

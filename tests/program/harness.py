@@ -13,6 +13,7 @@ import unittest
 PROGRAM = os.path.abspath(os.environ["SHARDLINE"])  # tests run it in folders of their own
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 300  # seconds for what takes one or two on an idle machine
+NOT_RUN = 77  # the exit code with which ctest counts a file of tests as skipped
 
 TINY = {
     "model": {"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 32, "n_embd": 16, "n_layer": 2,
@@ -64,7 +65,8 @@ class ProgramTest(unittest.TestCase):
 
     @classmethod
     def done_once(cls, work):
-        """Another test of the class, which has called the method of this name and whose folder lasts for the class."""
+        """Returns another test of the class, which has called the method of this name and whose folder exists as long
+        as the class."""
         test = cls(work)
         test.setUp()
         cls.addClassCleanup(test.doCleanups)
@@ -75,8 +77,8 @@ class ProgramTest(unittest.TestCase):
         (self.dir / name).write_text(json.dumps(tiny(**sections)))
         return name
 
-    def start(self, *arguments, stdin=subprocess.DEVNULL, **options):
-        return subprocess.Popen([PROGRAM, *arguments], cwd=self.dir, env=self.env, stdin=stdin,
+    def start(self, *arguments, program=PROGRAM, stdin=subprocess.DEVNULL, **options):
+        return subprocess.Popen([program, *arguments], cwd=self.dir, env=self.env, stdin=stdin,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", **options)
 
     def finish(self, process, limit=LIMIT):
@@ -133,7 +135,7 @@ class ProgramTest(unittest.TestCase):
         self.wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= count, f"{count} steps")
 
     def processes(self):
-        """Of this test's runs: process id -> its rank, or None."""
+        """The processes of this test's runs: process id -> rank, or None."""
         found = {}
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -150,7 +152,7 @@ class ProgramTest(unittest.TestCase):
         return next(pid for pid, r in self.processes().items() if r == rank)
 
     def interrupt_twice(self, process):
-        """While no step of its run ends any more."""
+        """Interrupts the run twice while none of its steps can end."""
         os.kill(self.pid_of_rank(1), signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)  # signals that come together are one
@@ -161,11 +163,11 @@ class ProgramTest(unittest.TestCase):
 
 
 def as_nobody():
-    """For preexec_fn: gives up root, whom no directory refuses."""
+    """For preexec_fn: gives up root, which may write to every directory."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
 
 
-__all__ = ["LIMIT", "PROGRAM", "ProgramTest", "ROOT", "Result", "as_nobody", "signal", "tiny", "unittest"]
+__all__ = ["LIMIT", "NOT_RUN", "PROGRAM", "ProgramTest", "ROOT", "Result", "as_nobody", "signal", "tiny", "unittest"]

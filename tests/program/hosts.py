@@ -10,19 +10,20 @@ import pathlib
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 import unittest
 
-from harness import LIMIT, PROGRAM, ProgramTest, Result, signal
+from harness import LIMIT, NOT_RUN, PROGRAM, ProgramTest, Result, signal
 
 NAMES = ["alpha", "beta", "gamma"]
 NETWORK = "10.213.77"
 
 
 def obstacle():
-    """Why this machine cannot have hosts; empty if it can."""
+    """Returns why this machine cannot have hosts; empty if it can."""
     if os.geteuid() != 0:
-        return "needs root"
+        return "needs root, to give each host a network and a name"
     for tool in ("ip", "nsenter", "unshare", "mpirun"):
         if not shutil.which(tool):
             return f"needs {tool}"
@@ -32,7 +33,7 @@ def obstacle():
 
 
 def keep_namespaces(*kinds):
-    """A process that has namespaces of its own and ends with this one."""
+    """Starts a process that has namespaces of its own and ends with this one."""
     prctl, die = ctypes.CDLL(None).prctl, 1  # PR_SET_PDEATHSIG
     nothing = subprocess.DEVNULL
     return subprocess.Popen(["unshare", *kinds, "sleep", "infinity"], stdin=nothing, stdout=nothing, stderr=nothing,
@@ -58,14 +59,15 @@ class Host:
                 f"mount --bind {shlex.quote(str(folder / 'names'))} /etc/hosts && ip link set lo up")
 
     def enter(self):
-        """The words before a command that runs on this host."""
+        """The words before a command that run it on this host."""
         return ["nsenter", "-t", str(self.keeper.pid), "-n", "-m", "-u"]
 
     def sh(self, script):
         subprocess.run([*self.enter(), "sh", "-ec", script], check=True)
 
     def set_link(self, state):
-        """Its cable: "up" or "down". Without it, no other host can start processes here either."""
+        """Connects or disconnects the cable: "up" or "down". Without it, no other host can start processes here
+        either."""
         self.sh(f"ip link set eth0 {state}")
         self.unreachable.unlink() if state == "up" else self.unreachable.touch()
 
@@ -75,7 +77,7 @@ class Host:
         return [pid for pid in self.processes() if pathlib.Path(f"/proc/{pid}/comm").read_text() == "shardline\n"]
 
     def processes(self):
-        """Process ids of what runs on this host, also if nobody waits for it any more."""
+        """Process ids of everything that runs on this host, even if nobody waits for it any more."""
         network = os.readlink(f"/proc/{self.keeper.pid}/ns/net")
         found = []
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
@@ -87,7 +89,7 @@ class Host:
         return found
 
     def kill_all(self):
-        """A power failure."""
+        """Simulates a power failure."""
         while pids := self.processes():
             for pid in pids:
                 try:
@@ -101,12 +103,12 @@ class Host:
         end(self.keeper)
 
     def limit_disk(self, size):
-        """Gives it another, empty disk of this size ("400k")."""
+        """Gives the host another, empty disk of this size ("400k")."""
         self.sh(f"mount -t tmpfs -o size={size} tmpfs {shlex.quote(str(self.mounted))}")
         self.disk = pathlib.Path(f"/proc/{self.keeper.pid}/root{self.mounted}")
 
     def lose_power(self):
-        """It ends without notifying the others; set_link("up") starts it again."""
+        """The host ends without notifying the others; set_link("up") starts it again."""
         self.set_link("down")
         self.kill_all()
 
@@ -154,7 +156,7 @@ class HostsTest(ProgramTest):
         subprocess.run(["nsenter", "-t", str(self.switch.pid), "-n", "sh", "-ec", script], check=True)
 
     def write_agent(self):
-        """Open MPI calls it as ssh: HOST, then words that make a command of the shell."""
+        """Open MPI calls it like ssh: HOST, then words that form a shell command."""
         choices = "".join(f"  {host.name}) [ -e {host.unreachable} ] || exec {shlex.join(host.enter())} sh -c \"$*\" ;;\n"
                           for host in self.hosts)
         agent = self.dir / "agent"
@@ -170,7 +172,7 @@ class HostsTest(ProgramTest):
             **(mpi_options or {})})
 
     def start(self, *arguments, host=0, **options):
-        # Into files: processes of a host that is cut off keep a pipe open.
+        # Output goes into files, because processes on a host that is cut off would keep a pipe open.
         self.started += 1
         with open(self.output(self.started, "out"), "w") as out, open(self.output(self.started, "err"), "w") as err:
             process = subprocess.Popen([*self.hosts[host].enter(), f"--wdns={self.dir}", PROGRAM, *arguments],
@@ -194,4 +196,12 @@ class HostsTest(ProgramTest):
         return result
 
 
-__all__ = ["Host", "HostsTest", "LIMIT", "unittest"]
+def main():
+    """Runs the tests of the calling file, or says why this machine cannot: ctest then counts the file as skipped."""
+    if reason := obstacle():
+        print(f"SKIPPED: {reason}")
+        sys.exit(NOT_RUN)
+    unittest.main(verbosity=2)
+
+
+__all__ = ["Host", "HostsTest", "LIMIT", "main", "unittest"]

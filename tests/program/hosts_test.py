@@ -7,7 +7,7 @@ import shutil
 import time
 
 from harness import LIMIT, TINY, signal
-from hosts import HostsTest, unittest
+from hosts import HostsTest, main
 
 MODEL = {"config": dict(TINY["model"]["config"], n_layer=4, attn_pdrop=0.1)}
 STEPS, KILLED_STEPS, LONG = 40, 150, 200
@@ -25,7 +25,7 @@ class Hosts(HostsTest):
         return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in self.metrics(folder)]
 
     def whole_run(self, steps=STEPS, **sections):
-        """Its numbers and its weights."""
+        """Trains without interruption; returns the numbers and the weights."""
         self.train(**self.sections("whole", **sections, training={"save_strategy": "no", "max_steps": steps}))
         return self.numbers("whole"), (self.dir / "whole/model.safetensors").read_bytes()
 
@@ -115,7 +115,7 @@ class Hosts(HostsTest):
                              says=["/output_dir: disk/out is not the same directory for all ranks that write the model",
                                    "host beta (rank 1)"])
         self.assertNotIn("step", result.out.split("output ")[0])
-        # A first replica on one host: only that one writes the model, and the checkpoints are on both.
+        # The first replica is on one host: only that host writes the model, and both have the checkpoints.
         sections = self.sections("disk/out", training={"save_on_each_node": True, "max_steps": 10})
         del sections["training"]["checkpoint_dir"]
         self.train(**sections)
@@ -123,7 +123,7 @@ class Hosts(HostsTest):
         self.assertFalse((self.hosts[1].disk / "out/model.safetensors").exists())
         for host in self.hosts:
             self.assertTrue((host.disk / "out/checkpoint-10/manifest.json").exists())
-        # The first host is replaced by an empty one, which has no records then.
+        # The first host is replaced by an empty one, which then has no records.
         self.hosts[0].empty_disk()
         sections["training"].update(resume_from_checkpoint="auto", max_steps=12, resume_with_changes=True)
         self.train(**sections)
@@ -180,7 +180,7 @@ class Hosts(HostsTest):
             self.assertEqual((host.disk / "checkpoints/newest").read_text(), f"checkpoint-{max(saved)}\n")
 
     def wait_for_line(self, process, text, limit=LIMIT):
-        """In the messages of a run that continues."""
+        """Waits for text in the messages of a run that continues."""
         self.wait_for(lambda: process.poll() is not None or text in self.output(process.number, "err").read_text(), text,
                       limit)
         self.assertIsNone(process.poll(), self.output(process.number, "err").read_text())
@@ -191,7 +191,7 @@ class Hosts(HostsTest):
         whole = self.whole_run(p=2, steps=LONG)
         alpha, beta = self.hosts
         silent = rf"  beta has not answered for {HOST_TIMEOUT} s \(mpi_options.host_timeout\)\n"
-        # mpirun has noticed it before that: then the doctor names the rank, or the launcher the host.
+        # mpirun has noticed it before: then the doctor names the rank, or the launcher names the host.
         dead = r"  rank 1 \(host beta, stage 1\) does not finish its part: |  ORTE was unable to reliably start"
         for name, lose, reason in (("link", lambda: beta.set_link("down"), silent),
                                    ("power", beta.lose_power, f"{silent}|{dead}")):
@@ -225,7 +225,7 @@ class Hosts(HostsTest):
                 self.assert_continued("out", whole)
 
     def cut_off_first_save(self, steps):
-        """Makes what a first save leaves that ended between its publication on the first host and on the second."""
+        """Creates what the first save leaves if it ends between its publication on the first host and on the second."""
         for host in self.hosts:
             for entry in (host.disk / "checkpoints").iterdir():
                 if entry.name not in (f"checkpoint-{steps}.part-1-of-2", ".attempt", ".lock"):
@@ -245,7 +245,7 @@ class Hosts(HostsTest):
         self.addCleanup(process.kill)
         newest = alpha.disk / "checkpoints/newest"
         self.wait_for(newest.exists, "a checkpoint")
-        # The launcher may start the ranks again once the disks are as they are after such an end.
+        # The launcher may start the ranks again once the disks are as they would be after such an end.
         process.send_signal(signal.SIGSTOP)
         self.hosts[1].kill_all()
         self.wait_for(lambda: all(rank is None for rank in self.processes().values()), "the end of the ranks")
@@ -258,7 +258,7 @@ class Hosts(HostsTest):
         self.assert_continued("out", whole)
         self.assertIn("checkpoint-50.part-1-of-2.superseded", self.checkpoints(alpha))
 
-        # The same for a start by hand, but not where a checkpoint was complete before.
+        # The same for a manual start, but not if a checkpoint was complete before.
         shutil.rmtree(self.dir / "out")
         self.cut_off_first_save(-1)
         self.stop_after(9, self.config(**sections))
@@ -312,7 +312,7 @@ class Hosts(HostsTest):
                     self.assertIn("checkpoint-50.part-1-of-2.superseded", self.checkpoints(self.hosts[0]))
 
     def test_kill_at_any_instant(self):
-        """Whatever is killed and whenever, with one checkpoint kept: the hosts have all of one together."""
+        """Whatever is killed, whenever, and with one checkpoint kept: the hosts together have a complete one."""
         luck = random.Random(SEED)
         whole = self.whole_run(p=2, steps=KILLED_STEPS)
         config = self.config(**self.sections(p=2, training={
@@ -342,4 +342,4 @@ class Hosts(HostsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -78,12 +78,13 @@ LAYOUTS = [
     layout("P=2 D=2 zb_h1, ZeRO-1", "mpi", 4, p=2, pipeline="zb_h1", microbatches=4, **ZERO1),
 ]
 REPRESENTATIVE = 4  # the first ones
-# Of a save: files are written; the manifest is there; older checkpoints are removed; the file `newest` is written.
+# The stages of a save: files are written; the manifest exists; older checkpoints are removed; the file `newest` is
+# written.
 STAGES = ["write", "publish", "remove", "tidy"]
 
 
 def chosen_layouts():
-    """(number, name, options, kills) of each."""
+    """(number, name, options, kills) of each layout."""
     kills = os.environ.get("SHARDLINE_KILLS")
     count = len(LAYOUTS) if kills else REPRESENTATIVE
     each, more = divmod(int(kills or 8), count)
@@ -93,7 +94,8 @@ def chosen_layouts():
 
 
 def checkpoint_files(folder):
-    """By step of each complete checkpoint: the contents by name, without the limit that the uninterrupted run lacks."""
+    """Returns the contents by name of each complete checkpoint, by step, without the limit on checkpoints that the
+    uninterrupted run lacks."""
     found = {}
     for manifest in folder.glob("checkpoint-*/manifest.json"):
         if not re.fullmatch(r"checkpoint-\d+", manifest.parent.name):
@@ -112,8 +114,8 @@ def newest_complete(folder):
 
 
 def stage_of_save(folder, continued):
-    """What a save was doing, judged from what is there: one of STAGES, or empty if none was going on. continued: the step
-    after which the run continues, which has removed what earlier ones left unfinished."""
+    """Returns what a save was doing, judged from the files: one of STAGES, or empty if there was none. continued: the
+    step after which the run continues, which has removed what earlier ones left unfinished."""
     names = {path.name for path in folder.glob("checkpoint-*")}
     unfinished = [name for name in names if re.fullmatch(r"checkpoint-\d+\.\w+\.incomplete", name)]
     if unfinished:
@@ -126,7 +128,7 @@ def stage_of_save(folder, continued):
 
 
 def last_step(folder):
-    """Of the records; 0 if there are none."""
+    """The last step in the records; 0 if there are none."""
     path = folder / "metrics.jsonl"
     steps = re.findall(rb'^\{"step":(\d+).*\n', path.read_bytes(), re.MULTILINE) if path.exists() else []
     return int(steps[-1]) if steps else 0
@@ -154,7 +156,8 @@ class Kills(ProgramTest):
         return dict(options, model=model, training=training, runtime={"timeline_steps": 0})
 
     def run_uninterrupted(self, name, options):
-        """Keeps what it recorded, all its checkpoints, its weights, and how long it takes to its first step."""
+        """Trains without interruption; keeps its records, all its checkpoints, its weights, and the time to its first
+        step."""
         process = self.start("train", self.config(**self.sections(name, options, limit=1000)))
         self.addCleanup(process.kill)
         begin = time.monotonic()
@@ -176,8 +179,8 @@ class Kills(ProgramTest):
             time.sleep(0.001)
 
     def wait_for_instant(self, process, luck):
-        """Until some moment of the start, between steps or of a save. Returns whom to kill then, as process ids, and a
-        function that says what a save is doing."""
+        """Waits for some moment of the start, between steps or of a save. Returns whom to kill then, as process ids,
+        and a function that says what a save is doing."""
         moment = luck.choices(["start", "step", "save"], [15, 35, 50])[0]
         if moment == "start":
             self.wait_while_runs(process, lambda: False, luck.uniform(0, self.seconds_to_start))
@@ -194,7 +197,7 @@ class Kills(ProgramTest):
         return victims, stage
 
     def victims(self, luck):
-        """A rank, mpirun or the launcher, or all of them."""
+        """Kills a rank, mpirun or the launcher, or all of them."""
         running = self.processes()
         ranks = [pid for pid, rank in running.items() if rank is not None]
         parents = [pid for pid in running if pid not in ranks]
@@ -203,7 +206,8 @@ class Kills(ProgramTest):
         return choices[kind] if kind == "all" or not running else [luck.choice(choices[kind])]
 
     def kill_once(self, process, luck):
-        """The newest checkpoint and what the save was about to do at that instant; None if the run has ended before."""
+        """Returns the newest checkpoint and what the save was about to do at that instant; None if the run ended
+        before."""
         victims, stage = self.wait_for_instant(process, luck)
         good = newest_complete(self.out)
         if process.poll() is not None:
@@ -216,8 +220,8 @@ class Kills(ProgramTest):
         return good, stage()
 
     def assert_nothing_lost(self, good):
-        """Complete checkpoints have the bytes of the run that was not interrupted, the last good one is there, and the
-        file `newest` names one of them."""
+        """Checks that complete checkpoints have the bytes of the uninterrupted run, that the last good one exists, and
+        that the file `newest` names one of them."""
         complete = checkpoint_files(self.out)
         self.assertGreaterEqual(max(complete, default=0), good, "the last good checkpoint is lost")
         if (self.out / "newest").exists():
@@ -232,7 +236,7 @@ class Kills(ProgramTest):
         return len(complete)
 
     def assert_continues(self, result, newest):
-        """Whether the run said from where it continues, which must be the newest complete checkpoint."""
+        """Checks that the run printed where it continues, which must be the newest complete checkpoint."""
         self.assertNotIn("damaged", result.out + result.err)
         said = re.findall(r"^continues out/checkpoint-(\d+) after", result.out, re.MULTILINE)
         self.assertLessEqual(set(said), {str(newest)}, str(result))
@@ -251,7 +255,8 @@ class Kills(ProgramTest):
     # ---- all of them
 
     def kill_often(self, name, options, kills, luck):
-        """By stage of a save how many kills came in it, the steps after which runs continued, checkpoints compared."""
+        """Prints the number of kills in each stage of a save, the steps after which runs continued, and the number of
+        checkpoints compared."""
         self.run_uninterrupted(name, options)
         config = self.config(**self.sections(name, options, limit=KEEP))
         stages, continued, compared = collections.Counter(), [], 0

@@ -15,7 +15,7 @@ ALLOCATION = {"SLURM_JOB_NODELIST": "n[08-09],gpu"}
 
 
 class Launch(ProgramTest):
-    """With an mpirun that only records its arguments."""
+    """Runs the program with an mpirun that only records its arguments."""
 
     def setUp(self):
         super().setUp()
@@ -27,7 +27,7 @@ class Launch(ProgramTest):
         self.env["PATH"] = f"{self.dir}:{self.env['PATH']}"
 
     def words(self, environment=None, *, arguments=(), **sections):
-        """The words that mpirun gets; those that are printed are the same."""
+        """The words that mpirun receives; the printed ones are the same."""
         self.env.update(environment or {})
         result = self.expect(0, "train", self.config(**sections), *arguments)
         words = (self.dir / "words").read_bytes().decode().split("\0")[:-1]
@@ -79,7 +79,7 @@ class Launch(ProgramTest):
         self.expect(2, "train", self.config(mpi_options=TWO_EACH), says=["n[1-", "mpi_options.hosts"])
 
     def test_parent_that_waits_for_no_children(self):
-        """It leaves SIGCHLD ignored; nobody could wait for mpirun then."""
+        """A parent that ignores SIGCHLD passes this on; then nobody could wait for mpirun."""
         process = self.start("train", self.config(p=2), preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
         self.assertEqual(self.finish(process, 60).code, 0)
 
@@ -91,7 +91,7 @@ class Launch(ProgramTest):
                     says=["/mpi_options/custom_mpi_options: has a ' at character 4 that is not closed", "-x 'A=1"])
 
     def test_printed_words_can_be_pasted(self):
-        """Also those that a naive quoting breaks."""
+        """Includes arguments that naive quoting would break."""
         value = "output_dir=it's (1) \\ `x` #~"
         self.assertIn("-np", self.words(p=2, arguments=("--set", value)))
 

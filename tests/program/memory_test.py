@@ -21,13 +21,13 @@ class MemoryTest(harness.ProgramTest):
                            runtime=runtime, output_dir=name)
 
     def planned(self, config):
-        """The bytes of a plan that exceeds its cap."""
+        """Returns the bytes in the message about a plan that exceeds its cap."""
         return int(re.search(r"raise it to more than (\d+)", self.expect(2, "plan", config).err)[1])
 
     def test_over_the_cap_without_offload_and_within_it_with(self):
         self.expect(0, "train", self.memory_config("free", KEEPING))
         planned = self.planned(self.memory_config("kept", KEEPING, memory_cap="32MiB"))
-        # The plan does not know what is kept for reuse.
+        # The plan does not include memory that is kept for reuse.
         result = self.expect(1, "train", self.memory_config("kept", KEEPING, memory_cap=planned + 100000),
                              says=["runtime.memory_cap", 'offload_scope "all"', "weights ", "optimizer "])
         kept = re.search(r"activations (\d+)", result.err)
@@ -42,7 +42,7 @@ class MemoryTest(harness.ProgramTest):
         self.assertGreater(self.metrics("free")[-1]["peak_memory_bytes"][0]["counted"], CAP)
 
     def test_a_plan_beyond_the_cap_is_refused(self):
-        """By plan and by train, before a rank starts, and with what would help."""
+        """`plan` and `train` refuse the config before a rank starts, and suggest what would help."""
         for name, smp_options in (("one", KEEPING), ("two", {**KEEPING, "pipeline_parallel_degree": 2})):
             for command in ("plan", "train"):
                 config = self.memory_config(name, smp_options, memory_cap="8MiB")
@@ -53,7 +53,7 @@ class MemoryTest(harness.ProgramTest):
             self.expect(0, "plan", self.memory_config(name, smp_options, memory_cap=self.planned(config) + 1))
 
     def test_a_run_here_is_judged_by_this_machine(self):
-        """Not by the GPUs of the file that the plan is for."""
+        """The run is not judged by the GPUs in the cluster file of its plan."""
         self.env["CUDA_VISIBLE_DEVICES"] = ""
         gpus = str(harness.ROOT / "configs/clusters/p4d.24xlarge.json")
         config = harness.tiny(cluster=gpus, training={"optim": "adafactor"},

@@ -12,7 +12,7 @@ PARTS = [("train", 240, ["label1"]), ("dev_matched", 41, [f"label{i}" for i in r
 
 
 def pairs(count, seed):
-    """Premises with a hypothesis and its label."""
+    """Yields premises with a hypothesis and its label."""
     draw = random.Random(seed)
     for _ in range(count):
         subject, verb, label = draw.choice(SUBJECTS), draw.choice(VERBS), draw.choice(LABELS)

@@ -31,7 +31,7 @@ class Mnli(ProgramTest):
         return sum(p["label"] == row[2] for p, row in zip(predictions, self.rows[part])) / len(predictions)
 
     def test_recipe(self):
-        """Trains, evaluates both sets and predicts; what is evaluated and predicted is the same model."""
+        """Trains, evaluates both sets and predicts; evaluation and prediction use the same model."""
         result = self.expect(0, "train", "mnli.json")
         self.assertIn("1 x 4 x 1 (D x P x T), placement TPD", result.out)
         self.assertIn("interleaved (1F1B)", result.out)

@@ -1,4 +1,5 @@
-"""Tokenizers with more tokens than the model has words: training adds rows to the embedding and to what is tied to it."""
+"""Tokenizers with more tokens than the model has words: training adds rows to the embedding and to the parameters tied
+to it."""
 import json
 import struct
 
@@ -74,7 +75,7 @@ class NewTokens(ProgramTest):
             for got, expected in zip(self.metrics(name), self.metrics("whole")[3:], strict=True):
                 value = "loss" if "loss" in got else "eval_loss"
                 self.assertAlmostEqual(got[value], expected[value], delta=0 if name == "same" else 1e-9)
-        # Without the new tokens, the model is another one.
+        # Without the new tokens, the model is a different one.
         self.expect(1, "train", self.task({"path": "base"}, "tokenizer", "text.txt",
                                           {**saving, "resume_from_checkpoint": "whole/checkpoint-3",
                                            "resume_with_changes": True}, output_dir="fewer"), says="shape")

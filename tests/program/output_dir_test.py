@@ -1,4 +1,4 @@
-"""What runs find in output_dir, what they leave there, and which commands need none."""
+"""What runs find in output_dir, what they leave there, and which commands do not need one."""
 import fcntl
 import os
 import re
@@ -103,7 +103,7 @@ class OutputDir(ProgramTest):
                 after = [name for name in self.files(communicator) if not name.startswith("timeline")]
                 self.assertEqual(after, before)
                 self.assertGreaterEqual((self.dir / communicator / "metrics.jsonl").stat().st_size, size)
-                first.kill()  # nothing of it may keep the next run out
+                first.kill()  # none of these files may block the next run
                 first.communicate()
                 self.assert_all_gone()
                 self.expect(0, "train", config)
@@ -115,7 +115,7 @@ class OutputDir(ProgramTest):
         self.assertTrue(set(MODEL) & set(self.files(f"out/{folder}")))
 
     def test_commands_that_run_forward_only_need_none(self):
-        """They offload nothing, so they open no file for it."""
+        """These commands offload nothing, so they create no file for it."""
         for communicator in ("local", "threads", "mpi"):
             with self.subTest(communicator):
                 degree = 1 if communicator == "local" else 2
@@ -126,7 +126,7 @@ class OutputDir(ProgramTest):
                 self.expect(0, "eval", config, *random, says="eval_loss")
                 self.expect(0, "generate", config, *random, "--prompt", "a", "--max-new-tokens", "2", says="a")
                 self.assertFalse((self.dir / "out").exists())
-                self.train(smp_options=smp, communicator=communicator)  # has one
+                self.train(smp_options=smp, communicator=communicator)  # training opens a file
                 shutil.rmtree(self.dir / "out")
 
 

@@ -54,7 +54,8 @@ class MaskedLm(ProgramTest):
                 self.assertEqual(self.metrics()[-1]["eval_accuracy"], runs[reference][1]["eval_accuracy"])
 
     def test_life_of_a_model(self):
-        """A run learns and continues as one run; its model is evaluated with the same masks and fills in words."""
+        """A run learns, and continues like an uninterrupted one; its model is evaluated with the same masks and fills
+        in words."""
         training = {"max_steps": 400, "save_steps": 250, "lr_scheduler_type": "constant", "learning_rate": 3e-3}
         keys = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "initializer_range": 0.1}
         self.expect(0, "train", self.task(training=training, keys=keys))
@@ -63,7 +64,7 @@ class MaskedLm(ProgramTest):
         self.assertAlmostEqual(last["eval_perplexity"], 2.718281828459045 ** last["eval_loss"], 6)
         self.expect(0, "train", self.task(training=dict(training, resume_from_checkpoint="out/checkpoint-250"),
                                           keys=keys, output_dir="continued"))
-        self.assertEqual(self.numbers("continued"), self.numbers()[250:])  # from another epoch on
+        self.assertEqual(self.numbers("continued"), self.numbers()[250:])  # from a different epoch on
         self.expect(2, "train", self.task(training=dict(training, resume_from_checkpoint="out/checkpoint-250"),
                                           keys=keys, data={"mlm_probability": 0.2}, output_dir="other"),
                     says=["/data/mlm_probability: 0.15 in the checkpoint, 0.2 now"])
@@ -87,7 +88,7 @@ class MaskedLm(ProgramTest):
         self.expect(1, "predict", "out", "--set", "data.test=test.txt", *options, says=["test.txt:1", "has no [MASK]"])
 
     def test_chunks_and_whole_words(self):
-        """All lines are joined and cut into samples of one length; what is left over is counted."""
+        """All lines are joined and cut into samples of one length; the rest is counted."""
         result = self.expect(0, "train", self.task(data={"line_by_line": False, "whole_word_mask": True},
                                                    training={"max_steps": 60}))
         lines = (self.dir / "train.txt").read_text().split("\n")[:-1]
@@ -121,7 +122,7 @@ class Completions(ProgramTest):
         for run in runs[1:]:
             for got, expected in zip(run, runs[0], strict=True):
                 self.assertAlmostEqual(got, expected, delta=1e-9 * abs(expected))
-        self.assertLess(runs[0][-1], 1)  # of the letters of the prompt, it would be more than 2
+        self.assertLess(runs[0][-1], 1)  # on the letters of the prompt, it would be more than 2
         self.assertAlmostEqual(self.metrics()[-1]["eval_perplexity"], 2.718281828459045 ** runs[2][-1], 6)
         self.expect(2, "train", self.config(data={"train": "text.txt", "completion_only_loss": True}),
                     says=["text.txt:1: has no 'prompt', only {text}", "data.completion_only_loss"])

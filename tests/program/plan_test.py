@@ -77,7 +77,7 @@ class Forecasts(ProgramTest):
         plan = self.plan(self.config(p=2, t=2), "--cluster", "local")
         replicated = sum(rank["memory_bytes"]["weights"] for rank in plan["ranks"]) / 4
         self.assertGreaterEqual(replicated, plan["parameters"])
-        self.assertLess(replicated, 2.5 * plan["parameters"])  # norms on every tensor rank, the tied table twice
+        self.assertLess(replicated, 2.5 * plan["parameters"])  # norms on every tensor rank, and the tied table twice
         half = self.plan("config.json", "--cluster", P4D, "--precision", "bf16")
         self.assertEqual(half["ranks"][0]["memory_bytes"]["weights"] * 2, plan["ranks"][0]["memory_bytes"]["weights"])
 
@@ -118,7 +118,8 @@ class Forecasts(ProgramTest):
         self.assertAlmostEqual(sum(rank["snapshot_bytes"] for rank in plan["ranks"]), files, delta=2)
         none = self.plan(config, "--cluster", P4D, "--set", "training.save_strategy=no")
         self.assertNotIn("snapshot_bytes", none["ranks"][0])
-        # Ranks exchange what they do not write themselves. Hosts with a directory of their own may each get everything.
+        # Ranks exchange what they do not write themselves. If hosts have their own directories, each may receive
+        # everything.
         self.assertIn("exchange_bytes", plan["ranks"][0])
         self.assertNotIn("exchange_bytes", self.plan(self.config("one.json"), "--cluster", P4D)["ranks"][0])
         cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
@@ -129,7 +130,7 @@ class Forecasts(ProgramTest):
         self.expect(0, "plan", config, *on_two, says=" per rank for messages")
 
     def test_sizes_have_units_that_fit(self):
-        """Also those of a model that takes next to nothing of a device."""
+        """Also the sizes of a model that takes almost none of a device's memory."""
         said = self.expect(0, "plan", self.config(p=2), "--cluster", P4D, "--search", "memory").out
         self.assertRegex(said, r"fits +yes: stage 0 needs \d\S* [KM]iB of 40\.0 GiB: weights \d\S* [KM]iB, ")
         self.assertRegex(said, r"\nplace  +layout .*\n-.*\n1  .* \d\S* [KM]iB +\S+ +the best\n")
@@ -187,7 +188,7 @@ class Forecasts(ProgramTest):
         self.expect(2, "plan", says="config")
 
     def test_a_run_that_is_far_from_its_plan(self):
-        """A percentage with many digits would say less than a factor."""
+        """A percentage with many digits would be less clear than a factor."""
         self.train(p=2, communicator="threads", cluster="local")
         lines = self.metrics()
         for factor, tokens in ((1e6, "over 10 times"), (1e-6, "under 1/10")):
@@ -279,7 +280,7 @@ class Searches(ProgramTest):
         self.train()
         self.expect(0, "eval", "out", "--set", "smp_options.tensor_parallel_degree=auto", "--set",
                     "training.global_batch_size=4", "--set", "data.validation=text.txt", says="perplexity")
-        self.expect(2, "plan", "out", says="out")  # which has no job
+        self.expect(2, "plan", "out", says="out")  # "out" has no job
 
     def test_everything_auto_trains_as_planned_on_four_ranks(self):
         degrees = ("pipeline_parallel_degree", "tensor_parallel_degree", "microbatches", "virtual_pipeline_degree",

@@ -56,7 +56,7 @@ class ProfileTest(harness.ProgramTest):
         self.expect(0, "plan", adamw, "--profile", "kept.json", says="samples/s")
 
     def test_degrees_that_are_chosen_with_the_profile(self):
-        """The first profile is measured without one, and a profile that does not hold is replaced."""
+        """The first profile is measured without an existing one, and an invalid profile is replaced."""
         config = self.config(smp_options={"microbatches": "auto"}, profile="kept.json")
         for says in ("written to kept.json", "is still valid"):
             self.expect(0, "profile", config, "--output", "kept.json", says=says)

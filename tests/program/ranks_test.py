@@ -49,7 +49,7 @@ class Failures(RanksTest):
         self.assertIn("--set smp_options.microbatches=", result.err)
 
     def run_in_two_folders(self, config, folders, command="train", *arguments):
-        """One rank in each, started by people's own mpirun."""
+        """One rank in each of two programs that a user starts with mpirun."""
         words = ["mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"]
         for folder in folders:
             words += [":"] * (folder != folders[0]) + ["-np", "1", "-wdir", str(folder), PROGRAM, command, str(config),
@@ -69,7 +69,7 @@ class Failures(RanksTest):
         return folder
 
     def test_ranks_with_different_files(self):
-        """Ranks that would compute different models, or follow different schedules, stop before they do."""
+        """Ranks that would compute different models or follow different schedules stop before they start."""
         model = TINY["model"]["config"]
         deep = dict(model, n_layer=4)
         two_chunks = "F0 F1 B0 B1\nF0 B0 F1 B1\n"
@@ -92,7 +92,7 @@ class Failures(RanksTest):
                     self.assertIn(f"the ranks do not have the same {says}", run.stderr)
                     self.assert_no_finished_model(name)
 
-    # "auto" is chosen, and everything else resolved, by the first rank alone.
+    # The first rank alone resolves "auto" and everything else.
     RESOLVED = {"given": {}, "auto": {"microbatches": "auto"},
                 "all auto": {"pipeline_parallel_degree": "auto", "tensor_parallel_degree": "auto", "microbatches": "auto",
                              "sharded_data_parallel_degree": "auto"}}
@@ -108,7 +108,7 @@ class Failures(RanksTest):
         return self.run_in_two_folders(self.dir / config, folders)
 
     def test_only_the_first_rank_prices(self):
-        """It alone needs the file that describes the machines."""
+        """Only the first rank needs the file that describes the machines."""
         cluster = (ROOT / "configs/clusters/p4d.24xlarge.json").read_text()
         for name, smp in self.RESOLVED.items():
             with self.subTest(name):
@@ -119,7 +119,7 @@ class Failures(RanksTest):
                 self.assertNotIn("auto", [chosen[key] for key in self.RESOLVED["all auto"]])
 
     def test_prompts_of_the_first_rank(self):
-        """Other ranks may have other prompts, or none, and sample nothing."""
+        """Other ranks may have other prompts or none; they sample nothing."""
         self.train(output_dir="trained")
         model = {"path": str(self.dir / "trained"), "init": "pretrained", "config": {}}
         config = self.dir / self.config(p=2, model=model, output_dir=str(self.dir / "none"))
@@ -160,7 +160,7 @@ class Failures(RanksTest):
                 self.assert_no_finished_model(f"out{rank}")
 
     def test_rank_that_throws(self):
-        # Files of this rank may grow no more: it fails when it writes its part of the model.
+        # Files of this rank cannot grow any more, so it fails when it writes its part of the model.
         process = self.start_training(steps=300)
         resource.prlimit(self.pid_of_rank(2), resource.RLIMIT_FSIZE, (1000, 1000))
         result = self.finish(process)
@@ -189,7 +189,7 @@ class Failures(RanksTest):
         result = self.end(process)
         self.assertEqual(result.code, 1, str(result))
         self.assertRegex(result.errors[0], rf"^error: rank [023]: .*limit 5.*{setting} sets this limit", str(result))
-        # mpirun wakes the hanging rank to end it, which changes nothing in the answer.
+        # mpirun wakes the hanging rank to end it, which does not change the diagnosis.
         self.assertRegex(result.last, r"^error: rank 1 \(host \S+, stage 0\) .*no sign of life for", str(result))
         return result
 
@@ -208,7 +208,7 @@ class Failures(RanksTest):
         self.assertEqual(self.expect(0, "doctor", "out").out.splitlines()[-1], "no fault: all ranks ended normally")
 
     def test_config_error_on_ranks_gives_2(self):
-        """Started by people's own mpirun, nothing is checked before there are ranks."""
+        """If a user starts mpirun, nothing is checked before there are ranks."""
         config = self.config(p=2)
         environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                            OMPI_MCA_mpi_yield_when_idle="1")
@@ -225,7 +225,7 @@ class Failures(RanksTest):
     def test_ranks_other_than_the_config_says(self):
         environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                            OMPI_MCA_mpi_yield_when_idle="1")
-        cores = len(os.sched_getaffinity(0))  # what "auto" uses
+        cores = len(os.sched_getaffinity(0))  # the number that "auto" uses
         for started, sections, product in (
                 (2, {"mpi_options": {"processes_per_host": 4}}, "1 x 4"),
                 (cores + 1, {"smp_options": {"tensor_parallel_degree": "auto", "microbatches": "auto"},
@@ -239,7 +239,7 @@ class Failures(RanksTest):
                 self.assertEqual(self.files(), [])
 
     def test_no_progress_bars_from_an_mpirun_whose_output_is_no_terminal(self):
-        """It gives its ranks terminals in any case."""
+        """mpirun gives its ranks terminals even if its own output is none."""
         environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                            OMPI_MCA_mpi_yield_when_idle="1")
         run = subprocess.run(["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none", PROGRAM, "train",

@@ -1,4 +1,4 @@
-"""What a run has recorded, without what differs between two runs that compute the same bits."""
+"""What a run has recorded, except for what differs between two runs that compute the same bits."""
 import json
 import struct
 

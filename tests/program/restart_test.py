@@ -51,7 +51,7 @@ class RestartTest(ProgramTest):
         self.wait_for(lambda: not before & set(self.processes()), "the end of the ranks")
 
     def first_line_of_metrics(self):
-        """It has the duration of the first step, so that each attempt that starts from step 1 has its own."""
+        """Returns a line with the duration of the first step, so each attempt that starts from step 1 has a different one."""
         try:
             return (self.dir / "out/metrics.jsonl").read_bytes().partition(b"\n")[0]
         except FileNotFoundError:
@@ -100,7 +100,7 @@ class Restarts(RestartTest):
         self.assert_all_gone()
 
     def test_models_alone(self):
-        """The launcher prints no command that could not continue from them."""
+        """The launcher prints no command that could not continue from the checkpoints."""
         process = self.start_training(**self.sections(training={"max_steps": 1000000, "save_only_model": True},
                                                       mpi={"max_restarts": 0}))
         self.wait_for_checkpoint()
@@ -126,7 +126,7 @@ class Restarts(RestartTest):
         self.assertRegex(result.last, "^error: rank 1 .* was killed by signal 9")
 
     def test_what_a_restart_cannot_change(self):
-        """Mistakes in the config or in files that only the ranks find."""
+        """Mistakes in the config or in files that only the ranks find end the run."""
         self.train(**self.sections(training={"max_steps": 5}))
         changed = self.config(**self.sections(training={"learning_rate": 0.5, "resume_from_checkpoint": "auto"}))
         (self.dir / "text.jsonl").write_text('{"text": 1}\n')
@@ -141,7 +141,7 @@ class Restarts(RestartTest):
                     self.assertEqual(len(result.errors), 1)
 
     def test_restart_from_the_checkpoint_of_another_run(self):
-        """Until it has saved a checkpoint itself, the job starts from the other run's."""
+        """Until the job has saved a checkpoint itself, it starts from the other run's."""
         self.train(**self.sections(training={"max_steps": 100, "lr_scheduler_type": "constant"}, output_dir="other"))
         process = self.start_training(**self.sections(training={
             "lr_scheduler_type": "constant", "save_steps": 1000000, "resume_from_checkpoint": "other/checkpoint-100"}))
@@ -153,7 +153,7 @@ class Restarts(RestartTest):
         self.assertEqual([line["step"] for line in self.metrics()], list(range(101, STEPS + 1)))
 
     def test_signals(self):
-        """The first one stops a restarted run as any other; a run that is asked to stop is not started again."""
+        """The first signal stops a restarted run like any other; a run that was asked to stop is not started again."""
         process = self.start_training(**self.sections(training={"max_steps": 1000000}))
         step = self.wait_for_checkpoint()
         self.kill_rank(0)
@@ -174,7 +174,7 @@ class Restarts(RestartTest):
         self.assert_all_gone()
 
     def break_directory(self, name):
-        """Nothing can be saved in it any more."""
+        """From now on, nothing can be saved in the directory."""
         (self.dir / name).rename(self.dir / f"{name}-away")
         (self.dir / name).touch()
 
@@ -183,7 +183,7 @@ class Restarts(RestartTest):
         (self.dir / f"{name}-away").rename(self.dir / name)
 
     def test_requests_when_nothing_can_be_saved(self):
-        """They end the run with the reason, and nothing is started again."""
+        """Requests to stop end the run with the reason, and nothing is started again."""
         seconds = {"max_run_seconds": 2}
         ways = {"the file": lambda process, folder: (self.dir / folder / "stop").touch(),
                 "training.max_run_seconds": lambda process, folder: None,
@@ -218,7 +218,7 @@ class Restarts(RestartTest):
         self.assertRegex(result.last, "^error: disk: the checkpoints there cannot be listed: Too many levels")
 
     def test_requests_before_the_first_step(self):
-        """A rank that a signal ends is not started again, and a file is not forgotten."""
+        """A rank that a signal ends is not started again, and a stop file is not forgotten."""
         process = self.start_training(**self.sections(training={"max_steps": 1000000}))
         self.kill_rank(1, signal.SIGTERM)
         result = self.finish(process)
@@ -235,7 +235,7 @@ class Restarts(RestartTest):
         self.assertNotIn("attempt", result.err)
 
     def test_request_before_the_first_step_of_another_attempt(self):
-        """The checkpoint of an earlier one continues it."""
+        """The checkpoint of an earlier attempt continues the run."""
         process = self.start_training(**self.sections(training={"max_steps": 1000000}))
         self.wait_for_checkpoint()
         self.kill_rank(0)
@@ -249,7 +249,7 @@ class Restarts(RestartTest):
         self.assertEqual(result.errors, [])
 
     def test_finished_with_gaps(self):
-        """Another attempt would hide that something is missing."""
+        """Another attempt would hide that records are missing."""
         process = self.start_training(**self.sections(training={"checkpoint_dir": "disk"}))
         self.wait_for_checkpoint(folder="disk")
         self.break_directory("disk")
@@ -265,7 +265,7 @@ class Restarts(RestartTest):
         self.assertNotIn("attempt", result.err)
 
     def test_ranks_end_without_their_launcher(self):
-        """Even if mpirun, which should end them, does nothing."""
+        """The ranks end even if mpirun, which should end them, does nothing."""
         process = self.start_training(**self.sections(training={"max_steps": 1000000}))
         self.wait_for_steps()
         mpirun = self.mpirun_of(process)
@@ -295,7 +295,7 @@ class Stops(RestartTest):
                 self.assertFalse((self.dir / communicator / "stop").exists())
 
     def test_stop_file_of_an_earlier_run(self):
-        """It is not meant for a run that starts later."""
+        """A stop request is not meant for a run that starts later."""
         for communicator in ("mpi", "threads"):
             with self.subTest(communicator):
                 (self.dir / communicator).mkdir()
@@ -342,7 +342,8 @@ class Stops(RestartTest):
 
     @unittest.skipUnless(can("unshare", "--pid", "--fork", "--mount-proc", "true"), "cannot make pid namespaces")
     def test_first_process_of_a_container(self):
-        """It gets SIGTERM when the container is stopped; the kernel ends what is left when it ends."""
+        """The first process of a container gets SIGTERM when the container is stopped; when it ends, the kernel ends
+        the rest."""
         process = subprocess.Popen(
             ["unshare", "--pid", "--fork", "--mount-proc", PROGRAM, "train",
              self.config(**self.sections(training={"max_steps": 1000000}))],
@@ -357,7 +358,7 @@ class Stops(RestartTest):
 
 
 AGENT = """#!/bin/sh
-# Stands in for ssh: a host is this machine under another name, or a network namespace of that name.
+# Replaces ssh: a host is this machine under another name, or a network namespace of that name.
 host=$1; shift
 [ ! -e {folder}/slow-$host ] || sleep $(cat {folder}/slow-$host)
 if [ -e {folder}/down-$host ]; then echo "ssh: connect to host $host: No route to host" >&2; exit 255; fi
@@ -376,7 +377,7 @@ class Hosts(RestartTest):
         return self.sections(p=1, mpi=mpi, **more)
 
     def lose(self, host):
-        """Ends all processes of a host, which does not answer any more."""
+        """Ends all processes of a host, which no longer answers."""
         (self.dir / f"down-{host}").touch()
         for pid in self.processes():
             try:
@@ -387,7 +388,7 @@ class Hosts(RestartTest):
                 pass
 
     def test_goes_on_without_a_host(self):
-        runtime = {"dtype": "float64"}  # so that only rounding differs, and that by little
+        runtime = {"dtype": "float64"}  # so that only rounding differs, and only slightly
         self.train(**self.sections(p=1, communicator="local", mpi={"max_restarts": 0}, runtime=runtime,
                                    output_dir="whole"))
         process = self.start_training(**self.on_hosts(["hosta", "hostb"], mpi={"elastic": True}, runtime=runtime))
@@ -432,7 +433,7 @@ class Hosts(RestartTest):
         self.assertFalse(list((self.dir / "disk").iterdir()))
 
     def test_parts_of_a_host_that_is_away(self):
-        """The others hold parts of each checkpoint, so they wait, even if the run is elastic."""
+        """The other hosts hold parts of each checkpoint, so they wait, even if the run is elastic."""
         process = self.start_training(**self.with_own_disks(mpi={"elastic": True}, training={
             "max_steps": 1000000, "save_steps": 10}))
         self.wait_for_parts(above=0)
@@ -455,7 +456,7 @@ class Hosts(RestartTest):
         self.assertEqual(steps, list(range(1, len(steps) + 1)))
 
     def test_host_that_cannot_save(self):
-        """Its part would be missing in every checkpoint."""
+        """The lost host's part would be missing in every checkpoint."""
         sections = self.with_own_disks(mpi={"max_restarts": 0})
         (self.dir / "disk-of-hostb/checkpoints").write_text("a file")
         result = self.expect(1, "train", self.config(**sections), says=[
@@ -465,7 +466,7 @@ class Hosts(RestartTest):
         self.expect(0, "train", self.config(**sections))
 
     def with_own_disks(self, training=None, **more):
-        """Sections for two hosts whose `disk` is a directory of their own; that of the launcher is empty."""
+        """Config sections for two hosts whose `disk` is a directory of their own; the launcher's is empty."""
         for host in ("hosta", "hostb"):
             (self.dir / f"disk-of-{host}").mkdir()
         (self.dir / "disk").mkdir()
@@ -485,7 +486,7 @@ class Hosts(RestartTest):
         return self.wait_for(lambda: step() if step() > above else None, f"a checkpoint after step {above}")
 
     def test_host_that_does_not_answer_the_first_time(self):
-        """The limit of the start ends the wait, or a signal does."""
+        """The wait ends at the limit for starting, or with a signal."""
         (self.dir / "slow-hostb").write_text("1000")
         self.env["SHARDLINE_TIMEOUT_SECONDS"] = "6"
         config = self.config(**self.on_hosts(["hosta", "hostb"], mpi={"max_restarts": 0}))
@@ -495,7 +496,7 @@ class Hosts(RestartTest):
         self.assert_all_gone()
 
     def test_signal_while_ranks_are_being_started(self):
-        """mpirun ends with 0 then, or not at all."""
+        """In this case, mpirun ends with 0, or not at all."""
         for seconds in (2, 1000):
             with self.subTest(seconds):
                 (self.dir / "slow-hostb").write_text(str(seconds))
@@ -526,7 +527,7 @@ class Hosts(RestartTest):
 
 
 def make_namespaces():
-    """Two hosts, each with a network of its own, and a link between them; whether that works here."""
+    """Makes two hosts, each with its own network, and a link between them; returns whether that works here."""
     commands = """ip netns add sl-a && ip netns add sl-b && ip link add va netns sl-a type veth peer name vb netns sl-b &&
         ip -n sl-a address add 10.213.77.1/24 dev va && ip -n sl-b address add 10.213.77.2/24 dev vb &&
         for host in a b; do ip -n sl-$host link set lo up && ip -n sl-$host link set v$host up || exit; done"""
@@ -538,7 +539,7 @@ def remove_namespaces():
 
 
 class Links(Hosts):
-    """Hosts are network namespaces."""
+    """Hosts are network namespaces here."""
 
     def setUp(self):
         super().setUp()

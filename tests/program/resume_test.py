@@ -1,4 +1,4 @@
-"""A run that is stopped or out of disk space continues as one run."""
+"""A run that was stopped, or ran out of disk space, continues like an uninterrupted run."""
 import os
 import re
 import shlex
@@ -39,7 +39,7 @@ class Resume(ProgramTest):
         return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in self.metrics(folder)]
 
     def whole_run(self, layout, training=None):
-        """Its numbers and its weights."""
+        """Runs the job without interruption; returns its numbers and its weights."""
         self.train(output_dir=f"whole-{layout}", **self.sections(layout, training=training))
         folder = self.dir / f"whole-{layout}"
         return self.numbers(folder.name), (folder / "model.safetensors").read_bytes()
@@ -53,7 +53,7 @@ class Resume(ProgramTest):
         return shlex.split(lines[lines.index("to continue:") + 1])
 
     def test_signals(self):
-        """All ranks stop after the same step, save, and say how to continue."""
+        """All ranks stop after the same step, save, and print how to continue."""
         for layout, kind in (("one", signal.SIGTERM), ("threads", signal.SIGINT), ("mpi", signal.SIGTERM),
                              ("mpi", signal.SIGUSR1), ("ZeRO", signal.SIGINT)):
             with self.subTest(layout, signal=kind.name):
@@ -77,7 +77,7 @@ class Resume(ProgramTest):
                 shutil.rmtree(self.dir / f"whole-{layout}")
 
     def test_a_continued_run_that_is_stopped_again(self):
-        """The command that it prints replaces the setting of the command before."""
+        """The printed command replaces the setting of the command before."""
         sections = self.sections("one", training={"max_steps": 300, "save_strategy": "no"})
         process = self.start("train", self.config(**sections), "--set", "training.seed=3", "training.data_seed=4")
         steps = 0
@@ -115,10 +115,11 @@ class Resume(ProgramTest):
         self.assertTrue((self.dir / f"out/checkpoint-{steps}/tokenizer.json").exists())
 
     def test_save_that_takes_longer_than_mpirun_would_wait(self):
-        """mpirun that gets SIGTERM or SIGINT kills its ranks after about a second, so the launcher keeps both from it."""
+        """When mpirun gets SIGTERM or SIGINT, it kills its ranks after about a second, so the launcher passes on
+        neither."""
         recorder = {"LD_PRELOAD": os.environ["FILE_CALLS"], "FILE_CALLS_LOG": str(self.dir / "calls.log"),
                     "FILE_CALLS_SLOW": "5"}
-        many = {"max_steps": 2000, "save_steps": 10000}  # which take longer than the signal to the ranks
+        many = {"max_steps": 2000, "save_steps": 10000}  # these steps take longer than the signal to the ranks
         whole = self.whole_run("ZeRO", many)
         (self.dir / "calls.log").touch()
         for kind in (signal.SIGTERM, signal.SIGINT):
@@ -129,7 +130,7 @@ class Resume(ProgramTest):
                 self.addCleanup(process.kill)
                 self.wait_for_steps(5, kind.name)
                 asked = time.monotonic()
-                # To the launcher's process group, as a terminal and batch systems do.
+                # Sent to the launcher's process group, as terminals and batch systems do.
                 os.killpg(process.pid, kind)
                 result = self.finish(process)
                 self.assertEqual(result.code, 3, str(result))
@@ -149,7 +150,7 @@ class Resume(ProgramTest):
         self.assert_all_gone()
 
     def test_signals_that_come_together(self):
-        """SIGHUP and SIGTERM of a terminal that closes are one request, and so is SIGTERM twice, from `timeout`."""
+        """SIGHUP and SIGTERM from a terminal that closes are one request, and so are two SIGTERMs from `timeout`."""
         for layout, first in (("one", signal.SIGHUP), ("mpi", signal.SIGHUP), ("one", signal.SIGTERM),
                               ("mpi", signal.SIGTERM)):
             with self.subTest(layout, first=first.name):
@@ -165,7 +166,7 @@ class Resume(ProgramTest):
                 self.assertEqual(result.code, 3, str(result))
 
     def test_stop_file_before_the_first_step(self):
-        """A run that continues from a checkpoint still does so later; another one has nothing to continue from."""
+        """A run that continues from a checkpoint still does so later; a new run has nothing to continue from."""
         for layout in ("one", "threads", "mpi"):
             with self.subTest(layout):
                 folder = self.dir / layout
@@ -176,7 +177,7 @@ class Resume(ProgramTest):
                                        f"--set training.resume_from_checkpoint={layout}/checkpoint-10$")):
                     shutil.rmtree(folder / "flight", ignore_errors=True)
                     folder.mkdir(exist_ok=True)
-                    (folder / "stop").symlink_to("flight/rank-0")  # which is there from the start of the ranks
+                    (folder / "stop").symlink_to("flight/rank-0")  # the file exists from the start of the ranks
                     result = self.expect(code, "train", config)
                     self.assertRegex(result.err.rstrip(), says)
                     self.assertFalse((folder / "stop").is_symlink())
@@ -184,7 +185,7 @@ class Resume(ProgramTest):
                     shutil.rmtree(folder / "checkpoint-20")
 
     def test_script_that_waits_for_a_spot_notice(self):
-        """The script in the docs, with imitations of a provider's metadata and of the clock."""
+        """Runs the script from the docs, with imitations of a provider's metadata and of the clock."""
         (script,) = re.findall(r"^```sh\n(#!/bin/sh\n# stop_on_notice.sh .*?)^```$",
                                (ROOT / "docs/checkpoints.md").read_text(), re.MULTILINE | re.DOTALL)
         (self.dir / "programs").mkdir()
@@ -234,7 +235,7 @@ class Resume(ProgramTest):
 
     @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_full_disk(self):
-        """A checkpoint that does not fit is given up, and the run goes on; the last good one stays."""
+        """A checkpoint that does not fit is given up, and the run continues; the last good one stays."""
         script = ("mkdir small && mount -t tmpfs -o size=3m tmpfs small && "
                   f"{PROGRAM} train config.json; code=$?; find small | sort; "
                   f"{PROGRAM} train config.json --set training.resume_from_checkpoint=auto "
@@ -253,7 +254,7 @@ class Resume(ProgramTest):
 
     @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_room_for_checkpoints(self):
-        """All that a run will keep, on whichever disk, must have room before it starts."""
+        """There must be space for everything that a run will keep, on whichever disk, before it starts."""
         larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
         self.config(model=larger, training={"max_steps": 20, "save_steps": 5, "save_total_limit": 2,
                                             "checkpoint_dir": "disk/checkpoints"})
@@ -263,7 +264,7 @@ class Resume(ProgramTest):
         self.assertRegex(run.stderr, r"/training/checkpoint_dir: 3 checkpoints need .* MiB, but .*/disk has 6.0 MiB left; "
                                      "free some room there or choose another checkpoint_dir")
         self.assertFalse((self.dir / "out").exists())
-        # Those that are there already need no more.
+        # Files that exist already need no more space.
         run = self.run_with_mounts(mount.format(9) + f"{PROGRAM} train config.json && {PROGRAM} train config.json "
                                    "--set training.resume_from_checkpoint=disk/checkpoints/checkpoint-15")
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
@@ -284,7 +285,7 @@ class Resume(ProgramTest):
 
     @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_stop_on_a_full_disk(self):
-        """A run that cannot save what it stops after does not claim that it has."""
+        """A run that cannot save a checkpoint when it stops does not claim to have saved one."""
         larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
         for layout in ("one", "mpi"):
             with self.subTest(layout):
@@ -300,7 +301,8 @@ class Resume(ProgramTest):
                 self.assertNotRegex(run.stdout, r"(?m)^checkpoint-\d")
 
     def test_stop_of_a_run_that_saves_models_only(self):
-        """What it stops after has the optimizer's state, from which alone it can continue."""
+        """The checkpoint that a run saves when it stops has the optimizer's state, without which it could not
+        continue."""
         training = {"save_only_model": True}
         for layout in ("one", "ZeRO"):
             with self.subTest(layout):
@@ -320,11 +322,12 @@ class Resume(ProgramTest):
 
     @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_best_checkpoint_that_cannot_be_saved(self):
-        """The best one is the best of those that were saved."""
+        """The best checkpoint is the best of those that were saved."""
         self.config(model=MODEL, data={"validation_split_percentage": 20}, training={
             "max_steps": 200, "save_steps": 100, "eval_strategy": "steps", "eval_steps": 100,
             "load_best_model_at_end": True, "learning_rate": 1e-5, "save_total_limit": 1, "checkpoint_dir": "disk"})
-        # The loss falls, so that the last step has the best evaluation. Its name is taken once the run has begun.
+        # The loss falls, so the last step has the best evaluation. A directory with its name is created once the run
+        # has begun.
         run = self.run_with_mounts(f"{PROGRAM} train config.json & run=$!; until [ -s out/metrics.jsonl ]; do sleep 0.02; "
                                    "done; mkdir disk/checkpoint-200; mount -t tmpfs tmpfs disk/checkpoint-200; wait $run")
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)

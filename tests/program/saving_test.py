@@ -16,7 +16,7 @@ def can_mount():
 
 class Saving(ProgramTest):
     def start_steps(self, steps, **sections):
-        (self.dir / "out/metrics.jsonl").unlink(missing_ok=True)  # of an earlier run: its steps do not count
+        (self.dir / "out/metrics.jsonl").unlink(missing_ok=True)  # from an earlier run: its steps do not count
         process = self.start("train", self.config(training={"max_steps": steps, **sections.pop("training", {})}, **sections))
         self.addCleanup(process.kill)
         self.wait_for_steps()
@@ -35,7 +35,7 @@ class Saving(ProgramTest):
         return next((pid for pid, rank in self.processes().items() if rank == 0), process.pid)
 
     def test_records_that_cannot_be_written(self):
-        """Files may grow no more: metrics are lost, the model, whose room is reserved, is not."""
+        """If files cannot grow any more, metrics are lost, but not the model, whose space is reserved."""
         for name, sections in {"alone": {}, "ranks": {"p": 2}}.items():
             with self.subTest(name):
                 process = self.start_steps(2000, data={"sequence_length": 32}, **sections,
@@ -65,7 +65,7 @@ class Saving(ProgramTest):
         self.expect(0, "generate", "out", "--prompt", "a", "--max-new-tokens", "4")
 
     def test_previous_model(self):
-        """It can be used until the next run has saved its own, and the run says where it is."""
+        """The earlier model can be used until the next run has saved its own, and the run prints where it is."""
         self.train()
         process = self.start_steps(1000000, training={"overwrite_output_dir": True})
         process.terminate()
@@ -83,7 +83,7 @@ class Saving(ProgramTest):
 
     @unittest.skipUnless(can_mount(), "may not mount")
     def test_full_disk(self):
-        """The model finds its room at the start and needs no more at the end."""
+        """The model's space is reserved at the start, and it needs no more at the end."""
         script = """mount -t tmpfs -o size=8m none out
             "$0" train config.json & run=$!
             while ! [ -s out/metrics.jsonl ]; do sleep 0.05; kill -0 $run || break; done
@@ -96,7 +96,7 @@ class Saving(ProgramTest):
                               capture_output=True, text=True, timeout=300)
         self.assertIn("the model is saved in out, but: metrics.jsonl:", done.stderr, done.stdout + done.stderr)
         self.assertIn("No space left", done.stderr)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)  # of generate
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)  # the exit code of generate
         self.assertIn("model.safetensors", done.stdout.split())
 
     @unittest.skipUnless(can_mount(), "may not mount")

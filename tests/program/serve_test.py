@@ -1,122 +1,21 @@
-"""A server of models: what it answers, and what clients cannot do to it."""
+"""A server of models: what it answers."""
 import concurrent.futures
 import csv
-import http.client
 import io
 import json
 import os
-import pathlib
 import random
+import shutil
+import signal
 import socket
 import tarfile
-import threading
 import time
 
-from harness import ProgramTest, signal, unittest
-
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a film is good bad fine dull this that very not and the plot cast".split()
-BERT = {"model_type": "bert", "vocab_size": len(WORDS), "hidden_size": 24, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "intermediate_size": 40, "max_position_embeddings": 40,
-        "id2label": {"0": "no", "1": "maybe", "2": "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
-GPT2 = {"model_type": "gpt2", "vocab_size": 256, "n_positions": 512, "n_embd": 16, "n_layer": 2, "n_head": 2}
+from harness import PROGRAM, unittest
+from served import BERT, GPT2, POST, Server, Serving, WORDS
 
 
-class Server:
-    """A running `shardline serve`; `port` is known once it serves."""
-    def __init__(self, test, *arguments, **options):
-        self.test = test
-        self.process = test.start("serve", *arguments, "--port", "0", **options)
-        self.lines = []
-        self.serving = threading.Event()
-        self.port = None
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-        test.addCleanup(self.kill)
-        if not self.serving.wait(120) or self.port is None:
-            self.process.kill()
-            test.fail(f"no server: {self.process.communicate()}")
-
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if line.startswith("serving "):
-                self.port = int(line.rsplit(":", 1)[1])
-                self.serving.set()
-        self.serving.set()
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.reader.join()
-        self.process.stdout.close()
-        self.process.stderr.close()
-
-    def connect(self, timeout=60):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-
-    def request(self, method, path, body=None, headers=None):
-        connection = self.connect()
-        try:
-            connection.request(method, path, body, headers or {})
-            response = connection.getresponse()
-            return response.status, response.headers, response.read()
-        finally:
-            connection.close()
-
-    def post(self, body, content_type="application/json", accept=None):
-        headers = {"Content-Type": content_type}
-        if accept:
-            headers["Accept"] = accept
-        return self.request("POST", "/invocations", body if isinstance(body, (bytes, str)) else json.dumps(body), headers)
-
-    def ask(self, inputs, **parameters):
-        status, _, body = self.post({"inputs": inputs, "parameters": parameters})
-        self.test.assertEqual(status, 200, body)
-        return json.loads(body)
-
-    def refuses(self, status, body, says, content_type="application/json"):
-        got, headers, answer = self.post(body, content_type)
-        self.test.assertEqual(got, status, answer)
-        self.test.assertIn(says, json.loads(answer)["message"])
-        return headers
-
-    def ping(self):
-        begin = time.monotonic()
-        status, _, _ = self.request("GET", "/ping")
-        self.test.assertEqual(status, 200)
-        return time.monotonic() - begin
-
-    def raw(self, data):
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-        client.sendall(data)
-        return client
-
-    def peak_mib(self):
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.test.assertEqual(self.process.wait(60), 0, self.process.stderr.read())
-
-
-class Serving(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        (self.dir / "tokenizer").mkdir()
-        (self.dir / "tokenizer/vocab.txt").write_text("\n".join(WORDS) + "\n")
-
-    def model(self, task="sequence-classification", keys=None, **sections):
-        return self.config(task=task, model={"config": keys or BERT, "init": "random"},
-                           data={"tokenizer": "bytes" if task == "causal-lm" else "tokenizer"}, **sections)
-
-    def assert_same(self, answers, expected):
-        """Products of batches of other sizes may round in another order."""
-        self.assertEqual([answer["label"] for answer in answers], [answer["label"] for answer in expected])
-        for answer, of in zip(answers, expected):
-            self.assertAlmostEqual(answer["score"], of["score"], 6)
-
+class Answers(Serving):
     def test_answers(self):
         """Every content type has the same answers; mistakes are named."""
         server = Server(self, self.model())
@@ -216,53 +115,22 @@ class Serving(ProgramTest):
         server.refuses(400, {"inputs": "x", "parameters": {"temperature": 2}}, "/parameters/temperature: has no effect")
         server.stop()
 
-    def test_clients(self):
-        """Bodies that are too large, slow and lost clients, and invalid HTTP do not affect other clients."""
-        server = Server(self, self.model(), "--max-body", "0.5", "--timeout", "3")
-        server.ask("good")
-        before = server.peak_mib()
-        # With a length, the body is not even read; without, it ends at the limit.
-        client = server.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 300000000\r\n\r\n")
-        self.assertIn(b"413", client.recv(1000))
-        client.close()
-        client = server.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-        chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
-        sent = 0
-        try:
-            while sent < 300_000_000:
-                client.sendall(chunk)
-                sent += 65536
-        except OSError:
-            pass
-        client.close()
-        status, _, _ = server.post(b'{"inputs": "' + b"x" * 600_000 + b'"}')
-        self.assertEqual(status, 413)
-        self.assertLess(server.peak_mib() - before, 60)
-
-        slow = [server.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{") for _ in range(40)]
-        half_open = [server.raw(b"POST /invoc") for _ in range(40)]
-        for _ in range(3):
-            self.assertLess(server.ping(), 2)
-            server.ask("good")
-        lost = server.raw(b'POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 18\r\n\r\n{"inputs": "good"}')
-        lost.close()
-        for garbage in (b"\x00\xff\x13 nothing\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /invocations HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-                        b"GET /ping HTTP/1.1\r\n" + b"A: " + b"b" * 30000 + b"\r\n\r\n"):
-            client = server.raw(garbage)
-            self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 4"), garbage[:40])
-            client.close()
-        # A body that does not arrive in time ends its connection.
-        slow[0].settimeout(30)
-        self.assertEqual(slow[0].recv(10), b"")
-        for client in slow + half_open:
-            client.close()
-        # Connections are kept.
-        connection = server.connect()
-        for _ in range(3):
-            connection.request("POST", "/invocations", json.dumps({"inputs": "good"}), {"Content-Type": "application/json"})
-            self.assertEqual(connection.getresponse().read()[:1], b"[")
-        connection.close()
-        server.stop()
+    def test_batches(self):
+        """Inputs of several requests pass through the model together."""
+        for task, keys, parameters in (("sequence-classification", BERT, {}), ("causal-lm", GPT2, {"max_new_tokens": 30})):
+            with self.subTest(task=task):
+                server = Server(self, self.model(task, keys))
+                for _ in range(5):
+                    server.ask("film " * 30, **parameters)
+                alone = server.count("passes_total"), server.count("items_total")
+                self.assertEqual(*alone)
+                with concurrent.futures.ThreadPoolExecutor(32) as pool:
+                    list(pool.map(lambda _: server.ask("film " * 30, **parameters), range(320)))
+                passes, items = server.count("passes_total") - alone[0], server.count("items_total") - alone[1]
+                self.assertGreaterEqual(items, 320)
+                self.assertLess(passes, items)
+                print(f"{task}: {items / passes:.1f} inputs in a pass", flush=True)
+                server.stop()
 
     def test_many_clients(self):
         """Requests of mixed sizes from many clients: none is lost, and each has the answer that it has alone."""
@@ -307,8 +175,23 @@ class Serving(ProgramTest):
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual([future.result()[0] for future in running], [200] * 2)
         self.assertEqual(server.process.wait(60), 0)
-        self.assertRaises(OSError, server.raw, b"GET /ping HTTP/1.1\r\n\r\n")
+        self.assertTrue(server.refuses_connections())
         self.assertEqual(server.lines[-1], "stopped\n")
+
+        # New connections are refused at once, and a second signal does not wait for old ones.
+        server = Server(self, self.model("causal-lm", GPT2))
+        body = b'{"inputs": "x", "parameters": {"max_new_tokens": 1}}'
+        half, silent = (server.raw(POST + b"Content-Length: %d\r\n\r\n" % len(body)) for _ in range(2))
+        server.ask("x", max_new_tokens=1)
+        server.process.send_signal(signal.SIGTERM)
+        self.wait_for(server.refuses_connections, "the end of listening", 30)
+        half.sendall(body)
+        self.assertTrue(half.recv(1000).startswith(b"HTTP/1.1 200"))
+        self.assertIsNone(server.process.poll())
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.process.wait(30), 1)
+        self.assertIn("ended by a second signal; some requests are not answered", server.process.stderr.read())
+        silent.close()
 
     def test_ranks(self):
         """Ranks of a pipeline and of tensor parallelism answer as one does, also after a time without requests."""
@@ -332,13 +215,42 @@ class Serving(ProgramTest):
                     server.stop()
         self.assert_all_gone()
 
-    def test_hosting(self):
-        """The conventions of hosting platforms: model.tar.gz, variables, the names of tasks."""
+    def train_classifier(self):
+        """In the folder `out`."""
         with open(self.dir / "train.csv", "w", newline="") as file:
             csv.writer(file).writerows([["text", "label"]] + 6 * [["good film", "yes"], ["bad film", "no"], ["a film", "maybe"]])
         self.expect(0, "train", self.config(task="sequence-classification", model={"config": BERT}, data={
             "train": "train.csv", "tokenizer": "tokenizer", "text_column": "text", "sequence_length": 16},
             training={"max_steps": 1}))
+
+    def test_platform(self):
+        """Without arguments: the place of a platform's model, its variables, all addresses, the program's name."""
+        self.train_classifier()
+        shutil.copytree(self.dir / "out", self.dir / "ml/model")
+        (self.dir / "serve").symlink_to(PROGRAM)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.env.update(SAGEMAKER_BASE_DIR=str(self.dir / "ml"), SAGEMAKER_BIND_TO_PORT=str(port))
+        for process in (lambda: self.start("serve"), lambda: self.start(program=self.dir / "serve")):
+            server = Server(self, process=process())
+            self.assertTrue(server.lines[-1].endswith(f" on http://0.0.0.0:{port}\n"), server.lines)
+            socket.create_connection(("127.0.0.2", port)).close()
+            self.assertEqual(len(server.ask("good")), 1)
+            server.stop()
+        server = Server(self, "ml/model")  # --port has precedence
+        self.assertNotEqual(server.port, port)
+        self.assertIn(" on http://127.0.0.1:", server.lines[-1])
+        server.stop()
+        self.env["SAGEMAKER_BASE_DIR"] = "/nowhere"
+        self.expect(2, "serve", says="/nowhere/model, where hosting platforms put a model, does not exist")
+        if not os.path.exists("/opt/ml/model"):
+            del self.env["SAGEMAKER_BASE_DIR"]
+            self.expect(2, "serve", says="/opt/ml/model, where hosting platforms put a model, does not exist")
+
+    def test_hosting(self):
+        """The conventions of hosting platforms: model.tar.gz, variables, the names of tasks."""
+        self.train_classifier()
         self.expect(0, "pack", "out", "model.tar.gz", says="wrote model.tar.gz")
         with tarfile.open(self.dir / "model.tar.gz") as archive:
             self.assertIn("config.json", archive.getnames())

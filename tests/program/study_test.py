@@ -6,6 +6,8 @@ import math
 import os
 import random
 import re
+import subprocess
+import sys
 
 from harness import ProgramTest, ROOT, signal, tiny, unittest
 
@@ -54,7 +56,7 @@ class StudyTest(ProgramTest):
         return Page((self.dir / path).read_text())
 
     def sentiment(self, count=48):
-        """Rows whose label follows from a word."""
+        """Writes rows whose label follows from a word."""
         draw = random.Random(5)
         rows = [{"text": f"{word} film {i}", "label": label}
                 for i in range(count) for label, word in [draw.choice([("good", "fine"), ("bad", "dull")])]]
@@ -124,9 +126,14 @@ class Runs(StudyTest):
         page = self.page("one.html")
         texts = " ".join(page.texts)
         for words in ("Loss", "Learning rate", "Throughput", "Idle share", "Memory of tensors by rank", "rank 0 plan",
-                      "Timeline", "step 2", "Predictions", "eval_f1"):
+                      "Timeline", "step 2", "Predictions", "eval_f1", "label counts"):
             self.assertIn(words, texts)
         self.assertNotIn("Left out", texts)
+        # The counts of labels are those of the first 38 rows.
+        labels = [json.loads(line)["label"] for line in (self.dir / "rows.jsonl").read_text().splitlines()[:38]]
+        shown = [f"{name} {labels.count(name)} ({100 * labels.count(name) / 38:.1f} %)" for name in ("bad", "good")]
+        self.assertEqual(page.texts[page.texts.index("label counts") + 1], ", ".join(shown))
+        self.assertRegex((self.dir / run / "../log.txt").read_text(), "label counts +" + re.escape(", ".join(shown)))
         # The worst predictions are those of the files.
         predictions = [json.loads(line) for line in (self.dir / run / "predictions.jsonl").read_text().splitlines()]
         rows = [json.loads(line) for line in (self.dir / "rows.jsonl").read_text().splitlines()]
@@ -136,7 +143,7 @@ class Runs(StudyTest):
         worst = max(range(len(rows)), key=lambda i: badness[i])
         self.assertEqual(page.texts[page.texts.index("prediction") + 1:].count("wrong"), min(wrong, 20))
         self.assertIn(rows[worst]["text"], texts)
-        # Without its data the page says so.
+        # Without its data, the page says so.
         (self.dir / "rows.jsonl").rename(self.dir / "moved.jsonl")
         self.expect(0, "report", run, "--output", "one.html")
         self.assertIn("predictions: ", " ".join(self.page("one.html").texts))
@@ -194,7 +201,7 @@ class Runs(StudyTest):
         self.assertEqual(records["learning_rate=0.001"]["job_seconds"], before["learning_rate=0.001"]["job_seconds"])
         self.assertEqual(records["learning_rate=0.001"]["group"], "training.weight_decay=0.0")
         self.assertEqual(len(records), 4)
-        # Those that it no longer has stay, too.
+        # Runs that the study no longer contains stay, too.
         self.expect(0, "study", self.write(matrix={"learning_rate": [1e-3, 2e-3]}),
                     says="2 of 2 runs have finished before")
         self.assertEqual(self.records(), before)
@@ -264,8 +271,11 @@ class Recipe(StudyTest):
         self.assertEqual({r["kind"] for r in records.values()}, {"planned"})
         self.assertEqual({r["parameters"] for r in records.values()}, {66_955_010})
         self.assertEqual([by_devices[d]["nodes"] for d in (1, 4, 8, 16, 32)], [1, 1, 1, 2, 4])
-        scaled = records["32-devices,-scaled-rate"]["learning_rate"]
-        self.assertEqual(f"{scaled:.2e}", "2.83e-04")
+        scaled = [r for r in records.values() if "rate" in r["run"]]
+        self.assertEqual([f"{r['learning_rate']:.2e}" for r in scaled], ["2.83e-04"] * 2)
+        self.assertEqual([r["global_batch"] for r in scaled], [32 * 32] * 2)
+        small = records["1-device,-batch-16"]
+        self.assertEqual((small["global_batch"], small["steps"], small["learning_rate"]), (16, 168750, 5e-5))
         prices = {1: 3.825, 4: 14.688, 8: 28.152, 16: 2 * 28.152, 32: 4 * 28.152}
         for devices, record in by_devices.items():
             self.assertAlmostEqual(record["cost"], prices[devices] * record["job_seconds"] / 3600)
@@ -288,6 +298,20 @@ class Recipe(StudyTest):
         study["repeats"] = 1
         (self.dir / "s.json").write_text(json.dumps(study))
         self.expect(0, "study", "s.json", says=["[4/4]", "speed-up", "eval_loss"])
+
+    def test_the_recipe_of_sentiment(self):
+        """A part of it: docs/study.md has all of it, which takes minutes."""
+        subprocess.run([sys.executable, ROOT / "configs/studies/make_reviews.py", self.dir / "reviews"], check=True)
+        study = json.loads((ROOT / "configs/studies/sentiment-devices.json").read_text())
+        study["rules"].update(samples=64, epochs=1)
+        study["repeats"] = 1
+        (self.dir / "s.json").write_text(json.dumps(study))
+        self.expect(0, "study", "s.json", says=["[4/4]", "speed-up", "eval_f1"])
+        records = self.records("runs/sentiment-devices")
+        self.assertEqual([(r["devices"], r["global_batch"], r["steps"]) for r in records.values()],
+                         [(1, 16, 4), (1, 16, 4), (2, 32, 2), (2, 32, 2)])
+        words = (self.dir / "reviews/vocab.txt").read_text().split()
+        self.assertEqual(study["config"]["model"]["config"]["vocab_size"], len(words))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ PICTURES = {"pixel_values": "image", "labels": "labels"}
 
 
 def numbers(sample, count):
-    """Numbers of a sample, which differ from sample to sample."""
+    """Returns the numbers of a sample, which differ from sample to sample."""
     return [((sample * 7 + i * 13) % 19 - 9) / 4 for i in range(count)]
 
 
@@ -21,7 +21,7 @@ def floats(values):
 
 
 def safetensors(tensors):
-    """The bytes of a file, from (name, dtype, shape, bytes)."""
+    """Returns the bytes of a file from (name, dtype, shape, bytes)."""
     header, data = {}, b""
     for name, dtype, shape, values in tensors:
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}

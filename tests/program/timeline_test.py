@@ -1,4 +1,4 @@
-"""The files in output_dir/timeline, against metrics.jsonl."""
+"""Compares the files in output_dir/timeline with metrics.jsonl."""
 import json
 import re
 import unittest
@@ -9,7 +9,7 @@ COMPUTE = re.compile(r"[FBW]\d+(/\d+)?$")
 
 
 def idle_share(trace):
-    """What the boxes of forwards and gradients leave of the steps of all ranks."""
+    """Returns the time that the boxes of forwards and gradients leave in the steps of all ranks."""
     busy = total = 0
     for event in trace["traceEvents"]:
         if event["ph"] != "X":

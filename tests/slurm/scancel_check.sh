@@ -96,7 +96,7 @@ CONFIG
   printf '#!/bin/sh\ncd %s\nexec %s train config.json\n' "$dir/$1" "$program" > "$dir/$1/job.sh"
   sbatch --parsable --time=10 -n 2 -o "$dir/$1/slurm.out" "$dir/$1/job.sh"
 }
-check() { # name, what Slurm then says of the job, how it is asked to stop
+check() { # name, the state that Slurm then shows, and how the job is asked to stop
   local name=$1 says=$2 job
   shift 2
   job=$(submit "$name")

@@ -1,5 +1,5 @@
-// Common code of the tests of half-precision ops: inputs are half-precision numbers, so the exact result is float64's
-// on the same numbers, and a result that was computed in fp32 and rounded once is within half a step of it.
+// Common code for tests of half-precision ops. Inputs are half-precision numbers, so the exact result is that of
+// float64 on the same numbers, and a result that was computed in fp32 and rounded once is within half a step of it.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
@@ -15,7 +15,7 @@ inline at::Tensor wide(const at::Tensor& t) {
   return t.defined() ? t.detach().to(at::kDouble, false, true) : t;  // always a copy
 }
 
-// Normal numbers of a type, and the same in float64.
+// Normally distributed numbers in a type, and the same ones in float64.
 inline at::Tensor normal(at::IntArrayRef sizes, at::ScalarType type, double scale = 1) {
   return (at::randn(sizes) * scale).to(type);
 }
@@ -36,7 +36,7 @@ inline double roundings(const at::Tensor& got, const at::Tensor& exact, double s
                         const at::Tensor& size = {}) {
   if (got.sizes() != exact.sizes()) return INFINITY;
   if (got.numel() == 0) return 0;
-  const double smallest = got.scalar_type() == at::kHalf ? std::ldexp(1, -14) : 1e-37;  // of normal numbers
+  const double smallest = got.scalar_type() == at::kHalf ? std::ldexp(1, -14) : 1e-37;  // the smallest normal number
   const auto error = ((wide(got) - exact).abs() - slack * std::max(1.0, largest(exact))).clamp_min(0);
   const auto step = (size.defined() ? size : exact.abs()).clamp_min(smallest) * roundoff(got.scalar_type());
   const double worst = (error / step).max().item<double>();

@@ -1,4 +1,4 @@
-// Parameters split over ranks that are threads, and what these ranks must agree on, for the tests of the
+// Parameters split over ranks that are threads, and what these ranks must agree on: common code for tests of the
 // tensor-parallel ops.
 #pragma once
 #include <ATen/TensorOperators.h>
@@ -38,7 +38,7 @@ inline double difference(const at::Tensor& a, const at::Tensor& b) {
   return std::isnan(worst) ? std::numeric_limits<double>::infinity() : worst;
 }
 
-// The largest of what the ranks return. Assertions belong outside: the test library knows one thread only.
+// The largest value that a rank returns. Assertions belong outside, because the test library supports only one thread.
 inline double worst_over_ranks(int ranks, const std::function<std::vector<double>(Communicator&)>& fn) {
   double worst = 0;
   std::mutex mutex;
@@ -50,7 +50,7 @@ inline double worst_over_ranks(int ranks, const std::function<std::vector<double
   return worst;
 }
 
-// 0 if `holds`, otherwise infinite: a condition among differences.
+// 0 if `holds`, otherwise infinite: lets a condition count as a difference.
 inline double unless(bool holds) {
   return holds ? 0 : std::numeric_limits<double>::infinity();
 }

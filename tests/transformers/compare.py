@@ -55,7 +55,7 @@ def make_directory(shape, path):
 
 
 def loss_of(model, ids):
-    """The model's own loss, but in its own dtype: transformers computes it in float32."""
+    """The model's own loss, computed in its own dtype: transformers computes it in float32."""
     if model.dtype == torch.float32:
         return model(input_ids=ids, labels=ids, use_cache=False).loss
     logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
@@ -63,7 +63,7 @@ def loss_of(model, ids):
 
 
 def clip(model):
-    """As torch.nn.utils.clip_grad_norm_(..., 1.0), with the norm in float64; returns the norm."""
+    """Does the same as torch.nn.utils.clip_grad_norm_(..., 1.0), with the norm in float64; returns the norm."""
     norm = sum(p.grad.double().square().sum() for p in model.parameters()).sqrt().item()
     for parameter in model.parameters():
         parameter.grad.mul_(min(1.0, 1.0 / (norm + 1e-6)))
@@ -113,7 +113,8 @@ def train_shardline(program, directory, layout, out, optim, settings, tokenizer)
 
 
 def byte_tokenizer_differences(directory):
-    """Texts whose ids are not their bytes, or that do not come back, with the tokenizer as transformers opens it."""
+    """Returns the texts whose ids are not their bytes, or that are not restored, with the tokenizer as transformers
+    opens it."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     rng = np.random.default_rng(7)
     planes = [(1, 0x80), (0x80, 0x800), (0x800, 0xD800), (0xE000, 0x10000), (0x10000, 0x110000)]  # all but surrogates
@@ -125,7 +126,8 @@ def byte_tokenizer_differences(directory):
 
 
 def checkpoint_is_opened(directory, saved):
-    """Whether transformers opens the last checkpoint as the model that was saved, and reads the state of its trainer."""
+    """Whether transformers opens the last checkpoint as the model that was saved, and reads the state of its
+    trainer."""
     opened = transformers.AutoModelForCausalLM.from_pretrained(directory).state_dict()
     state = transformers.TrainerState.load_from_json(os.path.join(directory, "trainer_state.json"))
     return state.global_step == STEPS and all(torch.equal(value, opened[name]) for name, value in saved.state_dict().items())

@@ -90,7 +90,7 @@ def pairs():
 
 
 class Case:
-    """A model directory and data files in a folder, and what transformers makes of them."""
+    """A model directory and data files in a folder, and the results of transformers for them."""
 
     def __init__(self, folder, family, title, trainable):
         self.folder, self.family, self.head, self.trainable = folder, family, HEADS[title], trainable
@@ -169,7 +169,8 @@ class Case:
         return model
 
     def reference(self, dtype):
-        """Losses, norms, metrics, predictions before and after training, and the logits of the trained model."""
+        """Returns losses, norms, metrics, predictions before and after training, and the logits of the trained
+        model."""
         model = self.open(self.folder / "model", dtype).train()
         decayed = set(transformers.Trainer.get_decay_parameter_names(None, model))
         for name, parameter in model.named_parameters():
@@ -184,7 +185,7 @@ class Case:
         assert len(samples) >= STEPS * BATCH, len(samples)
         for step in range(STEPS):
             batch = samples[step * BATCH: (step + 1) * BATCH]
-            # transformers' encoders take the first column for the first token of each sample.
+            # transformers' encoders take the first column as the first token of each sample.
             pools = self.family not in DECODERS and self.head.task == "sequence-classification"
             outputs, loss = self.forward(model, batch, left=step % 2 == 1 and not pools)
             own = self.head.loss(outputs, [s.labels for s in batch])
@@ -266,13 +267,14 @@ def relative(given, expected):
 
 
 def lost_keys(case, out, dtype):
-    """The keys of the model's config that the saved one lacks or changed. The weights have the number type of the run."""
+    """Returns the keys of the model's config that the saved one lacks or changed. The weights have the number type of
+    the run."""
     before, after = (json.loads((path / "config.json").read_text()) for path in (case.folder / "model", out))
     return [key for key, value in dict(before, dtype=dtype).items() if after.get(key) != value]
 
 
 def compare(program, case, layout, references):
-    """Differences from transformers in the same number type."""
+    """Returns the differences from transformers in the same number type."""
     dtype = LAYOUTS[layout][4]
     reference, out = references[dtype], case.folder / "out"
     shutil.rmtree(out, ignore_errors=True)
@@ -296,7 +298,7 @@ def compare(program, case, layout, references):
         out, output_loading_info=True)
     assert isinstance(model, type(case.open(case.folder / "model"))), type(model)
     if not getattr(model.config, "tie_word_embeddings", True):
-        found["missing_keys"] -= {"lm_head.bias"}  # which RoBERTa's class has beside decoder.bias, but does not use then
+        found["missing_keys"] -= {"lm_head.bias"}  # RoBERTa's class has it beside decoder.bias without using it
     wrong = {key: found[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs") if found[key]}
     assert not wrong, wrong
     logits = map(case.head.without_bias, (case.evaluate(model)[2], references["float32"]["logits"]))
@@ -311,7 +313,7 @@ def worse(rows):
 
 
 def table(results):
-    """The differences in float32 and in float64, one row for each family and head."""
+    """Prints the differences in float32 and in float64, one row for each family and head."""
     lines = ["| family | head | losses | first norm | metrics | predictions | saved logits |",
              "| --- | --- | --- | --- | --- | --- | --- |"]
     for (family, title), by_type in results.items():

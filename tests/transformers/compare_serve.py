@@ -74,7 +74,7 @@ class Server:
 
 
 def differences(got, expected, where=""):
-    """Lines about scores that differ by more than SCORE, and about all other differences."""
+    """Returns lines about scores that differ by more than SCORE, and about all other differences."""
     if isinstance(expected, dict) and isinstance(got, dict):
         if got.keys() != expected.keys():
             return [f"{where}: keys {sorted(got)} instead of {sorted(expected)}"]
@@ -102,7 +102,7 @@ def texts(draw, count, most=20):
 
 
 def plain(value):
-    """Without numpy's numbers."""
+    """Converts numpy's numbers to Python's."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -114,7 +114,7 @@ class Task:
     name, auto, config = None, None, {}
 
     def cases(self, draw, tokenizer):
-        """(inputs, parameters) of requests."""
+        """Yields (inputs, parameters) of requests."""
 
     def expected(self, model, tokenizer, inputs, parameters):
         pipe = transformers.pipeline(self.name, model=model, tokenizer=tokenizer, device="cpu")

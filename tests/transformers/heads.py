@@ -13,7 +13,7 @@ import sklearn.metrics
 import torch
 import transformers
 
-LENGTH = 32  # of a sample at most; some rows have more tokens
+LENGTH = 32  # maximum number of tokens in a sample; some rows have more
 STRIDE = 4
 NOTHING = -100
 TEXT = """the plot of this film is not bad but a little dull and nobody that I know would return value for such a very
@@ -35,7 +35,7 @@ def encode(tokenizer, text, pair=None, strategy="longest_first", stride=0, is_wo
 
 
 class Head:
-    """What is compared of the logits of samples and of predictions."""
+    """What is compared for the logits of samples and for predictions."""
     def without_bias(self, logits):
         return logits
 
@@ -82,7 +82,7 @@ class Classes(Head):
                 "matthews_correlation": sklearn.metrics.matthews_corrcoef(expected, best)}
 
     def predictions(self, outputs, samples, rows, tokenizer):
-        """As shardline writes them; numbers are compared to rounding, all else exactly."""
+        """Writes predictions as shardline does; numbers are compared up to rounding, everything else exactly."""
         for output in outputs:
             score, best = output.softmax(0).max(0)
             yield {"label": self.names[best], "score": score.item()}
@@ -221,7 +221,7 @@ class HiddenWords(OfRows):
         mask = next(id for id in map(tokenizer.token_to_id, ("[MASK]", "<mask>")) if id is not None)
         for index, row in enumerate(rows):
             e = encode(tokenizer, row["text"])
-            if seed is None:  # the text has masks itself
+            if seed is None:  # the text itself has masks
                 yield Sample(e.ids, e.type_ids, [id if id == mask else NOTHING for id in e.ids])
                 continue
             random, ids, labels = Philox(seed, 65533, 0, index), list(e.ids), [NOTHING] * len(e.ids)
@@ -237,7 +237,7 @@ class HiddenWords(OfRows):
             yield Sample(ids, e.type_ids, labels)
 
     def test_rows(self, rows, tokenizer):
-        """A word of each row is hidden."""
+        """A word in each row is hidden."""
         mask = "[MASK]" if tokenizer.token_to_id("[MASK]") is not None else "<mask>"
         for i, row in enumerate(rows):
             hidden = row["text"].split()[:5]  # tokens that any tokenizer fits into a sample
@@ -301,7 +301,7 @@ class Answers(Head):
         return None
 
     def answers(self, outputs, rows, tokenizer):
-        """As postprocess_qa_predictions of transformers' utils_qa.py with its default options."""
+        """Does the same as postprocess_qa_predictions in transformers' utils_qa.py with its default options."""
         outputs = iter(outputs)
         for row in rows:
             found, nulls = [], []
@@ -336,8 +336,8 @@ class Answers(Head):
             yield {"answer": answer, "id": row["id"],
                    "n_best": [{"start_logit": start, "end_logit": end} for start, end, _ in best]}
 
-    # The gradient of the bias of logits is zero but for rounding, of which AdamW makes steps as large as any other. The
-    # softmax removes what such a bias adds to all logits of a sample, and so do these.
+    # Without rounding errors, the gradient of the bias of logits would be zero; AdamW turns these errors into steps as
+    # large as any other. The softmax removes what such a bias adds to all logits of a sample, and so do these.
 
     def without_bias(self, logits):
         return [row - row.mean(0) for row in logits]

@@ -31,16 +31,16 @@ NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 NO_DROPOUT_OF = {"gpt_neo": {"resid_dropout": 0.0, "embed_dropout": 0.0, "attention_dropout": 0.0}}
 
 CASES = {
-    # More layers and heads than a power of two, a vocabulary that nothing divides, one embedding for both ends.
+    # More layers and heads than a power of two, a vocabulary that is not divisible, one embedding for both ends.
     "tied": dict(n_layer=5, n_head=6, n_embd=24, vocab_size=1009, n_positions=24),
-    # Every key that changes the maths away from its default.
+    # Every key that affects the computation, set to a value other than its default.
     "options": dict(n_layer=3, n_head=4, n_embd=24, n_inner=40, vocab_size=67, n_positions=20, layer_norm_epsilon=1e-2,
                     activation_function="gelu", scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True,
                     tie_word_embeddings=False),
-    # As old files look: see age().
+    # Looks like an old file: see age().
     "old": dict(n_layer=2, n_head=3, n_embd=24, vocab_size=101, n_positions=17, tie_word_embeddings=False),
     "gptj": dict(model_type="gptj", n_layer=5, n_head=6, n_embd=24, vocab_size=1009, n_positions=24, rotary_dim=2),
-    # One table for both ends, beside a head with a bias; half of each head is turned.
+    # One table for both ends, and a head with a bias; half of each head is rotated.
     "gptj_options": dict(model_type="gptj", n_layer=3, n_head=3, n_embd=24, n_inner=40, vocab_size=67, n_positions=20,
                          rotary_dim=4, layer_norm_epsilon=1e-2, activation_function="gelu", tie_word_embeddings=True),
     # Windows shorter than the sequence, in two of five blocks.
@@ -50,10 +50,10 @@ CASES = {
                             hidden_size=24, intermediate_size=40, vocab_size=67, max_position_embeddings=20,
                             window_size=1, layer_norm_epsilon=1e-2, activation_function="gelu",
                             tie_word_embeddings=False),
-    # This, too, as old files look.
+    # This one looks like an old file, too.
     "gptj_old": dict(model_type="gptj", n_layer=2, n_head=2, n_embd=16, vocab_size=51, n_positions=17, rotary_dim=8),
 }
-# Runs: a case, and config keys laid over its own.
+# Runs: a case, and config keys that override its own.
 RUNS = {"tied": ("tied", {}), "options": ("options", {}), "old": ("old", {}),
         "relu": ("options", {"activation_function": "relu"}), "silu": ("options", {"activation_function": "silu"}),
         "tanh": ("options", {"activation_function": "tanh"}), "gptj": ("gptj", {}), "gptj_options": ("gptj_options", {}),
@@ -70,7 +70,7 @@ def write_json(path, value):
 
 
 def randomise(model):
-    """Values that no formula leaves unseen: biases that are not zero, norms that are not one."""
+    """Values that every formula depends on: biases that are not zero, norms that are not one."""
     torch.manual_seed(11)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -112,7 +112,7 @@ def widen_attention(model):
 
 
 def age(directory, config):
-    """Names of a base model beside a saved head, buffers, and weights in two files with an index."""
+    """Names of a base model next to a saved head, buffers, and weights in two files with an index."""
     tensors = load_file(directory / "model.safetensors")
     tensors = {name.removeprefix("transformer."): t for name, t in tensors.items()}
     n = config.n_positions
@@ -146,7 +146,7 @@ def make_model(case):
 
 
 def loss_of(model, ids, smoothing):
-    """The loss of transformers' Trainer, but in the model's dtype: transformers computes it in float32."""
+    """The loss of transformers' Trainer, computed in the model's dtype: transformers computes it in float32."""
     if model.dtype == torch.float32:
         outputs = model(input_ids=ids, labels=ids, use_cache=False)
         if smoothing == 0:

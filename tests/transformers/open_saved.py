@@ -26,7 +26,7 @@ def check(directory):
         directory, dtype=torch.float64, output_loading_info=True)
     assert type(model).__name__ == config["architectures"][0], type(model)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        # An untied decoder has a bias of its own, beside one that transformers does not use.
+        # An untied decoder has a bias of its own, next to one that transformers does not use.
         assert not set(found[kind]) - {"lm_head.bias"}, (directory.name, kind, found[kind])
     if task == "sequence-classification":
         assert model.config.problem_type == problem

@@ -35,7 +35,7 @@ EPOCHS = {"texts": 3, "pairs": 5, "tags": 6, "questions": 10}
 
 
 def fill(draw, chosen, least, most):
-    """The chosen words in their order, with others between them."""
+    """Returns the chosen words in their order, with others between them."""
     fillers = [draw.choice(FILLERS) for _ in range(draw.randrange(least, most))]
     places = sorted(draw.sample(range(len(fillers) + len(chosen)), len(chosen)))
     for place, word in zip(places, chosen):
@@ -48,7 +48,7 @@ def noisy(draw, label, others, share):
 
 
 class Texts(heads.Classes):
-    """The group of which a text has the most words."""
+    """The group to which most words of a text belong."""
     data, score = {"text_column": "first"}, "accuracy"
 
     def row(self, draw):
@@ -71,7 +71,7 @@ class Pairs(heads.Classes):
 
 
 class Tags(heads.Tags):
-    """Words of the first two groups are of entities; one that follows a word of its group continues its entity."""
+    """Words of the first two groups belong to entities; one that follows a word of its group continues its entity."""
     names, score = ["B-X", "B-Y", "I-X", "I-Y", "O"], "f1"
     config = {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}}
 
@@ -89,7 +89,7 @@ class Tags(heads.Tags):
 
 
 class Questions(heads.Answers):
-    """Which word of a context is of the group that the question names; some contexts have none."""
+    """Finds which word of a context belongs to the group that the question names; some contexts have none."""
     score = "f1"
 
     def row(self, draw):

@@ -18,12 +18,12 @@ namespace shardline::mpi {
 struct Lane {
   MPI_Comm comm = MPI_COMM_NULL;
   int group = 0;             // different for groups that have two ranks in common
-  int sequence_bits = 0;     // that the tags have room for
+  int sequence_bits = 0;     // number of bits that a tag has room for
   std::vector<int> members;  // ranks in comm, by rank in the group
   int rank = 0;              // in the group
 
   static constexpr int kGroupBits = 12;
-  enum Phase { kMessage = 0, kFirst = 1, kSecond = 2 };  // of a pair; of a collective
+  enum Phase { kMessage = 0, kFirst = 1, kSecond = 2 };  // between a pair; the phases of a collective
   int tag(Phase phase, uint64_t sequence) const;
   int size() const { return members.size(); }
 };

@@ -24,7 +24,7 @@ struct SharedLane::RankState {
   alignas(64) std::atomic<uint64_t> put;
   std::atomic<uint64_t> combined;
   std::atomic<uint64_t> taken;
-  alignas(64) char signature[kSlots][kSignature];  // of the collective whose first round is in the slot
+  alignas(64) char signature[kSlots][kSignature];  // describes the collective whose first round is in the slot
 };
 
 size_t SharedLane::bytes_for(int size) {

@@ -8,7 +8,7 @@ namespace shardline {
 
 struct Evaluation {
   LossTerm loss;
-  EvaluationMetrics metrics;  // of language models loss and perplexity, of tasks with labels loss and their metrics
+  EvaluationMetrics metrics;  // language models: loss and perplexity; tasks with labels: loss and the task's metrics
 };
 
 // One pass over data.validation, equal on every rank. Collective over the world. Metrics of tasks with labels are

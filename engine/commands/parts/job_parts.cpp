@@ -98,6 +98,7 @@ JobParts make_parts(const Config& config, const RankContext& context) {
     return JobParts{std::move(source), std::move(machines), std::move(plan), std::move(groups)};
   };
   if (world.rank() == 0) {
+    check_program(config, model);
     PlannedModel planned = plan_model(std::move(model), config, world.size());
     const Decisions decisions{splits_of(planned.model.spec), planned.plan.layout, planned.plan.chunk_of_layer};
     broadcast_string(world, nlohmann::json(decisions).dump(), 0);

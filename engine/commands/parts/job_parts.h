@@ -28,7 +28,7 @@ Config completed_config(const Config& written, Communicator& world, bool trains)
 // Model, plan and communicators of this rank.
 struct JobParts {
   ModelSource model;
-  std::optional<Machines> machines;  // of the first rank, which decides; the others price nothing
+  std::optional<Machines> machines;  // set on the first rank, which decides; the others price nothing
   Plan plan;
   RankGroups groups;
 };

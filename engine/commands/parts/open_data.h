@@ -23,7 +23,7 @@ void check_validation_data(const Config& config, const PlannedModel& planned);
 int64_t count_steps(const Config& config, int64_t steps_per_epoch);
 
 struct EvaluatedExamples {
-  std::string suffix;  // of the metrics' names
+  std::string suffix;  // added to the metrics' names
   Examples examples;
   std::vector<DataFile> files;
 };
@@ -31,7 +31,7 @@ struct JobData {
   std::unique_ptr<EpochSource> train, validation, mismatched;  // null if the job has no such data
   std::unique_ptr<LabelledTask> task;                          // null for text
   std::string task_name;
-  std::vector<int64_t> label_counts;  // of the training data; empty: the task has no classes
+  std::vector<int64_t> label_counts;  // counted in the training data; empty: the task has no classes
   // From these, a task computes the metrics of the validation data and of the mismatched set.
   std::vector<EvaluatedExamples> evaluated;
 };
@@ -48,7 +48,7 @@ TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec);
 struct PredictedData {
   std::unique_ptr<LabelledTask> task;
   std::vector<DataFile> files;
-  Examples examples;  // of all rows, without labels
+  Examples examples;  // all rows, without labels
   std::unique_ptr<EpochSource> source;
 };
 // Throws ConfigError if the config names no data to predict for (data.test, or else data.validation), or has a task

@@ -339,7 +339,7 @@ std::string RunCheckpoints::patience_text() const {
              training.early_stopping_threshold > 0 ? cat(" by more than ", training.early_stopping_threshold) : "",
              " in ", state_.patience->spent, state_.patience->spent == 1 ? " evaluation" : " evaluations",
              state_.patience->best ? cat("; the best one had ", *state_.patience->best)
-                                   : ", in none of which it was a number");
+                                   : ", all of which gave a value that is not a number");
 }
 
 // It becomes the best evaluation once its checkpoint is on the disk. Until then the earlier best one is kept.

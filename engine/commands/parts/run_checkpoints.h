@@ -17,7 +17,7 @@ namespace shardline {
 
 // The checkpoint from which a run continues.
 struct ResumePoint {
-  std::string path;  // of an intact checkpoint, which is complete in all stores
+  std::string path;  // an intact checkpoint, which is complete in all stores
   bool is_own;       // it belongs to the run, and so do the records before it
   TrainerState state;
 };
@@ -43,7 +43,7 @@ struct RunCheckpointsParts {
   const Config& config;
   const JobParts& job;
   RankContext& context;
-  const Stores& stores;  // of the directory of checkpoints
+  const Stores& stores;  // who shares the directory of checkpoints
   RankTrainer& trainer;
   const EpochSource& data;
   const EpochSource *validation, *mismatched;  // null: none
@@ -100,12 +100,12 @@ class RunCheckpoints {
   RunCheckpointsParts parts_;
   RunRecords& records_;
   TrainerState state_;
-  std::optional<double> newest_metric_;      // of the last evaluation
+  std::optional<double> newest_metric_;      // from the last evaluation
   std::optional<BestEvaluation> candidate_;  // better than state_.best, but not known to be saved
   int64_t started_ = -1, resumed_ = -1;      // steps of checkpoints
   int64_t reported_ = -1;                    // the last one that was reported as saved
   std::unique_ptr<CheckpointSaver> saver_;
-  bool saves_states_ = false;  // of the optimizer, by saver_
+  bool saves_states_ = false;  // whether saver_ saves the optimizer's states
 };
 
 }  // namespace shardline

@@ -17,6 +17,7 @@
 #include "engine/config/rules/sizes.h"
 #include "engine/run/stop.h"
 #include "engine/serve/handlers.h"
+#include "engine/serve/http/socket_keeper.h"
 #include "engine/serve/model_loop.h"
 #include "engine/serve/service.h"
 
@@ -86,7 +87,7 @@ ModelFacts facts_of(const Config& config, const ModelSource& model, const Tokeni
 void serve_requests(RankModel& model, const ModelFacts& facts, const ServeOptions& options, RankContext& context) {
   ModelQueue queue;
   Service service(options, facts, serve_handlers(), queue);
-  auto server = std::make_unique<HttpServer>(options.host, options.port, options.http,
+  auto server = std::make_unique<HttpServer>(kept_socket(options.host, options.port), options.http,
                                              [&](HttpRequest request, HttpServer::Respond respond) {
                                                service.handle(std::move(request), std::move(respond));
                                              });

@@ -33,7 +33,7 @@ enum class Optimize { memory, speed };
 enum class OffloadScope { checkpointed, all };
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class CommunicatorChoice { automatic, mpi, nccl, threads, local };
-enum class FullType { float32, float64 };  // of values that are not in half precision
+enum class FullType { float32, float64 };  // for values that are not in half precision
 
 template <class Choice>
 struct ChoiceWord {

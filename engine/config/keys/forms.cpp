@@ -28,7 +28,7 @@ JsonReader open_envelope(JsonReader options) {
       std::find_if(sections.begin(), sections.end(), [](const auto& s) { return s.name == "smp_options"; });
   for (const auto& key : smp->keys)
     for (const auto& spelling : key.spellings())
-      if (options.has(spelling)) options.fail(spelling, "is next to \"parameters\"", "move it into parameters");
+      if (options.has(spelling)) options.fail(spelling, "is outside of \"parameters\"", "move it into parameters");
   options.report_unknown_keys();
   return parameters;
 }

@@ -85,8 +85,9 @@ std::vector<Key> model_keys() {
                "[columns of tensors](programs.md#columns-of-tensors), such as `{\"pixel_values\": \"image\"}`."),
       honoured("loss", model, &ModelOptions::loss, or_null(json_any()),
                "Programs only: the name of the output that is the loss, or an object with a `function` "
-               "(`cross_entropy`, `mse`, `bce_with_logits`) and the name of the output `logits`, from which the loss "
-               "is computed with the labels of the data. Unset: the output `loss`, or the only scalar."),
+               "(`cross_entropy`, `mse`, `bce_with_logits`, or a loss that your program registers) and the name of the "
+               "output `logits`, from which the loss is computed with the labels of the data. Unset: the output "
+               "`loss`, or the only scalar."),
       refused("ignore_mismatched_sizes", false, "Start heads of another size with initial values.",
               "leave it out: a head that the files lack starts with initial values, but a head of another size is an "
               "error; remove its tensors from the files, or set path to the model from which it was trained"),

@@ -36,19 +36,19 @@ struct ModelOptions {
 
 struct DataOptions {
   std::vector<std::string> train;                  // files, relative to the current directory
-  std::vector<double> train_weights;               // of each of these; empty: all samples occur once in an epoch
+  std::vector<double> train_weights;               // one for each of these; empty: all samples occur once in an epoch
   std::vector<std::string> validation;             // files
   std::vector<std::string> validation_mismatched;  // files, of mnli
   std::vector<std::string> test;                   // files, for predict
   std::optional<DataName> task_name;  // see engine/config/rules/known_data.h; unset: columns and labels are given
   DataFormat format = DataFormat::automatic;
-  std::string text_column = "text";             // of files with columns
-  std::optional<std::string> text_pair_column;  // of the second text of a pair; unset: samples have one text
-  std::string label_column = "label";           // of tasks with labels
-  std::string tokens_column = "tokens";         // of words with tags
+  std::string text_column = "text";             // in files with columns
+  std::optional<std::string> text_pair_column;  // the second text of a pair; unset: samples have one text
+  std::string label_column = "label";           // in tasks with labels
+  std::string tokens_column = "tokens";         // a list of words, each with a tag
   bool completion_only_loss = false;  // causal-lm: rows are prompts with completions, which alone are predicted
   // For masked words:
-  double mlm_probability = 0.15;  // of a token, or of a word
+  double mlm_probability = 0.15;  // for a token, or for a word
   bool line_by_line = false;      // each line or row is a sample; false: they are joined and cut into samples
   bool whole_word_mask = false;   // the tokens of a word are hidden together
   // For sources with targets:
@@ -65,7 +65,7 @@ struct DataOptions {
       0;                           // no answer if its score is larger than that of the best text by more than this
   std::string tokenizer;           // directory, tokenizer.json or "bytes"; empty: that of model.path
   int sequence_length = 1024;      // tokens per sample
-  std::optional<Packing> packing;  // of causal-lm; unset: usual_packing()
+  std::optional<Packing> packing;  // for causal-lm; unset: usual_packing()
   std::optional<std::int64_t> max_train_samples;      // unset: all
   std::optional<std::int64_t> max_eval_samples;       // unset: all
   std::optional<std::int64_t> max_predict_samples;    // unset: all
@@ -102,8 +102,8 @@ struct TrainingOptions {
   double max_grad_norm = 1.0;   // limit of the L2 norm over the whole model; 0: no clipping
   double max_grad_value = 0.0;  // limit of each element, after max_grad_norm; 0: no clipping
   double label_smoothing_factor = 0;
-  std::optional<double> neftune_noise_alpha;                  // of noise on the embeddings; unset: none
-  LoggingStrategy logging_strategy = LoggingStrategy::steps;  // of console lines; metrics.jsonl has every step
+  std::optional<double> neftune_noise_alpha;                  // scales the noise on the embeddings; unset: none
+  LoggingStrategy logging_strategy = LoggingStrategy::steps;  // for console lines; metrics.jsonl has every step
   double logging_steps = 500;  // see engine/config/rules/run_steps.h, also for the next keys
   bool logging_first_step = false;
   std::vector<Tracker> report_to = {Tracker::none};
@@ -118,7 +118,7 @@ struct TrainingOptions {
   std::optional<int> save_total_limit;        // maximum number of checkpoints to keep; unset: all
   bool save_only_model = false;               // checkpoints without the optimizer's state
   bool save_on_each_node = false;             // all of a checkpoint in each directory; see engine/checkpoint/stores.h
-  std::optional<std::string> checkpoint_dir;  // of the checkpoints; unset: output_dir
+  std::optional<std::string> checkpoint_dir;  // where checkpoints are; unset: output_dir
   nlohmann::json resume_from_checkpoint;      // see engine/config/rules/saving_rules.h
   bool resume_with_changes = false;           // continue although settings of the curve differ
   bool load_best_model_at_end = false;
@@ -136,8 +136,8 @@ struct TrainingOptions {
   bool fp32_residual_addition = false;      // half precision: residuals are added in fp32
   bool attention_in_fp32 = false;           // half precision: attention is computed in fp32
   bool query_key_layer_scaling = false;     // fp16: scores are divided by the layer's number until the softmax
-  std::optional<double> static_loss_scale;  // of fp16
-  std::optional<bool> dynamic_loss_scale;   // of fp16; unset: true without static_loss_scale
+  std::optional<double> static_loss_scale;  // for fp16
+  std::optional<bool> dynamic_loss_scale;   // for fp16; unset: true without static_loss_scale
   std::optional<LossScaleArguments> dynamic_loss_args;
   std::optional<bool> tf32;                  // GPUs: products of fp32 values round them to TF32; unset: false
   bool full_determinism = false;             // refused on GPUs; CPUs are deterministic with either
@@ -166,7 +166,7 @@ struct SmpOptions {
   bool auto_partition = true;            // false: layers are placed by default_partition and manual_partition
   std::optional<int> default_partition;  // stage of the layers that manual_partition does not name
   PartitionByHand manual_partition;
-  std::optional<double> memory_weight;  // of memory against time in the automatic partition; unset: 0
+  std::optional<double> memory_weight;  // weight of memory against time in the automatic partition; unset: 0
   bool load_partition = false;          // layers are placed as in partition_file
   std::string partition_file;           // plan.json of an earlier run
   bool prescaled_batch = false;         // true: the replica's batch is not multiplied by T

@@ -1,5 +1,6 @@
 #include "engine/config/keys/partition_rules.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -9,6 +10,27 @@ namespace {
 
 bool is_count(const nlohmann::json& value) {
   return value.is_number_integer() && value >= 0 && value <= 1000000;
+}
+
+// An embedding or a head has a name of our own; its modules have the names of its parameters.
+bool is_in_module(const NamePattern& pattern, const ParamSpec& param) {
+  const size_t end = param.name.rfind('.');
+  return end != std::string::npos && pattern.contains(param.name.substr(0, end));
+}
+
+bool selects(const NamePattern& pattern, const LayerSpec& layer) {
+  if (pattern.contains(layer.name)) return true;
+  return !layer.is_block && !layer.params.empty() &&
+         std::ranges::all_of(layer.params, [&](const ParamSpec& param) { return is_in_module(pattern, param); });
+}
+
+// Throws ConfigError if the pattern selects no layer, but some modules of the embedding or of the head.
+void check_modules(const NamePattern& pattern, const ModelSpec& spec, const std::string& place) {
+  if (std::ranges::any_of(spec.layers, [&](const LayerSpec& layer) { return selects(pattern, layer); })) return;
+  for (const auto& layer : spec.layers)
+    if (!layer.is_block &&
+        std::ranges::any_of(layer.params, [&](const ParamSpec& param) { return is_in_module(pattern, param); }))
+      throw ConfigError(inside_text(pattern, layer.name, place, "layer"));
 }
 
 }  // namespace
@@ -43,12 +65,19 @@ void from_json(const nlohmann::json& value, PartitionByHand& partition) {
 }
 
 std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpec& spec) {
+  const std::string place = "/smp_options/manual_partition";
   std::vector<NamePattern> patterns;
-  for (const auto& rule : partition.rules) patterns.push_back(rule.layers);
+  for (const auto& rule : partition.rules) {
+    check_modules(rule.layers, spec, cat(place, "/", patterns.size()));
+    patterns.push_back(rule.layers);
+  }
   std::vector<std::string> names;
   for (const auto& layer : spec.layers) names.push_back(layer.name);
+  const auto selects_layer = [&](const NamePattern& pattern, size_t layer) {
+    return selects(pattern, spec.layers[layer]);
+  };
   std::vector<int> stages;
-  for (const auto& first : first_matches(patterns, names, "/smp_options/manual_partition", "layer"))
+  for (const auto& first : first_matches(patterns, names, place, "layer", selects_layer))
     stages.push_back(first ? partition.rules[*first].stage : -1);
   return stages;
 }

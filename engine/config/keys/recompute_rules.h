@@ -2,9 +2,9 @@
 //   "none" | "selective" | "each" | "group_N" | "contiguous"
 // or a list whose first entry that matches a block applies (blocks without a match are kept):
 //   [{"layers": "h.[0-3]", "strategy": "group_2"}, {"layers": "h.*", "strategy": "selective"}]
-// The blocks' names are those in the plan; core/model/name_pattern.h describes the patterns. The embedding and
-// the head are never recomputed: the embedding keeps next to nothing, and the head computes its gradients in the
-// forward pass.
+// The blocks' names are those in the plan; core/model/name_pattern.h describes the patterns. An entry also applies to
+// the blocks below a module whose path it matches. The embedding and the head are never recomputed: the embedding keeps
+// next to nothing, and the head computes its gradients in the forward pass.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <vector>

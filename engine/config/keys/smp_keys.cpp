@@ -47,10 +47,9 @@ std::vector<Key> layout_keys() {
       honoured("tensor_parallel_layers", smp, &Smp::tensor_parallel_layers, or_null(json_any()),
                "Ours: which units the T ranks split. A list such as `[{\"pattern\": \"h.[0-3].mlp\", \"split\": "
                "false}, ...]` with true, false (every rank holds the whole unit) or \"auto\" (chosen with "
-               "the prices of `cluster` or `profile`). A [pattern](#patterns) must match the whole name of a unit: "
-               "`embedding.wte`, "
-               "`h.0.attn`, `h.0.mlp`, ..., `head.lm_head`; later entries win. Other units are split if every rank "
-               "gets a part (docs/planner.md)."),
+               "the prices of `cluster` or `profile`). A [pattern](#patterns) must match the whole name of a unit "
+               "(`embedding.wte`, `h.0.attn`, `h.0.mlp`, ..., `head.lm_head`) or of a module that contains units "
+               "(`h.0`); later entries win. Other units are split if every rank gets a part (docs/planner.md)."),
       with_auto(honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
                          "Number of pieces into which a replica's batch is cut; must divide the batch.")),
       honoured("active_microbatches", smp, &Smp::active_microbatches, json_integer(1, kMostMicrobatches),
@@ -81,7 +80,9 @@ std::vector<Key> partition_keys() {
       honoured(
           "auto_partition", smp, &Smp::auto_partition, json_boolean(),
           "true: the planner places the layers so that the most expensive stage is as cheap as possible and, if "
-          "possible, no stage exceeds its device's memory. false: manual_partition and default_partition place them."),
+          "possible, no stage exceeds its device's memory. For programs and traced modules, `train` first measures the "
+          "layers, unless `profile` or `cluster` says how fast they are (docs/planner.md). false: manual_partition and "
+          "default_partition place them."),
       honoured("default_partition", smp, &Smp::default_partition, json_integer(0, kMostRanks),
                "With auto_partition false: the stage of layers that match no entry of manual_partition. Unset: every "
                "layer must match an entry."),
@@ -89,7 +90,7 @@ std::vector<Key> partition_keys() {
                "Ours; with auto_partition false. The number of blocks per stage (or per chunk, if stages have "
                "several), as in `[8, 17, 17]`, with the embedding on the first and the head on the last stage; or "
                "stages by layer name, as in `[{\"layers\": \"h.[0-3]\", \"stage\": 0}, ...]`, where the first entry "
-               "whose [pattern](#patterns) matches a layer applies."),
+               "whose [pattern](#patterns) matches a layer, or a module that contains it (`encoder`), applies."),
       honoured("memory_weight", smp, &Smp::memory_weight, json_number(0, 1),
                "What the automatic partition balances: 0 means time, 1 means memory; values in between weight both, "
                "each as a share of the total. Unset: 0, because no stage exceeds its device's memory anyway, if that "
@@ -100,8 +101,7 @@ std::vector<Key> partition_keys() {
                "`{\"stages\": [{\"chunks\": [[\"embedding\", \"h.0\"]]}, ...]}`."),
       no_effect("skip_tracing", json_boolean(), false, "models are never traced"),
       no_effect("use_times", json_boolean(), true,
-                "without `profile`, no measured times are used; with it, they come from its file and are the same in "
-                "every run"),
+                "measured times are used with `profile`, and for programs and traced modules"),
       no_effect("trace_device", json_choice({{"cpu"}, {"gpu"}}), "gpu",
                 "models are never traced; `shardline profile` measures on `runtime.device`"),
       refused("contiguous", true, "TensorFlow only: require that stages are connected parts of the graph.",
@@ -120,7 +120,7 @@ std::vector<Key> memory_keys() {
                "blocks (`group_N`) or of all blocks of a stage (`contiguous`), where only the input of the first block "
                "of a group is kept; those of the attention core (`selective`); or a list such as `[{\"layers\": "
                "\"h.[0-3]\", \"strategy\": \"each\"}, ...]`, where the first entry whose [pattern](#patterns) matches "
-               "a block applies."),
+               "a block, or a module that contains it (`encoder`), applies."),
       shorthand(
           "checkpoint_attentions", json_boolean(), false, "smp_options.activation_checkpointing",
           [](const nlohmann::json& value) { return value == true ? nlohmann::json("selective") : nlohmann::json(); },

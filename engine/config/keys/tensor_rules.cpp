@@ -47,10 +47,10 @@ std::map<std::string, TensorRule> tensor_rules_by_unit(const TensorRules& rules,
   std::map<std::string, TensorRule> by_unit;
   size_t entry = 0;
   for (const TensorRule& rule : rules.entries) {
-    require_match(rule.pattern, names, cat("/smp_options/tensor_parallel_layers/", entry++),
-                  "unit that tensor parallelism splits");
+    require_contained(rule.pattern, names, cat("/smp_options/tensor_parallel_layers/", entry++),
+                      "unit that tensor parallelism splits");
     for (const auto& name : names)
-      if (rule.pattern.matches(name)) by_unit[name] = rule;
+      if (rule.pattern.contains(name)) by_unit[name] = rule;
   }
   return by_unit;
 }

@@ -1,8 +1,8 @@
 // The entries of smp_options.tensor_parallel_layers, which decide whether the T ranks split a unit or each hold the
 // whole unit:
 //   [{"pattern": "h.[0-3].mlp", "split": false}, {"pattern": "*attn", "split": "auto"}]
-// core/model/name_pattern.h describes the patterns for units' names such as "h.3.attn"; the last entry that
-// matches a unit applies.
+// core/model/name_pattern.h describes the patterns for units' names such as "h.3.attn" and for modules that contain
+// them, such as "h.3"; the last entry that matches applies.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>

@@ -5,7 +5,7 @@
 namespace shardline {
 namespace {
 
-constexpr double kLargestBatch = 65536;  // of one device at a time
+constexpr double kLargestBatch = 65536;  // samples per device at a time
 constexpr double kLongestTimeout = 1e8;  // seconds
 
 const auto training_section = &Config::training;

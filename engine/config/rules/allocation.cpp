@@ -106,7 +106,7 @@ std::vector<std::string> allocated_hosts() {
   };
   if (const auto list = value(kHostsOfLauncher); !list.empty()) return expanded_host_list(list);
   if (mpi_is_launched()) {
-    const bool by_mpirun = !value("OMPI_COMM_WORLD_SIZE").empty();  // whose daemons run in a step of Slurm, too
+    const bool by_mpirun = !value("OMPI_COMM_WORLD_SIZE").empty();  // mpirun's daemons run in a step of Slurm, too
     const auto list = by_mpirun ? "" : value("SLURM_STEP_NODELIST");
     return list.empty() ? std::vector<std::string>{} : expanded_host_list(list);
   }

@@ -10,6 +10,8 @@
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/program_rules.h"
 #include "engine/config/rules/shell_words.h"
+#include "models/program/program_inputs.h"
+#include "models/traced/program_head.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 
 namespace shardline {
@@ -58,6 +60,25 @@ void report_mistakes(const std::function<void()>& read,
   }
 }
 
+// Reports what does not fit a model whose samples are columns of tensors.
+void check_columns(const Config& config, const Complaint& complain) {
+  const DataFormat format = config.data.format;
+  if (format == DataFormat::tokens || format == DataFormat::text)
+    complain("data.format", "has no columns, but the model takes columns of tensors",
+             "use .safetensors files, or rows that name .npy files");
+  if (config.data.task_name)
+    complain("data.task_name", "has texts, but the model takes columns of tensors", "leave it out");
+  if (config.task == kSequenceClassification && !config.data.tokenizer.empty())
+    complain("data.tokenizer", "has nothing to do: the model takes columns of tensors", "leave it out");
+}
+
+// Whether the data need no tokenizer although the model has none.
+bool has_no_texts(const Config& config) {
+  const DataFormat format = config.data.format;
+  return format == DataFormat::tokens || format == DataFormat::memory ||
+         (config.task == kSequenceClassification && reads_columns(config));
+}
+
 // Reports what no exported program can do, whatever it contains.
 void check_program(const Config& config, const Complaint& complain) {
   for (const auto& [key, value] : config.model.config.items())
@@ -68,27 +89,35 @@ void check_program(const Config& config, const Complaint& complain) {
   if (!config.model.pretrained())
     complain("model.init", "an exported program starts with the weights in its file",
              "leave it out, and export the program with other weights");
-  const bool has_columns = reads_columns(config);
-  if (has_columns && (config.data.format == DataFormat::memory || config.data.format == DataFormat::tokens ||
-                      config.data.format == DataFormat::text))
-    complain("data.format", "has no columns, but model.inputs gives the program columns of tensors",
-             "use .safetensors files, or rows that name .npy files");
-  if (has_columns && config.data.task_name)
-    complain("data.task_name", "has texts, but model.inputs gives the program columns of tensors", "leave it out");
-  if (config.data.tokenizer.empty() && config.data.format != DataFormat::tokens &&
-      config.data.format != DataFormat::memory && !(has_columns && config.task == kSequenceClassification))
+  if (config.data.tokenizer.empty() && !has_no_texts(config))
     complain("data.tokenizer", "is required with an exported program, which has none",
              "give a directory, a tokenizer.json or \"bytes\"");
-  if (has_columns && config.task == kSequenceClassification && !config.data.tokenizer.empty())
-    complain("data.tokenizer", "has nothing to do: model.inputs gives the program columns of tensors", "leave it out");
+  if (reads_columns(config)) check_columns(config, complain);
 }
 
 // Reports what no traced model can do.
 void check_traced(const Config& config, const Complaint& complain) {
-  if (!config.model.inputs.empty())
-    complain("model.inputs", "is for exported programs; a traced model names its arguments itself",
-             "leave it out, and see TracedModel::arguments");
+  const auto columns = traced_columns(config);
+  std::string names;
+  for (const auto& column : columns) names += cat(names.empty() ? "" : ", ", column.name);
+  const ProgramUse of_tokens{.predicts = predicts_of(traits_of(config.task).head)};
+  for (const auto& [argument, given] : config.model.inputs.items()) {
+    if (std::ranges::find(columns, argument, &TensorColumn::name) == columns.end())
+      complain("model.inputs",
+               cat("names the argument \"", argument, "\", but of a traced model's arguments only those that are ",
+                   "columns of tensors may have columns of other names; it has ", names.empty() ? "none" : names),
+               "leave it out, and see TracedModel::arguments and columns");
+    else if (!given.is_string() || given.get<std::string>().empty() || is_given(given.get<std::string>(), of_tokens))
+      complain("model.inputs",
+               cat("gives the column \"", argument, "\" ", given.dump(), ", which is not one of the data"),
+               "name a column of tensors");
+  }
   check_value("model.loss", complain, [&] { program_use(config, config.model.config); });
+  if (reads_columns(config))
+    check_columns(config, complain);
+  else if (!columns.empty())
+    complain("task", cat("the model takes columns of tensors, which \"", config.task, "\" does not have"),
+             "register it for sequence-classification or seq2seq-lm");
 }
 
 void check_model_and_data(const Config& config, const Complaint& complain) {
@@ -104,13 +133,12 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (in_memory && has_files)
     complain("data.format", "\"memory\" has no files: a program gives its samples to a Trainer",
              "leave it out, or train and validation");
-  const bool follows_program = config.model.is_program() && reads_columns(config);  // the length of samples
+  const bool follows_program = reads_columns(config);  // the length of samples
   if (config.data.sequence_length < 2 && !in_memory && !follows_program)
     complain("data.sequence_length", "must be at least 2: one token predicts nothing", "use longer samples");
   if (!has_files && !in_memory)
     complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
-  if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens &&
-      !in_memory)
+  if (config.data.tokenizer.empty() && config.model.path.empty() && !has_no_texts(config))
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
   if (config.model.is_program()) {

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "engine/config/keys/partition_rules.h"
 #include "engine/config/keys/registry.h"
+#include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
@@ -36,7 +37,20 @@ std::string when(bool condition, const std::string& text) {
 bool is_adam(const Run& run) {
   const auto kind = optimizer_kind(run.training().optim);
   return kind == OptimizerOptions::Kind::adamw || kind == OptimizerOptions::Kind::adam ||
-         kind == OptimizerOptions::Kind::added;  // which may read Adam's keys
+         kind == OptimizerOptions::Kind::added;  // an added optimizer may read Adam's keys
+}
+
+// Whether the model is a graph of operators: an exported program or a traced module.
+bool is_graph(const Run& run) {
+  return run.config.model.is_program() || is_traced(run.config.model);
+}
+
+bool recomputes_only_attention(const RecomputeRules& rules) {
+  using What = Recompute::What;
+  const auto has = [&](What what) {
+    return std::ranges::any_of(rules.entries, [&](const RecomputeRule& rule) { return rule.recompute.what == what; });
+  };
+  return has(What::attention) && !has(What::layers);
 }
 
 bool has_evaluation_data(const Run& run) {
@@ -325,6 +339,11 @@ const std::vector<Need>& needs() {
          return when(!run.smp().manual_partition.blocks.empty(),
                      "where manual_partition gives the number of blocks of each stage");
        }},
+      {"smp_options.activation_checkpointing",
+       [](const Run& run) {
+         return when(is_graph(run) && recomputes_only_attention(run.smp().activation_checkpointing),
+                     "with \"selective\" on a program, whose layers are recomputed as a whole (\"each\") or kept");
+       }},
       {"smp_options.memory_weight",
        [](const Run& run) {
          return when(!run.smp().auto_partition || run.smp().load_partition,
@@ -336,7 +355,12 @@ const std::vector<Need>& needs() {
                          run.smp().offload_scope == OffloadScope::checkpointed,
                      "without activation_checkpointing, unless offload_scope is \"all\"");
        }},
-      {"smp_options.offload_scope", without_offloading},
+      {"smp_options.offload_scope",
+       [=](const Run& run) {
+         if (const auto why = without_offloading(run); !why.empty()) return why;
+         return when(run.smp().offload_scope == OffloadScope::all && is_graph(run),
+                     "beyond the hidden states between layers of a program: what its operators keep is not moved");
+       }},
       {"smp_options.activation_loading_horizon", without_offloading},
       {"smp_options.offload_path", without_offloading},
       {"smp_options.offload_optimizer_states",

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "engine/config/rules/model_rules.h"
 #include "models/program/program_inputs.h"
 #include "models/traced/program_head.h"
 
@@ -63,17 +64,27 @@ bool is_program_key(const std::string& key) {
 }
 
 bool reads_columns(const Config& config) {
-  if (!config.model.is_program()) return false;
   ProgramUse use{.predicts = predicts_of(traits_of(config.task).head)};
-  for (const auto& [argument, given] : config.model.inputs.items())
-    if (given.is_string()) use.inputs[argument] = given.get<std::string>();
+  if (config.model.is_program())
+    for (const auto& [argument, given] : config.model.inputs.items())
+      if (given.is_string()) use.inputs[argument] = given.get<std::string>();
+  for (const auto& column : traced_columns(config)) use.inputs[column.name] = column.name;
   return may_have_columns(use) && has_columns(use);
+}
+
+std::vector<TensorColumn> traced_columns(const Config& config) {
+  if (!is_traced(config.model)) return {};
+  const auto model = described_model(config.model, head_choice(config));
+  return model ? model->columns : std::vector<TensorColumn>();
 }
 
 ProgramUse program_use(const Config& config, const json& keys) {
   ProgramUse use{.predicts = predicts_of(traits_of(config.task).head)};
   read_inputs(config.model.inputs, use);
+  for (const auto& column : traced_columns(config)) use.inputs.try_emplace(column.name, column.name);
   read_loss(config.model.loss, use);
+  if (const auto problem = keys.find("problem_type"); problem != keys.end() && problem->is_string())
+    use.labels_are_numbers = *problem != "single_label_classification";
   use.start_id = token_id(keys, kStartId);
   use.pad_id = token_id(keys, kPadId);
   return use;

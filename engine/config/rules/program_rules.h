@@ -1,6 +1,7 @@
 // How a config uses an exported program or a traced model.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "engine/config/keys/options.h"
 #include "models/program/program.h"
@@ -10,8 +11,12 @@ namespace shardline {
 // Whether model.config of a program may have this key: those that name labels, and decoder_start_token_id.
 bool is_program_key(const std::string& key);
 
-// Whether samples are columns of tensors, which model.inputs gives to the arguments of an exported program.
+// Whether samples are columns of tensors, which model.inputs gives to the arguments of an exported program, or which a
+// traced model has as arguments.
 bool reads_columns(const Config& config);
+
+// The arguments of a traced model that are such columns.
+std::vector<TensorColumn> traced_columns(const Config& config);
 
 // The task, model.inputs and model.loss. keys: of the model's config, for decoder_start_token_id. Throws a ConfigError
 // for values that do not have the right form.

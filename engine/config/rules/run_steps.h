@@ -7,7 +7,7 @@
 namespace shardline {
 
 struct RunSteps {
-  int64_t total = 0;      // of the run, including those before it was resumed
+  int64_t total = 0;      // steps of the run, including those before it was resumed
   int64_t per_epoch = 0;  // 0: unknown
 };
 

@@ -31,7 +31,7 @@ void check_evaluated_saves(const TrainingOptions& training, int64_t total_steps)
 
 // The name of a value in metrics.jsonl by which evaluations are compared: "eval_loss".
 std::string best_metric(const TrainingOptions& training);
-bool larger_is_better(const TrainingOptions& training);  // unset: unless the metric is an error
+bool larger_is_better(const TrainingOptions& training);  // unset: true, unless the metric is an error
 // The metrics that evaluations may have, without "eval_". problem: of sequence classification; unset: not known yet.
 std::vector<std::string> metric_names(const Config& config,
                                       const std::optional<HeadChoice::Problem>& problem = std::nullopt);

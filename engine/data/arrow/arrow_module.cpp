@@ -19,7 +19,7 @@ namespace shardline {
 namespace {
 
 constexpr int64_t kRowsOfBatch = 256;        // decoded at a time
-constexpr int64_t kBufferBytes = 256 << 10;  // of a column that are read at a time
+constexpr int64_t kBufferBytes = 256 << 10;  // how much of a column is read at a time
 constexpr std::string_view kFileMagic = "ARROW1";
 
 void check(const arrow::Status& status) {
@@ -147,7 +147,7 @@ class Table final : public ArrowTable {
   Feature features_;
   std::map<std::string, std::vector<std::string>> label_names_;
   std::shared_ptr<arrow::RecordBatch> batch_;
-  int64_t row_ = 0;  // of the batch, the next one
+  int64_t row_ = 0;  // the next row of the batch
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ class ArrowTable {
   virtual ~ArrowTable() = default;
   // Sets `columns` to the next row, an object; false at the end.
   virtual bool next(nlohmann::json& columns) = 0;
-  virtual double share_read() const = 0;  // of the file, from 0 to 1
+  virtual double share_read() const = 0;  // the share of the file, from 0 to 1
   // The names, by number, of the columns whose feature is a ClassLabel of `datasets`, or a list of them.
   virtual const std::map<std::string, std::vector<std::string>>& label_names() const = 0;
 };

@@ -10,9 +10,9 @@ namespace shardline {
 
 // The known properties of a column, or of the values inside it.
 struct Feature {
-  std::vector<std::string> names;         // of a ClassLabel; empty: it is not one
-  std::map<std::string, Feature> fields;  // of a struct
-  std::shared_ptr<const Feature> item;    // of a list; null: what is known holds for its elements
+  std::vector<std::string> names;         // a ClassLabel's names; empty: it is not one
+  std::map<std::string, Feature> fields;  // a struct's fields
+  std::shared_ptr<const Feature> item;    // a list's elements; null: what is known holds for its elements
 
   // For the elements of a list, and for a field. A Sequence of a struct is stored as a struct of lists.
   const Feature& of_item() const { return item ? *item : *this; }

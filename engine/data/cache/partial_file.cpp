@@ -101,7 +101,7 @@ struct PartialFile::Left {
 
 PartialFile::PartialFile(const fs::path& path, const std::string& host)
     : path_(path), temporary_(cat(path.string(), ".partial.", host, ".", ::getpid())) {
-  Left best = Left::of(temporary_);  // of an earlier attempt of this very process
+  Left best = Left::of(temporary_);  // what an earlier attempt of this very process left
   std::vector<fs::path> abandoned, others;
   for (const fs::path& file : partial_files(path)) {
     const bool is_own = file == temporary_ || file == note_path() || file == unfinished_note_path();

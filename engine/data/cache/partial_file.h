@@ -27,7 +27,7 @@ class PartialFile {
   std::string read(size_t offset, size_t count) const;  // reads bytes that were appended
 
   void append(std::string_view bytes);
-  void overwrite(size_t offset, std::string_view bytes);  // of what was appended
+  void overwrite(size_t offset, std::string_view bytes);  // only what was appended
   // After this, an interruption loses nothing that was appended before. `note` is for a process that continues the
   // file.
   void save(const std::string& note);

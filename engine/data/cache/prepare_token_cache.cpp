@@ -21,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kHashedBytes = size_t{64} << 20;  // read at a time
-constexpr int kEndsVersion = 1;                    // of where documents end
-constexpr int kRowsVersion = 2;                    // of which tokens a row has
+constexpr int kEndsVersion = 1;                    // changes when the rule for the ends of documents changes
+constexpr int kRowsVersion = 2;                    // changes when the rule for the tokens of a row changes
 
 std::string_view bytes_of(const TokenCacheHeader& header) {
   return {reinterpret_cast<const char*>(&header), sizeof header};
@@ -328,7 +328,7 @@ class CacheWriter {
 
   size_t items_ = 0;  // done
   uint64_t tokens_ = 0, documents_ = 0;
-  uint64_t last_end_ = 0;  // of a document
+  uint64_t last_end_ = 0;  // where the last document ended
   int64_t done_bytes_ = 0;
   int64_t saved_bytes_ = 0;
   Seam border_;
@@ -377,11 +377,11 @@ void make_cache(const std::vector<DataFile>& files, const TokenDataOptions& opti
     writer.discard();
     readable.remove_copies();
     throw;
-  } catch (const DistributedError&) {  // of another rank: what is written here stays for the next attempt
+  } catch (const DistributedError&) {  // another rank failed: what is written here stays for the next attempt
     throw;
   } catch (const Interrupted&) {
     throw;
-  } catch (const RunError&) {  // above all a full disk, which must not stay full
+  } catch (const RunError&) {  // in particular a full disk, which must not be left full
     writer.discard();
     readable.remove_copies();
     throw;

@@ -33,7 +33,8 @@ TokenCache::TokenCache(const std::filesystem::path& path) : file_(path) {
   check(file_.size() >= sizeof(TokenCacheHeader), "it has ", file_.size(), " bytes");
   TokenCacheHeader header;
   std::memcpy(&header, file_.bytes().data(), sizeof header);
-  check(std::memcmp(header.magic, TokenCacheHeader::kMagic, sizeof header.magic) == 0, "its magic is wrong");
+  check(std::memcmp(header.magic, TokenCacheHeader::kMagic, sizeof header.magic) == 0,
+        "it does not begin with the format's name");
   check(header.checksum == header.expected_checksum(), "the checksum of its header is wrong");
   check(header.version == TokenCacheHeader::kVersion, "it has version ", header.version);
   check(header.width == 2 || header.width == 4, "its ids have ", header.width, " bytes");

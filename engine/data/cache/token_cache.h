@@ -20,7 +20,7 @@ struct TokenDataOptions {
   DataFormat format = DataFormat::automatic;
   std::string text_column = "text";  // in files with columns
   TokenizerPtr tokenizer;            // may be null when all files hold tokens
-  int64_t vocab_size = 0;            // of the model; every id is below it
+  int64_t vocab_size = 0;            // the model's; every id is below it
   // Add the tokenizer's end-of-text token, if it has one, to each document that does not end with it.
   bool end_documents = false;
   std::filesystem::path cache_folder;
@@ -43,8 +43,8 @@ class TokenCache {
   int64_t size() const { return size_; }  // tokens
   int64_t documents() const { return documents_; }
   int64_t vocab_size() const { return vocab_size_; }
-  uint64_t ids_checksum() const { return ids_checksum_; }    // of the tokens alone
-  uint64_t ends_checksum() const { return ends_checksum_; }  // of the ends of documents, see DocumentEnds
+  uint64_t ids_checksum() const { return ids_checksum_; }    // covers the tokens alone
+  uint64_t ends_checksum() const { return ends_checksum_; }  // covers the ends of documents, see DocumentEnds
   const std::string& digest() const { return digest_; }      // for ranks to compare: same digest, same tokens
   const std::filesystem::path& path() const { return file_.path(); }
 

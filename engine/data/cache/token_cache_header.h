@@ -19,9 +19,9 @@ struct TokenCacheHeader {
   uint64_t vocab_size = 0;
   uint64_t digest[2] = {};
   uint64_t ids_checksum = 0;
-  uint64_t ends_checksum = 0;  // of the file of DocumentEnds
+  uint64_t ends_checksum = 0;  // covers the file of DocumentEnds
   uint64_t unused[6] = {};
-  uint64_t checksum = 0;  // of everything above
+  uint64_t checksum = 0;  // covers everything above
 
   uint64_t expected_checksum() const { return XXH3_64bits(this, offsetof(TokenCacheHeader, checksum)); }
 };

@@ -67,7 +67,7 @@ DataFile unpacked(const DataFile& file, const UnpackOptions& options) {
     else
       write_text(file, written, options.working);
     written.commit();
-  } catch (const RunError&) {  // above all a full disk, which must not stay full
+  } catch (const RunError&) {  // in particular a full disk, which must not be left full
     written.discard();
     throw;
   }

@@ -9,7 +9,7 @@
 namespace shardline {
 
 struct UnpackOptions {
-  std::filesystem::path path;  // of the copy, which is kept if it is there
+  std::filesystem::path path;  // where the copy is; it is kept if it already exists
   std::string text_column;
   int64_t vocab_size = 0;
   std::function<void()> working;  // called from time to time

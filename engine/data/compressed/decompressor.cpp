@@ -44,7 +44,7 @@ class Input {
 class GzipReader final : public Decompressor {
  public:
   explicit GzipReader(const MappedFile& file) : input_(file) {
-    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) throw OutOfMemory("zlib: no memory to decompress");
+    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) throw OutOfMemory("zlib: not enough memory to decompress the file");
   }
   ~GzipReader() override { inflateEnd(&stream_); }
   GzipReader(const GzipReader&) = delete;
@@ -85,7 +85,7 @@ class GzipReader final : public Decompressor {
     stream_.avail_out = size;
     const int result = inflate(&stream_, Z_NO_FLUSH);
     input_.take(part.size() - stream_.avail_in);
-    if (result == Z_MEM_ERROR) throw OutOfMemory("zlib: no memory to decompress");
+    if (result == Z_MEM_ERROR) throw OutOfMemory("zlib: not enough memory to decompress the file");
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
       input_.refuse_damage(stream_.msg ? stream_.msg : "unknown format");
     is_between_ = result == Z_STREAM_END;
@@ -100,7 +100,7 @@ class GzipReader final : public Decompressor {
 class ZstdReader final : public Decompressor {
  public:
   explicit ZstdReader(const MappedFile& file) : input_(file), stream_(ZSTD_createDStream(), ZSTD_freeDStream) {
-    if (!stream_) throw OutOfMemory("zstd: no memory to decompress");
+    if (!stream_) throw OutOfMemory("zstd: not enough memory to decompress the file");
   }
 
   size_t read(char* out, size_t size) override {

@@ -64,7 +64,7 @@ class EpochSource : public BatchSource {
   Batch batch(int64_t step, const BatchSlice& slice) final;
   int64_t samples_in_step(int64_t step) const final { return order_.samples_in_batch(step % steps_per_epoch()); }
   int64_t steps_per_epoch() const { return order_.batches_per_epoch(); }
-  int64_t samples() const { return samples_; }  // of an epoch
+  int64_t samples() const { return samples_; }  // in an epoch
   // Set if the parts of the data have weights.
   const std::optional<Mixture>& mixture() const { return order_.mixture(); }
   virtual int64_t dropped_tokens() const = 0;  // number of tokens that are in no sample

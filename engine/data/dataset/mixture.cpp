@@ -51,7 +51,7 @@ std::vector<uint32_t> Mixture::parts_in_turn(int64_t epoch, uint64_t seed, bool 
     return shuffled;
   }
   std::vector<int64_t> used(parts_.size());
-  for (int64_t turn = 0; turn < samples_; ++turn) {  // of the part that is furthest behind its share
+  for (int64_t turn = 0; turn < samples_; ++turn) {  // each turn goes to the part that is furthest behind its share
     const auto lag = [&](size_t part) { return 1.0 * counts_[part] * (turn + 1) / samples_ - used[part]; };
     size_t next = 0;
     for (size_t part = 1; part < parts_.size(); ++part)

@@ -20,7 +20,7 @@ class Mixture {
   // Throws DataError if a part would have no sample in an epoch.
   explicit Mixture(std::vector<MixedPart> parts);
 
-  int64_t samples() const { return samples_; }  // of an epoch
+  int64_t samples() const { return samples_; }  // in an epoch
   size_t parts() const { return parts_.size(); }
   int64_t count(size_t part) const { return counts_[part]; }
   // The samples of an epoch in order, as numbers: those of the first part are 0, 1, ..., then those of the second

@@ -12,7 +12,7 @@ namespace shardline {
 struct SampleOrderOptions {
   int64_t samples = 0;
   int64_t global_batch = 1;
-  int64_t loader_batches = 1;  // that make up a global batch: transformers' data loaders yield that many in a step
+  int64_t loader_batches = 1;  // batches in a global batch: transformers' data loaders yield that many in a step
   uint64_t seed = 0;
   bool shuffle = true;           // else file order in every epoch
   bool group_by_length = false;  // if shuffled: samples of about the same length share a batch
@@ -49,7 +49,7 @@ class SampleOrder {
   std::optional<Mixture> mixture_;
   int64_t loader_batch_, kept_;  // samples: of a loader batch, of an epoch
   int64_t shuffled_epoch_ = -1;
-  std::vector<uint32_t> permutation_;  // of shuffled_epoch_; samples of a mixture may be missing or occur again
+  std::vector<uint32_t> permutation_;  // order of shuffled_epoch_; samples of a mixture may be missing or repeated
 };
 
 }  // namespace shardline

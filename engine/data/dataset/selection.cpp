@@ -13,7 +13,7 @@
 namespace shardline {
 namespace {
 
-constexpr uint64_t kPurpose = uint64_t{1} << 63;  // of the shuffle: no epoch has this number
+constexpr uint64_t kPurpose = uint64_t{1} << 63;  // the number of the shuffle: no epoch has it
 
 }  // namespace
 

@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kLeastTokens = 2;  // of a document that predicts something
+constexpr int64_t kLeastTokens = 2;  // a shorter document predicts nothing
 
 }  // namespace
 

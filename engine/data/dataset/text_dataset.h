@@ -52,7 +52,7 @@ class TextDataset {
   int64_t dropped_ = 0;
   // Without blocks: the documents, or pieces of them, in the order of the samples.
   std::vector<Range> pieces_;
-  std::vector<int64_t> sample_ends_;  // of bfd: pieces before the end of each sample
+  std::vector<int64_t> sample_ends_;  // for bfd: number of pieces before the end of each sample
 };
 
 }  // namespace shardline

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kMaskingOp = 65533;  // no dropout has this number
 constexpr double kShownAsMask = 0.8, kShownAsMaskOrRandom = 0.9;
-constexpr uint64_t kNumbersOfToken = 4;  // of the stream; the first three are used
+constexpr uint64_t kNumbersOfToken = 4;  // numbers of the stream for each token; the first three are used
 
 }  // namespace
 
@@ -22,7 +22,7 @@ std::vector<TokenMasking::Masked> TokenMasking::tokens_of(const ExampleSet& set,
   };
   const auto ids = set.ids(example), labels = set.labels(example);
   const auto continues = set.continues(example);
-  std::vector<uint32_t> draws;  // of the tokens; those of a word have the same one
+  std::vector<uint32_t> draws;  // one for each token; those of a word are equal
   uint64_t limit = keep_limit(rule_.probability), least = std::numeric_limits<uint64_t>::max();
   for (size_t place = 0; place < ids.size(); ++place) {
     const bool is_new_word = place == 0 || !rule_.whole_words || continues[place] == 0;

@@ -9,7 +9,7 @@
 namespace shardline {
 
 struct MaskingRule {
-  double probability = 0.15;  // of a token that has a label, or of a word
+  double probability = 0.15;  // for a token that has a label, or for a word
   bool whole_words = false;   // the tokens of a word are masked together
   int32_t mask_token = 0;
   int64_t words = 0;  // random tokens are ids below this
@@ -20,7 +20,7 @@ class TokenMasking {
   TokenMasking(const MaskingRule& rule, uint64_t seed) : rule_(rule), seed_(seed) {}
 
   struct Masked {
-    int64_t place;  // of the token in its example
+    int64_t place;  // the token's place in its example
     int32_t shown;  // what the model sees there
   };
   // The tokens of an example that the model predicts in an epoch, in order: a function of seed, epoch, example and

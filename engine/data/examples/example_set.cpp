@@ -29,14 +29,14 @@ struct Header {
   uint64_t tensors = 0, tensor_files = 0, name_bytes = 0;  // tensors: of an example
   char digest[32] = {};
   uint64_t content_checksum = 0;
-  uint64_t checksum = 0;  // of everything above
+  uint64_t checksum = 0;  // covers everything above
 
   uint64_t expected_checksum() const { return XXH3_64bits(this, offsetof(Header, checksum)); }
 };
 static_assert(sizeof(Header) == 144);
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 40;
-constexpr uint64_t kMostColumns = 1000;  // of tensors
+constexpr uint64_t kMostColumns = 1000;  // maximum number of columns of tensors
 
 int32_t weight_of(const ExampleShape& shape, std::span<const int32_t> labels, std::span<const float> targets) {
   if (shape.labels) return std::ranges::count_if(labels, [](int32_t label) { return label != kNoLabel; });
@@ -68,7 +68,8 @@ ExampleSet::ExampleSet(const std::filesystem::path& path, std::shared_ptr<const 
   Header header;
   if (file_.size() < sizeof header) refuse("it is too short");
   std::memcpy(&header, file_.bytes().data(), sizeof header);
-  if (std::memcmp(header.magic, Header::kMagic, sizeof header.magic) != 0) refuse("it begins with other bytes");
+  if (std::memcmp(header.magic, Header::kMagic, sizeof header.magic) != 0)
+    refuse("it does not begin with the format's name");
   if (header.version != Header::kVersion) refuse("it has another version");
   if (header.checksum != header.expected_checksum()) refuse("its header is damaged");
   shape_ = {.types = (header.flags & 1) != 0,
@@ -260,7 +261,7 @@ void ExampleWriter::write(const std::filesystem::path& path, const std::string& 
     file.append({reinterpret_cast<const char*>(&header), sizeof header});
     for (const auto& part : content) file.append(part);
     file.commit();
-  } catch (const RunError&) {  // above all a full disk, which must not stay full
+  } catch (const RunError&) {  // in particular a full disk, which must not be left full
     file.discard();
     throw;
   }

@@ -28,7 +28,7 @@ struct WantedWords {
 // The input of the model for one sample, and what the model predicts.
 struct Example {
   std::vector<int32_t> ids;               // not empty
-  std::vector<uint8_t> types;             // of the tokens; empty: all 0
+  std::vector<uint8_t> types;             // one for each token; empty: all 0
   std::vector<int32_t> labels;            // what each token predicts, or kNoLabel; empty: tokens predict nothing
   std::vector<uint8_t> continues;         // 1: the token belongs to the word of the one before it; empty: none does
   std::vector<float> targets;             // as many as the set's width; kNoLabel where nothing is known
@@ -67,8 +67,8 @@ class ExampleSet {
   // tensors: reads those of the examples; null: they have none.
   explicit ExampleSet(const std::filesystem::path& path, std::shared_ptr<const TensorColumns> tensors = nullptr);
 
-  const std::string& digest() const { return digest_; }  // of what it was made from
-  uint64_t checksum() const { return checksum_; }        // of the examples
+  const std::string& digest() const { return digest_; }  // identifies what it was made from
+  uint64_t checksum() const { return checksum_; }        // covers the examples
   // Whether the examples are those that were written; reads all of them.
   bool is_intact() const;
 
@@ -79,7 +79,7 @@ class ExampleSet {
   int64_t left_over() const { return counts_.left_over; }
   const std::vector<int64_t>& part_ends() const { return counts_.part_ends; }
   int64_t tokens(int64_t example) const { return ends_[example] - begin_of(example); }
-  int64_t source_tokens(int64_t example) const;                        // of sequences: those before the target
+  int64_t source_tokens(int64_t example) const;                        // for sequences: tokens before the target
   int64_t weight(int64_t example) const { return weights_[example]; }  // labels or targets that count
   int64_t row(int64_t example) const { return row_of_[example]; }
   int64_t first_of_row(int64_t row) const;  // the first example of this row or of a later one
@@ -87,7 +87,7 @@ class ExampleSet {
   std::span<const int32_t> labels(int64_t example) const;     // empty without labels
   std::span<const uint8_t> continues(int64_t example) const;  // empty without words
   std::span<const float> targets(int64_t example) const;      // empty without targets
-  std::string columns_text() const;                           // of columns of tensors; empty if there are none
+  std::string columns_text() const;                           // describes columns of tensors; empty: there are none
   // The tensors of examples, by column. Throws DataError if their files have changed.
   std::map<std::string, at::Tensor> columns(std::span<const int64_t> examples) const;
 

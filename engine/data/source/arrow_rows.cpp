@@ -56,7 +56,7 @@ class TableRows final : public RowFile {
 
  private:
   std::string name_;
-  size_t bytes_;  // of the file
+  size_t bytes_;  // size of the file
   bool has_ended_ = false;
   std::unique_ptr<ArrowTable> table_;
   std::shared_ptr<const LabelNames> label_names_;

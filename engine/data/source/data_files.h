@@ -10,13 +10,13 @@
 namespace shardline {
 
 struct DataFile {
-  std::filesystem::path path;  // of a Megatron pair, that of the .bin
+  std::filesystem::path path;  // for a Megatron pair, that of the .bin
   DataFormat format;           // never automatic
-  // Of CSV and TSV files: the names of the columns if the first row does not have the last one of these, and whether
-  // rows may have other numbers of fields than there are columns.
+  // CSV and TSV files: the names of the columns if the first row does not have the last one of these, and whether rows
+  // may have other numbers of fields than there are columns.
   std::vector<std::string> columns = {};
   bool uneven = false;
-  int64_t part = 0;        // of the data, if its parts have weights
+  int64_t part = 0;        // its part of the data, if the parts have weights
   std::string shown = {};  // its name in messages; empty: the path
 
   std::string shown_name() const { return shown.empty() ? path.string() : shown; }

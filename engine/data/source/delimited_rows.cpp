@@ -120,7 +120,7 @@ class DelimitedRows final : public RowFile {
   FileWindow text_;
   bool is_csv_, is_uneven_, is_headless_ = false;
   std::vector<std::string> names_;
-  int64_t line_ = 0, lines_of_row_ = 1;  // where the last row begins, and how many lines it has
+  int64_t line_ = 0, lines_of_row_ = 1;  // where the last row begins, and the number of its lines
   // While a row is read: the text after what has been read of it, whether its end was found, and whether it has a quote
   // that is not closed.
   std::string_view rest_;

@@ -28,7 +28,7 @@ class FileWindow {
   // All of the text that has not been taken yet.
   std::string_view read_all();
 
-  size_t offset() const { return offset_; }                                        // of the rest, in the text
+  size_t offset() const { return offset_; }                                        // where the rest begins in the text
   size_t done() const { return decompressor_ ? decompressor_->done() : offset_; }  // bytes of the file that were read
 
  private:
@@ -38,8 +38,8 @@ class FileWindow {
   std::unique_ptr<const MappedFile> file_;      // null: bytes in memory
   std::unique_ptr<Decompressor> decompressor_;  // null: the text is plain
   std::string_view plain_;                      // the rest of a plain text
-  std::string buffer_;                          // of a compressed one
-  size_t taken_ = 0;                            // of the buffer
+  std::string buffer_;                          // holds the text of a compressed file
+  size_t taken_ = 0;                            // bytes taken from the buffer
   size_t offset_ = 0;
 };
 

@@ -95,7 +95,7 @@ class JsonRows final : public RowFile {
 
  private:
   std::string path_;
-  size_t bytes_;  // of the file
+  size_t bytes_;  // size of the file
   std::vector<json> rows_;
   size_t next_ = 0;
 };

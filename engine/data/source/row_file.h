@@ -22,8 +22,8 @@ struct DataRow {
   std::string where;         // "FILE:LINE", or "FILE, row N" in a JSON array, Parquet and Arrow
   bool is_cut_off = false;   // has fewer fields than its file has columns, see DataFile::uneven
   bool is_headless = false;  // the first row of its file names no columns, see DataFile::columns
-  std::shared_ptr<const LabelNames> label_names = {};  // that the file states; null: none
-  std::filesystem::path file = {};                     // of the row, set by for_each_row and first_row
+  std::shared_ptr<const LabelNames> label_names = {};  // names stated in the file; null: none
+  std::filesystem::path file = {};                     // the row's file, set by for_each_row and first_row
   int64_t tensor_row = -1;                             // the place of the row in a file of tensors; -1: another file
 };
 

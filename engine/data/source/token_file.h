@@ -41,7 +41,7 @@ class TokenFile {
   int64_t offset_ = 0;  // the byte at which the first token begins
   int64_t size_ = 0;
   int64_t documents_ = 1;
-  std::shared_ptr<MappedFile> index_;  // of a Megatron pair
+  std::shared_ptr<MappedFile> index_;  // for a Megatron pair
   int64_t sequences_ = 0, width_ = 0;  // in the index; bytes of a token there
 };
 

@@ -15,10 +15,10 @@ namespace shardline {
 // The tokens of a row whose attention_mask is not 0; all of them if it has none.
 struct TokenisedRow {
   std::vector<int32_t> ids;
-  std::vector<uint8_t> types;   // of the tokens; empty: the row has none
-  std::vector<int64_t> places;  // of the tokens in the row's lists, ascending
+  std::vector<uint8_t> types;   // one for each token; empty: the row has none
+  std::vector<int64_t> places;  // where the tokens are in the row's lists, ascending
   std::vector<int64_t> starts;  // tokens with which further documents begin: where position_ids are 0 again, ascending
-  int64_t length = 0;           // of these lists
+  int64_t length = 0;           // the length of these lists
 };
 
 // Whether the row has input_ids. Any text that it also has is not read.

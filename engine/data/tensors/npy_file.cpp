@@ -52,7 +52,7 @@ class NpyHeaderReader {
       if (!takes(',') && !sees('}')) fail("its header has no comma after a value");
     }
     skip_space();
-    if (!text_.empty()) fail("its header goes on after the }");
+    if (!text_.empty()) fail("its header continues after the }");
     if (!has_dtype || !has_order || !has_shape) fail("its header lacks descr, fortran_order or shape");
     return header;
   }
@@ -84,7 +84,7 @@ class NpyHeaderReader {
   std::string_view text() {
     expect('\'');
     const size_t end = text_.find('\'');
-    if (end == std::string_view::npos) fail("its header has a text without an end");
+    if (end == std::string_view::npos) fail("its header has an unterminated string");
     const std::string_view found = text_.substr(0, end);
     text_.remove_prefix(end + 1);
     return found;
@@ -125,7 +125,7 @@ class NpyHeaderReader {
     for (; digits < text_.size() && text_[digits] >= '0' && text_[digits] <= '9'; ++digits)
       if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, text_[digits] - '0', &value))
         fail("its shape has a size of more than 63 bits");
-    if (digits == 0) fail("its shape has something else than sizes");
+    if (digits == 0) fail("its shape contains something other than sizes");
     text_.remove_prefix(digits);
     return value;
   }
@@ -141,7 +141,7 @@ NpyFile::NpyFile(const std::string& path) : TensorFile(path) {
     throw DataError(cat(path_, ": is not a NumPy array: ", what, kDamagedFile));
   };
   if (!bytes_.starts_with(kNpyMagic) || bytes_.size() < kNpyMagic.size() + kVersionBytes)
-    fail("it begins with other bytes");
+    fail("it does not begin with \\x93NUMPY");
   const int version = static_cast<uint8_t>(bytes_[kNpyMagic.size()]);
   if (version < 1 || version > 3) fail(cat("it has the version ", version, ", but 1 to 3 are known"));
   const size_t length_bytes = version == 1 ? 2 : 4, begin = kNpyMagic.size() + kVersionBytes + length_bytes;

@@ -12,8 +12,8 @@ inline constexpr const char* kNpyArray = "array";
 // Versions 1 to 3, with little-endian float16, float32, float64, int32, int64 or uint8 in C order.
 class NpyFile : public TensorFile {
  public:
-  // Checks the header and the number of bytes. Throws a DataError that names what is wrong, for arrays of Python
-  // objects that these would have to be unpickled.
+  // Checks the header and the number of bytes. Throws a DataError that names what is wrong; for arrays of Python
+  // objects, that they would have to be unpickled.
   explicit NpyFile(const std::string& path);
 };
 

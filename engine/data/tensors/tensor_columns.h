@@ -18,7 +18,7 @@ namespace shardline {
 // Where the tensor of a sample is.
 struct TensorPlace {
   std::string file;
-  int64_t row = -1;  // of the column's tensor in a .safetensors file; -1: a .npy file
+  int64_t row = -1;  // the row of the column's tensor in a .safetensors file; -1: a .npy file
 };
 
 // Threads may use it at the same time.

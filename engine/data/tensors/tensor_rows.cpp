@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kLongestList = 1 << 12;  // of labels: longer rows are tensors
+constexpr int64_t kLongestList = 1 << 12;  // maximum number of labels: longer rows are tensors
 
 class TensorRows final : public RowFile {
  public:

@@ -59,7 +59,7 @@ class AlignedText {
   void check_growth() const;
 
   std::string text_;
-  std::vector<TextSpan> places_;  // of the character to which each byte belongs
+  std::vector<TextSpan> places_;  // for each byte, the place of its character
   uint32_t begin_ = 0;
   size_t longest_ = 0;  // bytes that the text may have
 };

@@ -53,7 +53,7 @@ constexpr Range kNewNumbers[] = {{0x10D40, 0x10D49}, {0x116D0, 0x116E3}, {0x11BF
 
 struct LowerRange {
   char32_t first, last;  // inclusive
-  char32_t lower;        // of the first; the others follow
+  char32_t lower;        // for the first; the others follow
 };
 constexpr LowerRange kNewLower[] = {{0x1C89, 0x1C89, 0x1C8A},   {0xA7CB, 0xA7CB, 0x264},  {0xA7CC, 0xA7CC, 0xA7CD},
                                     {0xA7CE, 0xA7CE, 0xA7CF},   {0xA7D2, 0xA7D2, 0xA7D3}, {0xA7D4, 0xA7D4, 0xA7D5},

@@ -74,7 +74,7 @@ class Decomposition {
 
   const icu::Normalizer2& rules_;
   std::vector<CharacterEdit> edits_;
-  std::vector<int> ranks_;  // of the last edits
+  std::vector<int> ranks_;  // for the last edits
 };
 
 std::optional<char32_t> composed(char32_t left, char32_t right) {
@@ -90,7 +90,7 @@ std::optional<char32_t> composed(char32_t left, char32_t right) {
 std::vector<CharacterEdit> compose(const std::vector<CharacterEdit>& parts) {
   std::vector<CharacterEdit> out;
   std::optional<size_t> starter;  // in `out`
-  int last_class = -1;            // that of the last mark after the starter; -1 if there is none
+  int last_class = -1;            // the class of the last mark after the starter; -1 if there is none
   for (const auto& [character, change] : parts) {
     const int rank = combining_class(character);
     if (starter && last_class < rank) {

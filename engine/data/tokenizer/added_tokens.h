@@ -27,7 +27,7 @@ class AddedTokenMatcher {
 
   struct Piece {
     size_t begin = 0, end = 0;
-    int32_t id = kNone;  // that of an added token; kNone for the text between tokens, which is never empty
+    int32_t id = kNone;  // an added token's id; kNone for the text between tokens, which is never empty
     bool closed = true;  // false: text that may continue after the end of the searched text
   };
   using Use = std::function<void(const Piece&)>;

@@ -181,7 +181,7 @@ int32_t BpeModel::id_of(std::string_view unit) const {
 std::vector<BpeModel::Symbol> BpeModel::symbols(std::string_view word) const {
   std::vector<Symbol> list;
   list.reserve(word.size());
-  uint32_t unknown_bytes = 0;  // of an unknown token that is not in the list yet
+  uint32_t unknown_bytes = 0;  // bytes of an unknown token that is not in the list yet
   const auto flush_unknown = [&] {
     if (unknown_bytes > 0) list.push_back({*unknown_, unknown_bytes, 0, 0});
     unknown_bytes = 0;

@@ -21,7 +21,7 @@
 namespace shardline {
 
 struct TextPipelineSpec {
-  std::unordered_map<std::string, int32_t> ids;  // of the vocabulary
+  std::unordered_map<std::string, int32_t> ids;  // the vocabulary's ids
   std::vector<AddedToken> added;
   Normalizer normalizer;  // may be empty
   PreTokenizer pre_tokenizer;

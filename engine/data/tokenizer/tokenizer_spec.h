@@ -19,7 +19,7 @@
 namespace shardline {
 
 struct TokenizerSpec {
-  std::unordered_map<std::string, int32_t> ids;  // of the model's vocabulary
+  std::unordered_map<std::string, int32_t> ids;  // the ids of the model's vocabulary
   std::variant<BpeVocabulary, WordPieceOptions, UnigramVocabulary> model;
   std::vector<AddedToken> added;
   Normalizer normalizer;

@@ -272,7 +272,7 @@ class TextWindow {
   bool verbatim_ = false;                  // the gap is an unchanged part of the raw text
   AddedTokenMatcher::Intervals unbroken_;  // in view_
   std::vector<Frame> frames_;              // by level
-  std::vector<size_t> behind_here_;        // that of the mark that is being made, by level
+  std::vector<size_t> behind_here_;        // for the mark that is being made, by level
 
   WindowWords out_;
   size_t wanted_ = 0;  // no mark is wanted before this place of the raw text

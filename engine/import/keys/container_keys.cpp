@@ -85,7 +85,7 @@ const Vocabulary& container_keys() {
           ignores("inputdataconfig.*.InputDataSourceType", "the channel's folder has the files"),
           reads_channel("channels.*", "the folder of the channel, or SM_CHANNEL_*", name_of_channel, place_of_channel),
           reads("model_dir", "output_dir", "/opt/ml/model, or SM_MODEL_DIR", read_model_folder).in_phase(2),
-          ignores("output_data_dir", "SM_OUTPUT_DATA_DIR; output_dir has all files of a run"),
+          ignores("output_data_dir", "/opt/ml/output/data, or SM_OUTPUT_DATA_DIR; gets a copy of the run's records"),
           reads("checkpoints", "training.checkpoint_dir", "/opt/ml/checkpoints", read_checkpoint_folder).in_phase(2),
       }};
   return keys;

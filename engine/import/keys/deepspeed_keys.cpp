@@ -19,7 +19,7 @@ bool is_left_open(const Given& given) {
 // A key that may be "auto": the arguments of the script then determine it.
 ForeignKey open_key(const std::string& name, const std::string& target, const std::string& note = "") {
   return reads(name, target, note, [=](const Given& given, Draft& draft) {
-    if (is_left_open(given)) return neutral("the training arguments say it");
+    if (is_left_open(given)) return neutral("the training arguments determine it");
     return draft.give(target, given.value, given.name);
   });
 }
@@ -77,7 +77,7 @@ Outcome read_optimizer(const Given& given, Draft& draft) {
 }
 
 Outcome read_betas(const Given& given, Draft& draft) {
-  if (is_left_open(given)) return neutral("the training arguments say it");
+  if (is_left_open(given)) return neutral("the training arguments determine it");
   if (!given.value.is_array() || given.value.size() != 2) return refused("must be two numbers");
   const Outcome first = draft.give("training.adam_beta1", given.value[0], given.name);
   if (first.fate == Fate::refused) return first;
@@ -204,7 +204,7 @@ ForeignKey loss_scale_key(const std::string& name, const std::string& argument, 
 
 ForeignKey switch_key(const std::string& name, const std::string& target) {
   return reads(name + ".enabled", target, "", [=](const Given& given, Draft& draft) {
-    if (is_left_open(given)) return neutral("the training arguments say it");
+    if (is_left_open(given)) return neutral("the training arguments determine it");
     return is_on(given.value) ? draft.give(target, true, given.name) : neutral("is off");
   });
 }

@@ -9,7 +9,7 @@ namespace {
 
 // The sizes of a family that have more than one GPU.
 struct Family {
-  int gpus;  // of the other sizes
+  int gpus;  // the number that the other sizes have
   std::map<std::string, int> sizes = {};
 };
 

@@ -127,7 +127,7 @@ Outcome read_script(const Given& given, Draft& draft) {
     return draft.give("task", known->second.task, given.name, "the task of this script");
   if (draft.has("task")) return neutral("no Python is run");
   if (const std::string task = task_told_by_keys(draft); !task.empty())
-    return draft.give("task", task, given.name, "no Python is run; the job's keys tell its task");
+    return draft.give("task", task, given.name, "no Python is run; the job's keys determine its task");
   return refused(
       cat("no Python is run, and the job does not say its task; give it with --set "
           "task=causal-lm (or masked-lm, sequence-classification, token-classification, question-answering)"));
@@ -233,7 +233,7 @@ void add_defaults_of_script(Draft& draft) {
   if (known != scripts().end() && known->second.sequence_length > 0)
     draft.add("data.sequence_length", known->second.sequence_length, cat("the default of ", *draft.script));
   if (const std::string task = task_told_by_keys(draft); !task.empty())
-    draft.add("task", task, "the keys of the job tell it");
+    draft.add("task", task, "the job's keys determine it");
 }
 
 namespace {

@@ -15,7 +15,7 @@ struct Given {
   std::string name;                // as messages show it, such as "hyperparameters.learning_rate"
   std::vector<std::string> steps;  // below the object that the vocabulary describes
   const nlohmann::json& value;
-  const nlohmann::json& root;  // that object
+  const nlohmann::json& root;  // the object that the vocabulary describes
 
   // Another value in it, or null.
   nlohmann::json at(const std::vector<std::string>& place) const;
@@ -43,7 +43,7 @@ struct ForeignKey {
 
 struct Vocabulary {
   std::string title;         // such as "DeepSpeed config"
-  std::string introduction;  // of its table
+  std::string introduction;  // precedes its table
   std::vector<ForeignKey> keys;
   bool names_vary = false;  // dashes may stand for underscores, and leading dashes do not count
   // Keys that are in a table of ours, too: not in the table of the documentation.
@@ -56,7 +56,7 @@ struct Vocabulary {
 
   const ForeignKey* find(const std::vector<std::string>& steps) const;
   bool has_below(const std::vector<std::string>& steps) const;
-  std::vector<std::string> names_at(size_t depth) const;  // of the steps at this depth, without "*"
+  std::vector<std::string> names_at(size_t depth) const;  // the names of the steps at this depth, without "*"
 };
 
 // A key that sets `target` to its value. `note` describes the conversion of the value, if the type alone does not.
@@ -78,9 +78,9 @@ const Vocabulary& estimator_keys();       // the arguments of an estimator
 const Vocabulary& container_keys();       // what a container finds below /opt/ml
 const Vocabulary& distribution_keys();    // the argument `distribution`
 const Vocabulary& model_parallel_keys();  // its `parameters`
-const Vocabulary& hyperparameter_keys();  // of scripts, which are also the arguments of Hugging Face's example scripts
+const Vocabulary& hyperparameter_keys();  // for scripts; also the arguments of Hugging Face's example scripts
 const Vocabulary& deepspeed_keys();
 const Vocabulary& accelerate_keys();
-const Vocabulary& launcher_keys();  // of a command line before its script: torchrun, deepspeed, accelerate launch
+const Vocabulary& launcher_keys();  // options before a command's script: torchrun, deepspeed, accelerate launch
 
 }  // namespace shardline

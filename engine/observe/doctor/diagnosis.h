@@ -26,7 +26,7 @@ struct JobRecords {
   int world_size = 0;
   std::vector<std::string> hosts;  // by rank; empty: not known
   std::vector<int> stages;         // by rank; empty: not known
-  std::map<int, Rank> ranks;       // of which there are records
+  std::map<int, Rank> ranks;       // those with records
   // The rank that ended the job according to its launcher, and how: "was killed by signal 9 (Killed)".
   struct Killed {
     int rank = 0;
@@ -34,7 +34,7 @@ struct JobRecords {
   };
   std::optional<Killed> killed;
   int64_t now_ns = 0;         // while the job runs; 0: it has ended
-  std::string now_host = {};  // whose clock that is
+  std::string now_host = {};  // the host whose clock this is
 };
 
 // The first of these that the records show.
@@ -57,7 +57,7 @@ const char* to_string(Cause cause);
 struct Wait {
   FlightRecord operation;
   double seconds = 0;
-  std::vector<int> members;    // of its group
+  std::vector<int> members;    // its group's ranks
   std::vector<int> not_begun;  // members that have not begun it
   std::vector<int> silent;     // members that have begun it, but whose process gives no sign of life
   std::vector<int> unknown;    // members without records
@@ -79,7 +79,7 @@ struct RankSituation {
 // Two hosts whose clocks do not agree.
 struct ClockDifference {
   std::string host, reference;
-  double seconds = 0;  // by which the host's clock is ahead
+  double seconds = 0;  // by how much the host's clock is ahead
 };
 
 struct Diagnosis {

@@ -40,7 +40,7 @@ void read_or_note(std::vector<std::string>& damaged, const Read& read) {
   try {
     read();
   } catch (const DataError& error) {
-    damaged.push_back(plain_text(error.what()));  // which may quote the file
+    damaged.push_back(plain_text(error.what()));  // the message may quote the file
   }
 }
 

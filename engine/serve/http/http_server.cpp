@@ -75,20 +75,10 @@ struct HttpServer::Parts {
   Parts(const HttpLimits& with_limits, Handle with_handle)
       : limits(with_limits), handle(std::move(with_handle)), acceptor(context), retry(context) {}
 
-  void listen(const std::string& host, int wanted) {
-    error_code error;
-    const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
-    if (error) throw ConfigError(cat("--host: \"", host, "\" is not an IP address; use 127.0.0.1, or 0.0.0.0 for all"));
-    const unsigned short number = wanted;
-    const tcp::endpoint endpoint(address, number);
-    acceptor.open(endpoint.protocol(), error);
-    if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
-    if (!error) acceptor.bind(endpoint, error);
-    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-    if (error)
-      throw ConfigError(cat("--port: the server cannot listen on ", host, ":", wanted, ": ", error.message(),
-                            "; choose another port or address"));
-    port = acceptor.local_endpoint().port();
+  void listen(ListeningSocket socket) {
+    port = socket.port();
+    acceptor.assign(socket.is_ipv6() ? tcp::v6() : tcp::v4(), socket.descriptor());
+    socket.release();
   }
 
   void run() {
@@ -107,8 +97,8 @@ struct HttpServer::Parts {
       error_code error;
       tcp::socket socket = co_await acceptor.async_accept(into(error));
       if (stopping) break;
-      if (error) {  // no file descriptors are left, for instance
-        make_room();
+      if (error) {  // no file descriptors are left, or the launcher has ended listening before this process stops
+        if (error != asio::error::invalid_argument) make_room();
         retry.expires_after(std::chrono::milliseconds(50));
         co_await retry.async_wait(into(error));
         continue;
@@ -271,9 +261,9 @@ struct HttpServer::Parts {
   std::thread thread;
 };
 
-HttpServer::HttpServer(const std::string& host, int port, const HttpLimits& limits, Handle handle)
+HttpServer::HttpServer(ListeningSocket socket, const HttpLimits& limits, Handle handle)
     : parts_(std::make_unique<Parts>(limits, std::move(handle))) {
-  parts_->listen(host, port);
+  parts_->listen(std::move(socket));
   parts_->run();
 }
 
@@ -305,7 +295,7 @@ bool has_http_server() {
 
 struct HttpServer::Parts {};
 
-HttpServer::HttpServer(const std::string&, int, const HttpLimits&, Handle) {
+HttpServer::HttpServer(ListeningSocket, const HttpLimits&, Handle) {
   throw ConfigError(
       "this shardline was built without a server; install libboost-dev and libarchive-dev, and build again");
 }

@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "engine/serve/http/http_message.h"
+#include "engine/serve/http/listening_socket.h"
 
 namespace shardline {
 
@@ -30,16 +30,15 @@ class HttpServer {
   // Called on the server's thread, which must not wait.
   using Handle = std::function<void(HttpRequest request, Respond respond)>;
 
-  // Listens. Port 0: any free one. Throws ConfigError for a host that is not an address of this machine, for a port
-  // that is in use, and if the program was built without Boost.
-  HttpServer(const std::string& host, int port, const HttpLimits& limits, Handle handle);
+  // Throws ConfigError if the program was built without Boost.
+  HttpServer(ListeningSocket socket, const HttpLimits& limits, Handle handle);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   int port() const;
   int connections() const;
-  // Refuses new connections, closes those without a request, and others after their answer.
+  // Accepts no more connections, closes those without a request, and others after their answer.
   void begin_stop();
   bool has_stopped() const;  // all connections are closed
 

@@ -28,11 +28,12 @@ PartRun::PartRun(const Graph& graph, const GraphPart& part, const ProgramSplit* 
     : whole_(part),
       tp_{tp.comm, false},
       divided_(divided_part(graph, part, split, tp)),
-      calls_(divided_ ? divided_->graph : graph, divided_ ? divided_->part : part, floating, device) {}
+      calls_(divided_ ? divided_->graph : graph, divided_ ? divided_->part : part, floating, device,
+             divided_ ? calls_over(tp_) : OwnCalls()) {}
 
 std::vector<c10::IValue> PartRun::run(std::vector<c10::IValue> inputs, const RandomCalls* random,
                                       const ProgramBatch& batch) const {
-  auto made = calls_.run(std::move(inputs), random, divided_ ? calls_over(tp_, batch) : OwnCalls());
+  auto made = calls_.run(std::move(inputs), random, &batch);
   for (size_t i = 0; i < made.size(); ++i)
     if (const auto* of = output(i))
       SL_ASSERT(of->dimension + 1 == made[i].toTensor().dim(), "only the last dimension of an output may be divided");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "models/program/layers/part_run.h"
 #include "models/program/operators.h"
@@ -54,6 +55,27 @@ at::Tensor dropped(const TensorParallel& tp, const at::Tensor& x, DropoutRows ro
   }
   if (part) return dropped_features(x, rows, own_places(tp, *part, x), part->size());
   return bias_dropout_add(tp, x.reshape({rows.tokens, -1}), rows.tokens, nullptr, {}, rows).view(x.sizes());
+}
+
+std::optional<AttentionDropout> attention_dropout(const TensorParallel& tp, const DropoutRows& rows,
+                                                  const DropoutSite& site, const ProgramBatch& batch,
+                                                  const DividedDimension* part) {
+  const Microbatch& all = batch.batch;
+  const RowGrid& grid = site.of_target ? batch.target : batch.source;
+  const bool is_square = site.kind == DropoutSite::Kind::pairs && site.of_target == site.with_target;
+  if (!is_square || grid.is_padded() || all.tokens() > kDroppedPlaces) return {};
+  if (part && (part->before > 1 || !part->sections.empty())) return {};  // its heads are not adjacent
+  AttentionDropout dropout{.seed = rows.seed,
+                           .op = rows.op,
+                           .step = rows.step,
+                           .probability = rows.probability,
+                           .samples = all.segment_samples,
+                           .max_positions = kDroppedPlaces};
+  if (part) dropout.first_head = split_range(part->count, tp.size(), tp.rank()).begin * part->after;
+  if (all.is_rectangular && !site.of_target) return dropout;
+  if (is_accelerator(all.ids.device())) return {};  // its kernels begin each sample at place 0
+  dropout.first_places = grid.spread(all.places).select(1, 0).contiguous();
+  return dropout;
 }
 
 }  // namespace shardline

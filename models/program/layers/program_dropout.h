@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "models/program/program.h"
 #include "models/program/program_inputs.h"
 #include "models/program/program_split.h"
@@ -21,5 +23,11 @@ DropoutSite site_of(const Program& program, const GraphNode& node);
 // all.
 at::Tensor dropped(const TensorParallel& tp, const at::Tensor& x, DropoutRows rows, const DropoutSite& site,
                    const ProgramBatch& batch, const DividedDimension* part);
+
+// The dropout with which attention kernels drop the same elements of a site of pairs, without a mask in memory; nothing
+// if they cannot: for padded samples, and queries of a target with keys of a source.
+std::optional<AttentionDropout> attention_dropout(const TensorParallel& tp, const DropoutRows& rows,
+                                                  const DropoutSite& site, const ProgramBatch& batch,
+                                                  const DividedDimension* part);
 
 }  // namespace shardline

@@ -1,15 +1,10 @@
 #include "models/program/layers/program_layers.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/Reduction.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
-#include <ATen/ops/mse_loss.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -22,7 +17,6 @@
 
 #include "core/comm/fake_communicator.h"
 #include "core/comm/local_communicator.h"
-#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/layer.h"
 #include "core/model/work_notes.h"
@@ -30,13 +24,15 @@
 #include "models/graph/autocast_mode.h"
 #include "models/graph/autograd_layer.h"
 #include "models/graph/pass_trace.h"
+#include "models/graph/row_losses.h"
 #include "models/program/layers/border_slots.h"
+#include "models/program/layers/moved_head.h"
+#include "models/program/layers/part_loss.h"
 #include "models/program/layers/part_run.h"
 #include "models/program/layers/program_dropout.h"
 #include "models/program/operators.h"
 #include "models/program/program_inputs.h"
 #include "models/program/program_positions.h"
-#include "tensor_parallel/ops/class_loss.h"
 #include "tensor_parallel/ops/cross_entropy.h"
 #include "tensor_parallel/ops/elementwise.h"
 
@@ -45,7 +41,7 @@ namespace {
 
 constexpr uint64_t kProgramTraceSeed = 1234;
 constexpr int64_t kTracedSamples = 2;
-constexpr int kMostSites = 8;  // of dropout in a layer, see dropout_rows
+constexpr int kMostSites = 8;  // dropouts in a layer, see dropout_rows
 
 using LossKind = ProgramLossTerm::Kind;
 using Predicts = ProgramUse::Predicts;
@@ -101,6 +97,10 @@ class ProgramLayerRun : public Layer {
         return dropped(tp_, x, dropout_rows(tp_, context, index_, site, probability), sites_[site], batch,
                        part.dropped_at(site));
       }};
+      random.attention_dropout = [&](double probability, int site) {
+        return attention_dropout(tp_, dropout_rows(tp_, context, index_, site, probability), sites_[site], batch,
+                                 part.dropped_at(site));
+      };
       std::optional<AutocastMode> autocast;
       if (half_) autocast.emplace(rows.ids.device().type(), half_);
       return part.run(inputs_of(part, input, batch), context.mode == Mode::train ? &random : nullptr, batch);
@@ -121,7 +121,14 @@ class ProgramLayerRun : public Layer {
       return {logits_->gathered(0, logits()[0].select(1, grid.length() - 1))};
     }
     Border made;
-    if (rows.labels.defined() || rows.targets.defined()) made = loss(part, run(part), batch, context);
+    if (rows.labels.defined() || rows.targets.defined()) {
+      const WithoutHead& without = is_unmasked ? unmasked_without_head_ : without_head_;
+      const PartRun& of_loss = without.run ? *without.run : part;
+      LossSettings settings{.tp = tp_, .floating = floating_, .in_half = half_.has_value()};
+      if (without.run) settings.weight = params_[without.head->weight];
+      if (without.run && without.head->bias) settings.bias = params_[*without.head->bias];
+      made = loss_of_part(of_loss, run(of_loss), batch, settings, context);
+    }
     if (!context.predicts) return made;
     std::vector<at::Tensor> whole = logits();
     for (size_t i = 0; i < whole.size(); ++i) whole[i] = logits_->gathered(i, whole[i]);
@@ -129,11 +136,17 @@ class ProgramLayerRun : public Layer {
   }
 
  private:
+  // The last layer with its head in the loss; the run is empty if that cannot be.
+  struct WithoutHead {
+    std::optional<MovedHead> head;  // `run` refers to it
+    std::optional<PartRun> run;
+  };
+
   // In half precision, the graph runs on fp32 values, as with autocast, and their gradients are fp32.
   void make_leaves() {
     leaves_.clear();
     for (size_t i = 0; i < params_.size(); ++i) {
-      const at::Tensor& value = params_[i]->value;
+      const at::Tensor value = params_[i]->value.view(sizes_of(layer_.parameters[i]));
       const at::Tensor leaf = half_ ? value.detach().to(at::kFloat) : value.variable_data();
       leaves_.push_back(leaf.requires_grad_(params_[i]->grad.defined()));
       leaf_of_[layer_.parameters[i]] = leaves_.back();
@@ -162,9 +175,19 @@ class ProgramLayerRun : public Layer {
       const TensorParallel rows{tp_.comm, borders_.sequence_parallel && !program.has_target()};
       run.emplace(program.graph(), part, split_.get(), rows, floating_, like.device());
     };
+    // Ranks that divide the words compute the loss from their logits.
+    const auto prepare_moved = [&](WithoutHead& without, const Program& program) {
+      if (!is_last_ || tp_.size() > 1) return;
+      without.head = moved_head(program, program.layers[number_].part);
+      if (!without.head) return;
+      without.run.emplace(without.head->graph, without.head->part, nullptr, tp_, floating_, like.device());
+    };
     prepare_part(part_, *program_, layer_.part);
-    if (const auto& unmasked = program_->unmasked)
+    prepare_moved(without_head_, *program_);
+    if (const auto& unmasked = program_->unmasked) {
       prepare_part(part_of_unmasked_, *unmasked, unmasked->layers[number_].part);
+      prepare_moved(unmasked_without_head_, *unmasked);
+    }
     if (is_last_ && !program_->logits.outputs.empty()) prepare_part(logits_, *program_, program_->logits);
     for (const auto* part : {&layer_.part, &program_->logits})
       for (const int value : part->inputs)
@@ -205,15 +228,23 @@ class ProgramLayerRun : public Layer {
     return inputs;
   }
 
-  // In the program's shape: a part may have more dimensions.
+  // Null if this rank has the whole parameter.
+  const DividedDimension* divided(const std::string& name) const {
+    return split_ && split_->parameters.contains(name) ? &split_->parameters.at(name) : nullptr;
+  }
+
+  // A parameter's sizes in the program, on this rank. The parameter itself may have more dimensions.
+  std::vector<int64_t> sizes_of(const std::string& name) const {
+    auto sizes = program_->archive.weights->tensors().at(name).shape;
+    const auto* part = divided(name);
+    if (part && part->sections.empty()) sizes[part->dimension] = part->own_size(tp_.size(), tp_.rank());
+    return sizes;
+  }
+
   at::Tensor parameter(const std::string& name) const {
     const at::Tensor& leaf = leaf_of_.at(name);
-    if (!split_ || !split_->parameters.contains(name)) return leaf;
-    const DividedDimension& part = split_->parameters.at(name);
-    auto sizes = program_->archive.weights->tensors().at(name).shape;
-    if (!part.sections.empty()) return leaf.index_select(part.dimension, own_places(tp_, part, leaf));
-    sizes[part.dimension] = part.own_size(tp_.size(), tp_.rank());
-    return leaf.view(sizes);
+    const auto* part = divided(name);
+    return part && !part->sections.empty() ? leaf.index_select(part->dimension, own_places(tp_, *part, leaf)) : leaf;
   }
 
   Border border_of(const PartRun& run, const std::vector<c10::IValue>& made, const ProgramBatch& batch) const {
@@ -234,102 +265,6 @@ class ProgramLayerRun : public Layer {
       border.push_back(are_rows ? rows : sliced_from_all(borders_, rows));
     }
     return border;
-  }
-
-  // The sum of the losses of all labels, whose number is counted as in the data.
-  Border loss(const PartRun& run, const std::vector<c10::IValue>& made, const ProgramBatch& batch,
-              MicrobatchContext& context) const {
-    const auto& values = layer_.part.outputs;
-    const auto place = [&](int value) { return int(std::ranges::find(values, value) - values.begin()); };
-    const auto find = [&](int value) -> const c10::IValue& { return made[place(value)]; };
-    const ProgramLoss& loss = program_->loss;
-    const at::Tensor weight = loss.has(LossKind::whole)
-                                  ? at::scalar_tensor(batch.batch.segments(), batch.batch.ids.options())
-                                  : weight_of(batch.batch, program_->use);
-    at::Tensor sum;
-    bool tokens_count = false;  // whether tokens without a label contribute
-    std::vector<at::Tensor> counts = {weight.to(at::kDouble)};
-    for (const auto& term : loss.terms) {
-      const auto [input, target] = tensors_of(term, find, batch);
-      const auto* classes = run.output(place(term.input));
-      SL_ASSERT(!classes || term.kind == LossKind::cross_entropy, "a loss of divided numbers");
-      at::Tensor part;
-      if (term.kind == LossKind::cross_entropy) {
-        const int64_t ignored = term.target < 0           ? kNoLabel
-                                : term.ignored_value >= 0 ? find(term.ignored_value).toInt()
-                                                          : term.ignored;
-        part = classes
-                   ? split_cross_entropy_sum(tp_, input, target,
-                                             {classes->count, split_range(classes->count, tp_.size(), tp_.rank()),
-                                              ignored, context.label_smoothing})
-                   : at::cross_entropy_loss(input, target, {}, at::Reduction::Sum, ignored, context.label_smoothing);
-        counts.push_back((target != ignored).sum().to(at::kDouble));
-      } else {
-        const bool is_of_tokens = term.kind != LossKind::whole && program_->use.predicts != Predicts::segment;
-        if (program_->use.predicts != Predicts::segment && batch.source.is_padded())
-          throw RunError(cat(program_->archive.path, ": its loss, ", loss.text,
-                             ", counts padding, so all samples of a microbatch must have one length"));
-        if (is_of_tokens) tokens_count = true;
-        const at::Tensor mean = term.kind == LossKind::whole ? input
-                                : term.kind == LossKind::squared_error
-                                    ? at::mse_loss(input, target)
-                                    : at::binary_cross_entropy_with_logits(input, target);
-        part = mean * weight;
-      }
-      sum = sum.defined() ? sum + part * term.factor : term.factor == 1 ? part : part * term.factor;
-    }
-    const at::Tensor known = on_host(at::stack(counts), "labels of a microbatch");
-    for (int64_t i = 1; i < known.numel(); ++i)
-      if (known[i].item<double>() != known[0].item<double>())
-        throw RunError(cat(program_->archive.path, ": a part of its loss, ", loss.text, ", counts ",
-                           known[i].item<int64_t>(), " labels of the ", known[0].item<int64_t>(),
-                           " that the data has, so microbatches do not add up; ", program_->archive.verb(),
-                           " it with one loss"));
-    if (const int64_t labels = known[0].item<int64_t>(); tokens_count && labels != most_labels(batch))
-      throw RunError(cat(program_->archive.path, ": its loss, ", loss.text,
-                         ", is a mean over all tokens in one part and over labels in another, and only ", labels,
-                         " of the ", most_labels(batch),
-                         " tokens have a label, so microbatches do not add up; give every token a label, or ",
-                         program_->archive.verb(), " it with one loss"));
-    return summed_loss(sum, weight, context);
-  }
-
-  // The number of labels if every token that can have a label has one.
-  int64_t most_labels(const ProgramBatch& batch) const {
-    switch (program_->use.predicts) {
-      case Predicts::next_row:
-        return batch.batch.tokens() - batch.batch.segments();
-      case Predicts::target_row:
-        return batch.target.segments() * batch.target.length();  // nothing is padded here
-      case Predicts::span:
-        return batch.batch.segments();
-      default:
-        return batch.batch.tokens();
-    }
-  }
-
-  // Returns the input and the target of a mean.
-  template <class Find>
-  std::pair<at::Tensor, at::Tensor> tensors_of(const ProgramLossTerm& term, const Find& find,
-                                               const ProgramBatch& batch) const {
-    at::Tensor input = exact(find(term.input).toTensor());
-    if (term.kind == LossKind::whole) return {input, {}};
-    if (term.target >= 0) {
-      const at::Tensor target = find(term.target).toTensor();
-      // For answers, the rows of a segment are the classes.
-      const bool is_answer = program_->use.predicts == Predicts::span && batch.source.is_padded() && input.dim() == 2 &&
-                             input.size(1) == batch.source.length();
-      if (is_answer) input = input.masked_fill(batch.source.padding(), -std::numeric_limits<double>::infinity());
-      return {input, target};
-    }
-    const bool by_segment = program_->use.predicts == Predicts::segment;
-    const at::Tensor& labels = by_segment ? batch.batch.targets : batch.batch.labels;
-    if (!by_segment) {
-      const at::Tensor rows = batch.grid_of(term.input).gathered(input);
-      return {rows, program_->has_target() ? batch.target.gathered(batch.target.spread(labels)) : labels};
-    }
-    if (term.kind == LossKind::cross_entropy) return {input, labels};
-    return {input.reshape(labels.sizes()), labels.to(floating_)};
   }
 
   int64_t columns_of_predictions() const {
@@ -375,13 +310,14 @@ class ProgramLayerRun : public Layer {
   std::vector<BorderSlot> input_, output_;
   std::vector<Parameter*> params_;
   TensorParallel tp_, borders_;                // inside the layer, and at its borders
-  std::vector<at::Tensor> leaves_;             // views of the parameters, in order
+  std::vector<at::Tensor> leaves_;             // the parameters' memory, in order
   std::map<std::string, at::Tensor> leaf_of_;  // by name in the archive
   std::vector<DropoutSite> sites_;             // in the order of the random calls
   // In half precision, the type of products and that of borders; unset: everything has the type of the parameters.
   std::optional<at::ScalarType> half_, border_type_;
   at::ScalarType floating_ = at::kFloat;
   std::optional<PartRun> part_, part_of_unmasked_, logits_;
+  WithoutHead without_head_, unmasked_without_head_;
   std::map<int, at::Tensor> constants_;  // by value of the graph
 };
 

@@ -2,9 +2,9 @@
 //
 // A ProgramSplit describes what the ranks of a tensor-parallel group divide; each rank does the rest of the work
 // itself, for all rows. With `optimize: "memory"` they divide the rows of borders, which a layer first gathers.
-// Autograd computes weight gradients during BackwardInput. Offloading does not move what the layers' ops save, and a
-// running step counts only a layer's input as kept; the plan takes kept bytes from a trace. Generation has no
-// cache.
+// Weight gradients are computed during BackwardInput. Of what a layer keeps, offloading moves and a running step counts
+// its input and what our ops save (ops/own_op.h), not what ATen's operators save; the plan takes all kept bytes from a
+// trace. Generation has no cache.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -53,15 +53,15 @@ class RowForms {
 
 }  // namespace
 
-OwnCalls calls_over(const TensorParallel& tp, const ProgramBatch& batch) {
-  const RowForms forms(batch);
+OwnCalls calls_over(const TensorParallel& tp) {
   const TensorParallel by_rows{tp.comm, true};
   using Stack = torch::jit::Stack;
-  return {{kEnterRanks, [tp](const Stack& given) { return enter_ranks(tp, given[0].toTensor()); }},
-          {kAddOverRanks, [tp](const Stack& given) { return add_over_ranks(tp, given[0].toTensor()); }},
-          {kLeaveRanks, [tp](const Stack& given) { return leave_ranks(tp, given[0].toTensor()); }},
+  return {{kEnterRanks, [tp](const Stack& given, const ProgramBatch&) { return enter_ranks(tp, given[0].toTensor()); }},
+          {kAddOverRanks,
+           [tp](const Stack& given, const ProgramBatch&) { return add_over_ranks(tp, given[0].toTensor()); }},
+          {kLeaveRanks, [tp](const Stack& given, const ProgramBatch&) { return leave_ranks(tp, given[0].toTensor()); }},
           {kGatherColumns,
-           [tp](const Stack& given) {
+           [tp](const Stack& given, const ProgramBatch&) {
              const at::Tensor& part = given[0].toTensor();
              const DividedDimension of{.dimension = int(given[1].toInt()),
                                        .before = given[2].toInt(),
@@ -71,26 +71,30 @@ OwnCalls calls_over(const TensorParallel& tp, const ProgramBatch& batch) {
              return gathered_dimension(tp, part, of.dimension, of.size(), own_places(tp, of, part));
            }},
           {kEnterFromRows,
-           [by_rows, forms](const Stack& given) {
+           [by_rows](const Stack& given, const ProgramBatch& batch) {
+             const RowForms forms(batch);
              const at::Tensor& rows = given[0].toTensor();
              const int64_t leading = given[1].toInt();
              return forms.whole_like(enter_from_rows(by_rows, forms.flat_rows(rows, leading), forms.tokens()), rows,
                                      leading);
            }},
           {kGatherRows,
-           [by_rows, forms](const Stack& given) {
+           [by_rows](const Stack& given, const ProgramBatch& batch) {
+             const RowForms forms(batch);
              const at::Tensor& rows = given[0].toTensor();
              const int64_t leading = given[1].toInt();
              return forms.whole_like(gathered_for_all(by_rows, forms.flat_rows(rows, leading), forms.tokens()), rows,
                                      leading);
            }},
           {kAddToRows,
-           [by_rows, forms](const Stack& given) {
+           [by_rows](const Stack& given, const ProgramBatch& batch) {
+             const RowForms forms(batch);
              const at::Tensor& partial = given[0].toTensor();
              const int64_t leading = given[1].toInt();
              return forms.rows_like(add_to_rows(by_rows, forms.flat_tokens(partial, leading)), partial, leading);
            }},
-          {kSliceRows, [by_rows, forms](const Stack& given) {
+          {kSliceRows, [by_rows](const Stack& given, const ProgramBatch& batch) {
+             const RowForms forms(batch);
              const int64_t leading = given[1].toInt();
              const at::Tensor whole = forms.expanded(given[0].toTensor(), leading, given[2].toInt());
              return forms.rows_like(sliced_from_all(by_rows, forms.flat_tokens(whole, leading)), whole, leading);

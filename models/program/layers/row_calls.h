@@ -6,8 +6,8 @@
 
 namespace shardline {
 
-// The calls of program_split.h. tp: without sequence parallelism. They must not outlive `batch`; if rows are divided,
-// it must be for a program without a target.
-OwnCalls calls_over(const TensorParallel& tp, const ProgramBatch& batch);
+// The calls of program_split.h. tp: without sequence parallelism. If rows are divided, the batches must be those of a
+// program without a target.
+OwnCalls calls_over(const TensorParallel& tp);
 
 }  // namespace shardline

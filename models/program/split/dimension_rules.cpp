@@ -105,6 +105,7 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"unbind.int", &Self::take},
                                                     {"select.int", &Self::take},
                                                     {"slice.Tensor", &Self::slice},
+                                                    {"narrow", &Self::narrow},
                                                     {"pad", &Self::pad},
                                                     {"constant_pad_nd", &Self::pad},
                                                     {"scaled_dot_product_attention", &Self::attention},
@@ -331,7 +332,7 @@ void DimensionRules::convolution() {
     for (const auto& dimension : {input[i], weight[i], result[i]}) atoms_.forbid(dimension, why);
   atoms_.unite(input[1], weight[1]);
   const bool has_input_gradient = found_.of_value.contains(argument("input").value);
-  if (!has_input_gradient) atoms_.forbid(weight[1], cat("they are channels of what ", here(), " is given"));
+  if (!has_input_gradient) atoms_.forbid(weight[1], cat("they are channels of the input that ", here(), " is given"));
   result[0] = input[0];
   result[1] = weight[0];
   if (is_given("bias")) atoms_.unite(read("bias")[0], weight[0]);

@@ -81,6 +81,7 @@ class DimensionRules {
   void take();
   void pick();
   void slice();
+  void narrow();
   void pad();
   void attention();
   void size();

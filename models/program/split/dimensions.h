@@ -31,7 +31,7 @@ struct WeightProduct {
 
 struct ProgramDimensions {
   Atoms atoms;
-  std::map<int, Dimensions> of_value;  // of values that depend on parameters
+  std::map<int, Dimensions> of_value;  // for values that depend on parameters
   // For other values, by the node that reads them: masks, positions and constants, which every rank has whole. A rank
   // may take its part of them.
   std::map<Reading, Dimensions> of_reading;

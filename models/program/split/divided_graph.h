@@ -14,7 +14,7 @@ std::optional<DividedDimension> divided_dimension(const Atoms& atoms, const Dime
 
 struct Division {
   const ProgramDimensions& found;
-  const std::set<int>& atoms;  // that are divided over the ranks
+  const std::set<int>& atoms;  // the atoms that are divided over the ranks
   const ProgramRows* rows;     // null: every rank has all rows
   int ranks = 1, rank = 0;
 };

@@ -15,7 +15,7 @@ std::shared_ptr<const ProgramSplitter::Found> ProgramSplitter::found(const std::
     if (!sizes_) sizes_ = observed_sizes(*program_, samples_for_dimensions(*program_));
   } catch (const RunError& error) {
     throw ConfigError(cat("/smp_options/tensor_parallel_degree: the program ", program_->archive.path,
-                          " does not run on a few tokens, by which its dimensions are found (", error.what(),
+                          " fails on the few tokens on which its dimensions are analysed (", error.what(),
                           "); set it to 1, or ", program_->archive.verb(), " it with other sizes"));
   }
   auto& known = found_[gathers];
@@ -25,9 +25,12 @@ std::shared_ptr<const ProgramSplitter::Found> ProgramSplitter::found(const std::
 
 std::shared_ptr<const ProgramSplit> ProgramSplitter::split(int ranks, const SplitChoices& choices,
                                                            bool divides_rows) const {
-  const auto plain = found({});
+  const std::set<int> marked = marked_gathers(*program_, found({})->dimensions);
+  const auto plain = found(marked);
   const AtomChoice without = choose_atoms(*program_, spec_, plain->dimensions, ranks, {});
-  const auto known = found(gathered_products(plain->dimensions, without.atoms, ranks));
+  std::set<int> gathers = gathered_products(plain->dimensions, without.atoms, ranks);
+  gathers.insert(marked.begin(), marked.end());
+  const auto known = found(gathers);
   const ProgramDimensions& dimensions = known->dimensions;
   const AtomChoice chosen = choose_atoms(*program_, spec_, dimensions, ranks, choices);
   const auto split = std::make_shared<ProgramSplit>(ProgramSplit{.ranks = ranks,

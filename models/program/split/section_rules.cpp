@@ -107,6 +107,18 @@ void DimensionRules::pick() {
   make(self);
 }
 
+// As modules of C++ programs take the rows before the next ones.
+void DimensionRules::narrow() {
+  Dimensions self = read("self");
+  const int64_t along = counted(integer("dim"), self.size());
+  if (along < 0 || along >= std::ssize(self)) return unknown();
+  const std::string why = cat(here(), " takes some of them");
+  atoms_.forbid(self[along], why);
+  self[along] = atoms_.make(result_sizes()[along]);
+  atoms_.forbid(self[along], why);
+  make(self);
+}
+
 void DimensionRules::slice() {
   const Dimensions self = read("self");
   const int64_t along = counted(integer("dim"), self.size());

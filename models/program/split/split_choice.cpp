@@ -43,7 +43,9 @@ class Chooser {
   AtomChoice choose() {
     find_neighbours();
     find_parts();
-    choice_.atoms = greatest_atoms();
+    find_flops();
+    add_marked_atoms();
+    add_greatest_atoms();
     choice_.units.resize(program_.layers.size());
     for (size_t layer = 0; layer < program_.layers.size(); ++layer) add_divided_units(layer);
     for (const int atom : whole_by_choice_) choice_.atoms.erase(atom);
@@ -114,24 +116,66 @@ class Chooser {
     for (const auto& [reading, dimensions] : found_.of_reading) add(dimensions);
   }
 
-  std::set<int> greatest_atoms() const {
-    std::map<int, double> flops;
+  void find_flops() {
     for (const auto& [node, summed] : found_.summed)  // word tables have no products
-      for (const int atom : found_.atoms.leaves(summed)) flops[atom] += 1;
+      for (const int atom : found_.atoms.leaves(summed)) flops_[atom] += 1;
     for (const auto& product : found_.products)
-      for (const int atom : atoms_of({product.rows, product.summed, product.columns})) flops[atom] += product.flops;
+      for (const int atom : atoms_of({product.rows, product.summed, product.columns})) flops_[atom] += product.flops;
+  }
+
+  double flops_of(int atom) const {
+    const auto known = flops_.find(atom);
+    return known == flops_.end() ? 0 : known->second;
+  }
+
+  bool may_divide(int atom) const { return found_.atoms.why_not(atom).empty() && found_.atoms.size(atom) >= ranks_; }
+
+  // Whether no tensor has this atom and one that is divided.
+  bool is_free(int atom) const {
+    const auto near = neighbours_.find(atom);
+    return near == neighbours_.end() ||
+           std::ranges::none_of(near->second, [&](int other) { return choice_.atoms.contains(other); });
+  }
+
+  void add_greatest_atoms() {
     std::vector<int> candidates;
-    for (const auto& [atom, of_atom] : flops)
-      if (found_.atoms.why_not(atom).empty() && found_.atoms.size(atom) >= ranks_) candidates.push_back(atom);
-    std::ranges::stable_sort(candidates, [&](int a, int b) { return flops.at(a) > flops.at(b); });
-    std::set<int> chosen;
-    for (const int atom : candidates) {
-      const auto near = neighbours_.find(atom);
-      const bool is_free = near == neighbours_.end() ||
-                           std::ranges::none_of(near->second, [&](int other) { return chosen.contains(other); });
-      if (is_free) chosen.insert(atom);
+    for (const auto& [atom, of_atom] : flops_)
+      if (may_divide(atom)) candidates.push_back(atom);
+    std::ranges::stable_sort(candidates, [&](int a, int b) { return flops_.at(a) > flops_.at(b); });
+    for (const int atom : candidates)
+      if (is_free(atom)) choice_.atoms.insert(atom);
+  }
+
+  // Of the parts that a mark names, those with most FLOPs are divided, unless others of them are already.
+  void add_marked_atoms() {
+    for (const auto& mark : program_.archive.marks) {
+      if (!mark.parameter.empty() && !parameters_.contains(mark.parameter)) continue;  // its module is not used
+      const Dimension parts =
+          mark.parameter.empty() ? found_.classes : (*parameters_.at(mark.parameter))[mark.dimension];
+      const Dimension leaves = found_.atoms.leaves(parts);
+      int best = -1;
+      for (const int atom : leaves)
+        if (may_divide(atom) && (choice_.atoms.contains(atom) || is_free(atom)) &&
+            (best < 0 || choice_.atoms.contains(atom) ||
+             (!choice_.atoms.contains(best) && flops_of(atom) > flops_of(best))))
+          best = atom;
+      if (best < 0) refuse(mark, leaves);
+      choice_.atoms.insert(best);
+      marked_.emplace(best, mark.kind);
     }
-    return chosen;
+  }
+
+  [[noreturn]] void refuse(const SplitMark& mark, const Dimension& parts) const {
+    const bool is_loss = mark.parameter.empty();
+    throw ConfigError(cat(program_.archive.place(), ": ", mark.module, " is a shardline::nn::", mark.kind, ", but its ",
+                          mark.parts, " cannot be split over ", ranks_, " ranks (",
+                          is_loss && parts.empty()
+                              ? cat("the loss, ", program_.loss.text,
+                                    ", is not one cross entropy of rows whose classes are of ", "one product or table")
+                              : why_whole(parts),
+                          "); use torch::nn's module in its place",
+                          mark.kind == "ColumnLinear" ? ", let it gather its output" : "",
+                          ", or change what it is combined with"));
   }
 
   // The parameters of a layer, under their names in the spec.
@@ -175,6 +219,11 @@ class Chooser {
         unit.why = asked->second.why;
       }
       if (!unit.split) whole_by_choice_.insert(atom);
+      if (const auto marked = marked_.find(atom); unit.split && marked != marked_.end()) {
+        const std::string says = "its module is a shardline::nn::" + marked->second;
+        // Choices that were read from a spec have it already.
+        if (!unit.why.ends_with(says)) unit.why += (unit.why.empty() ? "" : "; ") + says;
+      }
       auto& units = choice_.units[layer];
       const auto same = std::ranges::find(units, unit.name, &SplitUnit::name);
       if (same == units.end())
@@ -225,11 +274,21 @@ class Chooser {
   std::map<std::string, const Dimensions*> parameters_;
   std::map<int, std::set<int>> neighbours_;  // the other atoms of tensors that have this atom
   std::map<int, std::string> parts_;         // SplitUnit::parts, if there is a name
+  std::map<int, double> flops_;              // by atom
+  std::map<int, std::string> marked_;        // by atom that is divided because of a mark: the mark's kind
   std::set<int> whole_by_choice_;
   AtomChoice choice_;
 };
 
 }  // namespace
+
+std::set<int> marked_gathers(const Program& program, const ProgramDimensions& found) {
+  std::set<int> nodes;
+  for (const auto& mark : program.archive.marks)
+    for (const auto& product : found.products)
+      if (mark.gathers && product.parameter == mark.parameter) nodes.insert(product.node);
+  return nodes;
+}
 
 std::set<int> gathered_products(const ProgramDimensions& found, const std::set<int>& divided, int ranks) {
   std::set<int> nodes;

@@ -14,6 +14,7 @@
 #include "core/numbers/philox.h"
 #include "models/graph/torch_seed.h"
 #include "models/program/program_inputs.h"
+#include "models/program/trace/split_marks.h"
 #include "models/program/trace/traced_graph.h"
 
 namespace shardline {
@@ -85,10 +86,11 @@ class Tracing {
     made_.module->train();
     function_.argument_names = model.arguments;
     const int count = model.arguments.size();
-    function_.rows = place_of_argument([](const std::string& name) { return name == kIdsArgument; });
+    const std::string rows = model.columns.empty() ? kIdsArgument : model.columns[0].name;
+    function_.rows = place_of_argument([&](const std::string& name) { return name == rows; });
     if (has_target())
       function_.target_rows = place_of_argument([](const auto& name) { return name == "labels" || is_decoders(name); });
-    if (function_.rows == count) refuse(cat("takes no ", kIdsArgument), "name it among the arguments");
+    if (function_.rows == count) refuse(cat("takes no ", rows), "name it among the arguments");
     if (function_.target_rows == count) refuse("takes neither labels nor decoder_input_ids", "name one of them");
     if (longest > kLongestOfAll) function_.further_sizes.push_back({1, longest, longest / 2});
     function_.further_sizes.push_back({1, kLongestOfAll, kLongestOfAll / 2});
@@ -101,6 +103,7 @@ class Tracing {
       archive_.trainable[parameter.name] = parameter.tensor.requires_grad();
       if (!parameter.other_names.empty()) archive_.names[parameter.name] = parameter.other_names;
     }
+    add_marks();
     add_owned(made_.module->named_buffers(), GraphInput::Kind::buffer, function_.owned);
     for (const auto& item : made_.module->named_modules()) function_.module_types[item.key()] = item.value()->name();
     function_.arguments = [this](const BatchSize& size, int variant) {
@@ -120,7 +123,7 @@ class Tracing {
   }
 
  private:
-  static constexpr int64_t kLongestOfAll = 8;  // of kTracedSizes
+  static constexpr int64_t kLongestOfAll = 8;  // the longest in kTracedSizes
 
   [[noreturn]] void refuse(const std::string& what, const std::string& advice) const {
     throw ConfigError(cat(archive_.place(), " ", what, "; ", advice));
@@ -136,7 +139,13 @@ class Tracing {
 
   void check_model() const {
     if (!made_.module || !made_.run) refuse("has no module or nothing to run", "return both from TracedModel::make");
-    const ProgramUse use{.predicts = labels_.predicts};
+    ProgramUse use{.predicts = labels_.predicts};
+    for (const auto& column : model_.columns) {
+      if (is_given(column.name, {.predicts = labels_.predicts}))
+        refuse(cat("has a column ", column.name, ", which is the name of what the data of every task has"),
+               "give it another name");
+      use.inputs[column.name] = column.name;
+    }
     for (const auto& name : model_.arguments)
       if (!is_given(name, use))
         refuse(cat("takes ", name, ", which the data of its task does not provide"), cat("use ", given_names(use)));
@@ -155,15 +164,38 @@ class Tracing {
     return made;
   }
 
+  void add_marks() {
+    std::map<std::string, std::string> names;  // by a parameter's other names
+    for (const auto& [name, others] : archive_.names)
+      for (const auto& other : others) names[other] = name;
+    archive_.marks = split_marks(*made_.module);
+    for (auto& mark : archive_.marks)
+      if (const auto known = names.find(mark.parameter); known != names.end()) mark.parameter = known->second;
+  }
+
   // An example value for an argument.
   at::Tensor example(const std::string& name, const BatchSize& size, uint64_t variant) const {
     const int64_t length = is_decoders(name) ? size.target : size.length;
+    const auto column = std::ranges::find(model_.columns, name, &TensorColumn::name);
+    if (column != model_.columns.end()) return example_column(*column, size.batch, variant);
     if (name == "labels") return example_labels(size, variant);
     if (name.ends_with("attention_mask")) return at::ones({size.batch, length}, at::kLong);
     if (name == "token_type_ids") return at::zeros({size.batch, length}, at::kLong);
     if (name == "position_ids") return at::arange(length).repeat({size.batch, 1});
     if (name.ends_with("positions")) return random_words(size.batch, 0, length, variant);
     return random_words(size.batch, length, model_.vocab_size, variant);
+  }
+
+  // Numbers from -1 to 1, or whole numbers that a table of the vocabulary has.
+  at::Tensor example_column(const TensorColumn& column, int64_t batch, uint64_t variant) const {
+    std::vector<int64_t> sizes = {batch};
+    int64_t count = batch;
+    for (const int64_t size : column.sizes) count *= sizes.emplace_back(size);
+    constexpr int64_t kSteps = 1000;
+    const bool is_floating = c10::isFloatingType(column.dtype);
+    const int64_t values = is_floating ? 2 * kSteps : std::clamp<int64_t>(model_.vocab_size, 2, 100);
+    const at::Tensor whole = random_words(count, 0, values, variant).view(sizes);
+    return is_floating ? (whole.to(column.dtype) - kSteps) / kSteps : whole.to(column.dtype);
   }
 
   at::Tensor example_labels(const BatchSize& size, uint64_t variant) const {

@@ -12,7 +12,7 @@ namespace shardline {
 // The kind of labels in the data, from which example arguments are made.
 struct TracedLabels {
   ProgramUse::Predicts predicts = ProgramUse::Predicts::next_row;
-  int64_t count = 0;         // of classes, or of numbers per sample; for language models, of words
+  int64_t count = 0;         // classes, or numbers per sample; for language models, words
   bool are_numbers = false;  // the labels of a sample are numbers
 };
 

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "models/program/operators.h"
+#include "models/program/trace/aligned_copies.h"
 
 namespace shardline {
 namespace {
@@ -24,7 +25,9 @@ class GraphMaker {
   }
 
   TracedGraph make() {
-    check_calls(run(kTracedSizes[0], 1));
+    TracedRun of_other_values = run(kTracedSizes[0], 1);
+    align(of_other_values);
+    check_calls(of_other_values);
     for (size_t i = 1; i < runs_.size(); ++i) check_calls(runs_[i]);
     for (size_t value = 0; value < first().values.size(); ++value) add_value(value);
     add_inputs();
@@ -51,6 +54,14 @@ class GraphMaker {
     }
   }
   const TracedRun& first() const { return runs_[0]; }
+
+  // Gives all runs the copies that some of them make.
+  void align(TracedRun& of_other_values) {
+    for (bool adds = true; adds;) {
+      adds = align_copies(runs_[0], of_other_values);
+      for (size_t i = 1; i < runs_.size(); ++i) adds |= align_copies(runs_[0], runs_[i]);
+    }
+  }
 
   void check_calls(const TracedRun& other) const {
     const auto same = [](const GraphNode& a, const GraphNode& b) {

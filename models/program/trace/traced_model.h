@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/microbatch.h"
+
 namespace torch::nn {
 class Module;
 }
@@ -25,12 +27,15 @@ struct TracedModule {
 };
 
 struct TracedModel {
-  int64_t vocab_size = 0;     // of input_ids and, in language models, of labels
+  int64_t vocab_size = 0;     // of input_ids and, in language models, of labels; not needed for columns with classes
   int64_t max_positions = 0;  // 0: determined by its tables of positions
   // What the module takes, by the names listed in docs/programs.md ("Arguments and tasks"), and what it returns: logits
   // of each token or of each sample, a loss, or both.
   std::vector<std::string> arguments = {"input_ids"};
   std::vector<std::string> results = {"logits"};
+  // The arguments that are columns of the data whose values are tensors, such as images or plain numbers, [batch,
+  // sizes...]. Such a model takes no token ids. The data have columns of these names, unless model.inputs has others.
+  std::vector<TensorColumn> columns = {};
   // Creates the module. Its initial values may come from torch's generator, which is seeded before, and must not depend
   // on anything else. Called on every rank, and must create the same module each time.
   std::function<TracedModule()> make;

@@ -45,6 +45,8 @@ class RunMaker {
     const bool is_of_user = !node.name.starts_with("aten::");
     if (const auto why = is_of_user ? effect_of(*op) : refusal_of(node.name, node.overload); !why.empty())
       refuse(cat("calls ", node.text(), "; ", why), "leave it out or replace it");
+    if (const auto why = draws_of(node); !why.empty())
+      refuse(cat("calls ", node.text(), "; ", why), "leave its dropout out; call aten::dropout on its result instead");
     for (size_t i = 0; i < call.results.size(); ++i) add_results(node, i, call.results[i]);
     run_.calls.push_back(std::move(node));
   }
@@ -135,10 +137,24 @@ class RunMaker {
         refuse("indexes by a mask, so that the sizes of what follows depend on values", "use where or masked_fill");
   }
 
+  // The value without a gradient that has the memory and the form of this tensor; -1 if there is none. torch::zeros and
+  // the like return another tensor around the memory that the operator has made.
+  int value_of_memory(const at::Tensor& tensor) const {
+    const auto is_same = [&](const at::Tensor& known) {
+      return known.has_storage() && tensor.has_storage() && known.storage().is_alias_of(tensor.storage()) &&
+             known.scalar_type() == tensor.scalar_type() && known.sizes() == tensor.sizes() &&
+             known.strides() == tensor.strides() && known.storage_offset() == tensor.storage_offset() &&
+             !known.requires_grad() && !tensor.requires_grad();
+    };
+    const auto found = std::ranges::find_if(run_.values, is_same);
+    return found == run_.values.end() ? -1 : int(found - run_.values.begin());
+  }
+
   GraphArgument tensor_argument(const at::Tensor& tensor) {
     if (!tensor.defined()) return {};
     const auto found = value_of_.find(tensor.unsafeGetTensorImpl());
     if (found != value_of_.end()) return {.value = found->second};
+    if (const int known = value_of_memory(tensor); known >= 0) return {.value = known};
     const int value = new_value(tensor);
     run_.constants.push_back(value);
     return {.value = value};
@@ -204,8 +220,10 @@ class RunMaker {
     // A torch::autograd::Function runs its forward without gradients and then gives its results its own gradient
     // function, which a graph of operators cannot express.
     if (!call.has_grad)
-      refuse_at(call, cat("has a gradient of its own, ", gradient->name(), ", of which a trace sees the forward alone"),
-                "make the function an operator (TORCH_LIBRARY) whose Autograd kernel applies it");
+      refuse_at(
+          call, cat("has a gradient of its own, ", gradient->name(), ", of which a trace sees the forward alone"),
+          "apply the function as an operator: shardline::apply_function<F>(...) of <shardline/function.h> in place "
+          "of F::apply(...), or an operator of your own (TORCH_LIBRARY) whose Autograd kernel applies it");
     if (gradient->name().ends_with("WarnNotImplemented")) refuse_without_gradient(call);
   }
 
@@ -217,7 +235,7 @@ class RunMaker {
   const TracedFunction& function_;
   const int arguments_;
   const int given_;                   // number of values that no call computes: first arguments, then owned tensors
-  std::vector<GraphModule> modules_;  // of the last call
+  std::vector<GraphModule> modules_;  // modules around the last call
   std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // for each: all its calls, and those so far
   TracedRun run_;
   std::map<const at::TensorImpl*, int> value_of_;

@@ -14,7 +14,7 @@ enum class ScheduleKind { interleaved, simple, interleaved_1f1b, zb_h1, zb_h2, z
 // The source of a schedule: a generator, or a file.
 struct ScheduleSource {
   ScheduleKind kind = ScheduleKind::interleaved;
-  std::string path = "";  // of the file
+  std::string path = "";  // the schedule's file
 
   ScheduleSource() = default;
   // One of schedule_names(), or a path that ends with .csv or .json; throws ConfigError for any other text.

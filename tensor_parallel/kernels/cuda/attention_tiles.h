@@ -56,7 +56,7 @@ struct AttentionSizes {
   bool paired = false;  // rows can be written two numbers at a time
   bool drops = false;
   float kept_scale = 1;
-  uint32_t limit = 0;  // of words that keep their element
+  uint32_t limit = 0;  // elements whose word is below it are kept
   uint64_t seed = 0;
   PhiloxKeys keys = {};  // from the seed; GPUs read them from the launch's arguments as they compute
   uint32_t op = 0, step = 0;

@@ -142,7 +142,7 @@ struct AttentionCase {
   float scale;                             // multiplies the products of queries and keys
   uint64_t seed;
   uint32_t op, step;
-  double probability;      // that an element is dropped; if 0, the following are not needed
+  double probability;      // with which an element is dropped; if 0, the following are not needed
   const int64_t* samples;  // [batch] on the device
   int64_t first_head, max_positions;
 };

@@ -48,7 +48,7 @@ dnnl::matmul::primitive_desc describe(const Primitive& p, const dnnl::primitive_
   const auto desc = x.bias != nullptr ? dnnl::matmul::desc(p.a, p.b, p.bias, p.c) : dnnl::matmul::desc(p.a, p.b, p.c);
   dnnl::matmul::primitive_desc described(desc, attr, cpu());
   const auto on_amx = [&] { return std::string_view(described.impl_info_str()).find("amx") != std::string_view::npos; };
-  while (breaks_on_amx(x) && on_amx() && described.next_impl()) {  // which reads `desc`
+  while (breaks_on_amx(x) && on_amx() && described.next_impl()) {  // next_impl() reads `desc`
   }
   return described;
 #endif

@@ -21,12 +21,12 @@ namespace {
 
 const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt};
 
-// Small whole numbers, exact in every type: element i of rank r.
+// Small whole numbers, which are exact in every type: element i of rank r.
 at::Tensor ramp(int64_t n, int rank, at::ScalarType type) {
   return at::arange(n, at::kLong).remainder(7).add(rank).to(type);
 }
 
-// Numbers of very different size, so that a different order of addition gives different bits.
+// Numbers of very different sizes, so that a different order of addition gives different bits.
 at::Tensor uneven(int64_t n, int rank, at::ScalarType type) {
   at::Tensor values = at::empty({n}, at::kDouble);
   uint64_t state = 0x9e3779b97f4a7c15ull * (rank + 1);
@@ -39,7 +39,7 @@ at::Tensor uneven(int64_t n, int rank, at::ScalarType type) {
   return values.mul(type == at::kLong ? 1e12 : whole ? 1e4 : 1).to(type);
 }
 
-// The definition, by the simplest loop.
+// Computes the expected result with the simplest loop.
 at::Tensor sum_in_order(const std::vector<at::Tensor>& inputs) {
   const at::ScalarType type = inputs[0].scalar_type();
   const bool half = type == at::kBFloat16 || type == at::kHalf;
@@ -49,7 +49,7 @@ at::Tensor sum_in_order(const std::vector<at::Tensor>& inputs) {
   return sum.to(type);
 }
 
-// Odd ones, and those around the borders of what siblings move in one piece (256 KiB).
+// Odd lengths, and lengths around the largest that any communicator moves in one piece (256 KiB).
 const std::vector<int64_t> kDigestSizes = {1, 3, 1000, 32768, 65535, 65537, 70001, 262145};
 
 uint64_t digest(uint64_t seed, const at::Tensor& tensor) {
@@ -137,7 +137,7 @@ void broadcast_reaches_all(Communicator& comm) {
     }
 }
 
-// Waits for the root alone: ranks that waited for all others in one broadcast would hang if another one needs them.
+// Waits only for the root: if ranks waited for all others in a broadcast, they would hang when another rank needs them.
 void broadcasts_follow_each_other(Communicator& comm) {
   std::vector<at::Tensor> tensors;
   std::vector<WorkPtr> works;
@@ -160,7 +160,7 @@ void messages_of_a_pair_keep_their_order(Communicator& comm) {
     received.push_back(at::zeros({sizes[i]}, at::kFloat));
     sent.push_back(ramp(sizes[i], 10 * comm.rank() + static_cast<int>(i), at::kFloat));
   }
-  // Half of the receives are posted before the sends, half after; all are waited for in reverse.
+  // Half of the receives are posted before the sends and half after them; all are waited for in reverse order.
   for (size_t i = 0; i < 3; ++i) receives.push_back(comm.recv(received[i], previous));
   for (const at::Tensor& tensor : sent) sends.push_back(comm.send(tensor, next));
   for (size_t i = 3; i < sizes.size(); ++i) receives.push_back(comm.recv(received[i], previous));
@@ -172,11 +172,11 @@ void messages_of_a_pair_keep_their_order(Communicator& comm) {
   }
 }
 
-// Operations of all kinds, some smaller and some larger than what moves in one piece; waited for in reverse.
+// Operations of all kinds, some of them larger than what is moved in one piece, waited for in reverse order.
 void many_operations_at_once(Communicator& comm) {
   const int n = comm.size(), me = comm.rank();
   std::vector<WorkPtr> works;
-  std::vector<std::pair<at::Tensor, at::Tensor>> results;  // and what they must be
+  std::vector<std::pair<at::Tensor, at::Tensor>> results;  // the expected results
   const auto add = [&](const WorkPtr& work, const at::Tensor& result, const at::Tensor& expected) {
     works.push_back(work);
     results.emplace_back(result, expected);
@@ -248,7 +248,7 @@ void an_expired_wait_tells_both_times(Communicator& comm) {
     EXPECT(!failure_of([&] { late->wait(); }).empty(), "the limit has passed for good");
   }
   comm.barrier();
-  if (comm.rank() == comm.size() - 1) comm.send(message, 0)->wait();  // so that nothing is left under way
+  if (comm.rank() == comm.size() - 1) comm.send(message, 0)->wait();  // so that nothing is in progress any more
 }
 
 void groups_are_independent(Communicator& comm) {
@@ -257,7 +257,7 @@ void groups_are_independent(Communicator& comm) {
   EXPECT(parity->rank() == comm.rank() / 2);
   EXPECT(parity->name() == "parity");
   const auto low = comm.split(comm.rank() < comm.size() / 2 ? 5 : -5, "half");
-  // Started in one order on the even ranks, in the other on the odd ones.
+  // Even ranks start the operations in one order, odd ranks in the other.
   const at::Tensor in_parity = ramp(1001, comm.rank(), at::kFloat), in_half = ramp(777, comm.rank(), at::kDouble);
   WorkPtr first, second;
   if (comm.rank() % 4 < 2) {
@@ -314,7 +314,7 @@ void nonsense_is_refused(Communicator& comm) {
   EXPECT(refused([&] { comm.all_to_all(ten, ten); }));
   EXPECT(refused([&] { comm.send(ten, comm.size()); }));
   EXPECT(refused([&] { comm.broadcast(ten, -1); }));
-  comm.barrier();  // and none of these counted as an operation
+  comm.barrier();  // none of these was counted as an operation
 }
 
 }  // namespace
@@ -331,7 +331,7 @@ std::string failure_of(const std::function<void()>& call) {
 std::vector<CommBehaviour> comm_mismatches() {
   using Call = std::function<WorkPtr(Communicator&)>;
   const auto floats = [](int64_t n) { return at::zeros({n}, at::kFloat); };
-  // Of 8 elements per rank wherever that makes a difference.
+  // Arrays have 8 elements per rank wherever the order of addition makes a difference.
   const Call reduce = [=](Communicator& comm) { return comm.all_reduce(floats(8 * comm.size())); };
   const Call reduce_part = [=](Communicator& comm) { return comm.all_reduce(floats(8)); };
   const Call reduce_max = [=](Communicator& comm) {

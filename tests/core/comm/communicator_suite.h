@@ -1,5 +1,5 @@
-// What every communicator must do, whatever carries the bytes: run by each sibling's tests, on each of its ranks.
-// Catch's macros are not safe in several threads, so a failure is thrown as an exception.
+// What every communicator must do, whatever carries the bytes. Each implementation's tests run it on each of their
+// ranks. Catch's macros are not thread-safe, so failures are thrown as exceptions.
 #pragma once
 #include <functional>
 #include <stdexcept>
@@ -17,15 +17,15 @@ struct CommBehaviour {
 };
 std::vector<CommBehaviour> comm_behaviours();
 
-// Operations that do not match: the last rank, or rank 0, asks for a different one from all others. They are small and
-// fit into MPI's buffers, so that a process goes on after them.
+// Operations that do not match: the last rank, or rank 0, requests a different one than all others. They are small
+// enough for MPI's buffers, so a process can continue after them.
 std::vector<CommBehaviour> comm_mismatches();
 // The message of the DistributedError that the call throws; "" if it throws none.
 std::string failure_of(const std::function<void()>& call);
 
-// A digest of the bits of many reductions over `comm`: equal for siblings that add in the same order.
+// A digest of the bits of many reductions over `comm`: equal for implementations that add in the same order.
 uint64_t reduction_digest(Communicator& comm);
-// The same by plain loops on one thread, for a world of n ranks.
+// Computes the same digest with plain loops on one thread, for a world of n ranks.
 uint64_t expected_reduction_digest(int n);
 
 }  // namespace shardline::testing

@@ -20,7 +20,7 @@ TEST_CASE("gather: texts for rank 0 reach it one at a time, and no other rank") 
     int next = 0;
     gather_on_first(counted, text_of(world->rank()), [&](int rank, const std::string& text) {
       EXPECT(rank == next++ && text == text_of(rank), rank);
-      // Nothing of the ranks after this one is here yet.
+      // Nothing from the ranks after this one has arrived yet.
       size_t so_far = 0;
       for (int r = 1; r <= rank; ++r) so_far += sizeof(int64_t) + text_of(r).size();
       EXPECT(counted.received_bytes == so_far, rank, " ", counted.received_bytes);

@@ -137,7 +137,7 @@ TEST_CASE("the second step comes without anybody waiting for it") {
     };
     const auto limit = std::chrono::steady_clock::now() + 20s;
     while (gathers_done() < 8 && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
-    EXPECT(gathers_done() == 8);  // 2 on each of 4 ranks
+    EXPECT(gathers_done() == 8);  // 2 per rank on 4 ranks
     EXPECT(work->poll() && at::equal(all, at::full({4}, 3.0f)));
     world->barrier();
   }));

@@ -36,7 +36,7 @@ TEST_CASE("long work: takes longer than the limit as long as any rank makes prog
           last_done = done;
           last_total = total;
         });
-    // Rank 0 works for four times the limit, rank 1 for a part of it, rank 2 only waits.
+    // Rank 0 works for four times the limit, rank 1 for part of it, and rank 2 only waits.
     for (int done = 1; done <= (world->rank() == 0 ? 16 : 4) && world->rank() < 2; ++done) {
       std::this_thread::sleep_for(100ms);
       work.report(done, world->rank() == 0 ? 16 : 4);

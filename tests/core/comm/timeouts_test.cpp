@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using Catch::Contains;
 
-// The table with SHARDLINE_TIMEOUT_SECONDS set to `text`; what the environment had before comes back.
+// The table with SHARDLINE_TIMEOUT_SECONDS set to `text`; restores the environment afterwards.
 Timeouts with_environment(const char* text, std::chrono::seconds ddp_timeout) {
   const char* const before = std::getenv(kTimeoutVariable);
   const std::string kept = before == nullptr ? "" : before;

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 LARGEST_BLOCK = 1024
-REGISTERS = 65536  # of a block, from compute capability 8.0 on
+REGISTERS = 65536  # per block, from compute capability 8.0 on
 
 
 def rounded_up(count, unit):
@@ -20,18 +20,19 @@ def rounded_up(count, unit):
 
 
 def registers_of_block(registers, threads):
-    """A warp gets eight registers of each thread at a time, and the warps of a block are dealt to four schedulers."""
+    """A warp allocates eight registers of each thread at a time, and the warps of a block are distributed over four
+    schedulers."""
     return rounded_up(registers, 8) * rounded_up(threads, 4 * 32)
 
 
 def used_registers(log):
-    """(kernel, architecture): registers of a thread, from the output of ptxas -v."""
+    """Reads the output of ptxas -v: (kernel, architecture) -> registers of a thread."""
     entries = re.findall(r"Compiling entry function '(\w+)' for '(\w+)'.*?Used (\d+) registers", log, re.DOTALL)
     return {(kernel, architecture): int(registers) for kernel, architecture, registers in entries}
 
 
 def declared_threads(code):
-    """kernel: threads of a block, of those that declare them, from PTX."""
+    """Reads PTX: kernel -> threads of a block, for kernels that declare them."""
     entries = re.findall(rb"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)", code)
     return {kernel.decode(): int(threads) for kernel, threads in entries}
 

@@ -91,7 +91,7 @@ FLAGS = ["-std=c++20", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-rec
 
 
 def planted(root, kernels, fault):
-    """The text of a source with a fault."""
+    """Returns the text of a source with a fault."""
     what, file, right, wrong, *_ = fault
     text = (root / kernels / file).read_text()
     if text.count(right) != 1:

@@ -19,7 +19,7 @@ void start(void (*kernel)(BlockOf<kMostThreads>, Parameters...), Parameters... p
          kernel, parameters...);
 }
 
-// Faults in how a kernel's threads share memory; each must be found.
+// Faults in the way a kernel's threads share memory; each must be found.
 enum class Fault { none, no_barrier_before_read, no_barrier_before_write, warp_barrier_only, outside, unwritten };
 
 SHARDLINE_KERNEL(kThreads, rotate, float* out, Fault fault) {
@@ -88,7 +88,7 @@ SHARDLINE_KERNEL(kThreads, count_atomically, uint64_t* out, bool reads_at_once) 
   if (thread_index() == 0) out[block_x()] = total[0];
 }
 
-// What the neighbour copied from global memory; zero for the neighbours whose numbers do not exist.
+// Returns what the neighbour copied from global memory, and zero for neighbours whose numbers do not exist.
 enum class CopyFault { none, no_wait, no_barrier_after_wait, no_barrier_before_copy, overlapping, misaligned };
 
 SHARDLINE_KERNEL(kThreads, rotate_copies, const float* in, float* out, CopyFault fault) {

@@ -22,7 +22,7 @@ std::string message_of(const std::function<void()>& action) {
   return "no error";
 }
 
-// The messages of reading {"key": VALUE} as this type.
+// The messages that result from reading {"key": VALUE} as this type.
 std::string reading(const std::string& value, const JsonType& type) {
   return message_of([&] {
     const JsonDocument document = parse_json("{\"key\": " + value + "}", "f");

@@ -91,7 +91,7 @@ TEST_CASE("flight ring: what a rank waits for is read though the ring has forgot
   };
 
   ring.begin_wait(waits_for, kGroup);
-  REQUIRE(read().size() == 1);  // the ring has it, with more
+  REQUIRE(read().size() == 1);  // the ring contains it, among others
   CHECK(read()[0].start_ns > 7);
   CHECK(read()[0].wait_ns > 0);
   forget();
@@ -109,9 +109,9 @@ TEST_CASE("flight ring: what a rank waits for is read though the ring has forgot
   REQUIRE(read().size() == 3);
   CHECK(read()[0].state == FlightState::failed);
   CHECK(read()[0].end_ns >= read()[0].wait_ns);
-  ring.begin_wait(waits_for, kGroup);  // also if it begins after that
+  ring.begin_wait(waits_for, kGroup);  // even if the wait begins after that
   CHECK(read().size() == 3);
-  ring.end_wait(3, waits_for.ticket + 1, /*failed=*/false);  // of another thread
+  ring.end_wait(3, waits_for.ticket + 1, /*failed=*/false);  // another thread's
   CHECK(read().size() == 3);
   ring.end_wait(3, waits_for.ticket, /*failed=*/false);
   CHECK(read().size() == 2);
@@ -190,7 +190,7 @@ TEST_CASE("flight ring: a killed process leaves its file") {
   CHECK(read.groups[0].id == 17);
   CHECK(read.groups[0].name == "dp");
   CHECK(read.groups[0].members == std::vector{1, 3});
-  // The ring has forgotten all but the last of them.
+  // The ring has forgotten all of them but the last.
   CHECK(read.begun(17, 3, FlightStream::collective) == 20);
   CHECK(read.begun(17, 3, FlightStream::recv, 0) == 3);
   CHECK(read.begun(17, 3, FlightStream::send, 0) == 0);
@@ -216,7 +216,7 @@ TEST_CASE("flight ring: a process that was stopped shows the gap, and where it w
   CHECK(read_flight_file(file.path).gap_begin_ns == 0);
   const uint64_t waiting = ring.begin(record_of("all_reduce", 0), kGroup);
   std::this_thread::sleep_for(std::chrono::milliseconds(kFlightGapMilliseconds + 100));
-  // The thread that waits may wake up first, find its limit passed, and end the job before another sign of life.
+  // The waiting thread may wake up first, find that its limit has passed, and end the job before another sign of life.
   if (GENERATE(true, false))
     ring.beat();
   else
@@ -250,11 +250,11 @@ TEST_CASE("flight ring: a file that is not one, or is truncated, is refused by n
   CHECK_THROWS_WITH(read_flight_file(file.path), Catch::Contains("its header describes"));
   CHECK_THROWS_AS(FlightRing({.path = "/no/such/folder/ring"}), RunError);
   std::filesystem::remove(file.path);
-  REQUIRE(::mkfifo(file.path.c_str(), 0600) == 0);  // from which reading might never end
+  REQUIRE(::mkfifo(file.path.c_str(), 0600) == 0);  // reading from a pipe might never end
   CHECK_THROWS_WITH(read_flight_file(file.path), Catch::Contains("must be a regular file"));
 }
 
-// The header of a ring file of four ranks, changed, and the first two entries of its table of groups.
+// The header of the ring file of four ranks, modified, and the first two entries of its table of groups.
 template <class Change>
 void change(const std::string& path, const Change& change) {
   { FlightRing ring(one_of_four(path)); }
@@ -281,7 +281,7 @@ TEST_CASE("flight ring: a file has at most the groups and ranks for which it has
     return read_flight_file(file.path).groups.size();
   };
   CHECK(with_groups(4) == 2);
-  CHECK(with_groups(3) == 1);  // all groups that name the same members would have more than the file
+  CHECK(with_groups(3) == 1);  // if all groups named the same members, they would need more than the file has
   const auto refused = [&](uint32_t flight::Header::*field, uint32_t value) {
     change(file.path, [&](flight::Header& header, auto&) { header.*field = value; });
     CHECK_THROWS_WITH(read_flight_file(file.path), Catch::Contains("is not a flight ring"));
@@ -300,13 +300,13 @@ TEST_CASE("flight ring: whatever a file contains, what is read can be used") {
     waits_for.ticket = 1;
     ring.begin_wait(waits_for, kGroup);
   }
-  REQUIRE(read_flight_file(file.path).records.size() == 9);  // of the ring and of the table of ranks
+  REQUIRE(read_flight_file(file.path).records.size() == 9);  // those of the ring and of the table of ranks
   const std::string whole = bytes_of(file.path);
   std::mt19937 random(1);
   int read_well = 0;
   for (int attempt = 0; attempt < 3000; ++attempt) {
     std::string damaged = whole;
-    // Mostly after the header, whose sizes must fit the file.
+    // Most changes are after the header, whose sizes must fit the file.
     const size_t begin = attempt % 4 == 0 ? 0 : 128;
     for (int i = 0; i < 1 + attempt % 200; ++i)
       damaged[begin + random() % (damaged.size() - begin)] = static_cast<char>(attempt % 3 == 0 ? 0xff : random());

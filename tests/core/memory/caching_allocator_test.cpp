@@ -90,7 +90,7 @@ TEST_CASE("a cached block is used again under the cap, though both would not fit
   CHECK(bytes(3000000).data_ptr() == first);
   CHECK(memory_totals().new_blocks == blocks);
 
-  // A lower cap forbids the cached block, too, and gives it back.
+  // A lower cap does not allow the cached block either, and returns it to the system.
   set_memory_cap(memory_totals().live + 2000000);
   CHECK_THROWS_AS(bytes(3000000), HostMemoryError);
   CHECK(memory_totals().cached == 0);
@@ -110,7 +110,7 @@ TEST_CASE("where the system has no more, what is cached is given back first, and
   tight.rlim_cur = pages * 4096 + (60 << 20);
   setrlimit(RLIMIT_AS, &tight);
   const MemoryTotals totals = memory_totals();
-  const bool fits = bytes(130 << 20).numel() == 130 << 20;  // only where the cached block was
+  const bool fits = bytes(130 << 20).numel() == 130 << 20;  // only if it took the place of the cached block
   std::string message;
   try {
     bytes(int64_t{1} << 40);

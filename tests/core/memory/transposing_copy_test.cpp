@@ -18,7 +18,8 @@ at::Tensor numbers(at::IntArrayRef sizes, at::ScalarType dtype) {
   return at::arange(elements, at::kDouble).to(dtype).view(sizes);
 }
 
-// Copies `from` to the middle of a larger tensor: all elements arrive, and the others keep their values.
+// Copies `from` to the middle of a larger tensor, and checks that all elements arrive and that the others keep their
+// values.
 void check_copy(const at::Tensor& from, at::ScalarType dtype) {
   CAPTURE(from.sizes(), from.strides(), dtype);
   std::vector<int64_t> larger = from.sizes().vec();

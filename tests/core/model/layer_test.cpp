@@ -11,7 +11,7 @@ namespace shardline::layer_test {
 TEST_CASE("a rank holds all rows of a border, or its part of them under sequence parallelism") {
   CHECK(border_rows(12, 4, false) == 12);
   CHECK(border_rows(12, 4, true) == 3);
-  CHECK(border_rows(13, 4, true) == 4);  // the last rank's rows are padding from the first on
+  CHECK(border_rows(13, 4, true) == 4);  // all of the last rank's rows are padding
   CHECK(border_rows(1, 4, true) == 1);
   CHECK(border_rows(0, 4, true) == 0);
   CHECK(border_rows(13, 1, true) == 13);
@@ -19,7 +19,7 @@ TEST_CASE("a rank holds all rows of a border, or its part of them under sequence
     for (int degree = 1; degree < 9; ++degree) {
       const auto rows = border_rows(tokens, degree, true);
       REQUIRE(rows * degree >= tokens);       // enough for every token
-      REQUIRE((rows - 1) * degree < tokens);  // and not one row more than needed
+      REQUIRE((rows - 1) * degree < tokens);  // not one row more than needed
     }
 }
 

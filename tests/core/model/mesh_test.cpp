@@ -49,9 +49,9 @@ TEST_CASE("8 ranks, all degrees 2: coordinates of every placement") {
 }
 
 TEST_CASE("8 ranks, all degrees 2: groups of every placement") {
-  // A group of 8 ranks is one of these three kinds of pairs ...
+  // Each group of 8 ranks is one of these three kinds of pairs ...
   const std::string near = "0,1 2,3 4,5 6,7", middle = "0,2 1,3 4,6 5,7", far = "0,4 1,5 2,6 3,7";
-  // ... or the quadruples that leave one of them out.
+  // ... or one of the quadruples that leave out one of them.
   const std::string halves = "0,1,2,3 4,5,6,7", quarters = "0,1,4,5 2,3,6,7", parity = "0,2,4,6 1,3,5,7";
   struct Row {
     std::string placement, pp, tp, rdp, mp, dp;
@@ -173,7 +173,7 @@ TEST_CASE("neighbouring replicas share a copy; parts over T go to ascending rank
   CHECK(four.shared(3, 2) == SharePlace{1, 1});
   CHECK(four.shared(3, 4) == SharePlace{0, 3});
 
-  // D = 2, T = 2, one copy: ranks 0 to 3 of stage 0 by their places (d, t).
+  // With D = 2, T = 2 and one copy: ranks 0 to 3 of stage 0 by their coordinates (d, t).
   const Mesh cluster("DPT", 2, 1, 2), spread("TPD", 2, 1, 2);
   CHECK(cluster.part_over_t({.d = 1, .t = 0}, 2) == 2);  // rank 2
   CHECK(spread.part_over_t({.d = 1, .t = 0}, 2) == 1);   // rank 1

@@ -131,4 +131,24 @@ TEST_CASE("of a list the first pattern that matches a name counts, and each must
   CHECK_THROWS_WITH(firsts({"a.*", "c.0"}), Contains("/list/1: \"c.0\" matches no layer; did you mean \"a.0\"?"));
 }
 
+TEST_CASE("of a list a pattern stands for all names below a path that it matches") {
+  const auto firsts = [](const std::vector<NamePattern>& patterns) {
+    std::string text;
+    for (const auto& first :
+         first_matches(patterns, {"encoder.layer.1", "encoder.layer.10", "decoder.layer.1"}, "/list", "layer"))
+      text += first ? std::to_string(*first) : "-";
+    return text;
+  };
+  CHECK(firsts({"encoder"}) == "00-");
+  CHECK(firsts({"encoder.layer.1", "*"}) == "011");
+  CHECK(firsts({"decoder.layer", "encoder.layer"}) == "110");
+  CHECK(firsts({"?ecoder"}) == "--0");
+  CHECK_THROWS_WITH(firsts({"enc"}), Contains("matches no layer"));
+  CHECK_THROWS_WITH(firsts({"*", "decoder"}), Contains("matches no layer that earlier entries have not matched"));
+  CHECK_THROWS_WITH(firsts({"encoder.layer.10.mlp.fc"}),
+                    "/list/0: \"encoder.layer.10.mlp.fc\" is inside of encoder.layer.10, and no part of a layer can be "
+                    "named; write \"encoder.layer.10\"");
+  CHECK_THROWS_WITH(firsts({"encoder", "*.[1-3].mlp"}), Contains("is inside of encoder.layer.1,"));
+}
+
 }  // namespace shardline::name_pattern_test

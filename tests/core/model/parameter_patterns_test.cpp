@@ -7,7 +7,7 @@
 namespace shardline::parameter_patterns_test {
 namespace {
 
-// As GPT-2: two layers, the second with the first one's table.
+// Like GPT-2: two layers, of which the second uses the first one's table.
 ModelSpec named_model() {
   ModelSpec spec;
   spec.layers.push_back(
@@ -52,7 +52,7 @@ TEST_CASE("patterns take weight decay off parameters by our names and by those o
   CHECK(decaying({"*wpe*"}) == Names{"wte.weight", "lm_head.weight"});
   CHECK(decaying({"transformer.wpe.*"}) == Names{"wte.weight", "lm_head.weight"});
   CHECK(decaying({"embedding.w?e.weight"}) == Names{});
-  CHECK(decaying({"*lm_head*"}) == Names{"wpe.weight"});  // what is tied is one parameter
+  CHECK(decaying({"*lm_head*"}) == Names{"wpe.weight"});  // tied parameters count as one
   CHECK(decaying({"*ln_f*", "*wte*"}) == Names{"wpe.weight"});
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("a pattern that takes weight decay off nothing is refused with one tha
   CHECK_THROWS_WITH(decaying({"*wte*", "wpe"}),
                     "/training/no_decay_patterns: \"wpe\" matches no parameter; patterns match whole names: write "
                     "\"*wpe*\"");
-  CHECK_THROWS_WITH(decaying({"w.*weight"}), Contains("write \"*w*weight*\""));  // was a regular expression
+  CHECK_THROWS_WITH(decaying({"w.*weight"}), Contains("write \"*w*weight*\""));  // a regular expression in the past
   CHECK_THROWS_WITH(decaying({"embedding.wqe.weight"}), Contains("did you mean \"embedding.wte.weight\"?"));
 }
 

@@ -24,7 +24,7 @@ TEST_CASE("sums that doubles would round are exact") {
   CHECK(sum_of({0.0, -0.0}).value() == 0);
   CHECK(sum_of({1e300, 1, 1e-300}).value() == 1e300);
   std::vector<double> many(1000, 1.0);
-  many.insert(many.begin(), 0x1p53);  // adding 1 to it is lost every time
+  many.insert(many.begin(), 0x1p53);  // a plain sum would lose every addition of 1
   CHECK(sum_of(many).value() == 0x1p53 + 1000);
   CHECK(sum_of({0x1p-1074, 0x1p-1074}).value() == 0x1p-1073);
   CHECK(sum_of({0x1p-1074, 0x1p-1022, 0x1p-1074}).value() == 0x1p-1022 + 0x1p-1073);
@@ -44,7 +44,7 @@ TEST_CASE("the order, and who adds which part, change nothing") {
     std::shuffle(values.begin(), values.end(), random);
     const auto cut = values.begin() + static_cast<long>(random() % values.size());
     ExactSum first = sum_of({values.begin(), cut}), second = sum_of({cut, values.end()});
-    auto words = first.words();  // as ranks add them
+    auto words = first.words();  // the way ranks add them
     for (size_t i = 0; i < words.size(); ++i) words[i] += second.words()[i];
     CHECK(ExactSum::of_words(words.data()).value() == expected);
     first.add(second);

@@ -50,12 +50,12 @@ TEST_CASE("neighbouring streams and elements share no words") {
             words.insert(random_word({seed, op, step, sample}, element));
             ++drawn;
           }
-  CHECK(words.size() == drawn);  // a coincidence among 252 words has a chance of 1e-5
+  CHECK(words.size() == drawn);  // a chance agreement of 252 words has a probability of 1e-5
 }
 
 TEST_CASE("a mask is the comparison of its words, whatever slice is asked for") {
   const RandomStream stream{0xfeedface12345678, 17, 3, 5};
-  // From the start, and across the places where the low word of the block number carries over.
+  // Ranges from the start, and ranges in which the low word of the block number overflows.
   for (const uint64_t base : {uint64_t{0}, (uint64_t{1} << 34) - 150, (uint64_t{3} << 34) - 77}) {
     const double probability = 0.9;
     const auto whole = keep(stream, base, 400, probability);
@@ -114,13 +114,13 @@ TEST_CASE("normal numbers have the moments and tails of a normal distribution") 
     fourths += x * x * x * x;
     beyond_two += std::abs(x) > 2;
   }
-  // The deviations of these means are sqrt(1, 2, 15, 96) / sqrt(n).
+  // The standard deviations of these means are sqrt(1, 2, 15, 96) / sqrt(n).
   CHECK(std::abs(sum / n) < 4.5 / std::sqrt(n));
   CHECK(std::abs(squares / n - 1) < 4.5 * std::sqrt(2.0 / n));
   CHECK(std::abs(cubes / n) < 4.5 * std::sqrt(15.0 / n));
   CHECK(std::abs(fourths / n - 3) < 4.5 * std::sqrt(96.0 / n));
   CHECK(beyond_two / double(n) == Approx(0.0455).margin(0.002));
-  // Elements 2i and 2i + 1 are made of words 2i and 2i + 1 alone.
+  // Elements 2i and 2i + 1 depend only on words 2i and 2i + 1.
   const double u = (random_word(stream, 6) + 0.5) / 4294967296.0, v = (random_word(stream, 7) + 0.5) / 4294967296.0;
   const double radius = std::sqrt(-2 * std::log(u));
   CHECK(normals[6] == Approx(radius * std::cos(2 * M_PI * v)).epsilon(1e-14));

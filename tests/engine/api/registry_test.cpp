@@ -1,4 +1,4 @@
-// What programs add, on runs with threads as ranks.
+// Tests what programs can add, in runs whose ranks are threads.
 #include "engine/api/registry.h"
 
 #include <ATen/TensorOperators.h>
@@ -41,7 +41,7 @@ at::Tensor mean(const at::Tensor& outputs, const at::Tensor& labels) {
   return twice(outputs, labels).mean();
 }
 
-// AdamW without its weight decay, which the tests leave out.
+// AdamW without weight decay, which the tests do not use.
 void adam(const ElementUpdate& u) {
   const auto& o = u.options;
   u.states[0].mul_(o.beta1).add_(u.gradients, 1 - o.beta1);
@@ -52,7 +52,7 @@ void adam(const ElementUpdate& u) {
 
 std::vector<double> seen_losses;
 
-// Before any config is read: the names that a config accepts are listed once.
+// Called before any config is read, because the names that configs accept are listed only once.
 const bool kAdded = [] {
   Registry registry;
   registry.model("words", words)
@@ -64,7 +64,7 @@ const bool kAdded = [] {
         if (current_rank() == 0) seen_losses.push_back(report.loss);
       });
   use(registry);
-  use(registry);  // what is known already is not added again
+  use(registry);  // a known name cannot be added again
   return true;
 }();
 
@@ -122,7 +122,7 @@ TEST_CASE("an added model with an added loss, optimizer and schedule trains the 
     changes.merge_patch(layout);
     check_close(losses_of(run(folder, changes)), losses_of(one), 1e-12);
   }
-  // The same as shardline's own.
+  // The same rule as shardline's own.
   json same = own;
   same.merge_patch({{"model", {{"config", {{"loss", nullptr}}}}}, {"training", {{"optim", "adamw_torch"}}}});
   auto half = losses_of(run(folder, same));

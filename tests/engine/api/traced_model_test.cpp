@@ -1,9 +1,10 @@
-// A program's own traced module, on runs with threads as ranks.
+// Tests traced modules of a user's program, in runs whose ranks are threads.
 #include "models/program/trace/traced_model.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tanh.h>
 #include <torch/nn/module.h>
@@ -16,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/api/registry.h"
+#include "include/shardline/nn.h"
 #include "models/files/tensor_files.h"
 #include "tests/engine/tiny_run.h"
 
@@ -71,6 +73,113 @@ struct Net : torch::nn::Module {
   torch::nn::ModuleList blocks;
 };
 
+// The same blocks of modules that say how they are divided, with a loss of its own.
+struct SplitNet : torch::nn::Module {
+  struct Part : torch::nn::Module {
+    explicit Part(int64_t width)
+        : norm(torch::nn::LayerNormOptions({width})),
+          attention(nn::AttentionOptions(width, 2).causal(true)),
+          up(width, 2 * width),
+          down(2 * width, width) {
+      register_module("norm", norm);
+      register_module("attention", attention);
+      register_module("up", up);
+      register_module("down", down);
+    }
+    Tensor forward(Tensor x) {
+      x = x + attention(norm(x));
+      return x + down(at::tanh(up(x)));
+    }
+    torch::nn::LayerNorm norm;
+    nn::Attention attention;
+    nn::ColumnLinear up;
+    nn::RowLinear down;
+  };
+  explicit SplitNet(int64_t width) : words(256, width) {
+    register_module("words", words);
+    register_module("blocks", blocks);
+    for (int i = 0; i < 3; ++i) blocks->push_back(std::make_shared<Part>(width));
+    register_module("loss", loss);
+  }
+  std::vector<Tensor> forward(const Tensor& ids, const Tensor& labels) {
+    Tensor x = words(ids);
+    for (const auto& block : *blocks) x = block->as<Part>()->forward(x);
+    const Tensor logits = at::linear(x, words->weight);
+    const int64_t pairs = ids.size(1) - 1;
+    return {loss(logits.narrow(1, 0, pairs), labels.narrow(1, 1, pairs)), logits};
+  }
+  nn::VocabEmbedding words;
+  torch::nn::ModuleList blocks;
+  nn::CrossEntropy loss;
+};
+
+// The same of torch's modules, with the values of that one.
+struct PlainNet : torch::nn::Module {
+  struct Attention : torch::nn::Module {
+    explicit Attention(int64_t width) : q(width, width), k(width, width), v(width, width), out(width, width) {
+      register_module("q", q);
+      register_module("k", k);
+      register_module("v", v);
+      register_module("out", out);
+    }
+    Tensor forward(const Tensor& x) {
+      const auto by_head = [](const Tensor& y) { return y.view({y.size(0), y.size(1), 2, -1}).transpose(1, 2); };
+      const auto mixed = at::scaled_dot_product_attention(by_head(q(x)), by_head(k(x)), by_head(v(x)), {}, 0.0, true);
+      return out(mixed.transpose(1, 2).flatten(2));
+    }
+    torch::nn::Linear q, k, v, out;
+  };
+  struct Part : torch::nn::Module {
+    explicit Part(int64_t width)
+        : norm(torch::nn::LayerNormOptions({width})), up(width, 2 * width), down(2 * width, width) {
+      register_module("norm", norm);
+      attention = register_module("attention", std::make_shared<Attention>(width));
+      register_module("up", up);
+      register_module("down", down);
+    }
+    Tensor forward(Tensor x) {
+      x = x + attention->forward(norm(x));
+      return x + down(at::tanh(up(x)));
+    }
+    torch::nn::LayerNorm norm;
+    std::shared_ptr<Attention> attention;
+    torch::nn::Linear up, down;
+  };
+  explicit PlainNet(int64_t width) : words(256, width) {
+    register_module("words", words);
+    register_module("blocks", blocks);
+    for (int i = 0; i < 3; ++i) blocks->push_back(std::make_shared<Part>(width));
+  }
+  Tensor forward(const Tensor& ids) {
+    Tensor x = words(ids);
+    for (const auto& block : *blocks) x = block->as<Part>()->forward(x);
+    return at::linear(x, words->weight);
+  }
+  torch::nn::Embedding words;
+  torch::nn::ModuleList blocks;
+};
+
+std::shared_ptr<PlainNet> plain_net(int64_t width) {
+  const SplitNet values(width);
+  const auto net = std::make_shared<PlainNet>(width);
+  const at::NoGradGuard no_grad;
+  const auto from = values.named_parameters();
+  for (auto& item : net->named_parameters()) item.value().copy_(from[item.key()]);
+  return net;
+}
+
+Tensor log_of_label(const Tensor& outputs, const Tensor& labels) {
+  return at::log_softmax(outputs, 1).gather(1, labels.unsqueeze(1)).squeeze(1);
+}
+Tensor focal(const Tensor& outputs, const Tensor& labels) {
+  const Tensor log_p = log_of_label(outputs, labels);
+  return -(1 - log_p.exp()).square() * log_p;
+}
+// The cross entropy, as a loss of the program.
+Tensor entropy(const Tensor& outputs, const Tensor& labels) {
+  return -log_of_label(outputs, labels);
+}
+
 // Before any config is read: the names that a config accepts are listed once.
 const bool kAdded = [] {
   const auto net = [](Tensor (Net::*forward)(const Tensor&)) {
@@ -82,6 +191,21 @@ const bool kAdded = [] {
   };
   Registry registry;
   registry.traced_model("traced-net", net(&Net::forward)).traced_model("mixing-net", net(&Net::mixing));
+  const auto split = [](const json& config) {
+    return TracedModel{.vocab_size = 256,
+                       .arguments = {"input_ids", "labels"},
+                       .results = {"loss", "logits"},
+                       .make = [width = config.at("width").get<int64_t>()] {
+                         return traced_module(std::make_shared<SplitNet>(width), &SplitNet::forward);
+                       }};
+  };
+  const auto plain = [](const json& config) {
+    return TracedModel{.vocab_size = 256, .make = [width = config.at("width").get<int64_t>()] {
+                         return traced_module(plain_net(width), &PlainNet::forward);
+                       }};
+  };
+  registry.loss("focal", focal).loss("entropy", entropy);
+  registry.traced_model("split-net", split).traced_model("plain-net", plain);
   use(registry);
   return true;
 }();
@@ -101,7 +225,7 @@ json config_of(const RunFolder& folder, const json& changes) {
   return file;
 }
 
-// out: the folder of its output
+// out: the folder for its output
 std::vector<double> run(const RunFolder& folder, const json& changes, const std::string& out = "out") {
   json file = config_of(folder, changes);
   file["output_dir"] = folder / out;
@@ -143,10 +267,44 @@ TEST_CASE("a traced module trains the same on every layout, and its weights are 
   std::ifstream written(folder / "out/config.json");
   CHECK(json::parse(written).at("model_type") == "traced-net");
 
-  // A new run starts with the weights of the directory, in place of the module's own.
+  // A new run starts with the weights in the directory instead of the module's own.
   std::filesystem::rename(folder / "out", folder / "first");
   const auto next = run(folder, {{"model", {{"path", folder / "first"}, {"config", nullptr}}}});
   CHECK(next[0] < one[0]);
+}
+
+TEST_CASE("training measures the layers of a traced module once, and places them by these times") {
+  const RunFolder folder("traced-measured");
+  const auto train = [&](const json& changes = json::object()) {
+    json file = config_of(folder, {{"training", {{"max_steps", 1}}},
+                                   {"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}},
+                                   {"mpi_options", {{"processes_per_host", 2}}}});
+    file.merge_patch(changes);
+    return train_in_process(parse_config(file.dump(), "config"));
+  };
+  const auto json_of = [&](const std::string& file) {
+    std::ifstream in(folder / file);
+    return json::parse(in);
+  };
+  CHECK_THAT(train(), Contains("stages follow from " + (folder / "out/profile.json") + ", measured in "));
+  json profile = json_of("out/profile.json");
+  for (auto& layer : profile["layers"])
+    if (layer["name"] == "embedding") layer["forward_seconds"] = 10;
+  folder.write("out/profile.json", profile.dump());
+  CHECK_THAT(train(), Contains("out/profile.json, measured earlier"));
+  const json stages = json_of("out/plan.json")["stages"];
+  CHECK(stages[0]["chunks"] == json::array({json::array({"embedding"})}));
+  CHECK(stages[1]["chunks"][0].size() == 4);
+
+  std::filesystem::remove(folder / "out/profile.json");
+  const json by_hand = {{"auto_partition", false}, {"manual_partition", {2, 1}}};
+  for (const json& unmeasured :
+       {json{{"smp_options", by_hand}},
+        json{{"smp_options", {{"pipeline_parallel_degree", 1}}}, {"mpi_options", {{"processes_per_host", 1}}}}}) {
+    CAPTURE(unmeasured.dump());
+    CHECK_THAT(train(unmeasured), !Contains("stages follow from"));
+    CHECK(!std::filesystem::exists(folder / "out/profile.json"));
+  }
 }
 
 TEST_CASE("a traced module continues after a checkpoint on another layout") {
@@ -162,6 +320,44 @@ TEST_CASE("a traced module continues after a checkpoint on another layout") {
   const auto rest = run(folder, other_layout, "rest");
   REQUIRE(rest.size() >= 2);
   check_close({rest.end() - 2, rest.end()}, {whole.end() - 2, whole.end()});
+}
+
+TEST_CASE("modules that say how they are divided have the numbers of torch's modules on every layout") {
+  const RunFolder folder("traced-split");
+  const auto model = [](const char* name) { return json{{"model", {{"config", {{"model_type", name}}}}}}; };
+  const auto plain = run(folder, model("plain-net"));
+  check_close(run(folder, model("split-net")), plain);
+  for (const auto& [smp, ranks] : {std::pair(json{{"tensor_parallel_degree", 2}}, 2),
+                                   {json{{"tensor_parallel_degree", 2}, {"optimize", "memory"}}, 2},
+                                   {json{{"pipeline_parallel_degree", 2}, {"microbatches", 2}}, 2},
+                                   {json::object(), 2},
+                                   {json{{"pipeline_parallel_degree", 2},
+                                         {"tensor_parallel_degree", 2},
+                                         {"microbatches", 2},
+                                         {"shard_optimizer_state", true},
+                                         {"activation_checkpointing", "each"}},
+                                    8}}) {
+    CAPTURE(smp.dump(), ranks);
+    json changes = model("split-net");
+    changes["smp_options"] = smp;
+    changes["mpi_options"] = {{"processes_per_host", ranks}};
+    check_close(run(folder, changes), plain);
+  }
+}
+
+TEST_CASE("a loss that the program registers is that of a traced module on every layout") {
+  const RunFolder folder("traced-loss");
+  const auto with = [](const char* loss) {
+    return json{{"model", {{"loss", {{"function", loss}, {"logits", "logits"}}}}}};
+  };
+  check_close(run(folder, with("entropy")), run(folder, json::object()));
+  const auto one = run(folder, with("focal"));
+  CHECK(one[0] < run(folder, json::object())[0]);
+  json layout = with("focal");
+  layout["smp_options"] = {
+      {"pipeline_parallel_degree", 2}, {"tensor_parallel_degree", 2}, {"microbatches", 2}, {"optimize", "memory"}};
+  layout["mpi_options"] = {{"processes_per_host", 8}};
+  check_close(run(folder, layout), one);
 }
 
 TEST_CASE("the initial values of a traced module follow from the seed") {
@@ -192,7 +388,7 @@ TEST_CASE("configs that a traced module cannot follow are refused") {
     CHECK_THROWS_WITH(run(folder, changes), Contains(message));
   };
   refused({{"model", {{"inputs", {{"tokens", "input_ids"}}}}}}, "/model/inputs: ");
-  refused({{"model", {{"loss", {{"function", "focal"}}}}}}, "/model/loss: ");
+  refused({{"model", {{"loss", {{"function", "unknown"}}}}}}, "a loss that your program registers");
   refused({{"model", {{"loss", "loss"}}}}, "returns no floating-point tensor \"loss\"");
   refused({{"model", {{"config", {{"width", nullptr}}}}}}, "width");
   refused({{"task", "masked-lm"}}, "causal-lm");

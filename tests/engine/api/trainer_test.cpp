@@ -1,4 +1,4 @@
-// A Trainer of one rank; several ranks are processes (tests/install).
+// Tests a Trainer with one rank; with several ranks they are processes (tests/install).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -94,7 +94,7 @@ TEST_CASE("a trainer learns numbers from the memory of its caller and continues 
   CHECK(after < 0.5 * before);
   CHECK(seen.size() == 41);
   CHECK(seen.back() == 41);
-  // The loss is the mean of what predict gives.
+  // The loss is the mean over what predict returns.
   CHECK((trainer.predict(inputs) - targets).square().mean().item<double>() == Approx(after).epsilon(1e-5));
 
   trainer.resume(saved);
@@ -102,7 +102,7 @@ TEST_CASE("a trainer learns numbers from the memory of its caller and continues 
   for (int i = 0; i < 40; ++i) trainer.step(inputs, targets);
   CHECK(trainer.evaluate(inputs, targets) == after);
 
-  // Another trainer, which reads arrays, and more samples than a batch.
+  // Another trainer reads arrays, and more samples than a batch has.
   Trainer other(numbers({{"training", {{"seed", 4}}}}), with_network());
   other.resume(saved);
   const at::Tensor many = inputs_of(40), wanted = targets_of(many).contiguous();

@@ -20,7 +20,7 @@ using std::chrono::seconds;
 
 namespace {
 
-// While it lives, ranks wait for this long.
+// While the object exists, ranks wait this long.
 struct Limit {
   explicit Limit(std::chrono::milliseconds limit) {
     set_timeouts({.start_up = before.start_up, .collective = {limit, kTimeoutKey}, .point_to_point = limit});
@@ -29,7 +29,7 @@ struct Limit {
   const Timeouts before = timeouts();
 };
 
-// A file that cannot be opened until somebody reads it: a disk that does not answer.
+// A file that cannot be opened until somebody reads it, like one on a disk that does not respond.
 struct SilentFile {
   explicit SilentFile(const std::string& name) : path(name) { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }
   ~SilentFile() { ::close(reader); }
@@ -51,7 +51,7 @@ void wait_until(const std::function<bool()>& holds) {
 TEST_CASE("blocks are written when they are ready, in any order, with the checksums of their pieces") {
   const TempFolder folder;
   const std::string one = folder.write("one", std::string(10, '.')), other = folder.write("other", "");
-  std::string text = "......";  // which are there later than the last block's
+  std::string text = "......";  // its bytes are there later than the last block's
   bool was_last = false;
   BackgroundWriter writer({{one, 2, text, {4, 8}}, {other, 0, "xyz", {3}}, {one, 8, "gh", {10}}}, nullptr,
                           [&] { was_last = read_file(other) == "xyz"; });
@@ -97,7 +97,7 @@ TEST_CASE("a writer that fails or is dropped while blocks are still being copied
   };
   auto writer = start(folder.path() / "missing");
   writer->ready(0);
-  writer->wait();  // though the other block is not ready
+  writer->wait();  // although the other block is not ready
   writer->ready(1);
   CHECK_THAT(writer->error(), Contains("missing: cannot be opened"));
   CHECK(read_file(file) == "......");

@@ -50,7 +50,7 @@ TEST_CASE("a file in a directory is written by the ranks of one set, and sets sh
     for (const auto& [file, written] : written_with(grid, {{.directories = {hosts}}})) {
       CAPTURE(file);
       CHECK(std::ranges::any_of(hosts, [&](const auto& host) { return std::ranges::includes(host, written.writers); }));
-      CHECK(written.writers.size() > 1);  // all ranks of the host take part
+      CHECK(written.writers.size() > 1);  // all ranks of the host participate
     }
   }
   // Replicas hold the same amount, so the larger files of the optimizer go to the host that has not written the model.

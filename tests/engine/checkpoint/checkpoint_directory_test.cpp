@@ -31,12 +31,12 @@ TEST_CASE("a directory of checkpoints that cannot be read is not one without che
   fs::create_symlink(loop, loop);
   CHECK_THAT(message_of<RunError>([&] { checkpoints_in(loop); }),
              Contains(loop.string()) && Contains("cannot be listed"));
-  // The only checkpoint does not vanish either if its manifest cannot be looked for.
+  // The only checkpoint is not removed even if nobody can check whether it has a manifest.
   fs::create_symlink(loop, folder.path() / "checkpoint-5");
   CHECK(checkpoints_in(folder.path()).size() == 1);
 }
 
-// Hosts publish their parts one after the other, so after a kill a host cannot know which version the others have.
+// Hosts publish their parts one after the other, so after a kill no host can know which version the others have.
 TEST_CASE("both versions of a part that was being replaced survive its run") {
   const TempFolder folder;
   const std::string part = "checkpoint-5.part-1-of-2", attempt = ".0123456789abcdef.incomplete";
@@ -44,9 +44,9 @@ TEST_CASE("both versions of a part that was being replaced survive its run") {
   const auto text = [&](const std::string& name) { return read_file(folder.path() / name / kManifestFile); };
   put(part);
   put(part + attempt);
-  put("checkpoint-6.part-1-of-2" + attempt);  // was not published
+  put("checkpoint-6.part-1-of-2" + attempt);  // not published
   folder.write("checkpoint-7.part-1-of-2/" + std::string(kManifestFile), "published");
-  folder.write("checkpoint-7.part-1-of-2" + attempt + "/x", "");  // is not complete
+  folder.write("checkpoint-7.part-1-of-2" + attempt + "/x", "");  // not complete
   remove_unfinished(folder.path());
   CHECK(text(part) == part);
   CHECK(text(part + ".superseded") == part + attempt);

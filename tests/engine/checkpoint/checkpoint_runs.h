@@ -1,4 +1,4 @@
-// Ranks of small runs that save and read checkpoints.
+// Small runs whose ranks save and read checkpoints.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -83,8 +83,8 @@ struct Run {
                                                                   .optimizer_options = options(),
                                                                   .files = {{"config.json", model.hf_config.dump()}},
                                                                   .keep = keep,
-                                                                  // Most tensors are in several blocks, and most ranks
-                                                                  // write several.
+                                                                  // Most tensors span several blocks, and most ranks
+                                                                  // write several blocks.
                                                                   .block_bytes = 4096});
   }
 
@@ -102,7 +102,7 @@ struct Run {
   RankTrainer trainer;
 };
 
-// A checkpoint after two steps of one process.
+// Saves a checkpoint after two steps of one process.
 inline void train_and_save(const Job& job, const std::string& directory) {
   run_ranks(1, [&](CommunicatorPtr world) {
     Run run(job, {}, world);
@@ -113,7 +113,7 @@ inline void train_and_save(const Job& job, const std::string& directory) {
   });
 }
 
-// Different files of two checkpoints, and tensors whose bytes differ.
+// Names the files of two checkpoints that differ, and tensors whose bytes differ.
 inline std::string differences(const fs::path& one, const fs::path& other) {
   std::string text;
   for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {

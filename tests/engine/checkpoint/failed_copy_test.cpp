@@ -1,4 +1,5 @@
-// One rank cannot copy its values while a checkpoint is saved: all ranks give the checkpoint up, and training goes on.
+// If one rank cannot copy its values while a checkpoint is being saved, all ranks give the checkpoint up and continue
+// to train.
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -22,7 +23,7 @@ constexpr int kNever = std::numeric_limits<int>::max();
 // The number of copies on this thread that succeed before one fails. Small copies do not count.
 thread_local int copies_left = kNever;
 
-// While it lives, copies of this thread count, and fail.
+// While the object exists, copies on this thread are counted, and one fails.
 class Failing {
  public:
   explicit Failing(int successes) { copies_left = successes; }

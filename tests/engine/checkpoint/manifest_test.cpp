@@ -167,7 +167,8 @@ TEST_CASE("bytes that cannot be read are damage with a place, not the end of the
   const Checkpoint checkpoint;
   int pieces = 0;
   const auto shorten = [&](int64_t) {
-    if (++pieces == 2) std::filesystem::resize_file(checkpoint.scratch / "model.safetensors", 0);  // after its first
+    if (++pieces == 2)
+      std::filesystem::resize_file(checkpoint.scratch / "model.safetensors", 0);  // after its first byte
   };
   const auto manifest = read_manifest(checkpoint.scratch.path());
   const auto damage = find_damage(checkpoint.scratch.path(), manifest, 0, 1, shorten);
@@ -200,7 +201,7 @@ TEST_CASE("the bytes of a manifest's files can be counted") {
   CHECK_THROWS_AS(parse({{"a", {{most + 1, 1}, {most + 1, 2}}}}), DataError);
 }
 
-// Otherwise the work would be the square of the pieces: minutes for these.
+// Otherwise the time would grow with the square of the number of pieces: minutes for this many.
 TEST_CASE("many damaged pieces of a file take a time that is proportional to them") {
   const ScratchDirectory scratch;
   constexpr int64_t pieces = 20'000;
@@ -256,7 +257,7 @@ TEST_CASE("the state of a run is read as it was written") {
   CHECK_THROWS_AS(parse_trainer_state("{\"global_step\": 3}", "t"), DataError);
 }
 
-// transformers' TrainerState.load_from_json fails on others.
+// transformers' TrainerState.load_from_json fails for any other keys.
 TEST_CASE("the state of a run has the keys of transformers alone") {
   const std::set<std::string> known = {"best_global_step",
                                        "best_metric",

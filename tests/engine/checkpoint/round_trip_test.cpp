@@ -56,7 +56,7 @@ TEST_CASE("checkpoints do not depend on the precision: a run in another one read
   }
 }
 
-// Hosts that share a network file system have such sets.
+// Hosts that share a network file system have such sets of ranks.
 TEST_CASE("a file that only one set of ranks writes has the bytes of one that all write") {
   const ScratchDirectory scratch;
   train_and_save({}, scratch.path());

@@ -18,7 +18,7 @@ constexpr int64_t kBlockBytes = 4096;
 
 }  // namespace
 
-// The room for a snapshot is checked before the run, so that a save cannot fail in the middle of it.
+// The memory for a snapshot is checked before the run, so that no save fails in the middle of it.
 TEST_CASE("a snapshot needs no memory besides what it states") {
   const Grid grid = GENERATE(from_range(kGrids));
   CAPTURE(grid.smp.dump());
@@ -35,7 +35,7 @@ TEST_CASE("a snapshot needs no memory besides what it states") {
                       run.groups.world, {{.directories = {{all}}}}, kBlockBytes);
     const int64_t of_blocks = std::ssize(snapshot.blocks()) * kBlockBytes;
     CHECK(snapshot.memory_bytes() >= of_blocks);
-    // Each rank sends at most all that the others receive in a round.
+    // Each rank sends at most as much as the others receive in a round.
     const auto of_round = static_cast<int64_t>(Snapshot::kBlocksOfRound) * kBlockBytes;
     CHECK(snapshot.memory_bytes() - of_blocks <= grid.ranks * of_round);
     if (snapshot.memory_bytes() > of_blocks) ++exchanging;
@@ -49,10 +49,10 @@ TEST_CASE("a snapshot needs no memory besides what it states") {
     world->barrier({.what = "test"});
     CHECK(taken == snapshot.blocks().size());
     const MemoryTotals totals = memory_totals();
-    CHECK(totals.peak_live - totals.live <= kBlockBytes / 4);  // small messages of barriers
-    world->barrier({.what = "test"});                          // nobody frees what is counted
+    CHECK(totals.peak_live - totals.live <= kBlockBytes / 4);  // barriers send small messages
+    world->barrier({.what = "test"});                          // nothing that is counted is freed
   });
-  // As the forecast of a plan states it.
+  // This is what a plan's forecast states.
   const int64_t of_round = grid.ranks * static_cast<int64_t>(Snapshot::kBlocksOfRound) * kBlockBytes;
   CHECK(exchanged.load() <= 2 * std::min(copied.load(), of_round));
   CHECK((exchanging > 0) == (grid.ranks > 1 && grid.smp != json::object()));

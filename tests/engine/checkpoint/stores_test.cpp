@@ -1,4 +1,5 @@
-// Hosts that do not share the directory of checkpoints. A rank's host is its directory: a, b, ...
+// Tests hosts that do not share the directory of checkpoints. The name of a rank's directory (a, b, ...) stands for its
+// host.
 #include "engine/checkpoint/stores.h"
 
 #include <set>
@@ -46,7 +47,7 @@ std::map<std::string, std::string> files_in(const fs::path& directory) {
   return files;
 }
 
-// Calls work(run, directory, stores) on ranks that have the values of a checkpoint, of step 2.
+// Calls work(run, directory, stores) on ranks that have the values of a checkpoint of step 2.
 template <class Work>
 void on_hosts(const Disks& disks, const Grid& grid, const Hosts& hosts, const fs::path& values, const Work& work) {
   run_ranks(grid.ranks, [&](CommunicatorPtr world) {
@@ -67,7 +68,7 @@ void save_on_hosts(const Disks& disks, const Grid& grid, const Hosts& hosts, con
   });
 }
 
-// The step of the checkpoint that is complete on each of the hosts afterwards.
+// Returns the step of the checkpoint that is complete on each host afterwards.
 std::optional<int64_t> complete_newest(const Disks& disks, const Hosts& hosts, NewestCheckpoint* all = nullptr) {
   std::optional<int64_t> step;
   run_ranks(hosts.size(), [&](CommunicatorPtr world) {
@@ -167,7 +168,7 @@ TEST_CASE("hosts save parts, of which any hosts make the checkpoint that a share
       }
     }
     CHECK(bytes == fs::file_size(wanted / "model.safetensors") + fs::file_size(wanted / "optimizer.safetensors"));
-    // On other ranks and hosts, of which one is new.
+    // The checkpoint is read on other ranks and hosts, one of which is new.
     Hosts later(all.begin(), all.end());
     later.push_back("new");
     later.push_back("a");
@@ -221,7 +222,7 @@ TEST_CASE("what no host has is named by host, file and tensor, and the checkpoin
                                    Contains("model.safetensors: transformer.h.") &&
                                    Contains("do not match their checksum"));
   CHECK_THAT(found.skipped[2], Contains("checkpoint-9 is skipped: it has no manifest.json"));
-  // The same pieces from a host that has all of it.
+  // A host that has the whole checkpoint provides the same pieces.
   save_on_hosts(disks, kTwo, hosts, trained.path, 8, /*everywhere=*/true);
   const auto wanted = files_in(disks / "b/checkpoint-8");
   for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
@@ -240,7 +241,7 @@ TEST_CASE("whenever hosts are cut off while checkpoints are published and remove
     const Disks disks;
     const Hosts hosts = {"a", "b"};
     save_on_hosts(disks, kTwo, hosts, trained.path, 5, everywhere);
-    // The directories after each stage of the next checkpoint: written, published, tidied.
+    // The directories after each stage of the next checkpoint: written, published, cleaned up.
     int stages = 0;
     on_hosts(disks, kTwo, hosts, trained.path, [&](Run& run, const std::string& directory) {
       const auto saver = run.saver(directory, /*keep=*/1, everywhere);
@@ -301,7 +302,7 @@ TEST_CASE("a first save that was cut off between hosts is distinguished from a c
     CHECK_THAT(found.skipped.front(), Contains("checkpoint-5 is incomplete and skipped: part 2 of 2, which host "));
   }
 
-  // A later one.
+  // The next checkpoint.
   save_on_hosts(disks, kTwo, hosts, trained.path, 6);
   save_half(7);
   name_on_both("checkpoint-6\n");
@@ -382,7 +383,7 @@ TEST_CASE("parts that were copied to one place are merged into the checkpoint of
   };
   CHECK_THAT(refusal({one, two}, output), Contains("part 3 of 3, which host ") && Contains("have no intact copy"));
   CHECK_THAT(refusal({one, two, disks / "c/checkpoint-6.part-3-of-3"}, output),
-             Contains("part-3-of-3 is of step 6") && Contains("checkpoint-5.part-1-of-3 of step 5"));
+             Contains("part-3-of-3 is a part of step 6") && Contains("checkpoint-5.part-1-of-3 of step 5"));
   CHECK_THAT(refusal({one, two, three}, disks / "a"), Contains("already exists"));
   Disks other;
   save_on_hosts(other, kReplicas, hosts, trained.path, 5);
@@ -393,7 +394,7 @@ TEST_CASE("parts that were copied to one place are merged into the checkpoint of
   manifest.files["trainer_state.json"] = pieces_of("{\"step\": 9}");
   put(stranger + "/manifest.json", manifest_text(manifest));
   CHECK_THAT(refusal({one, two, stranger}, output),
-             Contains("is from another run") && Contains("trainer_state.json differs"));
+             Contains("are from different runs") && Contains("files trainer_state.json differ"));
   auto bytes = contents(two + "/optimizer.safetensors.part");
   bytes[7] ^= 1;
   put(two + "/optimizer.safetensors.part", bytes);

@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-inline constexpr int kSteps = 20, kStop = 13;  // an epoch has 16, the last one of which is short
+inline constexpr int kSteps = 20, kStop = 13;  // an epoch has 16 steps; the last batch is short
 
 inline std::string file_bytes(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -30,7 +30,7 @@ inline std::vector<nlohmann::json> metrics_of(const std::string& directory) {
   return lines;
 }
 
-// Dropout, shuffled samples, a short batch at the end of the epoch, a checkpoint in its middle.
+// Dropout, shuffled samples, a short batch at the end of the epoch, and a checkpoint in its middle.
 inline nlohmann::json long_run(const RunFolder& folder, const std::string& output,
                                const nlohmann::json& changes = nlohmann::json::object()) {
   auto file = tiny_run(folder, {{"model", {{"config", {{"attn_pdrop", 0.1}, {"n_embd", 24}, {"n_head", 6}}}}},

@@ -1,5 +1,5 @@
-// What `plan` accepts, `train` runs; what `train` refuses, `plan` refuses: random configs of many keys, each given to
-// both. The ranks are threads, the models tiny, the runs one step.
+// `train` runs whatever `plan` accepts, and `plan` refuses whatever `train` refuses: both get random configs with many
+// keys. The ranks are threads, the models are tiny, and runs have one step.
 #include <random>
 
 #include "engine/commands/parts/job_parts.h"
@@ -16,9 +16,9 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kConfigs = 300, kSampledConfigs = 120;  // that reach a plan
+constexpr int kConfigs = 300, kSampledConfigs = 120;  // configs that reach a plan
 
-// The refusal of an action; empty if it succeeds.
+// Returns the message with which an action is refused; empty if it succeeds.
 std::string refusal(const std::function<void()>& action) {
   try {
     action();
@@ -30,14 +30,14 @@ std::string refusal(const std::function<void()>& action) {
   return "";
 }
 
-// Tokens as nanoGPT writes them.
+// Writes tokens as nanoGPT does.
 std::string token_file(int tokens) {
   std::string bytes;
   for (int i = 0; i < tokens; ++i) bytes += {static_cast<char>(i * 7 % 90), '\0'};
   return bytes;
 }
 
-// Draws the keys of a config; most of them are sound, and each is now and then not.
+// Draws the keys of a config; most of them are valid, and each is sometimes invalid.
 class Draw {
  public:
   Draw(const RunFolder& folder, unsigned seed) : folder_(folder), random_(seed) {
@@ -147,7 +147,7 @@ class Draw {
     return keys;
   }
 
-  // Only reading a text shows whether it is text and how many samples it has, and a plan does not read it.
+  // Only reading a file shows whether it is text and how many samples it has, and plans do not read it.
   static void leave_to_reading(json& file) {
     if (file["training"].erase("num_train_epochs") == 1) file["training"]["max_steps"] = 1;
     if (file["data"].contains("validation_split_percentage")) file["data"]["validation_split_percentage"] = 20;

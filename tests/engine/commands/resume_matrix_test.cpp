@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kAll = 9, kFirst = 4;  // steps; an epoch has 6, the last one of which is short
+constexpr int kAll = 9, kFirst = 4;  // steps; an epoch has 6, and the last batch is short
 
 struct Grid {
   const char* name;
@@ -26,7 +26,8 @@ struct Grid {
   json smp;
 };
 
-// Every degree, schedule, placement, sharding and choice of memory at least once; heads and layers also uneven.
+// Every degree, schedule, placement, sharding and memory option occurs at least once, also with uneven numbers of heads
+// and layers.
 const std::vector<Grid>& grids() {
   static const std::vector<Grid> all = {
       {"one process", 1, json::object()},
@@ -83,7 +84,7 @@ const std::vector<Grid>& grids() {
   return all;
 }
 
-// Relative to the largest value of a tensor; of norms and losses to the value.
+// Relative to the largest value of a tensor; for norms and losses, relative to the value.
 struct Differences {
   double loss = 0, norm = 0, weights = 0;
 };
@@ -111,7 +112,7 @@ class Matrix {
     whole_ = metrics_of(folder_ / "whole");
   }
 
-  // Once for each.
+  // Made only once per combination.
   void save_on(size_t from) {
     const json file = run_on(cat("from ", from), grids()[from]);
     train(file);

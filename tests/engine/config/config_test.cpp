@@ -216,7 +216,7 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "\"auto\"; got \"4\"; write 4 without quotes"},
       {R"({"distribution": {}, "smp_options": {}})", "keep one of them"},
       {R"({"smp_options": {"enabled": true, "microbatches": 2, "parameters": {}}})",
-       "c.json: /smp_options/microbatches: is next to \"parameters\"; got 2; move it into parameters"},
+       "c.json: /smp_options/microbatches: is outside of \"parameters\"; got 2; move it into parameters"},
       {R"({"smp_options": {"enabled": true, "partition": 2, "parameters": {}}})",
        "/smp_options/partition: unknown key"},
       {R"({"smp_options": {"activation_checkpointing": [{"layers": "h\\.(0|1)x", "strategy": "each"}]}})",
@@ -237,7 +237,7 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
   const std::string message = error_with(patch);
   INFO(patch << "\n" << message);
   CHECK_THAT(message, Contains(expected));
-  CHECK(std::count(message.begin(), message.end(), '\n') == 0);  // no mistake draws others after it
+  CHECK(std::count(message.begin(), message.end(), '\n') == 0);  // one mistake must not cause further messages
 }
 
 TEST_CASE("All mistakes of a config are reported at once", "[config]") {
@@ -428,7 +428,7 @@ TEST_CASE("Patterns select what tensor parallelism splits, and the last match co
   CHECK(wishes(R"([{"pattern": "*mlp", "split": true}, {"pattern": "h.[12].*", "split": false},
                    {"pattern": "h.2.mlp", "split": "auto"}])") ==
         "h.0.mlp=0 h.1.attn=1 h.1.mlp=1 h.2.attn=1 h.2.mlp=2 ");
-  // The whole name, and the nearest where there is none.
+  // Patterns match whole names; without a match, the message shows the nearest name.
   CHECK_THROWS_WITH(
       wishes(R"([{"pattern": "*", "split": true}, {"pattern": "h.1.atn", "split": true}])"),
       Contains("tensor_parallel_layers/1: \"h.1.atn\" matches no unit that tensor parallelism splits; did "
@@ -515,7 +515,7 @@ TEST_CASE("--set changes values before they are checked", "[config]") {
   CHECK_THAT(error_with("{}", {"output_dir.x=1"}), Contains("/output_dir is not an object, but \"out\""));
   CHECK_THAT(error_with("{}", {"training..x=1"}), Contains("empty step"));
   CHECK_THAT(error_with("{}", {"a=1", "b=2"}), Contains("/a: unknown key") && Contains("/b: unknown key"));
-  // A slip draws no other mistakes after it, and is not blamed on the file.
+  // A mistake on the command line causes no further messages and is not attributed to the file.
   for (const char* slip :
        {"training.max_stesp=1", "smp_options.microbatch=2", "runtime.devise=cpu", "mpi_options.host=a",
         "data.tran=a.txt", "model.pth=m", "trainig.max_steps=1", "trainig.a.b=1"}) {

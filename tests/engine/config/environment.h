@@ -1,4 +1,4 @@
-// Sets an environment variable for a test, and restores it at the end. null: not set.
+// Sets an environment variable for a test, and restores it at the end. null: the variable is unset.
 #pragma once
 #include <cstdlib>
 #include <optional>

@@ -47,7 +47,7 @@ class RandomConfigs {
         if (key.status == Status::honoured || key.status == Status::no_effect) keys_.push_back({&section, &key});
   }
 
-  // A minimal config with up to eight keys more, some of which want others.
+  // A minimal config with up to eight further keys, some of which require others.
   json next() {
     json file = json::parse(R"({"model": {"config": {"model_type": "gpt2", "n_layer": 2}},
                                 "data": {"train": "a.txt", "tokenizer": "bytes"}, "output_dir": "out"})");
@@ -149,7 +149,7 @@ class RandomConfigs {
 TEST_CASE("The resolved config of any config gives the same run", "[config][resolved]") {
   RandomConfigs configs(8);
   size_t read = 0;
-  std::set<std::string> changed;  // keys whose value differed from their default in some config
+  std::set<std::string> changed;  // keys whose value differed from the default in at least one config
   for (int i = 0; i < 15000; ++i) {
     const json file = configs.next();
     Config config;

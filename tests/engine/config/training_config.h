@@ -15,7 +15,7 @@ inline Config config_with(const nlohmann::json& training) {
   return parse_config(file.dump(), "run.json");
 }
 
-// The mistakes in it; empty if there are none.
+// Returns the mistakes in it; empty if there are none.
 inline std::string mistake_in(const nlohmann::json& training) {
   try {
     config_with(training);

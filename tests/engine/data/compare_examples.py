@@ -94,7 +94,7 @@ def encode_with_theirs(tokenizer, example):
     try:
         encoding = tokenizer.encode(text_of(example.first), text_of(example.second),
                                     is_pretokenized=isinstance(example.first, list), add_special_tokens=example.special)
-    except BaseException as error:  # a failed assertion of the library is no Exception
+    except BaseException as error:  # a failed assertion of the library is not an Exception
         if isinstance(error, KeyboardInterrupt):
             raise
         return None
@@ -112,7 +112,8 @@ def encode_with_theirs(tokenizer, example):
             begins.append(table[begin])
             ends.append(table[end])
         none = lambda values: [-1 if v is None else v for v in values]
-        # In windows after the first the library leaves types as they are without a template. Ours follow the template.
+        # Without a template, the library leaves the types in windows after the first unchanged. Ours follow the
+        # template.
         types = dict(zip(encoding.sequence_ids, encoding.type_ids))
         of_text = [type_id if s is None else types.get(s, type_id) for s, type_id in zip(part.sequence_ids, part.type_ids)]
         out.append([part.ids, of_text, begins, ends, none(part.sequence_ids), none(part.word_ids)])
@@ -120,7 +121,7 @@ def encode_with_theirs(tokenizer, example):
 
 
 def compare(name, program, folder, theirs, examples):
-    if theirs.post_processor is None:  # then the library does not know to which text the tokens of later windows belong
+    if theirs.post_processor is None:  # in this case the library does not know to which text the tokens of later windows belong
         for example in examples:
             example.windows, example.stride = False, 0
     tokens = refused = 0
@@ -148,7 +149,7 @@ def compare(name, program, folder, theirs, examples):
 
 
 def digests_of(tokenizer, examples, windows=True):
-    """The digests of each PER_DIGEST examples."""
+    """Yields a digest for each PER_DIGEST examples."""
     import xxhash
 
     random = Random(1)

@@ -93,7 +93,7 @@ def shapes(corpus):
 
     yield "gpt2", byte_level_bpe(corpus, 3000, byte_level(add_prefix_space=False))
     yield "gpt2, prefix space", byte_level_bpe(corpus, 1500, byte_level(add_prefix_space=True))
-    # Whole files as one word each would take the library hours.
+    # The library would take hours for whole files as single words.
     yield "no pattern", byte_level_bpe(SNIPPETS * 20, 1000, byte_level(add_prefix_space=False, use_regex=False))
     yield "llama 3", byte_level_bpe(corpus, 2000, split(LLAMA3), ignore_merges=True)
     yield "qwen 2, NFC", byte_level_bpe(corpus, 2000, split(QWEN2), normalizers.NFC())
@@ -102,7 +102,7 @@ def shapes(corpus):
         corpus, 1000, pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\d"), "isolated"), byte_level(add_prefix_space=True)])
     )
     yield "spaces removed", byte_level_bpe(corpus, 1000, split(r"\s+", "removed"))
-    # No alphabet: bytes without a token become <unk>, one by one or fused.
+    # There is no alphabet: bytes without a token become <unk>, one by one or fused.
     for fuse in (False, True):
         tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=fuse))
         tokenizer.pre_tokenizer = byte_level(add_prefix_space=False)

@@ -34,7 +34,7 @@ class ExampleTextMaker {
   // `snippets` is a JSON list of texts.
   explicit ExampleTextMaker(const nlohmann::json& snippets) : snippets_(snippets.get<std::vector<std::string>>()) {}
 
-  // Bytes, which may be no valid UTF-8.
+  // Bytes that may be invalid UTF-8.
   std::string make(ExampleRandom& random) const {
     const size_t kind = random.below(8);
     std::string text;
@@ -92,7 +92,7 @@ class ExampleTextMaker {
 
 struct RandomExample {
   std::string first, second;
-  std::vector<std::string> words;  // of the first text; then `splits`
+  std::vector<std::string> words;  // those of the first text, then those of `splits`
   bool pair = false, splits = false;
   ExampleOptions options;
 

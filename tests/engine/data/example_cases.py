@@ -40,7 +40,7 @@ def snippets(random):
 
 
 def random_text(random):
-    """Bytes, which may be no valid UTF-8."""
+    """Bytes that may be invalid UTF-8."""
     kind = random.below(8)
     if kind == 0:  # any bytes
         return bytes([random.below(256) for _ in range(random.below(120))])

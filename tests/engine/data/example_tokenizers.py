@@ -31,7 +31,7 @@ LINES = [line for text in CORPUS for line in text.split("\n") if line.strip() an
 
 
 def edited(tokenizer, **changes):
-    """The JSON of a tokenizer with other values below the keys, as in model__byte_fallback."""
+    """Returns the JSON of a tokenizer with other values below the keys, as in model__byte_fallback."""
     shape = json.loads(tokenizer.to_str())
     for path, value in changes.items():
         *folders, last = path.split("__")
@@ -156,7 +156,7 @@ def vocab_and_merges(tokenizer, **config):
 
 
 def reference_of(folder):
-    """The tokenizer.json of a folder, or the one that transformers makes of it."""
+    """Returns the tokenizer.json of a folder, or the one that transformers makes from it."""
     file = pathlib.Path(folder) / "tokenizer.json"
     if file.exists():
         return file.read_text()
@@ -251,7 +251,7 @@ def json_kinds():
 
 
 def option_parts():
-    """(name, normalizer, pre-tokenizer) that the kinds above lack."""
+    """Yields (name, normalizer, pre-tokenizer) for those that the kinds above lack."""
     pre, norm = pre_tokenizers, normalizers
     for name, normalizer in {
         "NFC": norm.NFC(), "NFD": norm.NFD(), "NFKC": norm.NFKC(), "NFKD": norm.NFKD(), "lowercase": norm.Lowercase(),

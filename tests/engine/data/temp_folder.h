@@ -11,7 +11,7 @@ namespace shardline {
 class TempFolder {
  public:
   TempFolder() {
-    // In memory where there is such a place: thousands of small files are slow on some disks.
+    // In memory if there is such a place, because thousands of small files are slow on some disks.
     const std::filesystem::path memory = "/dev/shm";
     const bool in_memory = std::filesystem::is_directory(memory) && !std::getenv("TMPDIR");
     std::string name =
@@ -39,7 +39,7 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The bytes of plain values, one after the other, as files have them.
+// The bytes of plain values, one after another, as they are in files.
 template <class... Values>
 std::string bytes_of(const Values&... values) {
   std::string out;
@@ -47,7 +47,7 @@ std::string bytes_of(const Values&... values) {
   return out;
 }
 
-// The message with which `call` throws Error; empty when it does not throw or throws something else.
+// Returns the message of the Error that `call` throws; empty if it throws nothing or something else.
 template <class Error, class Call>
 std::string message_of(Call&& call) {
   try {

@@ -55,6 +55,7 @@ TEST_CASE("a container's files become a config") {
   CHECK(import.config["training"]["resume_from_checkpoint"] == "auto");
   CHECK(import.config["training"]["max_steps"] == 3);
   CHECK(import.config["mpi_options"] == json{{"processes_per_host", 4}});
+  CHECK(read_container_job(folder, {}).output_data == folder + "/output/data");
 }
 
 TEST_CASE("variables that a toolkit has set replace what the files say") {
@@ -79,6 +80,8 @@ TEST_CASE("variables that a toolkit has set replace what the files say") {
   CHECK(import.config["data"]["train"] == "/data/here");
   CHECK(import.config["data"]["validation"] == "/data/there");
   CHECK(import.config["output_dir"] == "/models/1");
+  const auto job = read_container_job(tree.folder().string(), {{"SM_OUTPUT_DATA_DIR", "/output/data"}});
+  CHECK(job.output_data == "/output/data");
 }
 
 TEST_CASE("hosts are in the same order on each host, and the first one starts the ranks") {

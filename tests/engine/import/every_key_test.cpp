@@ -1,4 +1,4 @@
-// No key of a job disappears: random jobs of known and unknown keys.
+// No key of a job is lost: imports random jobs with known and unknown keys.
 #include <map>
 #include <random>
 #include <set>
@@ -19,7 +19,7 @@ class RandomJobs {
       for (const auto& key : *list) keys_.push_back(&key);
   }
 
-  // A job of some keys, and the places of all of their values.
+  // A job with some keys, and the places of all of their values.
   struct Job {
     json value = json::object();
     std::set<std::string> places;

@@ -66,14 +66,14 @@ TEST_CASE("Fewer hosts keep the global batch, with microbatches that are no larg
 }
 
 TEST_CASE("Degrees that are chosen again get as many ranks on each host as before", "[fewer_hosts]") {
-  // On an allocation, a config names neither hosts nor ranks.
+  // In an allocation, a config names neither hosts nor ranks.
   const EnvironmentVariable hosts(kHostsOfLauncher, "a,b,c,d");
   const nlohmann::json open = {
       {"mpi_options", nullptr},
       {"smp_options", {{"pipeline_parallel_degree", "auto"}, {"tensor_parallel_degree", "auto"}}},
       {"training", {{"global_batch_size", 48}}}};
   Config config = config_of(open);
-  config.mpi.processes_per_host = 2;  // as the planner chose
+  config.mpi.processes_per_host = 2;  // as chosen by the planner
   const Config fewer = config_of(open, host_settings(config, {"a", "c"}));
   CHECK(fewer.mpi.hosts == Names{"a", "c"});
   CHECK(configured_world_size(fewer) == 4);

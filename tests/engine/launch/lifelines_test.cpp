@@ -67,7 +67,7 @@ TEST_CASE("A launcher answers only its own ranks", "[lifelines]") {
   CHECK_FALSE(stranger->lost);
   CHECK(lifelines.connected() == 0);
 
-  // A client that sends too much.
+  // A client that sends too much data.
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(std::atoi(address.substr(address.find(',') + 1).c_str()));

@@ -53,7 +53,7 @@ TEST_CASE("A message of any length is passed on", "[rank_messages]") {
   CHECK_FALSE(messages.killed_rank().has_value());
   const bool is_passed_on = log.str() == text + "\n[" + text + "\nerror: rank 99999999999: no rank\n" &&
                             messages.failure(1, /*stopped=*/false) == error;
-  CHECK(is_passed_on);  // without printing it
+  CHECK(is_passed_on);  // and does not print it
 }
 
 TEST_CASE("A killed rank is known by its signal", "[rank_messages]") {

@@ -10,7 +10,7 @@ namespace shardline::start_ranks_test {
 
 namespace {
 
-// Exit code and text of a process that is this rank.
+// The exit code and output of a process that is this rank.
 std::pair<int, std::string> report(int rank, const std::exception& error) {
   const int before = current_rank();
   set_current_rank(rank);

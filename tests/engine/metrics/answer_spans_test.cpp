@@ -37,7 +37,7 @@ std::string_view answer_text(const AnswerChoice& choice, std::string_view contex
   return shardline::answer_text(choice.answer(), context);
 }
 
-// A context of words with one letter, one token each, after the token that stands for "no answer".
+// A context of one-letter words, each of which is a token, after the token that stands for "no answer".
 Window letters(std::vector<float> start, std::vector<float> end) {
   Window window = {std::move(start), std::move(end), {std::nullopt}};
   for (int64_t i = 1; i < std::ssize(window.start); ++i) window.offsets.push_back(AnswerSpan{2 * i - 2, 2 * i - 1});
@@ -69,7 +69,7 @@ TEST_CASE("answers are those of transformers' run_qa") {
       CHECK(answer_text(ours.best[i], context) == best[i][0]);
       CHECK(ours.best[i].start_logit == best[i][1].get<float>());
       CHECK(ours.best[i].end_logit == best[i][2].get<float>());
-      // Theirs are computed in single precision.
+      // The reference computes them in single precision.
       CHECK(ours.best[i].probability == Approx(best[i][3].get<double>()).epsilon(2e-6).margin(1e-30));
     }
   }
@@ -97,7 +97,7 @@ TEST_CASE("no answer has the lowest score of all windows, and wins above the thr
   CHECK_FALSE(choice.chosen);
   CHECK(answer_text(choice, kLetters) == "");
   const AnswerChoice text = choose(windows, {.may_be_none = true, .null_score_diff_threshold = 3});
-  CHECK(answer_text(text, kLetters) == "b");  // the later one of equal logits
+  CHECK(answer_text(text, kLetters) == "b");  // of equal logits, the later one
 }
 
 TEST_CASE("no answer stays in a list that is too short for it") {

@@ -1,4 +1,4 @@
-// The cases that make_golden.py wrote, and how near to its results ours must be.
+// The cases that make_golden.py wrote, and how close to their results ours must be.
 #pragma once
 #include <cmath>
 #include <cstdlib>

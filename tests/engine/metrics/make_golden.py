@@ -46,7 +46,7 @@ def number(value):
 
 
 def classification(rng):
-    """Predictions and labels of classes, and all scores of them."""
+    """Makes predictions and labels of classes, and all their scores."""
     count = rng.choice([1, 1, 2, 3, 5, 10, 30, 60])
     classes = rng.choice([[0, 1], [0, 1], [1], [0], [0, 1, 2], [0, 2], [-7, 1, 5, 1 << 40], list(range(10))])
     labels = [rng.choice(classes) for _ in range(count)]
@@ -82,7 +82,7 @@ def multi_label(rng):
 
 
 def regression(rng):
-    """Predicted numbers, with ties, constants, large and small ones."""
+    """Makes predicted numbers, including ties, constants, large and small ones."""
     count = rng.choice([2, 2, 3, 4, 7, 15, 40])
     kind = rng.randrange(7)
     if kind == 0:  # ties
@@ -116,7 +116,7 @@ def phrase(rng, most):
 
 
 def tokens(rng):
-    """A text, and its normal form in the comparison of answers."""
+    """Makes a text, and its normal form in the comparison of answers."""
     text = phrase(rng, 8)
     if rng.random() < 0.3:
         text = "".join(rng.choice(assigned()) for _ in range(6)) + text + rng.choice(assigned())
@@ -139,7 +139,7 @@ def all_code_points():
 
 
 def questions(rng):
-    """Questions with predictions, and SQuAD's metrics of them."""
+    """Makes questions with predictions, and their SQuAD metrics."""
     version_2 = rng.random() < 0.6
     rows, probabilities = [], []
     for _ in range(rng.choice([1, 1, 2, 4, 8])):
@@ -162,7 +162,8 @@ def questions(rng):
 
 
 def stable_numpy():
-    """numpy for the function below: its argsort orders equal logits as it happens; here it is a stable one."""
+    """Replaces numpy for the function below, because numpy's argsort orders equal logits arbitrarily; this one is
+    stable."""
     class Numpy:
         def __getattr__(self, name):
             return getattr(np, name)
@@ -184,7 +185,8 @@ def run_qa_function():
 
 
 def spans(rng, reference=[]):
-    """Windows of a question with logits, and the choice of answers. Offsets count bytes here and characters there."""
+    """Makes windows of a question with logits, and the choice of answers. Offsets count bytes here and characters
+    there."""
     if not reference:
         reference.append(run_qa_function())
     length, most_tokens = (400, 384) if rng.random() < 0.05 else (rng.randint(1, 40), rng.choice([6, 30]))
@@ -239,7 +241,7 @@ def spans(rng, reference=[]):
 
 
 def tagging(rng):
-    """Sentences with tags of any scheme, and seqeval's metrics."""
+    """Makes sentences with tags of any scheme, and their seqeval metrics."""
     letters = rng.choice(["BI", "IE", "BIES", "BIO", "BIESXo."])
     kinds = rng.choice([["-PER"], ["-PER", "-LOC", "-ORG"], ["-PER", "-LOC", "", "PER", "-A-B", "-", "-\u00e9"]])
     others = ["O"] if rng.random() < 0.8 else ["O", "\u00e9-PER", "O-PER", "MISC", "-PER", "."]

@@ -44,7 +44,7 @@ TEST_CASE("a step is one line with the keys that scripts rely on") {
   const std::string path = folder.path() + "/metrics.jsonl";
   MetricsLog log(path);
   log.add(some_step());
-  // Readable while the log is still open.
+  // The file can be read while the log is still open.
   CHECK(contents(path) ==
         R"({"step":1,"epoch":0.125,"loss":10.5,"grad_norm":0.1,"learning_rate":3e-05,"tokens":4096,"step_seconds":0.5,)"
         R"("tokens_per_second":8192.0,"samples_per_second":8.0,"bubble_fraction":0.25,)"

@@ -97,7 +97,7 @@ TEST_CASE("on a terminal one line is redrawn, at most ten times a second") {
   progress.add(at_step(2), 100);
   CHECK(out.str() == first);
   now = 20;
-  progress.add(at_step(51), 100);  // 0.4 s a step since the first, 49 to go
+  progress.add(at_step(51), 100);  // 0.4 s per step since the first one, 49 steps to go
   CHECK(Screen(out.str()).last ==
         "step 51/100 51% [===============               ] loss 3.2145 | 39.8k tok/s | 412 ms | 1.2 GiB | ETA 19.60 s");
   now = 20.01;

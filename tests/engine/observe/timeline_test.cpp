@@ -154,7 +154,7 @@ TEST_CASE("the page shows each rank's boxes above those of the simulation at mea
     return found;
   };
   CHECK(count("<svg ") == 3);
-  CHECK(count("<title>forward, ") == 4);  // only what was measured has a tip
+  CHECK(count("<title>forward, ") == 4);  // only measured values have a tooltip
   CHECK(count("rank 1 (d 0 p 1 t 0)") == 1);
   CHECK(count("measured, idle 70 %") == 1);
   CHECK(count("predicted, idle 33.3 %") == 1);

@@ -82,6 +82,31 @@ TEST_CASE("What is not finite, or has no logarithm, is left out", "[page]") {
   for (const double y : {0.0, 1e18, -1e99}) CHECK_FALSE(has(chart_svg(chart_of({{5, y}, {6, y + 128}})), "nan"));
 }
 
+TEST_CASE("Intervals that are much wider than the values do not hide them", "[page]") {
+  Chart chart = chart_of({{1, 10, -90, 110}, {2, 20, 19, 21}});
+  const auto height = [](const std::string& svg) {
+    const auto line = polyline_of(svg);
+    return line[1] - line[3];
+  };
+  CHECK(height(chart_svg(chart)) < 15);
+  chart.y_from_zero = true;
+  const std::string svg = chart_svg(chart);
+  CHECK(height(svg) > 60);
+  CHECK(has(svg, ">0</text>"));
+  CHECK(has(svg, ">30</text>"));
+  CHECK_FALSE(has(svg, ">40</text>"));
+  CHECK_FALSE(has(svg, "y1=\"-"));  // above the picture
+  CHECK_FALSE(has(svg, "y2=\"-"));
+  // Values below 0 have their whole intervals.
+  chart.series[0].points = {{1, -10, -90, 110}, {2, 20}};
+  CHECK(has(chart_svg(chart), ">-50</text>"));
+}
+
+TEST_CASE("Values that are all zero have ticks that differ", "[page]") {
+  const std::string svg = chart_svg(chart_of({{1, 0}, {2, 0}}));
+  CHECK(count_of(svg, ">0</text>") == 1);
+}
+
 TEST_CASE("A long line keeps its extremes", "[page]") {
   std::vector<ChartPoint> points;
   for (int i = 0; i < 100'000; ++i) points.push_back({static_cast<double>(i), i == 54'321 ? 1000.0 : i % 7});
@@ -92,6 +117,28 @@ TEST_CASE("A long line keeps its extremes", "[page]") {
   for (size_t i = 1; i < line.size(); i += 2) top = std::min(top, line[i]);
   CHECK(top < line[1] - 150);
   CHECK(svg.size() < 40'000);
+}
+
+TEST_CASE("A long name of a line is broken into lines that fit", "[page]") {
+  using Lines = std::vector<std::string>;
+  CHECK(svg_lines("one", 10, 100) == Lines{"one"});
+  CHECK(svg_lines("", 10, 100) == Lines{""});
+  CHECK(svg_lines("one two", 10, 30) == Lines{"one ", "two"});
+  CHECK(svg_lines("abcdef", 10, 20) == Lines{"abc", "def"});
+  CHECK(svg_lines("\xc3\xa4\xc3\xb6", 10, 9) == Lines{"\xc3\xa4", "\xc3\xb6"});  // not within a character
+  const std::string name = "runs/with-a-name-that-is-longer-than-the-chart/and-another-folder-with-a-name";
+  std::string all;
+  for (const auto& line : svg_lines(name, 12, 300)) {
+    CHECK(svg_width(line, 12) <= 300);
+    all += line;
+  }
+  CHECK(all == name);
+  Chart chart = chart_of({{1, 10}, {2, 20}});
+  const std::string before = chart_svg(chart);
+  chart.series[0].name = name;
+  const std::string svg = chart_svg(chart);
+  CHECK_FALSE(has(svg, name));
+  CHECK(count_of(svg, "<text") == count_of(before, "<text") + 1);
 }
 
 TEST_CASE("Ticks are readable", "[page]") {
@@ -126,11 +173,14 @@ TEST_CASE("A page escapes its texts and closes what it opens", "[page]") {
   page.figure("<svg></svg>", "one");
   page.figure("<svg></svg>", "");
   page.table({{"name", "value"}, {"<x>", "12.5"}});
+  page.table({{"run", "steps"}, {"1-device", "21096 (nominal 21094)"}, {"2-devices", "3e-05"}});
   page.figure("<svg></svg>", "wide", HtmlPage::Width::wide);
   page.items({"a & b"});
   const std::string text = std::move(page).text();
   CHECK(has(text, "<title>Study &lt;1&gt; &amp; &quot;2&quot;</title>"));
   CHECK(has(text, "<td>&lt;x&gt;</td><td class=\"number\">12.5</td>"));
+  CHECK(has(text, "<td>1-device</td><td class=\"number\">21096 (nominal 21094)</td>"));
+  CHECK(has(text, "<td>2-devices</td><td class=\"number\">3e-05</td>"));
   CHECK(count_of(text, "<div") == count_of(text, "</div>"));
   CHECK(count_of(text, "<figure>") + count_of(text, "<figure class") == count_of(text, "</figure>"));
   CHECK(has(text, "name=\"viewport\""));

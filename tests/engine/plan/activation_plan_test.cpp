@@ -1,4 +1,5 @@
-// The plan's peak of activations is what a rank counts when it trains, and what the allocator counts independently.
+// The plan's peak of activations equals what a rank counts during training, and what the allocator counts
+// independently.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -56,7 +57,7 @@ Config config_of(const Choice& c) {
   return parse_config(file.dump(), "activation test");
 }
 
-// Largest over the ranks; every rank must count what the plan says of it.
+// The maximum over the ranks; every rank must count what the plan states for it.
 int64_t planned_and_counted(const Choice& choice) {
   const Config config = config_of(choice);
   int64_t most = 0;
@@ -196,7 +197,8 @@ TEST_CASE("the plan's peak of activations is what every rank counts, of GPT-J's 
       }
 }
 
-// On one rank nothing is on its way to another: what the allocator holds beside the counted activations never changes.
+// With one rank, nothing is sent to others: what the allocator holds in addition to the counted activations never
+// changes.
 TEST_CASE("what is counted is all that the process keeps between instructions") {
   use_caching_allocator();
   OnesSource data(kSamples, kLength);
@@ -240,7 +242,7 @@ TEST_CASE("recomputing and moving out keep less") {
   CHECK(peak("each", "no") == 6 * (6 * border + head) + block - border - head);  // the last block runs again
   CHECK(peak("contiguous", "no") < peak("group_2", "no") + 4 * block);
   CHECK(peak("contiguous", "checkpointed") < peak("contiguous", "no"));
-  // Away are four microbatches of six; the last two would come back within the horizon.
+  // Four microbatches of six are offloaded; the last two would have to come back within the horizon.
   CHECK(peak("none", "all") < peak("none", "no") * 3 / 5);
   CHECK(peak("each", "all") < peak("each", "no") / 2);
   CHECK(peak({{{"layers", "h.[0-2]"}, {"strategy", "contiguous"}}}, "no") < peak("none", "no"));

@@ -1,4 +1,4 @@
-// What the kind of device changes in a plan.
+// How the kind of device changes a plan.
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -26,11 +26,11 @@ Forecast forecast_on(const char* device, bool bf16, const std::string& cluster =
   return make_forecast(config, machines, plan);
 }
 
-constexpr double kRuntime = 1 << 30;  // of a GPU, by the plan
+constexpr double kRuntime = 1 << 30;  // the runtime's memory on a GPU, by the plan
 
 }  // namespace
 
-// A cluster file may leave out its devices' multiprocessors, which only the prices of products need.
+// A cluster file may omit its devices' multiprocessors, which only the prices of products need.
 TEST_CASE("the config alone decides whether a plan has the runtime of GPUs") {
   const auto path = std::filesystem::temp_directory_path() / "device_plan_test_cluster.json";
   nlohmann::json cluster = nlohmann::json::parse(std::ifstream(kA100));

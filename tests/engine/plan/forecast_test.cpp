@@ -1,4 +1,4 @@
-// A plan's memory, class by class, is what every rank really holds; and no cut of a model loses a layer.
+// Every rank really holds the memory that the plan states, class by class, and no cut of a model loses a layer.
 #include "engine/plan/forecast.h"
 
 #include <filesystem>
@@ -55,7 +55,7 @@ Config config_of(const Choice& c) {
 MemoryBytes counted(RankTrainer& trainer, const Plan& plan, double width) {
   auto& parameters = trainer.parameters();
   std::set<const void*> seen;
-  const auto padded = [&](const at::Tensor& part) {  // elements of the flat buffer, the first time it is seen
+  const auto padded = [&](const at::Tensor& part) {  // counts the elements of a flat buffer when it is seen first
     return seen.insert(part.storage().data()).second ? double(part.storage().nbytes()) / width : 0;
   };
   double values = 0, gradients = 0, trained = 0;  // elements

@@ -1,5 +1,5 @@
-// What a search finds can be set: the settings of its candidates make what it priced, and "auto" finds a layout
-// wherever numbers would do. Random configs of many keys.
+// The results of a search can be used: the settings of its candidates reproduce what it priced, and "auto" finds a
+// layout wherever numbers would. Random configs with many keys.
 #include "engine/plan/layout_search.h"
 
 #include <nlohmann/json.hpp>
@@ -81,7 +81,7 @@ class Draw {
     set(smp, 0.2, "active_microbatches", {1, 2, 4});
     set(smp, 0.4, "optimize", {"speed", "memory"});
     set(smp, 0.1, "placement_strategy", {"spread", "PDT"});
-    if (chance(0.2)) {  // which allows one replica only
+    if (chance(0.2)) {  // allows one replica only
       smp["ddp"] = false;
       if (file.contains("mpi_options"))
         file["mpi_options"]["processes_per_host"] = smp.value("pipeline_parallel_degree", 1);
@@ -143,7 +143,7 @@ class Draw {
   TempFolder folder_;
 };
 
-// The refusal of an action; empty if it succeeds.
+// Returns the message with which an action is refused; empty if it succeeds.
 std::string refusal(const std::function<void()>& action) {
   try {
     action();

@@ -1,5 +1,5 @@
-// A family that states nothing about bytes and work (tests/models/families/post_norm_family.h): its plan is what a real
-// step counts. tests/mpi/memory_mpi.cpp does the same on two real ranks.
+// A family that states nothing about bytes and work (tests/models/families/post_norm_family.h): its plan equals the
+// counts of a real step. tests/mpi/memory_mpi.cpp does the same on two real ranks.
 #include <nlohmann/json.hpp>
 
 #include "core/comm/threads_communicator.h"

@@ -1,5 +1,5 @@
-// Settings that plans print: the advice for a plan that does not fit makes one that fits, and nothing that is offered
-// or chosen contradicts the rest of the config.
+// Settings that plans print: the advice for a plan that does not fit leads to one that fits, and nothing that a plan
+// offers or chooses contradicts the rest of the config.
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// Every setting that changes a measured time keeps a profile from being used, with the reason; the others do not.
+// Every setting that changes a measured time prevents the use of a profile, with a reason; the others do not.
 #include "engine/plan/profile_use.h"
 
 #include <nlohmann/json.hpp>
@@ -56,7 +56,7 @@ struct Case {
   }
 };
 
-// As if it had been measured.
+// Marks the profile as measured.
 Profile profile_of(const Case& measured) {
   Profile profile{.valid_for = measured.conditions, .device = {}, .layers = {}, .links = {}};
   for (const auto& layer : distinct_layers(measured.planned.model.spec).layers)

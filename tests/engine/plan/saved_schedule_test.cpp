@@ -1,4 +1,4 @@
-// The schedule of a plan, saved to a file, is the schedule of every run that reads it, whatever that run shards.
+// The schedule of a plan, saved to a file, is the schedule of every run that reads the file, whatever that run shards.
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -65,7 +65,7 @@ std::string why(const Choice& c, const std::string& name) {
   return splits_of(planned(c).model.spec).at(name).why;
 }
 
-// Four devices, joined at this rate.
+// Four devices whose links have this rate.
 std::string cluster_file(double link_gbs, double memory_gib) {
   const auto path = std::filesystem::temp_directory_path() / cat("splits_test_", link_gbs, "_", memory_gib, ".json");
   std::ofstream(path) << json{
@@ -114,7 +114,7 @@ TEST_CASE("the last entry that names a unit counts, also against the rule") {
         "h.0.mlp: asked for by \"*mlp\"; h.2.attn: asked for by \"h.2.attn\"; "
         "h.2.mlp: asked for by \"*mlp\"");
   CHECK(whole({.t = 8, .rules = {rule("*", true)}}).empty());
-  // What is whole takes its place on every rank.
+  // Whole units take memory on every rank.
   const auto parameters = [](const Choice& c) { return planned(c).plan.parameters_by_rank.front(); };
   CHECK(parameters({.rules = {rule("*mlp", false)}}) - parameters({}) == 3 * 3 * (2 * 96 * 96 + 96));
   CHECK_THROWS_WITH(planned({.rules = {rule("h.3.mlp", false)}}),

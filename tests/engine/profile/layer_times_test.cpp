@@ -1,4 +1,4 @@
-// What is measured, and how often. Times themselves depend on the machine and are not tested.
+// Tests what is measured, and how often. The times themselves depend on the machine and are not tested.
 #include "engine/profile/layer_times.h"
 
 #include <algorithm>
@@ -122,14 +122,14 @@ TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
   }
 }
 
-// A skipped update is an error, so what is measured is an update: no time has to be compared.
+// A skipped update is an error, so what is measured is an update; no times need to be compared.
 TEST_CASE("in fp16 every measured step updates, whatever the run's loss scale") {
   for (const auto& scale : {nlohmann::json::object(), nlohmann::json{{"static_loss_scale", 1e30}}}) {
     nlohmann::json more = {{"training", scale}};
     more["training"]["fp16"] = true;
     CHECK_NOTHROW(measure(config_of(1, 1, "speed", 0, more)));
   }
-  // The MLP's sums are beyond 65504 in the forward pass already.
+  // The MLP's sums exceed 65504 in the forward pass already.
   const nlohmann::json overflows = {
       {"training", {{"fp16", true}}},
       {"model", {{"config", {{"initializer_range", 10}, {"n_embd", 512}, {"n_layer", 1}}}}}};

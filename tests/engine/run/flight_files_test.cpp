@@ -14,7 +14,7 @@ namespace shardline::flight_files_test {
 using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
-// Each rank is the first one of a host with an output_dir of its own.
+// Each rank is the first one on a host with its own output_dir.
 JobRecords records_of_new_job(const TempFolder& folder) {
   run_ranks(2, [&](CommunicatorPtr world) {
     Config config;
@@ -64,7 +64,7 @@ TEST_CASE("The records of a failed job stay until another job begins its steps",
   forget_earlier_jobs(folder);
   records_of_new_job(folder);  // is refused
   CHECK(previous() == failed);
-  records_of_new_job(folder);  // is refused again
+  records_of_new_job(folder);  // refused again
   CHECK(previous() == failed);
   const std::string last = records_of_new_job(folder).job;
   forget_earlier_jobs(folder);

@@ -33,7 +33,7 @@ struct ShortLimit {
   const Timeouts before;
 };
 
-// One rank of a run, with parameters of random numbers.
+// One rank of a run whose parameters are random numbers.
 struct Run {
   Run(const nlohmann::json& smp, const nlohmann::json& model_section, const CommunicatorPtr& world)
       : config(parse_config(file(smp, model_section, world->size()).dump(), "saver test")),
@@ -154,7 +154,7 @@ TEST_CASE("hosts that write the model without sharing the directory are found be
   CHECK(fs::is_empty(one.path()));
   CHECK(fs::is_empty(two.path()));
 
-  // In a job: ModelSaver asks, and leaves nothing behind.
+  // In a job, ModelSaver checks the disk and leaves nothing behind.
   const auto message = message_of_ranks(2, [&](CommunicatorPtr world) {
     Run run({{"pipeline_parallel_degree", 2}}, kRandom, world);
     ModelSaver(world->rank() == 0 ? one.path() : two.path(), run.model, at::kFloat, "bytes", run.groups);
@@ -217,7 +217,7 @@ TEST_CASE("the room for the model is reserved before the first step and given ba
     }
     CHECK(fs::is_empty(scratch.path()));
 
-    // A tokenizer that is gone when the run ends does not matter.
+    // It does not matter if a tokenizer has been removed by the end of the run.
     put(scratch / "tokenizer-source", "{}");
     ModelSaver saver(scratch / "out", run.model, at::kFloat, scratch / "tokenizer-source", run.groups);
     fs::remove(scratch / "tokenizer-source");

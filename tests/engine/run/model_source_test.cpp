@@ -1,4 +1,4 @@
-// What a config says about its model must reach the run: from the file to the weights that are saved.
+// What a config says about its model must have an effect on the run, from the file to the saved weights.
 #include "engine/run/model_source.h"
 
 #include <ATen/Functions.h>
@@ -9,6 +9,7 @@
 #include "engine/config/rules/sizes.h"
 #include "models/files/safetensors.h"
 #include "tests/engine/tiny_run.h"
+#include "tests/models/program/words_program.h"
 
 #include "tests/catch.h"
 
@@ -132,7 +133,7 @@ TEST_CASE("keys of model.config that would train another model elsewhere are ref
   refused("scale_attn_weights", false, "scales attention", gptj);
   refused("architectures", {"GPT2LMHeadModel"}, "causal-lm", gptj);
 
-  // What transformers writes into a config.json may be pasted.
+  // A config.json that transformers has written may be copied.
   const json pasted = {{"architectures", {"GPT2LMHeadModel"}},
                        {"n_ctx", 32},
                        {"torch_dtype", "float32"},
@@ -212,7 +213,7 @@ TEST_CASE("all mistakes of a config file come at once, those of its model among 
         "run.json: /model/config/n_layr: unknown key", "run.json: /training/learning_rat: unknown key",
         "run.json: /smp_options/pipelin: unknown key"})
     CHECK_THAT(text, Contains(part));
-  // In the directory's file, and between that and what is laid over it.
+  // Contradictions in the directory's file, and between the file and what overrides it.
   json keys = kSmall;
   keys.update({{"activation_function", "swiglu"}, {"resid_pdrop", 2}});
   const auto of_directory = mistakes_in(run_of_directory(folder, keys, json::object()));
@@ -231,6 +232,47 @@ TEST_CASE("keys that name layers, and degrees, are reported together where the m
   CHECK_THROWS_WITH(plan_model(config, 3), Contains("/smp_options/activation_checkpointing/0: \"h.9\"") &&
                                                Contains("/smp_options/tensor_parallel_layers/0: \"h.9.mlp\"") &&
                                                Contains("/smp_options/sharded_data_parallel_degree: 2 must divide"));
+}
+
+TEST_CASE("an exported program that mixes samples is refused before anything is planned", "[spec]") {
+  const RunFolder folder("mixing-program");
+  words_program::write_changed_json(folder / "mixing.pt2", "models/model.json", [](json& model) {
+    for (auto& node : model["graph_module"]["graph"]["nodes"])
+      if (node["target"] == "torch.ops.aten.gelu.default") {
+        node["target"] = "torch.ops.aten.flip.default";
+        node["inputs"] = {node["inputs"][0], {{"name", "dims"}, {"arg", {{"as_ints", {0}}}}, {"kind", 1}}};
+      }
+  });
+  json file = tiny_run(folder, {{"data", {{"sequence_length", words_program::kPositions}}}});
+  file["model"] = {{"path", folder / "mixing.pt2"}};
+  const Config config = parse_config(file.dump(), "run.json");
+  CHECK_THROWS_WITH(plan_model(config, 1), Contains("mixing.pt2: the call of aten::flip in blocks.0 mixes samples"));
+  file["model"] = {{"path", words_program::path()}};
+  CHECK(plan_model(parse_config(file.dump(), "run.json"), 1).model.spec.block_count() == 2);
+}
+
+TEST_CASE("modules of a program are placed and recomputed by their paths", "[spec]") {
+  const RunFolder folder("program-paths");
+  const auto plan = [&](const json& smp) {
+    json file = tiny_run(folder, {{"data", {{"sequence_length", words_program::kPositions}}},
+                                  {"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}},
+                                  {"mpi_options", {{"processes_per_host", 2}}}});
+    file["model"] = {{"path", words_program::path()}};
+    file["smp_options"].merge_patch(smp);
+    return plan_model(parse_config(file.dump(), "run.json"), 2).plan;
+  };
+  const auto by_hand = [](const json& rules) {
+    return json{{"auto_partition", false}, {"default_partition", 1}, {"manual_partition", rules}};
+  };
+  const auto placed = plan(by_hand({{{"layers", "blocks"}, {"stage", 0}}, {{"layers", "embedding"}, {"stage", 0}}}));
+  CHECK(placed.stage_of_layer == std::vector{0, 0, 0, 1});
+  CHECK_THROWS_WITH(plan(by_hand({{{"layers", "blocks.0.up"}, {"stage", 0}}})),
+                    Contains("/smp_options/manual_partition/0: \"blocks.0.up\" is inside of blocks.0, and no part of"));
+  CHECK_THROWS_WITH(plan(by_hand({{{"layers", "places"}, {"stage", 0}}})),
+                    Contains("\"places\" is inside of embedding, and no part of a layer can be named"));
+  const auto recomputed = plan({{"activation_checkpointing", {{{"layers", "blocks"}, {"strategy", "each"}}}}});
+  CHECK(plan_json(recomputed)["recompute"] == plan_json(plan({{"activation_checkpointing", "each"}}))["recompute"]);
+  CHECK(plan_json(recomputed)["recompute"] != plan_json(plan(json::object()))["recompute"]);
 }
 
 TEST_CASE("a directory with a config and weights in any format holds a model", "[spec]") {

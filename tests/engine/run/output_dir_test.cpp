@@ -35,7 +35,7 @@ class CurrentPath {
   fs::path before_;
 };
 
-// A folder with `out`, in which an earlier run left its model and records and somebody a file of their own.
+// A folder with `out`, in which an earlier run left its model and records, and somebody else a file of their own.
 class Earlier {
  public:
   Earlier() {
@@ -92,7 +92,7 @@ TEST_CASE("A new or empty output directory is accepted, and made", "[output_dir]
   CHECK_FALSE(fs::exists(out));
   prepare(config);
   CHECK(fs::is_directory(out));
-  // What a run leaves that failed before it began, and a profile, do not count.
+  // Files left by a run that failed before it began, and a profile, do not count.
   folder.write("deeper/out/flight/rank-0", "x");
   folder.write("deeper/out/.cache/tokens.bin", "x");
   folder.write("deeper/out/profile.json", "x");
@@ -127,6 +127,24 @@ TEST_CASE("What a run leaves that ended before its first step does not keep it f
   CHECK(
       fs::exists(out + "/flight/rank-0"));  // the new run may still be refused, and records say why the last one ended
   CHECK(std::distance(fs::directory_iterator(out), fs::directory_iterator()) == 3);
+}
+
+TEST_CASE("Records are copied without the model and what users have added", "[output_dir]") {
+  const Earlier earlier;
+  earlier.write("out/predictions.jsonl", "new");
+  earlier.write("copy/predictions.jsonl", "of an earlier attempt");
+  const Config config = config_for(earlier.path("out"));
+  copy_records(config, earlier.path("copy"));
+  CHECK(earlier.files("copy") == std::set<std::string>{"config.resolved.json", "events.out.tfevents.1.host",
+                                                       "metrics.jsonl", "plan.json", "predictions.jsonl",
+                                                       "schedule.svg", "timeline/step-2.json"});
+  CHECK(fs::file_size(earlier.path("copy/metrics.jsonl")) == std::string("metrics.jsonl").size());
+  CHECK(fs::file_size(earlier.path("copy/predictions.jsonl")) == 3);
+  const auto before = earlier.files("out");
+  copy_records(config, earlier.path("out"));  // the same folder
+  CHECK(earlier.files("out") == before);
+  copy_records(config_for(earlier.path("nowhere")), earlier.path("other"));
+  CHECK_FALSE(fs::exists(earlier.path("other")));
 }
 
 TEST_CASE("A directory of checkpoints in output_dir does not keep a run from being repeated", "[output_dir]") {
@@ -177,7 +195,7 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
                                          "mine.txt"};  // the run may have been started with the resolved config
   CHECK(earlier.files("out") == waiting);
 
-  // The run failed: the next one finds no model, and keeps what waits.
+  // The run failed: the next one finds no model, and the files that were set aside are kept.
   earlier.write("out/metrics.jsonl", "of the run that failed");
   prepare(config);
   CHECK(earlier.files("out") == waiting);
@@ -267,7 +285,7 @@ TEST_CASE("What killed runs left of checkpoints goes", "[output_dir]") {
                                            {"resume_from_checkpoint", folder.path() / "checkpoints/checkpoint-9"}}}}));
   std::set<std::string> left;
   for (const auto& entry : fs::directory_iterator(folder.path() / "checkpoints")) left.insert(entry.path().filename());
-  // The one that was about to be replaced is there again, and a stranger's directory is not touched.
+  // The model that was about to be replaced is back, and a directory that belongs to somebody else is unchanged.
   CHECK(left == std::set<std::string>{"checkpoint-7.superseded", "checkpoint-8.superseded", "checkpoint-9.superseded",
                                       "notes.incomplete"});
   CHECK(read_file(folder.path() / "checkpoints/checkpoint-9.superseded/manifest.json") == "checkpoint-9");
@@ -303,7 +321,7 @@ TEST_CASE("One run at a time has a directory of checkpoints", "[output_dir]") {
     return config_for(folder.path() / out, {{"training", {{"checkpoint_dir", checkpoints}}}});
   };
   std::optional<std::vector<OutputLock>> first = lock_output_dir(run("one", shared), small_model());
-  // By either key, and however the path is spelled.
+  // Under either key, and however the path is spelled.
   const std::string other = shared + "/../checkpoints/";
   for (const auto& said : {refusal(run("two", shared)), refusal(run("two", other)), message_of<ConfigError>([&] {
                              const auto locks = lock_output_dir(run("two", shared), small_model());
@@ -315,7 +333,7 @@ TEST_CASE("One run at a time has a directory of checkpoints", "[output_dir]") {
   CHECK_FALSE(fs::exists(folder.path() / "two/.lock"));
 
   first.reset();
-  folder.write("checkpoints/.lock", "process 1 on host of long ago\n");  // of a run that was killed
+  folder.write("checkpoints/.lock", "process 1 on host of long ago\n");  // left by a run that was killed
   first.emplace(lock_output_dir(run("two", other), small_model()));
   first.emplace(lock_output_dir(run("three", folder.path() / "three/."), small_model()));  // the same directory
   CHECK(first->size() == 1);
@@ -353,7 +371,7 @@ TEST_CASE("A run does not replace what it reads, however the paths are spelled",
   CHECK_THAT(
       refusal(config_for("out", {{"smp_options", {{"partition_file", "./out/plan.json"}, {"load_partition", true}}}})),
       Contains("./out/plan.json"));
-  // What no run touches may stand there.
+  // Files that runs never touch may be there.
   CHECK(refusal(config_for("out", {{"data", {{"train", "out/mine.txt"}}}})).empty());
   CHECK(refusal(config_for("out", {{"model", {{"path", "out/base/"}}}})).empty());
   CHECK(refusal(config_for(".", {{"model", {{"path", "out"}}}})).empty());

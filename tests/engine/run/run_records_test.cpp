@@ -19,7 +19,7 @@ using Catch::Contains;
 
 namespace {
 
-// While it lives, files of this process cannot grow beyond some bytes: a disk that is full.
+// While the object exists, files of this process cannot grow beyond a limit, as on a full disk.
 struct SmallFiles {
   explicit SmallFiles(rlim_t bytes) : handler(std::signal(SIGXFSZ, SIG_IGN)) {
     ::getrlimit(RLIMIT_FSIZE, &before);
@@ -87,7 +87,7 @@ TEST_CASE("records that cannot be written are reported once, do not end the run,
   CHECK_THAT(lines(out.str(), "warning: checkpoints"), Contains("one reason") && Contains("another reason"));
 }
 
-// A checkpoint's thread may still sync them on a slow disk while a failed run ends.
+// A checkpoint's thread may still sync them to a slow disk while a failed run ends.
 TEST_CASE("what was recorded can be synced after its records have ended") {
   const ScratchDirectory scratch;
   const Config config = config_in(scratch.path());
@@ -97,7 +97,7 @@ TEST_CASE("what was recorded can be synced after its records have ended") {
   {
     RunRecords records(config, context, {.total = 100, .per_epoch = 100});
     sync = records.sync_function();
-    sync();  // there is nothing yet
+    sync();  // there is no file yet
     records.open(config);
     records.step({.step = 1, .loss = 1});
     sync();

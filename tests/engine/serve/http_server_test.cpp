@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
@@ -23,7 +24,7 @@ using namespace std::chrono_literals;
 class Echo {
  public:
   explicit Echo(const HttpLimits& limits = {})
-      : server_("127.0.0.1", 0, limits, [](const HttpRequest& request, const HttpServer::Respond& respond) {
+      : server_({"127.0.0.1", 0}, limits, [](const HttpRequest& request, const HttpServer::Respond& respond) {
           respond(
               {.content_type = "text/plain", .body = cat(request.method, ' ', request.path, ' ', request.body.size())});
         }) {}
@@ -125,6 +126,55 @@ TEST_CASE("connections end when their time is over") {
   slow.send("POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\na");
   CHECK(idle.receive().empty());
   CHECK(slow.receive().empty());
+}
+
+TEST_CASE("a client that does not take its answer loses the connection") {
+  const std::string large(size_t{32} << 20, 'x');
+  const HttpServer server({"127.0.0.1", 0}, {.write = 200ms},
+                          [&](const HttpRequest& request, const HttpServer::Respond& respond) {
+                            respond({.content_type = "text/plain", .body = request.path == "/large" ? large : "small"});
+                          });
+  const Client slow(server);
+  slow.send("GET /large HTTP/1.1\r\n\r\n");
+  CHECK(get(server).ends_with("small"));
+  while (server.connections() > 0) std::this_thread::sleep_for(1ms);
+  const std::string begin = slow.receive();
+  CHECK(begin.starts_with("HTTP/1.1 200 OK"));
+  CHECK(begin.size() < large.size());
+}
+
+TEST_CASE("bodies that are held together beyond a limit are refused") {
+  std::vector<HttpServer::Respond> unanswered;
+  std::mutex mutex;
+  const HttpServer server({"127.0.0.1", 0}, {.body_bytes = 1000, .held_bytes = 1500},
+                          [&](const HttpRequest& request, const HttpServer::Respond& respond) {
+                            const std::lock_guard lock(mutex);
+                            if (request.path == "/wait") return unanswered.push_back(respond);
+                            respond({.body = cat(request.body.size())});
+                          });
+  const std::string body(1000, 'x'), head = " HTTP/1.1\r\nContent-Length: 1000\r\n\r\n";
+  const Client waiting(server), refused(server), later(server);
+  waiting.send("POST /wait" + head + body);
+  const auto waits = [&] {
+    const std::lock_guard lock(mutex);
+    return !unanswered.empty();
+  };
+  while (!waits()) std::this_thread::sleep_for(1ms);
+  refused.send("POST /" + head + body);
+  const std::string answer = refused.receive();
+  CHECK(answer.starts_with("HTTP/1.1 503"));
+  CHECK(answer.find("Retry-After: 1") != std::string::npos);
+  const Client small(server);
+  small.send("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
+  CHECK(small.receive("\r\n\r\n3").ends_with("\r\n\r\n3"));
+  {
+    const std::lock_guard lock(mutex);
+    unanswered.front()({.body = "at last"});
+    unanswered.clear();  // which must not outlive the server
+  }
+  CHECK(waiting.receive("at last").ends_with("at last"));
+  later.send("POST /" + head + body);
+  CHECK(later.receive("\r\n\r\n1000").ends_with("\r\n\r\n1000"));
 }
 
 TEST_CASE("a server that stops answers what it has") {

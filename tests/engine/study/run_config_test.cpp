@@ -49,7 +49,7 @@ TEST_CASE("Factors become keys of an ordinary config", "[study]") {
   CHECK(run.global_batch == 8);
   CHECK(run.steps == 39);  // three epochs of 13
   CHECK(run.nominal_steps == 37.5);
-  // What is written for the run is read as the same config.
+  // The config that is written for the run is the same when it is read.
   CHECK(parse_config(resolved(run.config).dump(), "config.json") == run.config);
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("A layout sets how the devices are used", "[study]") {
   const auto runs = expand(study);
   CHECK(runs[0].config.smp.pipeline_parallel_degree == 2);
   CHECK(runs[0].global_batch == 8);  // 2 x T=2 x D=2
-  // The ranks of the study's config do not matter.
+  // The number of ranks in the study's config does not matter.
   StudyFile other = study;
   other.inline_config["mpi_options"] = {{"processes_per_host", 3}};
   CHECK(expand(other)[0].global_batch == 8);
@@ -156,7 +156,7 @@ TEST_CASE("What this machine cannot run needs a cluster", "[study]") {
   CHECK_THROWS_AS(expand(study_of(many)), ConfigError);
   const StudyFile study = study_of(many, {{"cluster", kCluster}});
   CHECK(expand(study)[0].cluster == kCluster);
-  // Steps of epochs follow from the samples.
+  // The number of steps of an epoch follows from the samples.
   CHECK_THROWS_AS(expand(study_of({{"devices", 64}, {"epochs", 1}}, {{"cluster", kCluster}})), ConfigError);
 }
 

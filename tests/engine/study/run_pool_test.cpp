@@ -72,7 +72,7 @@ TEST_CASE("As many programs run at once as there are cores, and no more than ask
   CHECK(most_of(3, 0, 1) == 3);
   CHECK(most_of(4, 2, 1) == 2);
   CHECK(most_of(4, 0, 2) == 2);
-  CHECK(most_of(2, 0, 8) == 1);  // one that is larger than the machine runs alone
+  CHECK(most_of(2, 0, 8) == 1);  // a run that is larger than the machine runs alone
 }
 
 TEST_CASE("A program that takes too long is stopped", "[study]") {

@@ -66,7 +66,7 @@ TEST_CASE("Speed-up and efficiency are relative to the fewest devices that do th
   CHECK(*table.rows[1].speedup == Approx((32 / 0.5 + 32 / 0.7) / 2 / base));
   CHECK(*table.rows[2].speedup == Approx(80 / base));
   CHECK(*table.rows[2].efficiency == Approx(80 / base / 4));
-  // There is no speed-up for other work on more devices than the table's fewest.
+  // There is no speed-up for different work on more devices than the fewest in the table.
   for (auto& record : records)
     if (record.devices == 4) record.factors["samples"] = 1;
   CHECK_FALSE(study_table(records, "", "").rows[2].speedup);
@@ -96,7 +96,7 @@ TEST_CASE("Speed-ups compare runs of one learning rate where there are some", "[
   CHECK(*table.rows[1].efficiency == 1);
   CHECK(*table.rows[2].speedup == Approx(2));
   CHECK(*table.rows[3].speedup == Approx(2.5));
-  // A rate that was chosen for its devices.
+  // A learning rate chosen for the number of devices.
   records[3].factors["learning_rate"] = 4e-3;
   CHECK(*study_table(records, "", "").rows[3].speedup == Approx(1.25));
 }
@@ -137,7 +137,7 @@ TEST_CASE("The map of a design names its largest coefficients", "[study]") {
   const DesignMap all = design_map(study_table(records, "eval_f1", ""));
   CHECK(all.names == std::vector<std::string>{"devices", "batch per device", "job time", "samples/s", "cost"});
   CHECK(all.chosen == 2);
-  // Of devices 1, 2, 4 and batches 32, 16, 8: numpy.corrcoef.
+  // Expected values: numpy.corrcoef for devices 1, 2, 4 and batches 32, 16, 8.
   CHECK(all.largest_of_design()->coefficient == Approx(-0.9285714286));
   CHECK(all.largest_of_results()->one < 2);
   CHECK(all.largest_of_results()->other >= 2);
@@ -160,7 +160,15 @@ TEST_CASE("A published cost that does not follow from its minutes is a misprint"
   CHECK(rows[1].is_misprint);
   CHECK_FALSE(rows[2].cost);
   CHECK(published_cells(rows).size() == 4);
+  CHECK(published_cells(rows)[0].back().empty());
   CHECK(published_cells({}).empty());
+  records[5].published.metric = 0.9;  // without a time
+  const auto cells = published_cells(published_rows(records, prices));
+  REQUIRE(cells.size() == 5);
+  CHECK(cells[0].back() == "published metric");
+  CHECK(cells[1].back().empty());
+  CHECK(cells[4].back() == "0.9000");
+  CHECK(cells[4][5].empty());  // the ratio
 }
 
 TEST_CASE("A study's records are read as they were written", "[study]") {

@@ -1,4 +1,4 @@
-// A task and metrics that a program adds.
+// Tests a task and metrics that a program adds.
 #include <nlohmann/json.hpp>
 
 #include "engine/tasks/task.h"
@@ -56,7 +56,7 @@ double too_long(const Predicted& predicted) {
   return count;
 }
 
-// Before any config is read: the names that a config accepts are listed once.
+// Called before any config is read, because the names that configs accept are listed only once.
 const bool kAdded = [] {
   add_task("long-texts", {.head = HeadChoice::Kind::sequence_classification, .metrics = {"right"}},
            [](const Config& config, const HeadChoice&, const TokenizerPtr& tokenizer) {

@@ -61,4 +61,14 @@ TEST_CASE("a few labels are described in order, of many the most and least frequ
         "L1 10 (0.5 %), L0 0 (0.0 %)");
 }
 
+TEST_CASE("recorded counts of labels have the same description") {
+  const nlohmann::json record = label_counts_json({3, 1}, {"no"});
+  CHECK(record == nlohmann::json::parse(R"([{"label": "no", "count": 3}, {"label": "1", "count": 1}])"));
+  CHECK(describe_recorded_labels({record, "run.json"}) == "no 3 (75.0 %), 1 1 (25.0 %)");
+  for (const char* damaged : {"3", R"([{"label": "no"}])", R"([{"label": "no", "count": -1}])"}) {
+    const auto value = nlohmann::json::parse(damaged);
+    CHECK_THROWS_AS(describe_recorded_labels({value, "run.json"}), DataError);
+  }
+}
+
 }  // namespace shardline::class_balance_test

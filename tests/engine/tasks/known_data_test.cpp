@@ -127,7 +127,7 @@ TEST_CASE("known data: the files of GLUE and exports of the hub give the same ex
     const Config glue = config_of(sample.name, {{"train", (folder.path() / "glue").string()}});
     const Config hub = config_of(sample.name, {{"train", (folder.path() / "hub/train.jsonl").string()}});
     Read of_glue = read(glue);
-    CHECK(of_glue.shortened == (sample.name == "qqp" ? 2 : 0));  // rows that are cut off, as some are there
+    CHECK(of_glue.shortened == (sample.name == "qqp" ? 2 : 0));  // rows that are cut off, as some are in these files
     of_glue.shortened = 0;
     CHECK(of_glue == sample.expected);
     CHECK(read(hub) == sample.expected);

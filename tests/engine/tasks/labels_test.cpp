@@ -38,7 +38,7 @@ HeadChoice head_of(const Config& config) {
   return described_model(config.model, head_choice(config))->head;
 }
 
-// The config with the labels of a file with these lines.
+// Returns the config with the labels of a file with these lines.
 Config labelled(const TempFolder& folder, const std::string& name, const std::string& lines) {
   return with_labels_of_data(config_of("sequence-classification", {{"train", folder.write(name, lines)}}));
 }
@@ -73,7 +73,7 @@ TEST_CASE("labels: a number that is not among labels that are numbers is none of
 TEST_CASE("labels: the names that the data's files state are the model's, in their order") {
   if (!why_no_arrow().empty()) return;
   const std::string file = SHARDLINE_SOURCE_DIR "/tests/engine/data/source/files/features.parquet";
-  const std::vector<std::string> names = {"positive", "negative", "mixed"};  // the last one is in no row
+  const std::vector<std::string> names = {"positive", "negative", "mixed"};  // the last one does not occur in any row
   const json columns = {{"train", file}, {"text_column", "sentence"}};
   const Config config = with_labels_of_data(config_of("sequence-classification", columns));
   CHECK(head_of(config).names == names);

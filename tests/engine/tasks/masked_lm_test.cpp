@@ -93,7 +93,7 @@ TEST_CASE("masked-lm: of tokenised rows, tokens can be masked that are not speci
                tokens(joined, {{"input_ids", {2, 4, 3}}, {"labels", {-100, 5, -100}}});
              }),
              Contains("a.jsonl:7: 'labels' has 5 where 'input_ids' has 4; leave out 'labels'"));
-  CHECK(tokens(joined, {{"input_ids", {5, 5, 5, 5, 5, 5, 5}}}).examples.size() == 1);  // is cut with the others
+  CHECK(tokens(joined, {{"input_ids", {5, 5, 5, 5, 5, 5, 5}}}).examples.size() == 1);  // it is cut with the others
 
   const auto predicted = tokens(joined, {{"input_ids", {2, 4, 8, 3}}}, /*labelled=*/false);
   CHECK(predicted.examples.at(0).labels == Ids{kNone, 4, kNone, kNone});

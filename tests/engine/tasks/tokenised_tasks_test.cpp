@@ -32,7 +32,7 @@ struct Place {
   Place() { folder.write("vocab.txt", kVocabulary); }
   TokenizerPtr tokenizer() const { return load_tokenizer(folder.path().string()); }
 
-  // What a task makes of rows of this file, as `predict` and evaluations have it.
+  // What a task makes of the rows of this file for `predict` and evaluations.
   Predicted examples(const LabelledTask& task, const std::vector<json>& rows, bool labelled) const {
     std::string lines;
     for (const json& row : rows) lines += row.dump() + '\n';
@@ -143,7 +143,7 @@ TEST_CASE("columns of tokenised rows that a model of transformers would read oth
     return sequence_classification(config, head, place.tokenizer())->encode({row, "a.jsonl:2"}, false).examples.size();
   };
   CHECK(encode("bert", "token_type_ids", {0, 1, 1}) == 1);
-  CHECK(encode("distilbert", "token_type_ids", {0, 1, 1}) == 1);  // does not get them
+  CHECK(encode("distilbert", "token_type_ids", {0, 1, 1}) == 1);  // not given to the model
   CHECK(encode("gpt2", "token_type_ids", {0, 0, 0}) == 1);
   for (const char* adds_words : {"gpt2", "gpt_neo", "gptj"})
     CHECK_THAT(error_of([&] {
@@ -257,7 +257,7 @@ TEST_CASE("question-answering: a tokenised row is a window with the places of it
   CHECK_THAT(error_of([&] { task->encode({with(5, 4), "a.jsonl:2"}, true); }), Contains("'end_positions' is before"));
   CHECK_THAT(error_of([&] { task->encode({tokens, "a.jsonl:2"}, true); }), Contains("has no 'start_positions'"));
 
-  // The largest logits are those of the question, which no answer begins in.
+  // The largest logits are in the question, where no answer begins.
   const auto logits = [](int64_t count) {
     at::Tensor all = at::zeros({count, 2}, at::kDouble);
     for (int64_t first = 0; first < count; first += 6) {

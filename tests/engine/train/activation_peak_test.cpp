@@ -19,7 +19,7 @@ constexpr int64_t kLength = 64;
 struct Choice {
   std::string model = "gpt2", recompute = "none", offload = "no", pipeline = "simple";
   double dropout = 0;
-  int microbatches = 4, samples = 6;  // of a microbatch
+  int microbatches = 4, samples = 6;  // samples in a microbatch
   int inner = 512, vocabulary = 500;
   std::vector<std::string> trained;  // patterns; empty: all
 };
@@ -122,7 +122,7 @@ TEST_CASE("the plan's peak of activations in use is what the allocator counts, o
                                      .microbatches = inner == 128 ? 4 : 1,
                                      .inner = inner}) == Approx(1).margin(0.01));
       }
-  // Where the head is what counts: its logits, and the sums of its bias's gradient.
+  // Cases in which the head dominates: its logits, and the sums of its bias's gradient.
   CHECK(measured_over_planned(
             {.model = "gptj", .recompute = "each", .microbatches = 1, .inner = 128, .vocabulary = 5000}) ==
         Approx(1).margin(0.01));

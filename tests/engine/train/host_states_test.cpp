@@ -113,8 +113,8 @@ TEST_CASE("states on the host are what each rank of a plan has less on its devic
           CHECK(here.optimizer == 0);
           CHECK(here.total() == there.total() - there.optimizer);
           CHECK(there.host == 0);
-          // Beside states and masters a copy of the gradients, and one of the values, as wide as a master and as passes
-          // see them.
+          // In addition to states and masters: a copy of the gradients, as wide as a master, and one of the values, as
+          // wide as passes use them.
           if (c.p * c.t * c.d == 1) {
             const double trained = there.weights / (bf16 ? 2 : 4);
             CHECK(here.host == there.optimizer + trained * (bf16 ? 4 + 2 : 4 + 4));

@@ -1,6 +1,11 @@
 #include "engine/train/layout_check.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +15,8 @@
 #include "engine/config/config.h"
 #include "engine/data/dataset/repeated_batch.h"
 #include "engine/plan/plan.h"
+#include "models/families/families.h"
+#include "models/traced/traced_family.h"
 #include "tests/models/golden.h"
 
 #include "tests/catch.h"
@@ -47,6 +54,57 @@ Config program_config(int t) {
       {"runtime", {{"dtype", "float64"}, {"communicator", t == 1 ? "local" : "threads"}}},
       {"output_dir", "unused"}};
   return parse_config(file.dump(), "layout check of a program");
+}
+
+// Attention whose keys have a bias of their own, with a gradient of zero: softmax ignores what all keys add to a query.
+struct SeparateBlock : torch::nn::Module {
+  SeparateBlock() : query(8, 8), key(8, 8), value(8, 8), out(8, 8) {
+    register_module("query", query);
+    register_module("key", key);
+    register_module("value", value);
+    register_module("out", out);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto heads = [&](torch::nn::Linear& linear) {
+      return linear(x).view({x.size(0), x.size(1), 2, 4}).transpose(1, 2);
+    };
+    const auto mixed = at::scaled_dot_product_attention(heads(query), heads(key), heads(value), {}, 0.0, true);
+    return x + out(mixed.transpose(1, 2).reshape(x.sizes()));
+  }
+  torch::nn::Linear query, key, value, out;
+};
+
+struct SeparateNet : torch::nn::Module {
+  SeparateNet() : words(kWords, 8), head(8, kWords) {
+    register_module("words", words);
+    register_module("blocks", blocks);
+    for (int i = 0; i < 2; ++i) blocks->push_back(std::make_shared<SeparateBlock>());
+    register_module("head", head);
+  }
+  at::Tensor forward(const at::Tensor& ids) {
+    at::Tensor x = words(ids);
+    for (const auto& block : *blocks) x = block->as<SeparateBlock>()->forward(x);
+    return head(x);
+  }
+  torch::nn::Embedding words;
+  torch::nn::ModuleList blocks;
+  torch::nn::Linear head;
+};
+
+// Before any config is read: the names that a config accepts are listed once.
+const bool kAdded = [] {
+  add_family("separate-keys", family_of_traced("separate-keys", HeadChoice::Kind::causal_lm, [](const nlohmann::json&) {
+               return TracedModel{.vocab_size = kWords, .make = [] {
+                                    return traced_module(std::make_shared<SeparateNet>(), &SeparateNet::forward);
+                                  }};
+             }));
+  return true;
+}();
+
+Config separate_config(int p, int t, int d) {
+  Config config = config_of(p, t, d);
+  config.model.config = {{"model_type", "separate-keys"}};
+  return config;
 }
 
 // One rank's part of a run.
@@ -95,6 +153,18 @@ TEST_CASE("a program whose heads are split has the gradients, norms, losses and 
   for (const auto& difference : differences) {
     CAPTURE(difference.what, difference.largest, difference.where);
     CHECK(difference.is_within());
+  }
+}
+
+TEST_CASE("key biases, whose gradient is zero but for rounding, make no difference with AdamW") {
+  for (const auto& [p, t, d] : {std::tuple(2, 1, 1), {1, 2, 1}, {1, 1, 2}}) {
+    CAPTURE(p, t, d);
+    const auto differences = differences_of(separate_config(p, t, d), separate_config(1, 1, 1), p * t * d);
+    REQUIRE(differences.size() == 4);
+    for (const auto& difference : differences) {
+      CAPTURE(difference.what, difference.largest, difference.where);
+      CHECK(difference.is_within());
+    }
   }
 }
 

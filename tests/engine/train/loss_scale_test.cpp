@@ -96,7 +96,7 @@ struct Seen {
   std::vector<bool> overflowed, moved;
 };
 
-// What every rank saw, where rank `culprit` overflows (-1: none).
+// What every rank saw if rank `culprit` overflows (-1: none).
 std::vector<Seen> train(const Case& c, int culprit) {
   std::vector<Seen> seen(c.world());
   run_ranks(c.world(), [&](const CommunicatorPtr& world) {

@@ -30,7 +30,7 @@ TEST_CASE("what a run measured: medians of all steps but the first, and the most
   std::ofstream file(scratch / "metrics.jsonl");
   file << step_line(1, 50, 2);
   CHECK(file.flush());
-  CHECK(measured_run(scratch.path()).step_seconds == 50);  // when there is no other
+  CHECK(measured_run(scratch.path()).step_seconds == 50);  // if there is no other step
   CHECK(measured_run(scratch.path()).steps == 1);
   file << step_line(2, 4, 2) << R"({"step": 2, "epoch": 1, "eval_loss": 3})"
        << "\n"

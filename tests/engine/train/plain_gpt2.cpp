@@ -24,7 +24,7 @@ PlainGpt2::PlainGpt2(const nlohmann::json& config) : config_(config) {
   config_["model_type"] = "gpt2";
   for (const char* rate : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config_[rate] = 0.0;
   const int64_t h = config.at("n_embd");
-  std::mt19937 random(7);  // the same everywhere, unlike the distributions
+  std::mt19937 random(7);  // the same on every platform, unlike std's distributions
   const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
     auto value = at::empty(shape, at::kDouble);
     for (int64_t i = 0; i < value.numel(); ++i)

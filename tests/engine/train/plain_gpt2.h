@@ -1,4 +1,4 @@
-// GPT-2 in a few lines of ATen and double precision: one process, no layout, no code of the engine.
+// GPT-2 in a few lines of ATen in double precision: one process, no layout, and no code of the engine.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,5 +1,5 @@
-// Delayed initialisation: while a rank builds and fills its stage, it never holds more than its own share and one
-// tensor, whatever the size of the model.
+// Delayed initialisation: while a rank builds and fills its stage, it never holds more than its own share plus one
+// tensor, however large the model is.
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 

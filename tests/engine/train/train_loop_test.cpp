@@ -32,7 +32,7 @@ constexpr int64_t kLength = 6, kVocab = 19;
 constexpr double kRate = 1e-2, kDecay = 0.1, kLimit = 1e-11;
 const json kModel = {{"n_layer", 3}, {"n_head", 2}, {"n_embd", 8}, {"vocab_size", kVocab}, {"n_positions", kLength}};
 
-// What a run is, whatever its grid.
+// Properties of a run that do not depend on its grid.
 struct Run {
   int64_t blocks = 22;
   int64_t batch = 4, accumulation = 3;  // batch: of all replicas together in one accumulation step
@@ -40,10 +40,10 @@ struct Run {
   bool shuffle = true, drop_last = false;
   double epochs = 3;
   int max_steps = -1;
-  int64_t validation = 0;  // blocks in a file of its own
+  int64_t validation = 0;  // blocks in a separate file
   int split_percentage = 0;
   std::optional<int64_t> max_train_samples, max_eval_samples;
-  int64_t eval_batch = 4;  // of all replicas
+  int64_t eval_batch = 4;  // over all replicas
   std::string eval_strategy = "no";
   int eval_delay = 0;  // steps
   std::optional<int> eval_steps;
@@ -68,7 +68,7 @@ at::Tensor random_blocks(int64_t count, unsigned seed) {
   return ids;
 }
 
-// splitmix64 from a state on, and Fisher and Yates from the end on.
+// splitmix64 from the given state, and a Fisher-Yates shuffle from the end.
 std::vector<int64_t> shuffled(int64_t samples, uint64_t state) {
   const auto next = [&state] {
     state += 0x9E3779B97F4A7C15;
@@ -103,7 +103,7 @@ struct Step {
   bool ends_epoch;
 };
 
-// The steps of one epoch: accumulation steps fill up with samples, and optimizer steps with accumulation steps.
+// Divides the steps of one epoch: samples fill accumulation steps, and these fill optimizer steps.
 std::vector<Step> steps_of_epoch(const Run& run, int64_t samples, int64_t epoch) {
   const auto order = order_of_epoch(run, samples, static_cast<uint64_t>(epoch));
   const int64_t batch = run.global_batch_size ? run.batch * run.accumulation : run.batch;

@@ -59,7 +59,7 @@ bool is_first(RankTrainer& trainer) {
   return trainer.parameters().groups().world->rank() == 0;
 }
 
-// The message of the DataError that all ranks throw; empty when they throw none.
+// Returns the message of the DataError that all ranks throw; empty if they throw none.
 std::string data_error(int d, int p, const std::function<void(RankTrainer&)>& work) {
   try {
     with_trainers(d, p, work);
@@ -69,7 +69,7 @@ std::string data_error(int d, int p, const std::function<void(RankTrainer&)>& wo
   return "";
 }
 
-// One batch per letter: 'i', all labels are ignored; 't', all tokens count.
+// One batch per letter: 'i': all labels are ignored; 't': all tokens count.
 FedSource fed(const std::string& batches) {
   FedSource source;
   for (const char batch : batches) {

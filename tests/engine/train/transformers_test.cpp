@@ -71,7 +71,7 @@ at::Tensor ids_of(const json& step) {
   return ids;
 }
 
-// The worst over all ranks; a NaN is worse than anything.
+// The largest difference over all ranks; a NaN is worse than any number.
 struct Differences {
   double gradient = 0, norm = 0, logits = 0, loss = 0;
   std::string worst_gradient;

@@ -15,7 +15,7 @@
 namespace shardline::vocabulary_test {
 namespace {
 
-constexpr int kWords = 61;  // of which 3 ranks have 21, 20 and 20
+constexpr int kWords = 61;  // 3 ranks have 21, 20 and 20 of them
 constexpr int64_t kSamples = 6, kLength = 8;
 
 struct Degrees {
@@ -41,7 +41,7 @@ Config config_of(const Degrees& on) {
   return parse_config(file.dump(), "vocabulary test");
 }
 
-// Runs `use` with a trainer on every rank; the message of the error that ended them, empty for none.
+// Runs `use` with a trainer on every rank; returns the message of the error that ended them, empty for none.
 std::string run(const Degrees& on, const std::function<void(RankTrainer&, const ModelSpec&)>& use) {
   const Config config = config_of(on);
   try {
@@ -57,7 +57,7 @@ std::string run(const Degrees& on, const std::function<void(RankTrainer&, const 
   return "";
 }
 
-// A step, or an evaluation, on ids of which one is changed, and likewise their labels.
+// A step or an evaluation on ids of which one was changed, and the same with labels.
 struct Change {
   int64_t sample = 0, token = 0, id = 0, label = 0;
 };

@@ -1,7 +1,10 @@
 // Adds something of each kind.
 #include <shardline/engine/serve/handlers.h>
 #include <shardline/engine/tasks/task.h>
+#include <shardline/function.h>
 #include <shardline/models/graph/module_layers.h>
+#include <shardline/models/program/trace/traced_model.h>
+#include <shardline/nn.h>
 #include <shardline/optim/update/added_optimizer.h>
 #include <shardline/shardline.h>
 #include <torch/torch.h>
@@ -22,6 +25,55 @@ ModuleModel words(const nlohmann::json& config) {
         .ptr();
   };
   return {.vocab_size = 256, .max_positions = 32, .modules = modules_of("net", make)};
+}
+
+// Values whose gradients are smaller than those of x.
+struct Calm : torch::autograd::Function<Calm> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, double factor) {
+    context->saved_data["factor"] = factor;
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list y) {
+    return {y[0] * context->saved_data["factor"].toDouble(), {}};
+  }
+};
+
+// A transformer that says how ranks divide it.
+struct Divided : torch::nn::Module {
+  struct Block : torch::nn::Module {
+    explicit Block(int64_t width)
+        : attention(nn::AttentionOptions(width, 4).causal(true)), up(width, 2 * width), down(2 * width, width) {
+      register_module("attention", attention);
+      register_module("up", up);
+      register_module("down", down);
+    }
+    at::Tensor forward(at::Tensor x) {
+      x = x + attention(x);
+      return x + down(torch::gelu(up(apply_function<Calm>(x, 0.5))));
+    }
+    nn::Attention attention;
+    nn::ColumnLinear up;
+    nn::RowLinear down;
+  };
+  explicit Divided(int64_t width) : words(256, width) {
+    register_module("words", words);
+    register_module("blocks", blocks);
+    for (int i = 0; i < 2; ++i) blocks->push_back(std::make_shared<Block>(width));
+  }
+  at::Tensor forward(const at::Tensor& ids) {
+    at::Tensor x = words(ids);
+    for (const auto& block : *blocks) x = block->as<Block>()->forward(x);
+    return torch::linear(x, words->weight);
+  }
+  nn::VocabEmbedding words;
+  torch::nn::ModuleList blocks;
+};
+
+TracedModel divided(const nlohmann::json& config) {
+  return {.vocab_size = 256, .make = [width = config.at("width").get<int64_t>()] {
+            return traced_module(std::make_shared<Divided>(width), &Divided::forward);
+          }};
 }
 
 // Lin et al. 2017, arXiv 1708.02002.
@@ -97,6 +149,7 @@ int main(int argc, char** argv) {
   Registry registry;
   add_serving(registry);
   registry.model("my-words", words)
+      .traced_model("divided", divided)
       .loss("focal", focal)
       .optimizer("lion", {.states = {"exp_avg"}, .update = lion})
       .schedule("rising", [](int64_t step, int64_t, int64_t total) { return double(step) / total; })

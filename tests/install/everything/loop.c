@@ -1,4 +1,5 @@
-/* A loop in C, on one rank, or with the argument "two" on two stages. */
+/* A loop in C, on one rank, or with the argument "two" on two stages of a communicator of its own. */
+#include <mpi.h>
 #include <shardline/c.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,9 @@ int main(int argc, char** argv) {
   int64_t ids[4 * 16];
   int i;
   double loss, again;
+  static double outputs[4 * 16 * 31];
+  int64_t written = 0;
+  MPI_Comm comm;
   shardline_samples samples;
   shardline_report first, report;
   shardline_place place;
@@ -28,7 +32,14 @@ int main(int argc, char** argv) {
     printf("refused: %s\n", shardline_error());
     return 0;
   }
-  trainer = shardline_create(strcmp(argument, "two") == 0 ? CONFIG("2", "2") : CONFIG("1", "1"));
+  if (strcmp(argument, "two") == 0) {
+    int provided;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    trainer = shardline_create_on(CONFIG("2", "2"), &comm);
+  } else {
+    trainer = shardline_create(CONFIG("1", "1"));
+  }
   if (trainer == NULL) return failed("create");
   for (i = 0; i < 4 * 16; ++i) ids[i] = (7 * i + i / 16) % 31;
   memset(&samples, 0, sizeof samples);
@@ -46,6 +57,10 @@ int main(int argc, char** argv) {
     if (shardline_step(trainer, &samples, &report)) return failed("step");
   again = shardline_evaluate(trainer, &samples);
   if (again != loss) return failed("another loss after a resume");
+  if (shardline_predict(trainer, &samples, outputs, 4 * 16 * 31, &written) || written != 4 * 16 * 31)
+    return failed("predict");
+  for (i = 0; i < 4 * 16 * 31; ++i)
+    if (!(outputs[i] > -100 && outputs[i] < 100)) return failed("outputs that are no logits");
   ids[3] = 31;
   if (!shardline_step(trainer, &samples, NULL)) return failed("an id beyond the vocabulary");
   if (strstr(shardline_error(), "31") == NULL) return failed("an error without the id");
@@ -54,5 +69,9 @@ int main(int argc, char** argv) {
     printf("%s: trained %d steps on %d ranks in %d stages\n", shardline_version(), (int)report.step, place.size,
            place.stages);
   shardline_destroy(trainer);
+  if (strcmp(argument, "two") == 0) {
+    MPI_Comm_free(&comm);
+    MPI_Finalize();
+  }
   return 0;
 }

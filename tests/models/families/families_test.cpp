@@ -65,9 +65,10 @@ std::string name_of(const json& run) {
   return name;
 }
 
-// The config of a recorded model, with dropout wherever the family has it if asked for.
-json config_of(const HfDirectory& directory, bool dropout) {
+// The config of a recorded model with this head; with dropout wherever the family has it if asked for.
+json config_of(const HfDirectory& directory, const HeadChoice& head, bool dropout = false) {
   json config = directory.config();
+  if (head.kind == Kind::causal_lm) config["is_decoder"] = true;
   if (dropout)
     for (auto& [key, value] : config.items())
       if (key.find("drop") != std::string::npos && value.is_number()) value = 0.2;
@@ -91,7 +92,7 @@ at::Tensor of_rows(const json& samples) {
 Microbatch microbatch_of(const json& batch, const json& labels, const HeadChoice& head) {
   Microbatch made{.ids = of_rows(batch["ids"]), .types = of_rows(batch["types"])};
   std::vector<at::Tensor> positions, samples;
-  int64_t sample = 4;  // of the global batch
+  int64_t sample = 4;  // samples in the global batch
   std::vector<int64_t> first_places, numbers;
   for (const json& ids : batch["ids"]) {
     const int64_t length = ids.size();
@@ -106,7 +107,7 @@ Microbatch microbatch_of(const json& batch, const json& labels, const HeadChoice
   made.samples = at::cat(samples);
   made.segment_samples = at::tensor(numbers, at::kLong);
   made.segment_places = at::tensor(first_places, at::kLong);
-  if (head.kind == Kind::masked_lm || head.kind == Kind::token_classification)
+  if (head.kind == Kind::causal_lm || head.kind == Kind::masked_lm || head.kind == Kind::token_classification)
     made.labels = of_rows(labels);
   else
     made.targets =
@@ -120,6 +121,13 @@ double weight_of(const Microbatch& batch, const HeadChoice& head) {
   if (batch.labels.defined()) return (batch.labels != kNoLabel).sum().item<double>();
   if (head.kind == Kind::question_answering) return (batch.targets.select(1, 0) != kNoLabel).sum().item<double>();
   return batch.segments();
+}
+
+// Asks for the head's logits: of next words, those of each sample's last row.
+MicrobatchContext asking(MicrobatchContext context, const HeadChoice& head) {
+  context.mode = head.kind == Kind::causal_lm ? Mode::generate : Mode::evaluate;
+  context.predicts = true;
+  return context;
 }
 
 // The values of all parameters; tied ones share a tensor.
@@ -139,7 +147,7 @@ std::vector<at::Tensor> values_of(const ModelSpec& spec, const HfDirectory& dire
   return values;
 }
 
-// Gradients by the names of tensors in the files, in their shapes; uses of a tied parameter together.
+// Gradients by the names and in the shapes of the tensors in files; uses of a tied parameter are added.
 std::map<std::string, at::Tensor> gradients_of(const ModelSpec& spec, const std::vector<at::Tensor>& gradients) {
   std::map<std::string, at::Tensor> whole, in_files;
   size_t next = 0;
@@ -215,10 +223,10 @@ std::vector<at::Tensor> compare_run(const std::string& family, const json& batch
   const bool exact = type == at::kDouble;
   const HfDirectory directory(directory_of(family));
   const HeadChoice head = head_of(run);
-  const ModelSpec spec = model_spec(directory.config(), family, false, {}, nullptr, head);
+  const ModelSpec spec = model_spec(config_of(directory, head), family, false, {}, nullptr, head);
   CHECK(directory.check_names(spec).missing.empty());
   auto values = values_of(spec, directory);
-  if (!exact)  // tied ones stay one tensor
+  if (!exact)  // tied parameters stay one tensor
     for (auto& value : values) value.set_data(value.to(type));
   const json& expected = run[exact ? "float64" : "float32"];
   AdamW optimizer(spec, values);
@@ -234,11 +242,10 @@ std::vector<at::Tensor> compare_run(const std::string& family, const json& batch
     if (step == 0) {
       first = outcome.gradients;
       context.mode = Mode::evaluate;
-      context.predicts = true;
-      const LayersOutcome predicted = run_layers(spec, values, context, {.type = type});
-      CHECK(predicted.loss.sum == Approx(outcome.loss.sum).epsilon(1e-12));
+      CHECK(run_layers(spec, values, context, {.type = type}).loss.sum == Approx(outcome.loss.sum).epsilon(1e-12));
+      const at::Tensor logits = run_layers(spec, values, asking(context, head), {.type = type}).logits;
       if (expected.contains("logits"))
-        CHECK(difference(predicted.logits, as_tensor(expected["logits"], at::kDouble)) <= (exact ? 1e-9 : 1e-4));
+        CHECK(difference(logits, as_tensor(expected["logits"], at::kDouble)) <= (exact ? 1e-9 : 1e-4));
     }
     optimizer.step(outcome.gradients);
   }
@@ -308,9 +315,9 @@ TEST_CASE("a split model of any family and head is the whole one, with dropout")
   const std::string family = GENERATE(from_range(kFamilies));
   const json all = recorded(family);
   const HfDirectory directory(directory_of(family));
-  const json config = config_of(directory, true);
   for (const json& run : all["runs"]) {
     const HeadChoice head = head_of(run);
+    const json config = config_of(directory, head, true);
     const Microbatch batch = microbatch_of(all["batches"][0], run["steps"][0], head);
     MicrobatchContext context{
         .batch = &batch, .seed = 9, .step = 3, .loss_scale = 0.1, .label_smoothing = run["smoothing"]};
@@ -319,9 +326,8 @@ TEST_CASE("a split model of any family and head is the whole one, with dropout")
     const LayersOutcome exact = run_layers(one, values, context, {});
     MicrobatchContext evaluation = context;
     evaluation.mode = Mode::evaluate;
-    evaluation.predicts = true;
-    const LayersOutcome predicted = run_layers(one, values, evaluation, {});
-    CHECK(exact.loss.sum != predicted.loss.sum);  // something was dropped
+    CHECK(exact.loss.sum != run_layers(one, values, evaluation, {}).loss.sum);  // something was dropped
+    const LayersOutcome predicted = run_layers(one, values, asking(context, head), {});
     for (const int ranks : {2, 3})
       for (const bool sequence_parallel : {false, true})
         for (const bool whole_words : {false, true}) {
@@ -339,7 +345,7 @@ TEST_CASE("a split model of any family and head is the whole one, with dropout")
           CHECK(std::abs(got.loss.sum - exact.loss.sum) <= 1e-12 * std::abs(exact.loss.sum));
           CHECK(got.loss.weight == exact.loss.weight);
           CHECK(worst_difference(got.gradients, exact.gradients) <= 1e-10);
-          const LayersOutcome logits = run_layers(spec, values, evaluation, on);
+          const LayersOutcome logits = run_layers(spec, values, asking(context, head), on);
           CHECK(logits.ranks_agree);
           if (predicted.logits.defined()) CHECK(difference(logits.logits, predicted.logits) <= 1e-12);
         }
@@ -350,9 +356,9 @@ TEST_CASE("microbatches without rows, or without labels of rows, have no loss an
   for (const std::string& family : kFamilies) {
     const json all = recorded(family);
     const HfDirectory directory(directory_of(family));
-    const json config = config_of(directory, true);
     for (const json& run : all["runs"]) {
       const HeadChoice head = head_of(run);
+      const json config = config_of(directory, head, true);
       const Microbatch batch = microbatch_of(all["batches"][0], run["steps"][0], head);
       std::vector<Microbatch> nothing = {part_of(batch, {0, 0})};
       if (batch.labels.defined()) {
@@ -383,7 +389,7 @@ TEST_CASE("a saved model has the tensors of transformers' class and every key of
       INFO(family << ", " << name_of(run));
       const HfDirectory from(directory_of(family));
       const HeadChoice head = head_of(run);
-      json config = from.config();
+      json config = config_of(from, head);
       config["of_a_user"] = {1, {{"kept", true}}};
       const ScratchDirectory scratch;
       save(scratch.path(), config, head, from);
@@ -407,7 +413,7 @@ TEST_CASE("a saved model has the tensors of transformers' class and every key of
   }
 }
 
-// For tests/transformers/open_saved.py, which opens them: into the directory SHARDLINE_SAVED.
+// tests/transformers/open_saved.py opens them: writes into the directory SHARDLINE_SAVED.
 TEST_CASE("every family and head is saved", "[.saved]") {
   const char* into = std::getenv("SHARDLINE_SAVED");
   REQUIRE(into != nullptr);
@@ -417,14 +423,14 @@ TEST_CASE("every family and head is saved", "[.saved]") {
       if (run["smoothing"] > 0) continue;
       const HfDirectory from(directory_of(family));
       const std::string name = family + "." + run["task"].get<std::string>() + "." + run["problem"].dump();
-      save(std::string(into) + "/" + name, from.config(), head_of(run), from);
+      save(std::string(into) + "/" + name, config_of(from, head_of(run)), head_of(run), from);
     }
   }
 }
 
 TEST_CASE("a head that a family does not have is a mistake of the task") {
   for (const auto& [family, kind] :
-       {std::pair{"bert", Kind::causal_lm}, {"gptj", Kind::token_classification}, {"gpt2", Kind::masked_lm}}) {
+       {std::pair{"distilbert", Kind::causal_lm}, {"gptj", Kind::token_classification}, {"gpt2", Kind::masked_lm}}) {
     const HfModel model = read_hf_model({{"model_type", family}}, json::object(), {.kind = kind});
     REQUIRE(model.mistakes.size() == 1);
     CHECK(model.mistakes[0].of_task);
@@ -432,6 +438,29 @@ TEST_CASE("a head that a family does not have is a mistake of the task") {
     CHECK_THAT(text, Catch::Contains("/task: must be a task for which " + std::string(family) + " has a head: ") &&
                          Catch::Contains("sequence-classification") &&
                          Catch::Contains(std::string("got \"") + task_name(kind)) && !Catch::Contains("config.json"));
+  }
+}
+
+TEST_CASE("an encoder predicts next words only as a decoder, and does nothing else as one") {
+  for (const char* family : {"bert", "roberta", "xlm-roberta"}) {
+    const auto mistakes = [&](Kind kind, json keys) {
+      const json file = {{"model_type", family}};
+      return mistakes_text(read_hf_model(file, keys, {.kind = kind}).mistakes, "config.json: ", "/model/config");
+    };
+    CAPTURE(family);
+    CHECK(mistakes(Kind::causal_lm, {{"is_decoder", true}}) == "");
+    CHECK(mistakes(Kind::masked_lm, {{"is_decoder", false}}) == "");
+    CHECK_THAT(mistakes(Kind::causal_lm, json::object()),
+               Catch::Contains("config.json: /is_decoder: must be true for causal-lm: otherwise tokens see the tokens "
+                               "that they predict") &&
+                   Catch::Contains("set \"is_decoder\": true in model.config, or use the task masked-lm"));
+    CHECK_THAT(mistakes(Kind::causal_lm, {{"is_decoder", false}}),
+               Catch::Contains("/model/config/is_decoder: must be true for causal-lm") && Catch::Contains("got false"));
+    CHECK_THAT(mistakes(Kind::token_classification, {{"is_decoder", true}}),
+               Catch::Contains("/model/config/is_decoder: must be false for token-classification") &&
+                   Catch::Contains("set \"is_decoder\": false in model.config, or use the task causal-lm"));
+    CHECK_THAT(mistakes(Kind::causal_lm, {{"is_decoder", true}, {"add_cross_attention", true}}),
+               Catch::Contains("/model/config/add_cross_attention: must be false"));
   }
 }
 
@@ -455,7 +484,7 @@ TEST_CASE("labels are those of the data, else of config.json, and a saved config
   model = read(named, {.kind = Kind::token_classification, .names = {"O", "B-PER"}});
   CHECK(model.head.labels == 2);
   CHECK(model.config["id2label"] == json{{"0", "O"}, {"1", "B-PER"}});
-  model = read(named, {.kind = Kind::question_answering});  // whatever it classified before
+  model = read(named, {.kind = Kind::question_answering});  // whatever the model classified before
   CHECK(model.config["id2label"] == json{{"0", "LABEL_0"}, {"1", "LABEL_1"}});
   model = read({{"num_labels", 1}}, {.kind = Kind::sequence_classification});
   CHECK(model.head.problem == HeadChoice::Problem::regression);

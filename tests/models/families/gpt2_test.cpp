@@ -20,7 +20,7 @@ ModelSpec spec_of(const json& config, bool sequence_parallel = false) {
   return model_spec(whole, "config.json", sequence_parallel);
 }
 
-// The reader's complaint about a config; empty if it accepts the config.
+// Returns the reader's complaint about a config; empty if it accepts the config.
 std::string complaint(const json& config) {
   try {
     spec_of(config);
@@ -111,7 +111,7 @@ TEST_CASE("generic names of keys are read as GPT-2's own") {
   CHECK(spec.block_count() == 3);
   CHECK(spec.max_positions == 40);
   CHECK(spec.param("h.0.attn.qkv.weight").shape == std::vector<int64_t>{3, 8, 4, 32});
-  // transformers takes the generic one, whatever the order; two values are a mistake.
+  // transformers uses the generic name, whatever the order; two values are a mistake.
   CHECK_THAT(complaint({{"max_position_embeddings", 50}, {"n_positions", 40}}),
              Contains("/max_position_embeddings: contradicts n_positions 40; got 50"));
 }

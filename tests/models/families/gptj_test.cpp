@@ -115,7 +115,7 @@ TEST_CASE("what GPT-J's config cannot mean is reported, with its value") {
     return complaint(config);
   };
   CHECK(with(json::object()) == "");
-  CHECK(with({{"rotary_dim", nullptr}}) == "");  // all of a head
+  CHECK(with({{"rotary_dim", nullptr}}) == "");  // all features of a head
   CHECK(with({{"rotary_dim", 8}}) == "");
   CHECK(with({{"n_inner", nullptr}, {"rotary", true}, {"unknown", 3}}) == "");
   CHECK_THAT(with({{"rotary_dim", 3}}), Contains("/rotary_dim: rotary_dim (3) must be even") && Contains("got 3"));
@@ -127,7 +127,7 @@ TEST_CASE("what GPT-J's config cannot mean is reported, with its value") {
   CHECK_THAT(with({{"activation_function", "swiglu"}}), Contains("swiglu"));
   CHECK_THAT(with({{"rotary_dim", 5}, {"n_head", 5}, {"vocab_size", 0}}),
              Contains("/rotary_dim") && Contains("/n_embd") && Contains("/vocab_size"));
-  // Without the key, HF's 64.
+  // Without the key, the value is HF's 64.
   CHECK_THAT(complaint({{"n_embd", 48}, {"n_head", 6}}), Contains("rotary_dim (64) must be even"));
 }
 

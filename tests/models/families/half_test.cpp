@@ -43,7 +43,7 @@ ModelSpec small_model(const std::string& family, bool sequence_parallel) {
   return gptj_spec(config, {}, sequence_parallel);
 }
 
-// Whole values of all parameters, of numbers that the type has.
+// Whole values of all parameters, chosen so that the type represents them exactly.
 std::vector<at::Tensor> values_of(const ModelSpec& spec, at::ScalarType type) {
   std::vector<at::Tensor> values;
   for (const auto& layer : spec.layers)

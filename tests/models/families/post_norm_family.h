@@ -1,4 +1,4 @@
-// A family for tests only: its blocks normalise what they add to the residual stream, as BERT's do, and the first ones
+// A family used only in tests: like BERT's, its blocks normalise what they add to the residual stream; the first ones
 // may be frozen. It is one file without cost formulas; register_post_norm_family() corresponds to a family's line in
 // families.cpp.
 #pragma once

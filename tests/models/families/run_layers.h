@@ -1,4 +1,4 @@
-// Runs one microbatch through a model, layer by layer as the executor does it, on ranks that are threads.
+// Runs one microbatch through a model, layer by layer as the executor does, on ranks that are threads.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -25,8 +25,8 @@ struct LayersRun {
 
 struct LayersOutcome {
   LossTerm loss;
-  std::vector<at::Tensor> gradients;  // of all parameters of the spec, whole, in its order
-  at::Tensor logits;                  // of an evaluation that predicts
+  std::vector<at::Tensor> gradients;  // for all parameters of the spec, whole, in its order
+  at::Tensor logits;                  // from an evaluation that predicts
   bool types_hold = true;             // borders and gradients have the types that they should have
   bool ranks_agree = true;            // on loss and logits
 };
@@ -37,7 +37,7 @@ inline bool is_border_type(const at::Tensor& t, const LayersRun& on) {
   return t.scalar_type() == (on.fp32_residuals ? at::kFloat : on.type);
 }
 
-// What one rank finds out.
+// What one rank finds.
 inline void run_rank(const ModelSpec& spec, const std::vector<at::Tensor>& values, MicrobatchContext context,
                      const LayersRun& on, const CommunicatorPtr& world, std::mutex& mutex, LayersOutcome& outcome) {
   std::vector<std::vector<Parameter>> parameters;

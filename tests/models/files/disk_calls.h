@@ -1,5 +1,5 @@
-// A disk that fails or is slow: the functions below replace those of the system in a test program if one of its sources
-// includes this header.
+// Simulates a disk that fails or is slow: the functions below replace those of the system in a test program if one of
+// its sources includes this header.
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// Every element of a part or of a range is in exactly one box, at the place that the layout of files gives it.
+// Every element of a part or of a range is in exactly one box, at the position defined by the layout of files.
 #include "models/files/file_boxes.h"
 
 #include <ATen/ops/arange.h>
@@ -23,7 +23,7 @@ at::Tensor place(const at::Tensor& view, const FileBox& box) {
 }
 
 std::vector<ParamSpec> specs() {
-  // Fused and transposed, as GPT-2's; three sources of one parameter; not split; a vector.
+  // Parameters that are fused and transposed, like GPT-2's; three sources of one parameter; not split; a vector.
   return {{.name = "fused",
            .shape = {3, 5, 2, 7},
            .split_dim = 1,

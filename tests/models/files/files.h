@@ -37,14 +37,14 @@ inline void put(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// A safetensors file of this header as it is, without padding, and this data.
+// Writes a safetensors file with this header, unchanged and without padding, and this data.
 inline std::string safetensors_bytes(const std::string& header, const std::string& data) {
   std::string length(8, '\0');
   for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
   return length + header + data;
 }
 
-// The message of the E that `action` throws; empty when it throws none.
+// Returns the message of the E that `action` throws; empty if it throws none.
 template <class E, class Action>
 std::string message_of(const Action& action) {
   try {

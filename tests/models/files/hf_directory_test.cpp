@@ -66,7 +66,7 @@ std::string floats(const std::string& name, int64_t count) {
                            std::string(static_cast<size_t>(4 * count), '\0'));
 }
 
-// Bytes of files that are in this process's memory.
+// Returns the bytes of files that are in this process's memory.
 int64_t file_bytes() {
   std::ifstream status("/proc/self/status");
   int64_t kibibytes = 0;
@@ -149,7 +149,8 @@ TEST_CASE("every rank reads its slice, whatever the number of ranks", "[hf_direc
 }
 
 TEST_CASE("several tensors make one parameter", "[hf_directory]") {
-  // Three biases as the parts of one, split on the dimension along which they stand, so that a part lies in two files.
+  // Three biases as the parts of one, split along the dimension in which they are stacked, so that a part spans two
+  // files.
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
   std::string data;
@@ -198,7 +199,7 @@ TEST_CASE("names that differ are reported in one error", "[hf_directory]") {
 TEST_CASE("a directory full of foreign names fails soon, with a message that can be read", "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
-  // Names that nobody knows, as many as a hostile file likes and then as long as it may make them.
+  // Unknown names: as many as a hostile file may have, and then as long as they may be.
   for (const auto& [count, stem] : {std::pair{90'000, std::string("model.layers.attention.out_projection.weight")},
                                     std::pair{900, std::string(1'000, 'w')}}) {
     std::string header = "{";
@@ -321,7 +322,7 @@ TEST_CASE("an error about a directory without a model says what to do", "[hf_dir
   CHECK_THAT(open(scratch.path()), Contains("given twice"));
   put(scratch / "config.json", "{}");
 
-  // A config alone is enough to begin with random numbers.
+  // A config alone is enough to start with random weights.
   CHECK(HfDirectory(scratch.path()).config().empty());
   const auto check = [&] { return message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(toy()); }); };
   CHECK_THAT(check(),

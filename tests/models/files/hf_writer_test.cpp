@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Sizes that nothing divides: rows, a fused and transposed weight, a parameter of two tensors, an odd bias, a tied
+// Sizes that are not divisible: rows, a fused and transposed weight, a parameter of two tensors, an odd bias, a tied
 // head.
 ModelSpec toy() {
   ModelSpec spec{.family = "toy"};
@@ -50,7 +50,7 @@ ModelSpec toy() {
   return spec;
 }
 
-// The whole parameter, every element another number that bfloat16 holds exactly.
+// The whole parameter; every element is a different number that bfloat16 represents exactly.
 at::Tensor whole(const ParamSpec& param) {
   const auto first = static_cast<int64_t>(param.name.size()) * 10;
   return at::arange(first, first + param.numel(), at::kFloat).view(param.shape);
@@ -69,7 +69,7 @@ void for_each_param(const ModelSpec& spec, const Action& action) {
       if (param.tied_to.empty()) action(param, layer.full_name(param));
 }
 
-// One writer per rank, as in processes of their own.
+// One writer per rank, as in separate processes.
 void write_model(const std::string& path, const ModelSpec& spec, int ranks, at::ScalarType dtype, int64_t shard_bytes,
                  const json& config = {{"model_type", "toy"}},
                  const std::map<std::string, std::string>& companions = {}) {
@@ -177,7 +177,7 @@ TEST_CASE("a run that dies while it writes leaves nothing that looks like a mode
   CHECK(names_in(scratch.path()) == std::set<std::string>{"config.json.incomplete", "model.safetensors.incomplete"});
   CHECK_THROWS_AS(HfDirectory(scratch.path()), DataError);
 
-  // An earlier model stays what it was.
+  // An earlier model remains unchanged.
   write_model(scratch.path(), spec, 1, at::kFloat, FileLayout::kMostBytes);
   begin();
   check_model(scratch.path(), spec, 2);
@@ -188,7 +188,7 @@ TEST_CASE("a full disk is reported before anything is lost", "[hf_writer]") {
   write_model(scratch.path(), toy(), 1, at::kFloat, 300);
   const auto before = names_in(scratch.path());
 
-  // A limit on the size of files stands for the full disk: the second file is refused.
+  // A limit on the size of files simulates a full disk: the second file is refused.
   auto spec = toy();
   spec.layers[1].params[0].shape[1] = 5000;
   spec.layers[1].params[0].sources[0] = {"c_attn", {4, 3, 5000, 2}, {1, 2, 3, 0}, {}, {4, 30000}};

@@ -85,7 +85,7 @@ TEST_CASE("new rows are around the mean of the others and the same on every layo
   const auto fresh = whole.narrow(0, kOld, 5);
   CHECK(at::allclose(fresh, own.table().mean(0, true).expand({5, kWidth}), 0, 1e-3));
   CHECK_FALSE(at::equal(fresh[0], fresh[1]));
-  for (const int t : {2, 3, 5, 12}) CHECK(at::equal(filled(files, table, t), whole));  // some have only new rows
+  for (const int t : {2, 3, 5, 12}) CHECK(at::equal(filled(files, table, t), whole));  // some ranks have only new rows
   CHECK_FALSE(at::equal(filled(files, table, 1, /*seed=*/6), whole));
 
   const auto words_bias = filled(files, bias, 1);

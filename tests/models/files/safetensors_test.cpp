@@ -19,7 +19,7 @@ using Catch::Contains;
 
 namespace {
 
-// Opens the bytes as a file and touches everything in it.
+// Opens the bytes as a file and accesses everything in it.
 std::string open_and_read(const std::string& path, const std::string& bytes) {
   put(path, bytes);
   return message_of<DataError>([&] {

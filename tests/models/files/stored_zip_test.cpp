@@ -19,7 +19,7 @@ std::string said_of(const std::string& archive) {
   return message_of<DataError>([&] { zip_entries(archive, "a.zip"); });
 }
 
-// The archive with other bytes at a place of the last record that begins with this mark.
+// The archive with other bytes at an offset in the last record that begins with this mark.
 std::string with(std::string archive, const std::string& mark, size_t at, const std::string& bytes) {
   return archive.replace(archive.rfind(mark) + at, bytes.size(), bytes);
 }
@@ -47,8 +47,8 @@ TEST_CASE("a comment may follow an archive", "[stored_zip]") {
 }
 
 TEST_CASE("an archive beyond 4 GiB is read by its zip64 fields", "[stored_zip]") {
-  // The first entry is a hole in the file, which takes no room on the disk. As torch.save does, the fields hold only
-  // numbers that do not fit 32 bits.
+  // The first entry is a hole in the file, which takes no space on the disk. As with torch.save, the fields contain
+  // only numbers that do not fit in 32 bits.
   constexpr uint64_t hole = (uint64_t{1} << 32) + 100;
   const auto header = [](const std::string& name, uint64_t size, uint64_t offset, const std::string& numbers) {
     return "PK\1\2" + number_bytes(0, 16) + number_bytes(size, 4) + number_bytes(size, 4) +
@@ -93,14 +93,14 @@ TEST_CASE("each lie of an archive is named", "[stored_zip]") {
   const std::string good = zip({{"a", "one"}, {"b", "two"}}), large = zip({{"a", "one"}, {"b", "two"}}, true);
   REQUIRE(said_of(good).empty());
   const uint64_t directory = good.find(kCentral);
-  // The second entry in the place of the first one, or where none is.
+  // The second entry at the place of the first one, or where there is no entry.
   CHECK_THAT(said_of(with(good, kCentral, 42, number_bytes(0, 4))), Contains("must be the header of the entry b"));
   CHECK_THAT(said_of(with(good, kCentral, 42, number_bytes(1, 4))), Contains("byte 1 must be the header"));
   CHECK_THAT(said_of(with(good, kCentral, 42, number_bytes(0xfffffffe, 4))),
              Contains("the header of an entry would be"));
   CHECK_THAT(said_of(with(good, kCentral, 42, number_bytes(good.size() - 30, 4))), Contains("must be the header of"));
   CHECK_THAT(said_of(with(good, kCentral, 42, number_bytes(0xffffffff, 4))), Contains("lacks a number of the zip64"));
-  // Too long: into the directory, and into the next entry.
+  // Entries that are too long: they reach into the directory, and into the next entry.
   const auto of_size = [&](std::string archive, const std::string& mark, uint64_t size) {
     return archive.replace(archive.find(mark) + 20, 8, number_bytes(size, 4) + number_bytes(size, 4));
   };

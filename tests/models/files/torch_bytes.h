@@ -1,4 +1,4 @@
-// Bytes of zip archives and of pickles as torch.save writes them, and of such as it never would.
+// Bytes of zip archives and of pickles as torch.save writes them, and of some that it would never write.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -19,7 +19,7 @@ struct ZipEntry {
   uint16_t method = 0, flags = 0;
 };
 
-// An archive of these entries. zip64: sizes and offsets are in the fields for large ones.
+// An archive of these entries. zip64: sizes and offsets are in the fields for large numbers.
 inline std::string zip(const std::vector<ZipEntry>& entries, bool zip64 = false) {
   std::string archive, directory;
   for (const auto& [name, data, method, flags] : entries) {

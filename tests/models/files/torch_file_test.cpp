@@ -26,7 +26,7 @@ at::Tensor counted(at::ScalarType dtype, at::IntArrayRef shape) {
   return at::arange(-3, c10::multiply_integers(shape) - 3, at::kDouble).view(shape).to(dtype);
 }
 
-// Opens the bytes as a file and touches everything in it.
+// Opens the bytes as a file and accesses everything in it.
 std::string open_and_read(const std::string& path, const std::string& bytes) {
   put(path, bytes);
   return message_of<DataError>([&] {
@@ -207,7 +207,7 @@ TEST_CASE("a pickle that names or runs anything else is refused by that name", "
   CHECK_THAT(said_of("\x80\x06}."), Contains("has protocol 6; protocols 2 to 5 are read"));
   CHECK_THAT(said_of("\x80\x01}."), Contains("has protocol 1"));
 
-  // Calls of what is known, with other arguments or in another place.
+  // Calls of known functions, with other arguments or in other places.
   CHECK_THAT(said_of_tensor(global("collections", "OrderedDict") + tuple({"]"}) + "R"),
              Contains("calls collections.OrderedDict with arguments"));
   CHECK_THAT(said_of_tensor(global("torch", "FloatStorage") + "]R"),
@@ -261,7 +261,7 @@ TEST_CASE("each lie about a tensor is named", "[torch_file]") {
   CHECK_THAT(lie(0, {3}, {most}), Contains("must stay in the storage"));
   CHECK_THAT(lie(most, {2}, {1}), Contains("must stay in the storage"));
   CHECK(lie(0, {1, 2}, {most, 1}).empty());
-  CHECK(lie(0, {large, 2}, {0, 1}).empty());  // the same two numbers very often
+  CHECK(lie(0, {large, 2}, {0, 1}).empty());  // repeats the same two numbers very often
 
   const auto with_storage = [](const std::string& value) { return said_of_tensor(tensor(value, 0, {1}, {1})); };
   CHECK_THAT(with_storage(storage("FloatStorage", "0", 5)),
@@ -321,7 +321,7 @@ TEST_CASE("a pickle that contradicts itself is an error", "[torch_file]") {
   CHECK_THAT(said_of("NN\x93."), Contains("the name of a global cannot be None"));
   CHECK_THAT(said_of("X" + number_bytes(0xffffffff, 4) + "abc"), Contains("needs 4294967295 bytes"));
   CHECK_THAT(said_of("\x8d" + std::string(8, '\xff')), Contains("needs 18446744073709551615 bytes"));
-  // Texts, containers and memos that are as deep or as many as a file allows take no more than memory in proportion.
+  // Texts, containers and memos, as deep or as many as a file allows, take memory only in proportion to the file.
   const ScratchDirectory scratch;
   const std::string many(1 << 20, ']');
   for (const auto& pickle : {many, "(" + many + "t", std::string(1 << 20, '('), "]" + std::string(1 << 20, '\x94'),
@@ -330,7 +330,7 @@ TEST_CASE("a pickle that contradicts itself is an error", "[torch_file]") {
     CHECK_FALSE(open_and_read(scratch / "many", archive(pickle + ".", {})).empty());
     CHECK(steady_seconds() - start < 5);
   }
-  // A list that holds itself, and a memo of memos.
+  // A list that contains itself, and a memo of memos.
   CHECK_THAT(said_of("]q\1h\1a."), Contains("got a list"));
 }
 

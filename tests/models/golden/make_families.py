@@ -4,14 +4,14 @@
     families/FAMILY/config.json, model.safetensors   a model directory with the tensors of all heads
     families/FAMILY/runs.json                        what transformers makes of it, for each head
 
-The value of a tensor follows from its name, so the heads share the encoder. Samples have different lengths; transformers
-gets them padded, with a mask. In question answering it would also take padding for a possible answer: there each sample
-is alone. Dropouts are 0 in train mode.
+The value of a tensor follows from its name, so the heads share the encoder, which is a decoder for "causal-lm". Samples
+have different lengths; transformers gets them padded, with a mask. In question answering it would also take padding for
+a possible answer: there each sample is alone. Dropouts are 0 in train mode.
 
 A run: "task", "problem" (of sequence classification), "smoothing", and "steps", the labels of ten AdamW steps on the
-family's batches (lr 1e-3, weight decay 0.1 by transformers.Trainer's rule, clip 1.0). By dtype: "logits" of step 1,
-"losses" of all steps, and "gradients" of step 1 by name: their norm, and their sums weighted with cos(0.37 (k + 1) i +
-k) for element i, k = 0 .. 3, which see each element.
+family's batches (lr 1e-3, weight decay 0.1 by transformers.Trainer's rule, clip 1.0). By dtype: "logits" of step 1 (for
+"causal-lm": of each sample's last row), "losses" of all steps, and "gradients" of step 1 by name: their norm, and their
+sums weighted with cos(0.37 (k + 1) i + k) for element i, k = 0 .. 3, which see each element.
 """
 import json
 import pathlib
@@ -35,7 +35,7 @@ BERT = dict(**SMALL, num_hidden_layers=2, intermediate_size=40, max_position_emb
 GPT = dict(**SMALL, pad_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, classifier_dropout=0.0)
 FAMILIES = {
     "bert": dict(**BERT, hidden_act="gelu"),
-    # An activation that the head for masked words does not follow.
+    # An activation that the head for masked words does not use.
     "roberta": dict(**BERT, hidden_act="relu", type_vocab_size=1, layer_norm_eps=1e-5),
     "xlm-roberta": dict(**BERT, hidden_act="gelu_new", pad_token_id=2, tie_word_embeddings=False),
     "distilbert": dict(**SMALL, num_hidden_layers=2, hidden_dim=40, max_position_embeddings=16, activation="gelu",
@@ -46,13 +46,16 @@ FAMILIES = {
                     attention_dropout=0.0, classifier_dropout=0.0),
     "gptj": dict(**GPT, num_hidden_layers=2, n_inner=40, n_positions=16, rotary_dim=4),
 }
-MODELS = {"masked-lm": transformers.AutoModelForMaskedLM,
+MODELS = {"causal-lm": transformers.AutoModelForCausalLM,
+          "masked-lm": transformers.AutoModelForMaskedLM,
           "sequence-classification": transformers.AutoModelForSequenceClassification,
           "token-classification": transformers.AutoModelForTokenClassification,
           "question-answering": transformers.AutoModelForQuestionAnswering}
-DECODERS = ("gpt2", "gpt_neo", "gptj")
+DECODERS = ("gpt2", "gpt_neo", "gptj")  # make_golden.py records their "causal-lm"
+WORD_TASKS = ("causal-lm", "masked-lm")
 # task, problem, smoothing
-RUNS = [("masked-lm", None, 0.0), ("masked-lm", None, 0.1),
+RUNS = [("causal-lm", None, 0.0), ("causal-lm", None, 0.1),
+        ("masked-lm", None, 0.0), ("masked-lm", None, 0.1),
         ("sequence-classification", "single_label_classification", 0.0),
         ("sequence-classification", "single_label_classification", 0.1),
         ("sequence-classification", "multi_label_classification", 0.0),
@@ -62,11 +65,13 @@ RUNS = [("masked-lm", None, 0.0), ("masked-lm", None, 0.1),
 
 
 def has_head(family, task):
-    return not (family in DECODERS and task == "masked-lm") and (family, task) != ("gptj", "token-classification")
+    if family in DECODERS and task in WORD_TASKS:
+        return False
+    return (family, task) not in (("gptj", "token-classification"), ("distilbert", "causal-lm"))
 
 
 def value(name, shape):
-    """Values that no formula leaves unseen: biases that are not zero, norms that are not one."""
+    """Values that every formula depends on: biases that are not zero, norms that are not one."""
     noise = torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode())))
     is_norm = any(part in name for part in ("LayerNorm", "layer_norm", "ln_")) and name.endswith("weight")
     return noise * (0.2 if len(shape) > 1 else 0.1) + (1.0 if is_norm else 0.0)
@@ -75,6 +80,8 @@ def value(name, shape):
 def make_model(config, task, dtype, problem=None):
     config.problem_type = problem
     config.num_labels = 2 if task == "question-answering" else LABELS
+    if task in WORD_TASKS:
+        config.is_decoder = task == "causal-lm"
     model = MODELS[task].from_config(config).to(dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -84,7 +91,8 @@ def make_model(config, task, dtype, problem=None):
 
 
 def in_old_ways(family, tensors):
-    """Directories as there are: of a pretraining with buffers and old names, and of a base model without a head."""
+    """Makes directories as they occur: from a pretraining, with buffers and old names, and of a base model without a
+    head."""
     if family == "bert":
         old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
                for n, t in tensors.items()}
@@ -112,7 +120,7 @@ def save_directory(family, config):
 
 
 def make_batches(config):
-    """Ids and types of each step's samples, not padded. Ids are no special ones."""
+    """Returns the ids and types of each step's samples, without padding and special ids."""
     draw = random.Random(5)
     types = getattr(config, "type_vocab_size", 1)
     batches = []
@@ -124,12 +132,15 @@ def make_batches(config):
 
 
 def make_labels(task, problem, batches, vocabulary):
-    """What each step's samples or rows predict; -100: nothing."""
+    """What each step's samples or rows predict (of "causal-lm", most of the next ids); -100: nothing."""
     draw = random.Random(9)
     steps = []
     for batch in batches:
         lengths = [len(ids) for ids in batch["ids"]]
-        if task == "question-answering":  # the third answer is elsewhere
+        if task == "causal-lm":
+            steps.append([[label if draw.random() < 0.8 else -100 for label in ids[1:] + [-100]]
+                          for ids in batch["ids"]])
+        elif task == "question-answering":  # the third answer is elsewhere
             answers = [sorted(draw.randrange(n) for _ in range(2)) for n in lengths]
             answers[2] = [-100, -100]
             steps.append(answers)
@@ -165,8 +176,8 @@ def cross_entropy(logits, labels, smoothing):
 
 
 def loss_of(model, family, task, problem, smoothing, batch, labels):
-    """The loss of the model in its dtype, and the logits of valid rows or of segments. Some models compute their loss in
-    float32."""
+    """Returns the loss of the model in its dtype, and the logits of valid rows or of segments. Some models compute
+    their loss in float32."""
     if task == "question-answering":
         losses, logits = [], []
         for i, (first, last) in enumerate(labels):
@@ -177,6 +188,13 @@ def loss_of(model, family, task, problem, smoothing, batch, labels):
                                + cross_entropy(alone.end_logits, torch.tensor([last]), 0.0)) / 2)
         return torch.stack(losses).mean(), torch.cat(logits)
     logits = outputs_of(model, family, batch).logits
+    if task == "causal-lm":
+        # transformers shifts the labels itself, and computes the loss in float32.
+        unshifted = padded([[-100] + row[:-1] for row in labels], -100)
+        own = model.loss_function(logits=logits, labels=unshifted, vocab_size=model.config.vocab_size)
+        loss = cross_entropy(logits.flatten(0, 1), padded(labels, -100).flatten(), smoothing)
+        assert smoothing > 0 or abs(own.item() - loss.item()) < 1e-5, (own, loss)
+        return loss, torch.stack([logits[i, len(row) - 1] for i, row in enumerate(batch["ids"])])
     if task in ("masked-lm", "token-classification"):
         loss = cross_entropy(logits.flatten(0, 1), padded(labels, -100).flatten(), smoothing)
         return loss, torch.cat([logits[i, : len(row)] for i, row in enumerate(batch["ids"])])
@@ -213,7 +231,7 @@ def train(family, config, task, problem, smoothing, batches, labels, dtype):
         optimizer.step()
         optimizer.zero_grad()
         result["losses"].append(loss.item())
-    if dtype == torch.float32:  # a rounding of the others
+    if dtype == torch.float32:  # a difference of rounding from the others
         del result["gradients"]
     return result
 
@@ -232,7 +250,7 @@ def make_family(family):
             runs[-1][name] = train(family, config, task, problem, smoothing, batches, labels, dtype)
         pairs = zip(runs[-1]["float32"]["losses"], runs[-1]["float64"]["losses"])
         worst = max(abs(single - exact) / exact for single, exact in pairs)
-        # AdamW makes full steps of gradients that are nothing but rounding: other labels then serve better.
+        # AdamW makes full steps for gradients that are only rounding errors; then other labels are better.
         assert worst < 2e-6, (family, task, problem, worst)
         print(family, task, problem, smoothing, runs[-1]["float64"]["losses"][::9], worst)
     (directory / "runs.json").write_text(json.dumps({"batches": batches, "runs": runs}) + "\n")

@@ -33,7 +33,7 @@ save_file(
     metadata={"format": "pt", "made by": "the reference"},
 )
 
-# A base model in two shards: names without the prefix "transformer.".
+# Writes a base model in two shards: names without the prefix "transformer.".
 base = here / "sharded"
 base.mkdir(exist_ok=True)
 shards = {

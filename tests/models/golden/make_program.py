@@ -23,7 +23,7 @@ from torch.export import Dim
 
 DATA = pathlib.Path(__file__).parent / "program"
 WORDS, POSITIONS, FEATURES, BLOCKS = 11, 8, 4, 2
-WIDTH, DROPOUT = 8, 0.1  # of heads.pt2
+WIDTH, DROPOUT = 8, 0.1  # for heads.pt2
 
 
 class Block(nn.Module):

@@ -39,9 +39,9 @@ Microbatch batch_of(const HeadChoice& head) {
   if (head.kind == Kind::masked_lm) {
     batch.labels = at::full({kTokens}, kNoLabel, at::kLong);
     const int64_t most = std::ceil(most_labelled_share(head, kTokens, kSamples) * kTokens);
-    CHECK(most == 20);  // of a mean of 6
+    CHECK(most == 20);  // the mean is 6
     batch.labels.narrow(0, 3, most).fill_(5);
-  } else if (head.kind == Kind::token_classification) {
+  } else if (head.kind == Kind::token_classification || head.kind == Kind::causal_lm) {
     batch.labels = at::ones({kTokens}, at::kLong);
   } else if (head.kind == Kind::question_answering) {
     batch.targets = at::ones({kSamples, 2}, at::kLong);
@@ -53,7 +53,7 @@ Microbatch batch_of(const HeadChoice& head) {
   return batch;
 }
 
-// Bytes that a layer keeps of a training step, as the executor counts them.
+// The bytes that a layer keeps for a training step, as the executor counts them.
 int64_t kept(const LayerSpec& layer, const std::vector<BorderTensor>& input, const Microbatch& batch) {
   std::vector<Parameter> parameters;
   for (const auto& param : layer.params)
@@ -76,6 +76,7 @@ int64_t kept(const LayerSpec& layer, const std::vector<BorderTensor>& input, con
 TEST_CASE("a dry run counts what encoders and small heads keep") {
   using Problem = HeadChoice::Problem;
   const std::vector<HeadChoice> heads = {
+      {.kind = Kind::causal_lm},
       {.kind = Kind::masked_lm},
       {.kind = Kind::sequence_classification, .labels = kLabels, .problem = Problem::single_label},
       {.kind = Kind::sequence_classification, .labels = kLabels, .problem = Problem::multi_label},
@@ -87,6 +88,10 @@ TEST_CASE("a dry run counts what encoders and small heads keep") {
       const bool decodes = std::string(family) == "gpt2";
       if (decodes && head.kind == Kind::masked_lm) continue;
       json config = {{"model_type", family}, {"vocab_size", 67}};
+      if (head.kind == Kind::causal_lm && !decodes) {
+        if (std::string(family) == "distilbert") continue;
+        config["is_decoder"] = true;
+      }
       const std::string size = decodes ? "n_embd" : std::string(family) == "distilbert" ? "dim" : "hidden_size";
       config[size] = kHidden;
       config[decodes ? "n_head" : std::string(family) == "distilbert" ? "n_heads" : "num_attention_heads"] = 3;
@@ -103,15 +108,17 @@ TEST_CASE("a dry run counts what encoders and small heads keep") {
 }
 
 TEST_CASE("a small head costs what its rows do") {
-  const json config = {{"model_type", "bert"}, {"hidden_size", 64}, {"num_attention_heads", 2}, {"vocab_size", 1000}};
+  json config = {{"model_type", "bert"}, {"hidden_size", 64}, {"num_attention_heads", 2}, {"vocab_size", 1000}};
   const auto flops = [&](const HeadChoice& head) {
+    config["is_decoder"] = head.kind == Kind::causal_lm;
     return model_spec(config, "bert", false, {}, nullptr, head).layers.back().flops_per_token;
   };
   const double classes = 2 * (64 * 64 + 64 * 3), words = 2 * (64 * 64 + 64 * 1000);
-  CHECK(flops({.kind = Kind::sequence_classification, .labels = 3}) == Approx(classes / 128));  // of 128 tokens
+  CHECK(flops({.kind = Kind::sequence_classification, .labels = 3}) == Approx(classes / 128));  // 128 tokens
   CHECK(flops({.kind = Kind::token_classification, .labels = 3}) == Approx(2 * 64 * 3));
   CHECK(flops({.kind = Kind::masked_lm}) == Approx(words * 20 / 128));  // 15 % of 128 rows
   CHECK(flops({.kind = Kind::masked_lm, .labelled_share = 1}) == Approx(words));
+  CHECK(flops({.kind = Kind::causal_lm}) == Approx(words));
 }
 
 }  // namespace shardline::kept_of_heads_test

@@ -39,7 +39,7 @@ struct Lambda : torch::nn::Module {
   Forward f_;
 };
 
-// The small model with a module of the user's own in between.
+// The small model with one of the user's own modules inside.
 ModelSpec with_module(const std::function<AnyModule()>& make) {
   ModuleModel model = user::small_model();
   model.modules.insert(model.modules.begin() + 2, PlainModule{.name = "mine", .make = make, .ties = {}});
@@ -49,7 +49,7 @@ ModelSpec with_forward(const Lambda::Forward& forward) {
   return with_module([forward] { return AnyModule(std::make_shared<Lambda>(forward)); });
 }
 
-// One with children.
+// A module with children.
 struct Nested : torch::nn::Module {
   Nested() : linear(kHidden, kHidden), fine(0.0), loose(0.5) {
     register_module("linear", linear);
@@ -94,7 +94,7 @@ TEST_CASE("what a module computes and keeps is seen by running it once") {
   CHECK(spec.layers[4].kept(at).activations == tokens * 20 * 4);
   CHECK(spec.layers[0].flops_per_token == 0);
   CHECK(spec.layers[8].flops_per_token == 2 * user::kHidden * user::kVocabulary);
-  // Three products with weights, and the two of attention.
+  // Three products with weights, and the two products of attention.
   CHECK(spec.layers[1].flops_per_token == 2 * (4 * 12 * 12 + 2 * 8 * 12));
   CHECK(spec.layers[1].kept(at).activations > tokens * (12 + 36 + 12) * 4);
   auto wide = at;

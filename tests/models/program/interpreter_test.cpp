@@ -18,7 +18,7 @@ namespace {
 
 using namespace words_program;
 
-// The whole program, with leaves for its parameters.
+// The whole program, with leaf tensors as its parameters.
 class WholeProgram {
  public:
   explicit WholeProgram(at::ScalarType floating = at::kFloat, const std::string& file = path())
@@ -34,7 +34,7 @@ class WholeProgram {
     interpreter_.emplace(archive_.graph, part_, floating, at::kCPU);
   }
 
-  // Loss and logits.
+  // Returns loss and logits.
   std::vector<c10::IValue> run(const at::Tensor& ids, const RandomCalls* random = nullptr) const {
     std::vector<c10::IValue> inputs;
     for (const auto& input : archive_.graph.inputs)

@@ -10,13 +10,13 @@ namespace shardline::number_functions_test {
 namespace {
 
 int64_t whole(const std::string& name, const std::vector<c10::IValue>& arguments) {
-  return number_function(name, arguments).toInt();
+  return number_function(name)(arguments).toInt();
 }
 double real(const std::string& name, const std::vector<c10::IValue>& arguments) {
-  return number_function(name, arguments).toDouble();
+  return number_function(name)(arguments).toDouble();
 }
 bool truth(const std::string& name, const std::vector<c10::IValue>& arguments) {
-  return number_function(name, arguments).toBool();
+  return number_function(name)(arguments).toBool();
 }
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
@@ -56,15 +56,15 @@ TEST_CASE("sizes are computed as Python computes them", "[number_functions]") {
 
 TEST_CASE("what has no result is an error", "[number_functions]") {
   CHECK(!is_number_function("os.system"));
-  CHECK_THROWS_AS(number_function("_operator.floordiv", {1, 0}), RunError);
-  CHECK_THROWS_AS(number_function("_operator.mod", {1, 0}), RunError);
-  CHECK_THROWS_AS(number_function("_operator.truediv", {1, 0}), RunError);
-  CHECK_THROWS_AS(number_function("_operator.mul", {kMost, 2}), RunError);
-  CHECK_THROWS_AS(number_function("_operator.floordiv", {kLeast, -1}), RunError);
-  CHECK_THROWS_AS(number_function("_operator.neg", {kLeast}), RunError);
-  CHECK_THROWS_AS(number_function("math.trunc", {1e300}), RunError);
-  CHECK_THROWS_AS(number_function("_operator.add", {1}), RunError);
-  CHECK_THROWS_AS(number_function("_operator.add", {1, c10::IValue()}), RunError);
+  CHECK_THROWS_AS(number_function("_operator.floordiv")({1, 0}), RunError);
+  CHECK_THROWS_AS(number_function("_operator.mod")({1, 0}), RunError);
+  CHECK_THROWS_AS(number_function("_operator.truediv")({1, 0}), RunError);
+  CHECK_THROWS_AS(number_function("_operator.mul")({kMost, 2}), RunError);
+  CHECK_THROWS_AS(number_function("_operator.floordiv")({kLeast, -1}), RunError);
+  CHECK_THROWS_AS(number_function("_operator.neg")({kLeast}), RunError);
+  CHECK_THROWS_AS(number_function("math.trunc")({1e300}), RunError);
+  CHECK_THROWS_AS(number_function("_operator.add")({1}), RunError);
+  CHECK_THROWS_AS(number_function("_operator.add")({1, c10::IValue()}), RunError);
 }
 
 }  // namespace shardline::number_functions_test

@@ -29,7 +29,7 @@ inline std::shared_ptr<const Program> pairs() {
   return cut_program(read_pt2(path()), {.predicts = ProgramUse::Predicts::target_row});
 }
 
-// The program with this dropout after the products of its blocks.
+// The program with this dropout probability after the products of its blocks.
 inline std::shared_ptr<const Program> dropped_pairs(double probability) {
   const ScratchDirectory scratch;
   words_program::write_changed_copy(path(), scratch / "dropped.pt2", "pairs/models/model.json",
@@ -43,7 +43,7 @@ inline std::shared_ptr<const Program> dropped_pairs(double probability) {
   return cut_program(read_pt2(scratch / "dropped.pt2"), {.predicts = ProgramUse::Predicts::target_row});
 }
 
-// Samples of the golden file, by number: each a source with its target.
+// Samples of the golden file, by number: each is a source with its target.
 inline Microbatch batch_of(const std::vector<int>& samples) {
   const auto golden_file = expected();
   Microbatch batch;

@@ -1,4 +1,4 @@
-// A program outside of the engine: its layers run one after the other as the executor runs them.
+// Runs a program outside of the engine: its layers one after another, as the executor runs them.
 #pragma once
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
@@ -25,7 +25,7 @@
 
 namespace shardline {
 
-// All layers of the program with values of their own, run one after the other as the executor does.
+// All layers of the program with values of their own, run one after another as the executor does.
 class ProgramRun {
  public:
   static constexpr int64_t kTracedLength = 8;
@@ -49,7 +49,7 @@ class ProgramRun {
   ProgramRun(Pt2Archive archive, int64_t traced_length, at::ScalarType type)
       : ProgramRun(cut_program(std::move(archive)), type, {}, traced_length) {}
 
-  // The loss of a microbatch in training, whose gradients are added.
+  // Returns the loss of a microbatch in training, and adds the gradients.
   LossTerm train(const Microbatch& batch, double loss_scale = 1) {
     MicrobatchContext context{.batch = &batch, .seed = 5, .step = 1, .loss_scale = loss_scale};
     std::vector<Border> inputs;
@@ -81,7 +81,7 @@ class ProgramRun {
     return border;
   }
 
-  // By name in the file; uses of a tied parameter are added.
+  // Gradients by name in the file; uses of a tied parameter are added.
   std::map<std::string, at::Tensor> gradients() const {
     std::map<std::string, at::Tensor> sums;
     for (const auto& parameter : parameters_) {

@@ -17,7 +17,7 @@ using nlohmann::json;
 using namespace words_program;
 using Catch::Matchers::Contains;
 
-// The program after a change of its graph.
+// The program after a change to its graph.
 std::shared_ptr<const Program> changed(const std::function<void(json&)>& change) {
   const ScratchDirectory scratch;
   write_changed_json(scratch / "changed.pt2", "models/model.json",
@@ -64,11 +64,11 @@ TEST_CASE("a program is cut between its repeated modules", "[program]") {
 TEST_CASE("what follows from arguments alone is computed in each layer that needs it", "[program]") {
   const auto program = cut_program(read_pt2(path()));
   const auto in_block = calls(*program, program->layers[2].part);
-  CHECK(std::ranges::count(in_block, "aten::arange") == 1);  // of the mask
+  CHECK(std::ranges::count(in_block, "aten::arange") == 1);  // for the mask
   CHECK(std::ranges::count(in_block, "aten::linear") == 2);
   CHECK(std::ranges::count(in_block, "aten::embedding") == 0);
   const auto in_head = calls(*program, program->layers[3].part);
-  CHECK(std::ranges::count(in_head, "aten::pad") == 1);  // of the labels
+  CHECK(std::ranges::count(in_head, "aten::pad") == 1);  // for the labels
   CHECK(std::ranges::count(in_head, "aten::arange") == 0);
   CHECK(std::ranges::count(in_head, "aten::cross_entropy_loss") == 0);
   CHECK(std::ranges::count(calls(*program, program->logits), "aten::pad") == 0);

@@ -17,7 +17,7 @@ using Catch::Matchers::Contains;
 constexpr const char* kModel = "models/model.json";
 constexpr const char* kWeights = "data/weights/model_weights_config.json";
 
-// The message of reading the archive with a changed file of JSON.
+// Returns the message that results from reading the archive with a changed JSON file.
 std::string said(const std::string& entry, const std::function<void(json&)>& change) {
   const ScratchDirectory scratch;
   write_changed_json(scratch / "changed.pt2", entry, change);
@@ -50,7 +50,7 @@ TEST_CASE("an exported program is read with its weights", "[pt2]") {
 
   const Graph& graph = archive.graph;
   CHECK(std::ranges::count(graph.inputs, GraphInput::Kind::user, &GraphInput::kind) == 3);
-  CHECK(std::ranges::count(graph.inputs, "words.weight", &GraphInput::name) == 2);  // tied: by one name
+  CHECK(std::ranges::count(graph.inputs, "words.weight", &GraphInput::name) == 2);  // tied parameters have one name
   CHECK(std::ranges::count(graph.inputs, "head.weight", &GraphInput::name) == 0);
   CHECK(graph.outputs.size() == 2);
   CHECK(graph.values[graph.outputs[0].value].sizes.empty());
@@ -133,6 +133,14 @@ TEST_CASE("calls that cannot run here are refused by name", "[pt2]") {
   CHECK_THAT(with_target("torch.ops.mine.gelu.default"), Contains("it is not an operator of ATen"));
   CHECK_THAT(with_target("torch.ops.aten.squeeze_.default"), Contains("it changes the sizes of a tensor in place"));
   CHECK_THAT(with_target("torch.ops.aten.bernoulli.default"), Contains("it draws from torch's random generator"));
+  const auto with_slopes = [&](bool training) {
+    return said_of_first("torch.ops.aten.gelu.default", [&](json& node) {
+      node["target"] = "torch.ops.aten.rrelu.default";
+      node["inputs"] = {node["inputs"][0], {{"name", "training"}, {"arg", {{"as_bool", training}}}, {"kind", 1}}};
+    });
+  };
+  CHECK_THAT(with_slopes(true), Contains("it draws from torch's random generator"));
+  CHECK(with_slopes(false).empty());
   CHECK_THAT(with_target("torch.ops.aten.from_file.default"), Contains("it reads files"));
   CHECK_THAT(with_target("torch.ops.higher_order.cond"), Contains("is a higher-order operator that cannot run here"));
   CHECK_THAT(with_target("os.system"), Contains("is not a function of numbers that can run here"));

@@ -35,7 +35,7 @@ inline at::Tensor ids() {
   return at::tensor(flat).view({std::ssize(rows), -1});
 }
 
-// Writes a copy of an archive to `to` in which `change` has changed this entry; an empty text removes it.
+// Writes a copy of an archive to `to` in which `change` has been applied to this entry; an empty text removes it.
 inline void write_changed_copy(const std::string& from, const std::string& to, const std::string& entry,
                                const std::function<std::string(std::string)>& change) {
   const MappedFile file(from);
@@ -47,13 +47,13 @@ inline void write_changed_copy(const std::string& from, const std::string& to, c
   put(to, torch_bytes::zip(entries));
 }
 
-// The same of this archive, with an entry of its folder.
+// The same for this archive, with an entry of its folder.
 inline void write_changed(const std::string& to, const std::string& entry,
                           const std::function<std::string(std::string)>& change) {
   write_changed_copy(path(), to, "words/" + entry, change);
 }
 
-// The same with a file of JSON.
+// The same with a JSON file.
 inline void write_changed_json(const std::string& to, const std::string& entry,
                                const std::function<void(nlohmann::json&)>& change) {
   write_changed(to, entry, [&](const std::string& text) {

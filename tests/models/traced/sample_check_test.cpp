@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "models/program/layers/program_layers.h"
 #include "models/program/trace/traced_archive.h"
+#include "tests/models/golden.h"
 
 #include "tests/catch.h"
 
@@ -31,17 +32,22 @@ using Catch::Matchers::Contains;
 constexpr int64_t kWords = 13, kWidth = 6;
 
 struct Net : torch::nn::Module {
-  Net() : words(kWords, kWidth), out(kWidth, kWords), lstm(torch::nn::LSTMOptions(kWidth, kWidth)) {
+  Net()
+      : words(kWords, kWidth),
+        out(kWidth, kWords),
+        lstm(torch::nn::LSTMOptions(kWidth, kWidth)),
+        batch_first(torch::nn::LSTMOptions(kWidth, kWidth).batch_first(true).num_layers(2)) {
     register_module("words", words);
     register_module("blocks", blocks);
     for (int i = 0; i < 3; ++i) blocks->push_back(torch::nn::Linear(kWidth, kWidth));
     register_module("out", out);
     register_module("lstm", lstm);
+    register_module("batch_first", batch_first);
   }
   torch::nn::Embedding words;
   torch::nn::ModuleList blocks;
   torch::nn::Linear out;
-  torch::nn::LSTM lstm;
+  torch::nn::LSTM lstm, batch_first;
 };
 
 // x: [batch, length, features], what the second block makes
@@ -66,7 +72,7 @@ void check(const Mix& mix, bool has_mask = false) {
                     .name = "net"};
   if (has_mask) model.arguments.push_back("attention_mask");
   const auto program = cut_program(traced_archive(model, {}, 1, 8), {.loss_function = "cross_entropy"});
-  check_samples(program, spec_of_program(program, 8));
+  check_samples(program, spec_of_program(program, 8), 8);
 }
 
 void check_refused(const Mix& mix, const std::string& call) {
@@ -74,7 +80,53 @@ void check_refused(const Mix& mix, const std::string& call) {
   CHECK_THROWS_WITH(check(mix), Contains("model net: the call of " + call + " in blocks.1 mixes samples"));
 }
 
+// An exported program, changed before it is cut.
+void check_file(const std::string& name, const ProgramUse& use, const std::function<void(Graph&)>& change = {}) {
+  Pt2Archive archive = read_pt2(golden("program/" + name + ".pt2"));
+  if (change) change(archive.graph);
+  const auto program = cut_program(std::move(archive), use);
+  const int64_t length = program->source_rows() > 0 ? program->source_rows() + 4 : 8;
+  check_samples(program, spec_of_program(program, length), length);
+}
+
+// Replaces the calls of an operator, in order, by a reversal along one of these dimensions.
+std::function<void(Graph&)> reversed(const std::string& name, const std::vector<int64_t>& dimensions) {
+  return [=](Graph& graph) {
+    size_t found = 0;
+    for (auto& node : graph.nodes)
+      if (node.name == name && found < dimensions.size())
+        node = {.name = "aten::flip",
+                .arguments = {node.arguments[0], {.constant = c10::IValue(std::vector{dimensions[found++]})}},
+                .results = node.results,
+                .modules = node.modules};
+    CHECK(found == dimensions.size());
+  };
+}
+
+const ProgramUse kPictures = {.predicts = ProgramUse::Predicts::segment,
+                              .inputs = {{"pixel_values", "image"}, {"labels", "labels"}}};
+const ProgramUse kSounds = {.predicts = ProgramUse::Predicts::target_row, .inputs = {{"input_features", "sound"}}};
+
 }  // namespace
+
+TEST_CASE("exported programs are checked on tokens and on tensors", "[samples]") {
+  for (const char* name : {"words", "heads", "sections", "patches"}) {
+    CAPTURE(name);
+    check_file(name, {});
+  }
+  check_file("pairs", {.predicts = ProgramUse::Predicts::target_row});
+  check_file("pictures", kPictures);
+  check_file("sounds", kSounds);
+}
+
+TEST_CASE("one of several blocks that call the same operators is found if its arguments mix samples", "[samples]") {
+  check_file("words", {}, reversed("aten::gelu", {2, 2}));
+  CHECK_THROWS_WITH(check_file("words", {}, reversed("aten::gelu", {2, 0})),
+                    Contains("words.pt2: the call of aten::flip in blocks.1 mixes samples"));
+  check_file("pictures", kPictures, reversed("aten::tanh", {2, 1}));
+  CHECK_THROWS_WITH(check_file("pictures", kPictures, reversed("aten::tanh", {2, 0})),
+                    Contains("pictures.pt2: the call of aten::flip in blocks.1 mixes samples"));
+}
 
 TEST_CASE("what computes each sample by itself is accepted", "[samples]") {
   check([](Net&, const Tensor& x, const Tensor&) { return at::tanh(x).cumsum(1).flip(1); });
@@ -83,7 +135,7 @@ TEST_CASE("what computes each sample by itself is accepted", "[samples]") {
   check([](Net&, const Tensor& x, const Tensor&) {
     return at::matmul(at::softmax(at::matmul(x, x.transpose(1, 2)), -1), x);
   });
-  // Samples are sorted, and put back.
+  // Samples are sorted, and then put back in order.
   check([](Net&, const Tensor& x, const Tensor&) {
     const auto order = x.select(1, 0).select(1, 0).argsort();
     return x.index_select(0, order).tanh().index_select(0, order.argsort());
@@ -115,9 +167,24 @@ TEST_CASE("calls that mix samples are named", "[samples]") {
   check_refused([](Net&, const Tensor& x, const Tensor&) { return x / x.abs().max(); }, "aten::max");
 }
 
-TEST_CASE("a recurrent module is named", "[samples]") {
+TEST_CASE("a recurrent module is accepted if it runs along the samples, and named if it runs over the batch",
+          "[samples]") {
+  check([](Net& net, const Tensor& x, const Tensor&) { return std::get<0>(net.batch_first->forward(x)); });
+  check([](Net& net, const Tensor& x, const Tensor&) {
+    return std::get<0>(net.lstm->forward(x.transpose(0, 1))).transpose(0, 1);
+  });
   const Mix mix = [](Net& net, const Tensor& x, const Tensor&) { return std::get<0>(net.lstm->forward(x)); };
-  CHECK_THROWS_WITH(check(mix), Contains("in lstm calls aten::lstm.input"));
+  CHECK_THROWS_WITH(check(mix), Contains("model net: the call of aten::lstm.input in lstm mixes samples"));
+}
+
+TEST_CASE("a recurrent module with dropout of its own draws numbers", "[samples]") {
+  const Mix mix = [](Net& net, const Tensor& x, const Tensor&) {
+    net.batch_first->options.dropout(0.1);
+    return std::get<0>(net.batch_first->forward(x));
+  };
+  CHECK_THROWS_WITH(check(mix),
+                    Contains("model net in batch_first calls aten::lstm.input; it draws from torch's random "
+                             "generator unless its dropout is 0"));
 }
 
 TEST_CASE("padding that is seen is found, and padding that is hidden is not", "[samples]") {

@@ -75,14 +75,14 @@ TEST_CASE("what is dealt to how many ranks") {
   };
   const Sharding none, optimizer{.level = Level::optimizer, .degree = 4};
   for (const size_t param : {kFrozen, kNorm, kWeight, kBias, kTable}) CHECK(shards(none, param) == 1);
-  CHECK(shards(optimizer, kFrozen) == 1);  // has no state
+  CHECK(shards(optimizer, kFrozen) == 1);  // frozen parameters have no state
   CHECK(shards(optimizer, kNorm) == 8);    // its gradient is summed over T too
   CHECK(shards(optimizer, kWeight) == 4);
   CHECK(shards(optimizer, kTable) == 4);
 
   const Sharding weights{.level = Level::weights, .degree = 4, .whole_below = 60};
   CHECK(shards(weights, kTable) == 4);
-  CHECK(shards(weights, kWeight) == 4);  // its logical size counts, not the rank's slice
+  CHECK(shards(weights, kWeight) == 4);  // its logical size matters, not that of the rank's slice
   CHECK(shards(weights, kFrozen) == 1);
   CHECK(shards(weights, kBias) == 1);
   CHECK(shards({.level = Level::weights, .degree = 4}, kFrozen) == 4);

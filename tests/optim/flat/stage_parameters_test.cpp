@@ -59,7 +59,7 @@ bool same_name(const LayerSpec& layer, const ParamSpec& param, const std::string
   return layer.full_name(param) == name || param.tied_to == name;
 }
 
-// All uses of the parameter `name`, added.
+// Adds all uses of the parameter `name`.
 double expected(const ModelSpec& spec, const std::string& name, const Mesh& mesh, int t) {
   double sum = 0;
   for (size_t layer = 0; layer < spec.layers.size(); ++layer)
@@ -71,7 +71,7 @@ double expected(const ModelSpec& spec, const std::string& name, const Mesh& mesh
   return sum;
 }
 
-// In two microbatches; the second adds the rest.
+// Adds them in two microbatches; the second one adds the rest.
 void fill_gradients(StageParameters& parameters, const ModelSpec& spec, const std::vector<int>& stage_of_layer) {
   const auto& at = parameters.groups().coordinates;
   parameters.zero_gradients();
@@ -93,7 +93,7 @@ void fill_gradients(StageParameters& parameters, const ModelSpec& spec, const st
   parameters.finish_gradients();
 }
 
-// The norm over whole parameters, each once.
+// The norm over whole parameters, each counted once.
 double expected_norm(const ModelSpec& spec, const Mesh& mesh) {
   double squares = 0;
   for (const auto& layer : spec.layers)
@@ -128,7 +128,7 @@ void check_reduction(const std::vector<int>& tied, const std::vector<int>& stage
                                 .sharding = sharding,
                                 .values = at::TensorOptions(at::kDouble)});
     std::string mine;
-    for (int step = 0; step < 2; ++step) {  // the second finds nothing left of the first
+    for (int step = 0; step < 2; ++step) {  // the second gradient leaves nothing of the first
       fill_gradients(parameters, spec, stage_of_layer);
       for (const auto& [name, gradient] : whole_gradients(parameters, spec)) {
         const double value = expected(spec, name, mesh, parameters.groups().coordinates.t);
@@ -220,7 +220,7 @@ TEST_CASE("frozen half-precision values are kept as they were loaded") {
   ModelSpec spec = model({1, 3}, true);
   for (auto& param : spec.layers[1].params) param.trainable = false;
   const Mesh mesh("cluster", 2, 1, 2);
-  const float exact = 1.0f + 0x1p-14f;  // which bf16 does not have
+  const float exact = 1.0f + 0x1p-14f;  // not a number of bf16
   for (const auto& sharding : shardings(2)) {
     std::atomic<int> seen = 0, wrong = 0;
     run_ranks(mesh.size(), [&](CommunicatorPtr world) {
@@ -254,7 +254,7 @@ TEST_CASE("half-precision values are their fp32 masters, rounded, under every sh
                                     .groups = groups_of(mesh, world),
                                     .sharding = sharding,
                                     .values = at::TensorOptions(type)});
-        const float start = 1.0f + 0x1p-14f;  // what neither type has
+        const float start = 1.0f + 0x1p-14f;  // a number that neither type has
         const auto complain = [&](const std::string& what) {
           const std::scoped_lock lock(mutex);
           mistakes.push_back(cat(what, " on rank ", world->rank()));
@@ -279,7 +279,7 @@ TEST_CASE("half-precision values are their fp32 masters, rounded, under every sh
         parameters.fill_values([&](Parameter& p) { p.value.fill_(start); });
         check(start);
         float now = start;
-        for (int step = 0; step < 200; ++step, now += 0x1p-14f)  // each alone would be lost
+        for (int step = 0; step < 200; ++step, now += 0x1p-14f)  // each alone would be rounded away
           for (const auto& range : parameters.trained_ranges()) range.values.add_(0x1p-14f);
         parameters.publish_values();
         check(now);
@@ -328,7 +328,7 @@ TEST_CASE("a parameter that several layers use has one value, one update and one
   for (const auto& [name, count] : writers) {
     INFO(name);
     const bool split = name.ends_with("weight") || name.ends_with("words");
-    CHECK(count == (split ? 2 : 1));  // each tensor rank its slice
+    CHECK(count == (split ? 2 : 1));  // each tensor rank has its slice
   }
 }
 

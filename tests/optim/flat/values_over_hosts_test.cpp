@@ -29,7 +29,7 @@ ModelSpec two_layers() {
   return spec;
 }
 
-// What each rank sees in a pass over both layers after an update of its own shards; by "rank name".
+// What each rank sees in a pass over both layers after it has updated its own shards; by "rank name".
 Values values_after_update(const Mesh& mesh, const Sharding& sharding, const std::vector<int>& host_of) {
   const ModelSpec spec = two_layers();
   const std::vector<int> stage_of_layer = {0, 0};

@@ -21,8 +21,9 @@ namespace {
 
 constexpr double kDecay = 0.1;
 
-// A layer with what models have: GPT-2's fused and transposed weights, BERT's three sources of one, a table, biases
-// that are flat in the file, norms, a stack of matrices, and one whose columns go up in steps.
+// A layer with shapes that occur in models: GPT-2's fused and transposed weights, BERT's three sources of one
+// parameter, a table, biases that are flat in the file, norms, a stack of matrices, and one whose columns go up in
+// steps.
 ModelSpec model(bool sequence_parallel) {
   const int64_t heads = 5, dim = 2, hidden = 6;
   LayerSpec layer{.name = "l"};
@@ -171,7 +172,7 @@ TrainedRange part_of(const TrainedRange& range, int64_t begin, int64_t length) {
   return part;
 }
 
-// Runs the steps on T x shards ranks, each with its cut of every range, and compares each rank's elements.
+// Runs the steps on T x shards ranks, each with its part of every range, and compares each rank's elements.
 std::string mistakes(int t_degree, int shards, bool sequence_parallel, at::ScalarType dtype, double limit) {
   const ModelSpec spec = model(sequence_parallel);
   const auto exact = expected(spec);
@@ -254,7 +255,7 @@ TEST_CASE("the bytes of states are known beforehand") {
     const int64_t before = optimizer_bytes_now();
     const auto optimizer = make_optimizer(options, parameters);
     const int64_t counted = optimizer_bytes_now() - before;
-    // Moments are kept for padding, too: fewer than 16 elements for each parameter, twice.
+    // Moments are kept for padding, too: fewer than 16 elements per parameter, twice.
     CHECK(counted >= told);
     CHECK(counted <= told + (options.kind == Kind::adafactor ? 0 : 9 * 2 * 15 * 4));
   }

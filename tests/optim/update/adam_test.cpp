@@ -73,7 +73,7 @@ TEST_CASE("a learning rate of zero moves nothing, but counts as a step") {
   optimizer.step(0, 1);
   CHECK(difference(value, start) == 0);
   range.gradients.zero_();
-  optimizer.step(1e-3, 1);  // the first step's moments are there
+  optimizer.step(1e-3, 1);  // the first step's moments exist
   CHECK(difference(value, start) > 1e-5);
 }
 

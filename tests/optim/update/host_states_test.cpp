@@ -1,5 +1,5 @@
-// With trained values on the host, values, gradients and states are separate from those of the passes. On CPUs this
-// must give the same bits as without, and links that copy as late as allowed show missing waits.
+// With trained values on the host, values, gradients and states are separate from those of the passes. On CPUs, this
+// must give the same bits as a run without a link; links that copy as late as allowed reveal missing waits.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -46,7 +46,7 @@ ModelSpec model() {
   return spec;
 }
 
-// Copies when the side that uses the result waits, and no earlier. Until then there is no number in its place.
+// Copies when the side that uses the result waits, and no earlier. Until then, the target has no valid numbers.
 class LateCopy : public HostCopy {
  public:
   LateCopy(at::Tensor to, at::Tensor from, bool for_host)
@@ -85,7 +85,7 @@ class LateLink : public HostLink {
 
 enum class Fault { none, updates_early, hands_on_late, passes_run_ahead };
 
-// How a run keeps what is trained. Each rank has a link of its own.
+// How a run stores trained values. Each rank has its own link.
 struct Place {
   std::function<HostLinkPtr()> link = [] { return nullptr; };
   Fault fault = Fault::none;
@@ -140,7 +140,7 @@ class Rank {
       parameters_.publish_values();
     }
     look_at_values("trained ");
-    fill(2.5);  // directly after an update
+    fill(2.5);  // immediately after an update
     run_passes(kSteps + 1);
     look_at_values("filled again ");
     return std::move(seen_);
@@ -152,7 +152,7 @@ class Rank {
         [&](Parameter& p) { p.value.copy_(numbers(p.value.sizes(), key + static_cast<double>(p.name.size()))); });
   }
 
-  // Gradients follow from the values that passes see, so that a wrong value has lasting effects.
+  // Gradients are computed from the values that passes see, so a wrong value has lasting effects.
   void run_passes(int step) {
     parameters_.zero_gradients();
     std::vector<int> order = layers_;
@@ -203,7 +203,7 @@ class Rank {
   Seen seen_;
 };
 
-// Everything that all ranks see of a run.
+// Everything that the ranks of a run see.
 Seen run(const Case& c, const Place& place) {
   const ModelSpec spec = model();
   Seen all;
@@ -267,7 +267,7 @@ TEST_CASE("states on the host give the bits of states on the device, also where 
         const Seen exact = run(c, kDevice);
         CHECK(differences(exact, run(c, kHost)) == std::vector<std::string>{});
         CHECK(differences(exact, run(c, kLate)) == std::vector<std::string>{});
-        // It is a run: passes see other values after each step but the one that was skipped.
+        // The run makes progress: passes see other values after each step except the skipped one.
         const auto value = [&](int step) {
           return exact.at(cat("0 step ", step, " value of 0 a.words")).to(at::kDouble);
         };

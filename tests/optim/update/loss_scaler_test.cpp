@@ -33,7 +33,7 @@ TEST_CASE("by default the scale begins at 2^32 and halves with every overflow, d
 TEST_CASE("the scale grows when a window of steps has gone by since the last overflow") {
   // The last overflow counts as step -1 at first: with a window of 3, steps 2 and 5 (counted from 0) let it grow.
   CHECK(scales({.initial = 1, .window = 3}, "......") == Scales{1, 1, 1, 2, 2, 2, 4});
-  // After the overflow of step 1, steps 4 and 7.
+  // After the overflow in step 1, the scale grows after steps 4 and 7.
   CHECK(scales({.initial = 8, .window = 3}, ".x......") == Scales{8, 8, 4, 4, 4, 8, 8, 8, 16});
   CHECK(scales({.initial = 8, .window = 1}, "..x.") == Scales{8, 16, 32, 16, 32});
 }

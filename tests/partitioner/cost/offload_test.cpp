@@ -29,7 +29,7 @@ Layout four_stages(What recomputed, const OffloadOptions& offload) {
           .offload = offload};
 }
 
-// The same layers on the same stages, whatever waits on the host.
+// The same layers on the same stages, whatever is on the host.
 PlannedLayout planned(const Planning& job, const Layout& layout) {
   const auto schedule = make_schedule(layout.schedule_choice());
   const std::vector<int> stages = {0, 0, 0, 1, 1, 2, 2, 3, 3, 3}, alone(10, 0);
@@ -72,7 +72,7 @@ TEST_CASE("what moves more over a slow link takes longer, and keeps less") {
   const double least =
       job.workload.global_batch *
       static_cast<double>(moved_bytes(job.workload, everything, 1, layer_bytes(job.workload, everything, 0, 1))) /
-      0.5e9;  // of one block, one way
+      0.5e9;  // for one block, one way
   CHECK(seconds(job, everything) > least);
 }
 

@@ -5,7 +5,7 @@
 namespace shardline::pricing_test {
 namespace {
 
-// 4 ranks a node; a link between nodes has a tenth of the rate of one inside.
+// 4 ranks per node; a link between nodes has a tenth of the rate of a link within one.
 Cluster four_to_a_node() {
   Cluster cluster{.name = "made up", .nodes = 4, .devices_per_node = 4};
   cluster.memory_bytes_per_second = 1e12;

@@ -100,7 +100,7 @@ TEST_CASE("stages are priced by the lists that they run") {
   CHECK(split.pipeline_seconds == Approx(3 + 6 + 3 + 4));  // zb_h1 sends the gradient first: the last stage's 2 hide
   CHECK(whole.reduction_seconds == Approx(4 * 0.5));       // the tied gradient, 4000 bytes, on two stages
   CHECK(whole.optimizer_seconds == Approx(1500 * 0.001 + 1500 * 0.01));
-  // A message of 8 x 4 floats is as slow as the smallest that was measured, there and back.
+  // A message of 8 x 4 floats takes as long as the smallest measured one, in each direction.
   p.links[0] = link("pp", "send", 0.25, 0);
   CHECK(estimate(job(p, 1), {.pipeline = 2}, halves).pipeline_seconds == Approx(3 + 6 + 4 + 4 + 2 * 0.25));
 }
@@ -115,8 +115,8 @@ TEST_CASE("the backward pass hides reductions as far as was measured") {
   // 8 s; it alone is reduced when everything has ended.
   const double compute = of(1).pipeline_seconds;
   CHECK(compute == Approx(1 + 2 + 2 + 4 + 1 + 3 + 3 + 1));
-  CHECK(of(1).reduction_seconds == Approx(1 + 2));                  // and joining the uses
-  CHECK(of(0).reduction_seconds == Approx(1 + 2 + 1 + 0.5 + 0.5));  // the others take their time from the computation
+  CHECK(of(1).reduction_seconds == Approx(1 + 2));                  // also adds the uses
+  CHECK(of(0).reduction_seconds == Approx(1 + 2 + 1 + 0.5 + 0.5));  // the others slow the computation down
   CHECK(of(0.5).reduction_seconds == Approx(1 + 2 + 1));
 }
 

@@ -6,7 +6,7 @@
 
 namespace shardline {
 
-// The GPT models of the papers: heads, hidden size, layers; 51200 words, 2048 tokens.
+// GPT models of the papers: heads, hidden size, layers; 51200 words, 2048 tokens.
 inline ModelSpec published_gpt(int64_t heads, int64_t hidden, int64_t layers, bool sequence_parallel = false,
                                int64_t words = 51200, int64_t length = 2048) {
   Gpt2Config config;

@@ -40,7 +40,7 @@ double block_bytes(const Model& model, int tensor, bool sequence_parallel, Recom
   return block_activation_bytes(model.hidden, model.heads, shape_of(model, tensor, sequence_parallel), recomputed);
 }
 
-// The bytes of the first stage, with what its pipeline keeps.
+// The bytes of the first stage, including what its pipeline keeps.
 double stage_bytes(const Model& model, bool sequence_parallel, Recompute::What recomputed) {
   const double more = model.chunks > 1 ? 1 + (model.pipeline - 1.0) / (model.pipeline * model.chunks) : 1;
   return block_bytes(model, model.tensor, sequence_parallel, recomputed) * model.layers * more;
@@ -63,7 +63,7 @@ TEST_CASE("parameters and FLOPs of the weak scaling table come out of the descri
           Approx(96 * batch * s * l * h * h * (rest + words / (16 * l * h))).epsilon(1e-12));
     CHECK(model_flops(job) == Approx(72 * batch * s * l * h * h * (rest + words / (12 * l * h))).epsilon(1e-12));
     CHECK(rounded(hardware_flops(job, Recompute::What::layers) / row.seconds / row.devices / 1e12, 0) ==
-          Approx(row.tflops).margin(1));  // the seconds are rounded
+          Approx(row.tflops).margin(1));  // the published seconds are rounded
     CHECK(rounded((row.pipeline - 1.0) / (row.chunks * row.microbatches), 4) == Approx(row.bubble).margin(1e-9));
   }
 }

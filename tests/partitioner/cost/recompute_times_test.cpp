@@ -45,7 +45,7 @@ LayerPrice block_of_22b(const BlockRow& block) {
   return prices_of(job, layout).at(1);
 }
 
-// Prints a row of predicted and measured, and returns the relative error.
+// Prints predicted and measured values in a row, and returns the relative error.
 double compared(const char* name, double predicted, double measured, const char* unit) {
   const double error = predicted / measured - 1;
   std::printf("  %-44s %8.2f %8.2f %s %+5.1f%%\n", name, predicted, measured, unit, 100 * error);

@@ -45,7 +45,7 @@ Layout layout_of(const ScalingRow& row) {
           .recompute = all_blocks(row.heads, row.hidden, row.layers)};
 }
 
-// A row with everything that does not depend on the constants.
+// The parts of a row that do not depend on the constants.
 struct Prepared {
   const ScalingRow& row;
   Schedule schedule;
@@ -81,13 +81,13 @@ struct Errors {
   double mean() const { return sum / count; }
 };
 
-// TFLOP/s of a device by the paper's formula, which counts recomputed forwards.
+// TFLOP/s of a device by the paper's formula, which includes recomputed forward passes.
 double rate(const Planning& job, Layout layout) {
   layout.recompute = recompute_blocks(job.workload.spec, What::layers);
   return hardware_flops(job.workload, What::layers) / estimate_step(job, layout).seconds / layout.world() / 1e12;
 }
 
-// A job of the figures: one replica or several, the calibrated constants.
+// A job of the figures: one or several replicas, with the calibrated constants.
 Planning figure_job(int heads, int hidden, int layers, int batch) {
   return {{.spec = published_gpt(heads, hidden, layers),
            .sequence_length = 2048,
@@ -173,7 +173,7 @@ TEST_CASE("figures 12 and 18: interleaving pays, most at small batches; so does 
     auto layout = figure_layout(8, 12, 1, batch, 1);
     plain.push_back(rate(job, layout));
     layout.schedule = "interleaved_1f1b";
-    layout.chunks_per_stage = 4;  // of two blocks
+    layout.chunks_per_stage = 4;  // two blocks each
     interleaved.push_back(rate(job, layout));
     job.workload.software.scatter_gather = false;
     whole_borders.push_back(rate(job, layout));

@@ -21,7 +21,7 @@ double most_expensive(const std::vector<double>& sums) {
   return *std::max_element(sums.begin(), sums.end());
 }
 
-// The least possible cost of the most expensive stage, by trying all ways to cut.
+// Finds the smallest possible cost of the most expensive stage by trying all cuts.
 double least_by_search(const std::vector<double>& costs, int stages) {
   const auto n = static_cast<int>(costs.size());
   double least = std::accumulate(costs.begin(), costs.end(), 0.0);
@@ -58,7 +58,7 @@ TEST_CASE("no way to cut the layers makes the most expensive stage cheaper") {
     REQUIRE(stage.back() == stages - 1);
     for (size_t i = 1; i < stage.size(); ++i) {
       const int step = stage[i] - stage[i - 1];
-      REQUIRE((step == 0 || step == 1));  // contiguous, and no stage without a layer
+      REQUIRE((step == 0 || step == 1));  // chunks are contiguous, and every stage has a layer
     }
     REQUIRE(most_expensive(stage_costs(costs, stage, stages)) == least_by_search(costs, stages));
   }

@@ -17,7 +17,7 @@ double at(const std::vector<double>& values, size_t i) {
   return values.empty() ? 0 : values[i];
 }
 
-// Written from the contract, layer by layer: the most expensive stage's cost; infinite where a cap is broken.
+// Written from the contract, layer by layer: returns the most expensive stage's cost; infinite if a cap is exceeded.
 double bottleneck(const PartitionProblem& problem, const std::vector<int>& chunk_of_layer) {
   const auto stages =
       static_cast<size_t>(*std::max_element(problem.stage_of_chunk.begin(), problem.stage_of_chunk.end()) + 1);
@@ -162,7 +162,7 @@ TEST_CASE("models of equal blocks are cut exactly at any size, in milliseconds")
       const auto found = partition(problem);
       CAPTURE(stages, v);
       CHECK(found.exact);
-      // Stages of whole blocks, and one that has the head besides.
+      // Stages of whole blocks, and one that also has the head.
       double least = 200;
       for (int blocks = 1; blocks < 107; ++blocks)  // the most that a stage without head may have
         for (int with_head = 0; with_head <= blocks; ++with_head)

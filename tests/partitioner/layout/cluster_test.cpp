@@ -85,7 +85,7 @@ TEST_CASE("values that contradict each other are refused") {
              Catch::Contains("/host/latency_us") && Catch::Contains("memory_bandwith_gbs"));
   CHECK_THAT(message(with(kGood, "\"nodes\": 2", "\"nodes\": 2, \"nodes\": 3")), Catch::Contains("nodes"));
   CHECK_THAT(message(with(kGood, "\"nodes\": 2", "\"nodes\": 500000000")), Catch::Contains("<= 100000"));
-  // Bytes per second, not gigabytes, would be infinite.
+  // Such a rate would be infinite in bytes per second.
   CHECK_THAT(message(with(kGood, "900", "1e300")), Catch::Contains("/memory_bandwidth_gbs: must be a number"));
   CHECK_THAT(message(with(kGood, "\"latency_us\": 2", "\"latency_us\": 1e308")), Catch::Contains("/latency_us"));
 }

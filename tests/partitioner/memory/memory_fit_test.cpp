@@ -34,7 +34,7 @@ std::optional<MemoryAdvice> advice_to_fit(const Planning& job, const Layout& lay
 TEST_CASE("states follow precision and sharding") {
   auto job = small_job();
   Layout layout{.replicas = 8, .microbatches = 8};
-  const auto parameters = static_cast<double>(job.workload.spec.parameter_count());  // the head is the embedding's
+  const auto parameters = static_cast<double>(job.workload.spec.parameter_count());  // tied to the embedding
   const auto bytes = [&] { return plan_layout(job, layout).memory.at(0); };
   const auto uses = parameters + static_cast<double>(job.workload.spec.param("embedding.wte.weight").numel());
   CHECK(bytes().weights == 2 * parameters);
@@ -45,7 +45,7 @@ TEST_CASE("states follow precision and sharding") {
   CHECK(bytes().gradients == 4 * uses);
   layout.sharding = zero(3, 4);
   CHECK(bytes().optimizer == 12 * parameters / 4);
-  CHECK(bytes().weights > 2 * parameters / 4);  // with the layers that are whole for a pass
+  CHECK(bytes().weights > 2 * parameters / 4);  // including the layers that are whole during a pass
   CHECK(bytes().weights < 2 * parameters / 2);
   CHECK(bytes().gradients > 4 * uses / 4);
   CHECK(bytes().gradients < 4 * uses / 2);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "core/error.h"
 #include "core/model/parameter_patterns.h"
 #include "tests/partitioner/cost/published.h"
 #include "tests/partitioner/planning.h"
@@ -82,7 +83,7 @@ Layout random_layout(Random& random, const ModelSpec& spec) {
   return layout;
 }
 
-// Looks for a cut that needs little memory: moves borders between chunks to and fro, from a random start.
+// Looks for a cut that needs little memory: moves chunk boundaries back and forth from a random start.
 class LightCut {
  public:
   LightCut(Random& random, const Workload& workload, const Layout& layout)
@@ -94,7 +95,7 @@ class LightCut {
   }
 
   std::vector<int> sizes;  // layers by chunk
-  double bytes = 0;        // of the largest stage
+  double bytes = 0;        // on the largest stage
 
  private:
   double count() const {
@@ -126,7 +127,7 @@ class LightCut {
   const Schedule schedule_;
 };
 
-// Compares the bounds with the exact count of a cut that needs little.
+// Compares the bounds with the exact count for a cut that needs little memory.
 void check_bounds(Random& random, const Workload& workload, const Layout& layout) {
   const int blocks = workload.spec.block_count();
   const StageNeeds bounds(layout, block_needs(workload, layout));
@@ -149,7 +150,7 @@ TEST_CASE("no layout has a cut that needs less than its bound") {
   }
 }
 
-// User modules with equal parameters may keep different amounts, and may share their parameters.
+// Users' modules with equal parameters may keep different amounts, and may share their parameters.
 TEST_CASE("bounds distinguish blocks of equal shapes, and count shared parameters once") {
   Random random;
   const ModelSpec equal = published_gpt(4, 64, 11, false, 16, 32);
@@ -192,7 +193,7 @@ TEST_CASE("bounds know frozen blocks") {
   }
 }
 
-// Long groups need much while they run, so only many microbatches show what each block keeps.
+// Long groups need a lot of memory while they run, so what each block keeps matters only with many microbatches.
 TEST_CASE("bounds know the group of each recomputed block") {
   Random random;
   const Workload workload{.spec = published_gpt(4, 64, 24, false, 16, 32), .sequence_length = 32};

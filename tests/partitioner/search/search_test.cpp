@@ -232,7 +232,7 @@ TEST_CASE("a search by memory finds the same layouts in the same order, however 
   }
 }
 
-// Searches a space of one layout on devices that have just the memory that it needs.
+// Searches a space with one layout on devices that have exactly the memory it needs.
 TEST_CASE("no layout that fits exactly is dropped by a bound") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
@@ -247,14 +247,14 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
     for (const auto& loser : all.losers) layouts.push_back(loser.layout);
   };
   add_all();
-  // Recomputed block by block, as with lists in activation_checkpointing; what is not in blocks is small.
+  // Recomputed block by block, as with lists in activation_checkpointing; everything outside blocks is small.
   job.workload.spec = published_gpt(16, 1024, 8, false, 512, 1024);
   space.recompute = {recompute_blocks(job.workload.spec, What::layers),
                      recompute_blocks(job.workload.spec, What::layers)};
   for (const size_t first : {1, 2, 8}) space.recompute[0][first] = {};
   for (const size_t layer : {2, 3, 4, 5, 6, 7, 8}) space.recompute[1][layer] = {};
   add_all();
-  // Recomputed in groups, of which only the first input is kept; and with everything offloaded in some layouts.
+  // Recomputed in groups, of which only the first input is kept; in some layouts, everything is offloaded.
   for (size_t layer = 1; layer <= 8; ++layer) {
     space.recompute[0][layer] = {What::layers, 3};
     space.recompute[1][layer] = {What::layers, Recompute::kAll};
@@ -302,7 +302,7 @@ TEST_CASE("no layout that fits by a cut for its memory is dropped by a bound") {
   }
 }
 
-// The embedding and the head that are tied are held once where both ends of the model are on one stage.
+// The tied embedding and head are stored once if both ends of the model are on one stage.
 TEST_CASE("no cut is avoided in memory that it fits exactly") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
@@ -351,7 +351,7 @@ TEST_CASE("175B on 960 A100 40GB") {
         best.fit.bytes / 1073741824.0, to_string(best.layout).c_str(), found.losers.size(), found.seconds);
     CHECK(best.layout.tensor > 1);
     CHECK(best.fit.fits);
-    CHECK(cpu_seconds < 20);  // of this test, wherever it runs; the aim on an idle core is 4.5
+    CHECK(cpu_seconds < 20);  // for this test, wherever it runs; the aim on an idle core is 4.5
   }
   const auto job = job_on_p4d(120, published_gpt(96, 12288, 96, false, 51200, 2048), 2048, 1920);
   const std::clock_t start = std::clock();

@@ -20,8 +20,8 @@ TEST_CASE("tensors that moved out hold no memory, and share theirs again when th
   REQUIRE(storages.size() == 2);
   MovedOut away(std::move(storages), *space);
   CHECK(storages_of({whole, part, turned, other}).empty());
-  CHECK(owner.storage().use_count() == 1);  // nobody of them holds it
-  CHECK(at::equal(owner, values));          // who else held it, still does
+  CHECK(owner.storage().use_count() == 1);  // none of them holds it
+  CHECK(at::equal(owner, values));          // other holders of the storage still have the values
   CHECK(away.fetch() == 30 * 4 + 7 * 8);
   away.take();
   CHECK(at::equal(whole, values));

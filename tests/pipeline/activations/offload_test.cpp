@@ -22,7 +22,7 @@ TEST_CASE("tensors come back from the file as they went, in any order, and leave
   for (const int64_t rows : {1, 700, 0, 3, 700})
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) tensors.push_back(at::randn({rows, 33}).to(type));
   tensors.push_back(at::randn({40, 50}).t());  // not contiguous
-  for (int round = 0; round < 3; ++round) {    // places are used again
+  for (int round = 0; round < 3; ++round) {    // space is reused
     std::vector<std::unique_ptr<Away>> away;
     for (const auto& tensor : tensors) away.push_back(space->store({tensor, tensor}));
     for (size_t i = tensors.size(); i-- > 0;) CHECK(away[i]->fetch() == 2 * static_cast<int64_t>(tensors[i].nbytes()));

@@ -60,7 +60,7 @@ class FakeLayer : public Layer {
   }
 
   const at::Tensor& gradient() const { return gradient_; }
-  // Graphs of fake layers that still exist.
+  // Number of fake layers' graphs that still exist.
   static std::atomic<int>& alive() {
     static std::atomic<int> count = 0;
     return count;
@@ -104,12 +104,12 @@ struct Result {
   std::vector<at::Tensor> gradients;                          // by layer
   std::vector<LossTerm> losses;                               // by microbatch
   std::vector<at::Tensor> outputs;                            // likewise
-  std::vector<std::pair<int64_t, int64_t>> activation_bytes;  // counted and foretold peak of each stage
-  std::vector<InstructionRecord> records;                     // of the last stage
+  std::vector<std::pair<int64_t, int64_t>> activation_bytes;  // counted and predicted peaks of each stage
+  std::vector<InstructionRecord> records;                     // those of the last stage
 };
 
-// 5 layers; the first chunks have one more where it does not divide. Microbatch i has i % 3 samples: one is empty.
-// Every layer but the last is recomputed as told.
+// 5 layers; the first chunks have one more if the number is not divisible. Microbatch i has i % 3 samples: one is
+// empty. Every layer but the last is recomputed if requested.
 Result run(const Schedule& schedule, Mode mode = Mode::train, const std::string& recompute = "none",
            const OffloadOptions& offload = {}, int64_t samples = 0) {
   constexpr int kLayers = 5;
@@ -239,7 +239,7 @@ TEST_CASE("a schedule that splits the backward pass makes the weight gradients l
   const auto result = run(schedule), at_once = run(one_forward_one_backward(1, 2, 0));
   const Diary& diary = result.diaries[0];
   const auto first_weight = std::find(diary.begin(), diary.end(), "weight 4");
-  CHECK(std::find(first_weight, diary.end(), "backward 0") == diary.end());  // every input gradient came before
+  CHECK(std::find(first_weight, diary.end(), "backward 0") == diary.end());  // every input gradient comes before it
   for (int layer = 0; layer < 5; ++layer) CHECK(count(diary, cat("ready ", layer)) == 1);
   for (size_t layer = 0; layer < 5; ++layer) CHECK(at::equal(result.gradients[layer], at_once.gradients[layer]));
   CHECK(FakeLayer::alive() == 0);
@@ -261,7 +261,7 @@ TEST_CASE("recomputed groups give the same bits under every schedule, and keep n
       for (size_t layer = 0; layer < 5; ++layer) CHECK(at::equal(other.gradients[layer], one.gradients[layer]));
       for (size_t i = 0; i < 7; ++i) CHECK(other.losses[i].sum == one.losses[i].sum);
       CHECK(FakeLayer::alive() == 0);
-      // Of the last layer all microbatches at most, and of the others one group on each stage.
+      // At most all microbatches of the last layer, and one group of the others on each stage.
       CHECK(FakeLayer::most_alive() <= 7 + std::max(group, 1) * schedule.stages + schedule.stages);
       for (const auto& diary : other.diaries)
         for (int layer = 0; layer < 4; ++layer)
@@ -294,7 +294,7 @@ TEST_CASE("offloaded activations take no memory until their horizon") {
   const int64_t border = 2 * kLength * kHidden * 8;
   CHECK(peak("none", {}) == 7 * 4 * border);     // layers 1 to 4 keep their inputs
   CHECK(peak("group_2", {}) == 7 * 2 * border);  // {2, 3} and 4; layer 0 has none
-  // Away are six inputs of {2, 3} (the last one is needed at once); the seven of layer 4 stay.
+  // Six inputs of {2, 3} are offloaded (the last one is needed at once); the seven of layer 4 stay.
   CHECK(peak("group_2", {.enabled = true, .horizon = 1}) == (7 + 1) * border);
   CHECK(peak("group_2", {.enabled = true, .horizon = 100}) == peak("group_2", {}));
 }

@@ -73,7 +73,7 @@ ModelSpec tanh_spec() {
   return spec;
 }
 
-// Microbatches of `samples`, of none, and of a multiple.
+// Microbatches of `samples`, of none, and of a multiple of that.
 std::vector<Microbatch> microbatches_of(const Schedule& schedule, int64_t samples = 1) {
   std::vector<Microbatch> microbatches;
   for (int64_t i = 0; i < schedule.microbatches; ++i) {
@@ -165,7 +165,7 @@ TEST_CASE("chunks may be on any stages: channels also connect stages that are no
   const std::pair<const char*, int> files[] = {
       {"F0/0 F1/0 F2/0 B0/0 B1/0 B2/0\nF0/2 B0/2 F1/2 B1/2 F2/2 B2/2\nF0/1 F1/1 B0/1 F2/1 B1/1 B2/1", 3},
       {"F0/1 F1/1 B0/1 B1/1\nF0/3 B0/3 F1/3 B1/3\nF0/0 F1/0 B0/0 B1/0\nF0/2 F1/2 B0/2 B1/2", 2},
-      // Twice through all stages, in a different order each time.
+      // Passes twice through all stages, in a different order each time.
       {"F0/0 F0/7 B0/7 B0/0\nF0/3 F0/4 B0/4 B0/3\nF0/1 F0/6 B0/6 B0/1\nF0/2 F0/5 B0/5 B0/2", 1}};
   for (const auto& [cells, microbatches] : files) {
     const auto schedule = schedule_from_cells(cells, "mine");
@@ -199,7 +199,7 @@ TEST_CASE("in the steady state the system is asked for no memory, and between st
         }
         if (pp->rank() > 0) return;
         CHECK(messages == std::vector<int64_t>(8, 0));
-        // Several ranks share the lists of freed blocks: how many are needed at a time depends on how they run.
+        // Several ranks share the lists of freed blocks; how many are needed at a time depends on how they run.
         if (stages == 1) CHECK(blocks[1] == blocks.back());
       });
     }

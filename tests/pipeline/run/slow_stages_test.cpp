@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 constexpr int kStages = 2, kMicrobatches = 8;
 constexpr auto kForward = 250ms, kLimit = 1200ms;  // all forwards of a stage take longer than the limit
 
-// One per stage; the last returns the sum.
+// One layer per stage; the last one returns the sum.
 class SlowLayer : public Layer {
  public:
   explicit SlowLayer(int index) : index_(index) {}

@@ -19,8 +19,8 @@ namespace {
 
 using Key = std::pair<int, int>;  // microbatch, chunk
 
-// An independent judge: runs the lists as a machine with values would, one randomly chosen stage at a time. Something
-// is wrong when a value is not there, is made or sent twice, is left over, or when nobody can move.
+// An independent check: a machine with values runs the lists, one randomly chosen stage at a time. Something is wrong
+// if a value is missing, is made or sent twice, or is left over, or if no stage can continue.
 class Machine {
  public:
   Machine(const Schedule& schedule, int send_buffers, unsigned seed)
@@ -44,7 +44,7 @@ class Machine {
  private:
   struct Message {
     bool activation;
-    int microbatch, chunk;  // of the receiver
+    int microbatch, chunk;  // on the receiver
     bool operator==(const Message&) const = default;
   };
 
@@ -66,7 +66,7 @@ class Machine {
     const auto& i = current(stage);
     if (receives(i.op)) return !channels_[{i.peer, stage}].empty();
     if (!sends(i.op)) return true;
-    if (i.peer < 0 || i.peer >= schedule_.stages) return true;  // move() will find it
+    if (i.peer < 0 || i.peer >= schedule_.stages) return true;  // move() will detect it
     const bool waited_for = !ended(i.peer) && receives(current(i.peer).op) && current(i.peer).peer == stage;
     return int(channels_[{stage, i.peer}].size()) < buffers_ + (waited_for ? 1 : 0);
   }
@@ -181,7 +181,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// The shortest of three, since other programs may run too.
+// The shortest of three times, because other programs may be running.
 double best_milliseconds(const Schedule& schedule) {
   double best = 1e9;
   for (int round = 0; round < 3; ++round) {

@@ -41,7 +41,7 @@ const std::string& root() {
   return value;
 }
 
-// "" for what is elsewhere.
+// "" for files elsewhere.
 std::string path_below(int directory, const char* path) {
   if (root().empty() || !path) return "";
   std::string whole = path;
@@ -168,7 +168,7 @@ bool injects() {
   return value;
 }
 
-// Runs `call`; `line` says what it did. path: "" lets the call pass unseen.
+// Runs `call`; `line` describes what it did. path: "" means that the call is not recorded.
 template <class Call, class Line>
 auto recorded(const char* name, const std::string& path, Call call, Line line) -> decltype(call()) {
   if (path.empty()) return call();

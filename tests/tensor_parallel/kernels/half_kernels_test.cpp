@@ -19,7 +19,7 @@
 namespace shardline::half_kernels_test {
 namespace {
 
-// A half-precision layer and the types of the residual stream that it may stand in.
+// A half-precision layer, and the types of the residual stream that it supports.
 std::vector<std::pair<at::ScalarType, at::ScalarType>> type_pairs() {
   return {{at::kBFloat16, at::kBFloat16}, {at::kHalf, at::kHalf}, {at::kBFloat16, at::kFloat}, {at::kHalf, at::kFloat}};
 }

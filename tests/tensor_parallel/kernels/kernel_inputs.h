@@ -1,4 +1,4 @@
-// Sizes and dropouts that the tests of the kernels share.
+// Sizes and dropouts shared by the tests of the kernels.
 #pragma once
 #include <ATen/ops/arange.h>
 

@@ -1,5 +1,4 @@
-// Compares the vectorised loops with the same functions in ATen (aten_kernels.h), which in turn are compared with
-// autograd.
+// Compares the vectorised loops with the same functions in ATen (aten_kernels.h), which are compared with autograd.
 #include "tensor_parallel/kernels/kernels.h"
 
 #include <ATen/Parallel.h>
@@ -29,7 +28,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A result of either type against the same computation in float64, relative to the largest entry or 1.
+// Compares a result of either type with the same computation in float64, relative to the largest entry or 1.
 void check_close(const at::Tensor& got, const at::Tensor& exact, double float_tolerance = 2e-6) {
   REQUIRE(got.sizes() == exact.sizes());
   if (got.numel() == 0) return;
@@ -43,7 +42,7 @@ at::Tensor wide(const at::Tensor& t) {
   return t.defined() ? t.to(at::kDouble, false, true) : t;
 }
 
-// Calls check(type) for both types, and with every number of threads; what is returned must not depend on the latter.
+// Calls check(type) for both types with every number of threads; the result must not depend on the number.
 template <class Compute>
 void same_for_all_threads(const Compute& compute) {
   const int before = at::get_num_threads();
@@ -230,7 +229,7 @@ TEST_CASE("Cross entropy of extreme logits") {
     logits[0][1] = 1e30;   // all the weight on one entry, in its first chunk
     logits[1][4999] = -5;  // and in its last
     logits[2].fill_(1e4);
-    const auto [largest, sum, picked] = stats(logits);  // the last row has no entry at all
+    const auto [largest, sum, picked] = stats(logits);  // the last row has no entry
     check_close(largest.narrow(0, 0, 3), at::tensor({1e30, -5.0, 1e4}));
     CHECK(largest[3].item<double>() == -kInfinity);
     check_close(sum, at::tensor({1.0, 1.0, 5000.0, 0.0}));

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kHidden = 5;
 
-// The largest allocation of this thread during its lifetime, in bytes.
+// The largest allocation of this thread during the object's lifetime, in bytes.
 class LargestAllocation : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
@@ -51,7 +51,7 @@ Problem with_bias(Problem p) {
   return p;
 }
 
-// Against at::cross_entropy on whole logits: loss, weight, gradients, and the loss of an evaluation.
+// Compares with at::cross_entropy on whole logits: loss, weight, gradients, and the loss of an evaluation.
 void check(const Problem& p, int ranks, bool sequence_parallel, double smoothing = 0) {
   CAPTURE(ranks, sequence_parallel, smoothing, p.labels.size(0), p.labels.size(1), p.words.shape[0], p.words.split_dim,
           p.b.defined());
@@ -76,7 +76,7 @@ void check(const Problem& p, int ranks, bool sequence_parallel, double smoothing
     const auto loss = head_cross_entropy(tp, local, mine, added, first, train);
     torch::autograd::backward({loss});
     MicrobatchContext evaluate{.batch = &batch, .mode = Mode::evaluate, .label_smoothing = smoothing};
-    if (sequence_parallel && p.words.split_dim < 0) {  // each has its rows' part
+    if (sequence_parallel && p.words.split_dim < 0) {  // each rank has its rows' part
       comm.all_reduce(mine.grad)->wait();
       if (added) comm.all_reduce(bias.grad)->wait();
     }
@@ -106,7 +106,7 @@ TEST_CASE("the head and loss, split or whole, are at::cross_entropy, over severa
         check(with_bias(problem(1, 3, 3, split)), ranks, sequence_parallel);
         check(problem(2, 128, 13, split), ranks, sequence_parallel);  // exactly one
         check(problem(1, 3, 3, split), ranks, sequence_parallel);     // a rank without words, fewer tokens than ranks
-        check(problem(1, 5, 3, split), ranks, sequence_parallel);  // whose last rank of 4 has rows, none of them valid
+        check(problem(1, 5, 3, split), ranks, sequence_parallel);  // the last of 4 ranks has rows, none of them valid
       }
 }
 

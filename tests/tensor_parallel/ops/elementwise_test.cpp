@@ -50,7 +50,7 @@ TEST_CASE("a dropout mask belongs to the sample, not to the rank, the rows or th
   CHECK(dropped == Approx(0.3).margin(0.1));
   CHECK_FALSE(at::equal(drop(one, whole, x, 8).second, dx));
 
-  for (int ranks : {2, 3, 5})  // 36 rows: over 5 ranks the last has 4 and its padding
+  for (int ranks : {2, 3, 5})  // 36 rows: over 5 ranks, the last one has 4 and padding
     for (bool sequence_parallel : {false, true}) {
       CAPTURE(ranks, sequence_parallel);
       CHECK(worst_over_ranks(ranks, [&, &dx = dx, &y = y](Communicator& comm) {
@@ -77,7 +77,7 @@ TEST_CASE("nothing is dropped outside of training") {
 TEST_CASE("dropouts of a model never share a stream") {
   CHECK(dropout_op(0, 7) + 1 == dropout_op(1, 0));
   CHECK_THROWS_AS(dropout_op(0, 8), InvariantError);
-  CHECK_THROWS_AS(dropout_op(8191, 0), InvariantError);  // would reach the stream of initial values
+  CHECK_THROWS_AS(dropout_op(8191, 0), InvariantError);  // this layer would use the stream of initial values
 }
 
 TEST_CASE("the parts of a norm's gradients add up to the whole, padding left out") {
@@ -97,7 +97,7 @@ TEST_CASE("the parts of a norm's gradients add up to the whole, padding left out
                 Parameter mine = parameter_of(spec, weight, 0, 1), shift = parameter_of(spec, bias, 0, 1);
                 const auto local = slice_rows(tp, x.detach()).detach().requires_grad_(true);
                 const auto out = layer_norm(tp, local, tokens, mine, shift, 1e-3);
-                // What stands in padding rows must not matter.
+                // The contents of padding rows must not matter.
                 auto d_out = at::ones_like(out) * 1e6;
                 const int64_t valid = valid_border_rows(tp, tokens);
                 d_out.narrow(0, 0, valid).copy_(slice_rows(tp, dy).narrow(0, 0, valid));

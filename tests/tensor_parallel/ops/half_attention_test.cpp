@@ -41,7 +41,7 @@ at::Tensor part_of_qkv(const at::Tensor& qkv, const Microbatch& batch, int64_t p
   return qkv.view({batch.segments(), batch.length(), 3, kHeads, kDim}).select(2, part).transpose(1, 2);
 }
 
-// Softmax over a masked matrix of scores, the products of queries and keys divided and multiplied as Megatron does it.
+// Softmax over a masked matrix of scores, with products of queries and keys divided and multiplied as in Megatron.
 at::Tensor by_definition(const at::Tensor& qkv, const Microbatch& batch, double scale, double layer = 1) {
   const auto q = part_of_qkv(qkv, batch, 0), k = part_of_qkv(qkv, batch, 1), v = part_of_qkv(qkv, batch, 2);
   const auto future = at::ones({batch.length(), batch.length()}, at::kBool).triu(1);
@@ -74,7 +74,7 @@ Run exact(const at::Tensor& qkv, const at::Tensor& dy, const Microbatch& batch, 
   return {y.detach(), leaf.grad()};
 }
 
-// In roundings of each array's largest entry. The backward pass uses the rounded result of the forward pass.
+// Errors in roundings of each array's largest entry. The backward pass uses the rounded result of the forward pass.
 double roundings_of_largest(const at::Tensor& got, const at::Tensor& expected) {
   return roundings(got, expected, 0, at::full({}, std::max(1.0, largest(expected))));
 }

@@ -26,14 +26,14 @@ namespace {
 
 constexpr int64_t kUnit = 3, kInput = 40, kHidden = 24;
 
-// Rank t's part of `whole`, which is half precision; the gradient is fp32.
+// Rank t's part of `whole`, in half precision; the gradient is fp32.
 Parameter half_parameter(const ParamSpec& spec, const at::Tensor& whole, const TensorParallel& tp) {
   Parameter p = parameter_of(spec, whole, tp.rank(), tp.size());
   p.grad = at::zeros(p.value.sizes());
   return p;
 }
 
-// The error of a result that was added up over the ranks, in roundings of sums of this many rounded parts.
+// The error of a result that was summed over the ranks, in roundings of sums of this many rounded parts.
 double of_sum(const at::Tensor& got, const at::Tensor& exact, const TensorParallel& tp, const at::Tensor& size) {
   return roundings(got, exact, 3e-6, size) / (tp.size() == 1 ? 1.001 : 2.001);
 }
@@ -122,7 +122,7 @@ void check_embedding(at::ScalarType type, std::optional<at::ScalarType> border, 
         }) <= 1.001);
 }
 
-// Entries are few quarters, so that logits are exact in every type.
+// Entries are multiples of a quarter, and small, so logits are exact in every type.
 at::Tensor quarters(at::IntArrayRef sizes, at::ScalarType type) {
   return (at::randint(-2, 3, sizes, at::kDouble) / 2).to(type);
 }
@@ -130,7 +130,7 @@ at::Tensor quarters(at::IntArrayRef sizes, at::ScalarType type) {
 void check_head(at::ScalarType type, int ranks, bool sequence_parallel) {
   CAPTURE(type, ranks, sequence_parallel);
   constexpr int64_t kSamples = 3, kLength = 121, kVocabulary = 13, kSmall = 5;
-  constexpr double kScale = 64;  // as a loss scale
+  constexpr double kScale = 64;  // like a loss scale
   const at::Tensor labels = at::randint(kVocabulary, {kSamples, kLength}, at::kLong);
   labels[0].narrow(0, 3, 50).fill_(-100);
   const Microbatch batch = causal_microbatch(labels, labels);

@@ -27,7 +27,7 @@ constexpr double kScale = 0.25;
 
 // For `count` rows: the sum of losses that torch's own function gives, and its weight.
 struct Reference {
-  at::Tensor sum;  // of logits that require a gradient
+  at::Tensor sum;  // computed from logits that require a gradient
   double weight = 0;
 };
 
@@ -109,13 +109,14 @@ TEST_CASE("the squared error and the binary cross entropy are torch's, means ove
 }
 
 TEST_CASE("an answer's rows are classes among the rows of its segment, and answers elsewhere count nowhere") {
-  // An answer of one row, one outside, one of which only the first row is inside, and one over all of the segment.
+  // An answer of one row, one elsewhere, one of which only the first row is inside, and one that covers the whole
+  // segment.
   const Microbatch batch{
       .ids = at::zeros({12}, at::kLong),
       .targets = at::tensor(std::vector<int64_t>{0, 0, kNoLabel, kNoLabel, 1, 3, 0, 4}, at::kLong).view({4, 2}),
       .ends = {1, 4, 7, 12}};
   check(
-      at::randn({12, 2}, at::kDouble) * 5, batch, 0.3,  // which is not for answers
+      at::randn({12, 2}, at::kDouble) * 5, batch, 0.3,  // answers ignore the smoothing
       [&](const at::Tensor& logits) {
         at::Tensor sum = at::zeros({}, at::kDouble);
         for (const auto& [begin, length, first, last] :

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kInput = 6, kUnit = 3;
 
-// Values of one linear and what it must give, all whole and in double.
+// Inputs of one linear and its expected results, all whole and in double.
 struct Case {
   ParamSpec weight, bias;
   at::Tensor x, w, b, dy;

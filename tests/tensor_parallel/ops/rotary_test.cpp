@@ -26,7 +26,7 @@ struct Case {
   at::Tensor random() const { return at::randn({samples * length, 3 * heads * head_dim}, at::kDouble); }
 };
 
-// Each pair of features is a complex number; turned by the angle times `sign`.
+// Treats each pair of features as a complex number, rotated by the angle times `sign`.
 at::Tensor turned(const at::Tensor& qkv, const Case& c, double sign) {
   const auto result = qkv.clone();
   auto* x = result.data_ptr<double>();
@@ -43,7 +43,7 @@ at::Tensor turned(const at::Tensor& qkv, const Case& c, double sign) {
   return result;
 }
 
-// Result and gradient of an op on a leaf, through something that does not need its value again.
+// Result and gradient of an op on a leaf, followed by something that does not need its value again.
 std::pair<at::Tensor, at::Tensor> run(const TensorParallel& tp, const Case& c, const at::Tensor& qkv,
                                       const at::Tensor& dy) {
   const Microbatch batch = c.batch();
@@ -118,7 +118,7 @@ TEST_CASE("half precision is turned in fp32 and rounded once; loops and ATen agr
     const auto [y, dx] = run({}, c, qkv, qkv);
     CHECK(y.scalar_type() == type);
     if (type == at::kBFloat16 || type == at::kHalf)
-      CHECK((y != exact.to(type)).sum().item<int64_t>() <= y.numel() / 200);  // fp32 may fall on the other side
+      CHECK((y != exact.to(type)).sum().item<int64_t>() <= y.numel() / 200);  // fp32 may round to the other side
     else
       CHECK(difference(y.to(at::kDouble), exact) <= (type == at::kFloat ? 2e-6 : 1e-13));
 

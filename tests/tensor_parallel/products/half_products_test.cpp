@@ -76,7 +76,7 @@ TEST_CASE("half-precision products are float64's, rounded once; gradients of par
 }
 
 TEST_CASE("bf16 products have any number of terms") {
-  // Kernels with matrix instructions add the last terms of a sum apart, in ways that depend on how many there are.
+  // Kernels with matrix instructions add the last terms of a sum separately, in ways that depend on their number.
   const auto check = [](int64_t m, int64_t terms, int64_t n) {
     CAPTURE(m, terms, n);
     const at::Tensor x = normal({m, terms}, at::kBFloat16), w = normal({n, terms}, at::kBFloat16);

@@ -1,4 +1,5 @@
-// Checks on an accelerator the products of a linear layer whose number of outputs fills no whole packs of tensor cores.
+// Checks on an accelerator the products of a linear layer whose number of outputs does not fill whole packs of tensor
+// cores.
 #pragma once
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -18,7 +19,7 @@ inline void check_odd_products(at::Device device, int64_t rows, int64_t inputs, 
     const auto there = [&](const at::Tensor& t) { return t.to(device); };
     const at::Tensor x = normal({rows, inputs}, type), w = normal({outputs, inputs}, type, 0.25),
                      bias = normal({outputs}, type), dy = normal({rows, outputs}, type, 0.25);
-    // Rows of y begin at aligned addresses, as those of logits do; what is between them stays as it is.
+    // Rows of y begin at aligned addresses, like those of logits; the gaps between them stay unchanged.
     const int64_t stride = (outputs + 63) / 64 * 64;
     const at::Tensor room = there(at::full({rows, stride}, 7, type)), y = room.narrow(1, 0, outputs);
     for (const at::Tensor& added : {at::Tensor(), bias}) {

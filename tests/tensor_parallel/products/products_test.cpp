@@ -27,7 +27,7 @@ bool has_onednn() {
   return std::string(products_in_use()) != "ATen";
 }
 
-// Relative to the largest entry; the sums are up to 300 long.
+// Relative to the largest entry; sums have up to 300 terms.
 void check_close(const at::Tensor& got, const at::Tensor& exact) {
   REQUIRE(got.sizes() == exact.sizes());
   if (got.numel() == 0) return;

@@ -17,7 +17,7 @@ struct SentencePieceModel {
 
   std::vector<Piece> pieces;  // by id
   int algorithm = kUnigram;
-  std::string charsmap;  // of text/charsmap.h; may be empty
+  std::string charsmap;  // the table of normalizations (text/charsmap.h); may be empty
 };
 
 // Throws DataError for a file that is damaged or has empty or invalid pieces.

@@ -30,7 +30,7 @@ class UnigramModel final : public TokenModel {
     int32_t id;
     double score;
   };
-  // A place in a word: the best way to reach it.
+  // A position in a word, and the best way to reach it.
   struct Place {
     double score = 0;
     size_t from = 0;

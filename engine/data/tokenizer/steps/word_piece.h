@@ -9,7 +9,7 @@ namespace shardline {
 
 struct WordPieceOptions {
   std::string unknown = "[UNK]";  // for a word that tokens do not cover
-  std::string prefix = "##";      // of tokens that continue a word
+  std::string prefix = "##";      // begins tokens that continue a word
   int max_characters = 100;       // longer words are unknown
 };
 

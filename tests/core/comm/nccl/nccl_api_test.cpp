@@ -20,9 +20,9 @@ using Texts = std::vector<std::string>;
 
 Texts calls;
 ncclResult_t result = ncclSuccess;
-ncclComm_t* written_later = nullptr;  // the variable for a new communicator that NCCL got
+ncclComm_t* written_later = nullptr;  // the variable in which NCCL was to store the new communicator
 
-// Handles and addresses, which nothing reads.
+// Handles and addresses; nothing reads what they point to.
 template <class T>
 T* address(int number) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(number));
@@ -43,7 +43,7 @@ Texts taken() {
   return std::exchange(calls, {});
 }
 
-// What the calls below pass: from memory 1 to memory 2, on communicator 3 and stream 4.
+// The calls below pass these arguments: from memory 1 to memory 2, on communicator 3 and stream 4.
 const void* const kFrom = address<void>(1);
 void* const kTo = address<void>(2);
 void* const kComm = address<void>(3);

@@ -1,4 +1,4 @@
-// How the ranks of a job open their data: one rank of each host creates the token cache, however long that takes.
+// The ranks of a job open their data: one rank of each host creates the token cache, however long that takes.
 #include "engine/commands/parts/open_data.h"
 
 #include <algorithm>
@@ -88,7 +88,7 @@ TEST_CASE("open data: one rank reads the text and all open its cache") {
   const Place place(10s);
   const Config config = config_in(place);
   CHECK_THAT(open_on_ranks(config), Contains("reading text: 2.0k of 2.0k"));
-  // The lock is held, so that no rank can make the cache again.
+  // The lock is held, so no rank can make the cache again.
   const FileLock held(place.cache().string() + ".lock", 1s, [] { return 0; });
   open_on_ranks(config);
 }
@@ -131,7 +131,7 @@ TEST_CASE("open data: waits for another job that has not begun to write its cach
   CHECK_THAT(open_on_ranks(config), Contains("waiting for another job's token cache: "));
 }
 
-// The data of one rank.
+// Returns the data of one rank.
 JobData open_alone(const Place& place, const nlohmann::json& data) {
   nlohmann::json file = nlohmann::json::parse(R"({"model": {"config": {"model_type": "gpt2", "n_layer": 1, "n_head": 2,
     "n_embd": 8, "n_positions": 16, "vocab_size": 2000}}, "data": {"tokenizer": "bytes", "sequence_length": 4}})");
@@ -147,7 +147,7 @@ JobData open_alone(const Place& place, const nlohmann::json& data) {
   return std::move(*opened);
 }
 
-// The samples of an epoch, as texts, in any order.
+// Returns the samples of an epoch as texts, in any order.
 std::multiset<std::string> samples_of(EpochSource& source) {
   std::multiset<std::string> all;
   for (int64_t step = 0; step < source.steps_per_epoch(); ++step) {
@@ -295,7 +295,7 @@ TEST_CASE(
              Contains("b.jsonl:1: has no 'completion'"));
   config.data.train = {
       place.folder.write("c.jsonl", "{\"prompt\": \"x\", \"completion\": \"y\"}\n{\"prompt\": \"z\"}\n")};
-  CHECK_NOTHROW(check_data(config, planned, true));  // reads no further
+  CHECK_NOTHROW(check_data(config, planned, true));  // it stops reading there
 }
 
 TEST_CASE("open data: label smoothing is refused where the loss does not use it") {

@@ -1,4 +1,4 @@
-// A run that stops and continues is one run: the same steps, numbers and files, on the same layout or another one.
+// A run that stops and continues, on any layout, has the steps, numbers and files of an uninterrupted one.
 #include "engine/commands/parts/run_checkpoints.h"
 
 #include <atomic>
@@ -22,7 +22,7 @@ using Catch::Contains;
 using nlohmann::json;
 namespace fs = std::filesystem;
 namespace {
-// The bytes of all files below a directory, by path. Flight records are those of the process.
+// The bytes of all files below a directory, by path, except for flight records, which belong to the process.
 std::map<std::string, std::string> files_in(const fs::path& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(directory))
@@ -107,7 +107,7 @@ TEST_CASE("a run that continues on the same layout has the bits of one that was 
 
 TEST_CASE("a run that continues in fp16 tolerates as many overflows as one that was never stopped") {
   const RunFolder folder("resume-hysteresis");
-  // Every step overflows. Two overflows are tolerated, which is all before the checkpoint.
+  // Every step overflows. Two overflows are tolerated, both of them before the checkpoint.
   const json whole = long_run(folder, "whole",
                               {{"training",
                                 {{"fp16", true},
@@ -150,7 +150,7 @@ TEST_CASE("checkpoints after epochs, and of the best evaluations alone") {
   const std::string model = file_bytes(folder / "best/model.safetensors");
   CHECK(model == file_bytes(folder / cat("best/", checkpoint_name(best_step), "/model.safetensors")));
 
-  // The run continues from its best step and finds the same one again.
+  // The run continues from its best step and finds the same best step again.
   file["training"]["resume_from_checkpoint"] = true;
   train(file);
   CHECK(metrics_of(folder / "best") == all);
@@ -166,7 +166,7 @@ TEST_CASE("the newest intact checkpoint is taken, and records read like one run"
   CHECK(file_bytes(folder / "out/newest") == "checkpoint-20\n");
   const fs::path out = folder / "out";
 
-  // A bit of one state flips in the newest, and the one before it is no longer complete.
+  // One bit of a state is flipped in the newest checkpoint, and the one before it is incomplete.
   fs::remove(out / "checkpoint-15/manifest.json");
   std::string states = file_bytes(out / "checkpoint-20/optimizer.safetensors");
   states[states.size() / 2] ^= 4;
@@ -211,7 +211,7 @@ TEST_CASE("checkpoints of an attempt that is not continued are set aside") {
   CHECK(steps_in() == std::vector<int64_t>{20, 18});
   CHECK(fs::exists(folder / "out/checkpoint-20.superseded/manifest.json"));
 
-  // Neither a directory of another run nor checkpoints of one are taken for its own.
+  // A run adopts neither the directory of another run nor its checkpoints.
   json other = long_run(folder, "other");
   train(other);
   other["training"]["resume_from_checkpoint"] = folder / "out/checkpoint-18";
@@ -488,7 +488,7 @@ TEST_CASE("directories of other programs with the names of checkpoints are kept 
   CHECK_THAT(train(file), Contains("note: renamed 1 checkpoint in"));
   CHECK(fs::exists(folder / "out/checkpoint-15.superseded/pytorch_model.bin"));
 
-  // Beside checkpoints of the run, also where the run saves its own later.
+  // Also next to checkpoints of the run, and where the run saves its own ones later.
   file["training"].erase("overwrite_output_dir");
   file["training"]["resume_from_checkpoint"] = "auto";
   fs::remove_all(folder / "out/checkpoint-15");
@@ -558,7 +558,7 @@ TEST_CASE("what a run continues with is clear from its messages") {
   CHECK_THAT(train(again),
              Contains("nothing is left to train") && Contains("weights of " + folder / "saved/checkpoint-20"));
 
-  // Forgotten, the run would start with step 1.
+  // If it were forgotten, the run would start with step 1.
   again["training"].erase("checkpoint_dir");
   again["training"]["resume_from_checkpoint"] = "auto";
   const auto before = files_in(folder / "out");
@@ -578,7 +578,7 @@ TEST_CASE("what a run continues with is clear from its messages") {
   CHECK_THAT(refusal_of(folder / "new"),
              Contains("contains checkpoints but is not one itself; name " + folder / "new/checkpoint-20"));
   CHECK_THAT(refusal_of("checkpoint-7"), Contains(folder / "new/checkpoint-7" + " does not exist; name the directory"));
-  again["training"]["resume_from_checkpoint"] = "checkpoint-13";  // a bare name is one in the directory of checkpoints
+  again["training"]["resume_from_checkpoint"] = "checkpoint-13";  // a bare name refers to the directory of checkpoints
   CHECK_THAT(train(again), Contains("continues " + folder / "new/checkpoint-13"));
   fs::create_directory(folder / "empty");
   CHECK_THAT(refusal_of(folder / "empty"), Contains("has no manifest.json; name the directory of a checkpoint"));

@@ -85,7 +85,7 @@ def main():
     entries = []
     for name, kwargs in SCHEDULES:
         for warmup, total in RUNS:
-            if warmup == total and name in ("polynomial", "warmup_stable_decay"):  # which transformers cannot
+            if warmup == total and name in ("polynomial", "warmup_stable_decay"):  # transformers cannot do this
                 continue
             entries.append(entry(name, kwargs, warmup, total, transformers_rates(name, kwargs, warmup, total)))
     for kwargs, warmup in ANNEALING:

@@ -1,4 +1,4 @@
-// Config words that are enums in the program.
+// Tests words of configs that are enums in the program.
 #include "engine/config/keys/registry.h"
 
 #include <algorithm>

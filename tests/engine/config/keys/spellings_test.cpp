@@ -1,4 +1,4 @@
-// Settings in the spellings of transformers, of SageMaker's library and of shardline.
+// Tests settings in the spellings of transformers, of SageMaker's library and of shardline.
 #include <algorithm>
 
 #include "core/error.h"
@@ -40,7 +40,7 @@ TEST_CASE("Activation checkpointing has three spellings", "[config][spellings]")
   CHECK(strategy(R"({"smp_options": {"checkpoint_attentions": true}})") == "selective");
   CHECK(strategy(R"({"smp_options": {"enabled": true, "parameters": {"checkpoint_attentions": true}}})") ==
         "selective");
-  // The same twice is no contradiction.
+  // The same value twice is not a contradiction.
   CHECK(strategy(R"({"training": {"gradient_checkpointing": true},
                      "smp_options": {"activation_checkpointing": "each"}})") == "each");
   CHECK(strategy(R"({"training": {"gradient_checkpointing": null, "activation_checkpointing": null},
@@ -99,7 +99,7 @@ TEST_CASE("A value on the command line replaces every spelling in the file", "[c
   CHECK(reading(file, {"training.warmup_steps=7"}).training.warmup_steps == 7);
   const char* envelope = R"({"smp_options": {"enabled": true, "parameters": {"checkpoint_attentions": true}}})";
   CHECK(json(reading(envelope, {"smp_options.activation_checkpointing=each"}).smp.activation_checkpointing) == "each");
-  // Also the other way round, and keys of the same name in two sections.
+  // This also works in the other direction, and for keys with the same name in two sections.
   CHECK(reading(R"({"training": {"optim": "sgd"}})", {"training.adafactor=true"}).training.optim == Optim::adafactor);
   CHECK(reading(R"({"training": {"warmup_steps": 9}})", {"training.warmup_ratio=0.5"}).training.warmup_steps == 0.5);
   CHECK(reading(R"({"training": {"eval_strategy": "steps"}, "data": {"validation": "v.txt"}})",
@@ -111,7 +111,7 @@ TEST_CASE("A value on the command line replaces every spelling in the file", "[c
   CHECK(reading(R"({"training": {"fp16": true}})", {"smp_options.fp16=true"}).training.fp16);
   CHECK_FALSE(reading(R"({"training": {"fp16": true}})", {"smp_options.fp16=false"}).training.fp16);
   CHECK_FALSE(reading(R"({"smp_options": {"bf16": true}})", {"training.bf16=false"}).training.bf16);
-  // A flag that is taken back takes back what it stands for, and nothing else.
+  // If a flag is reset, exactly the settings that it stands for are reset.
   CHECK(reading(R"({"training": {"optim": "sgd"}})", {"training.adafactor=false"}).training.optim == Optim::sgd);
   CHECK(reading(R"({"training": {"optim": "adafactor"}})", {"training.adafactor=false"}).training.optim ==
         TrainingOptions().optim);
@@ -140,7 +140,7 @@ TEST_CASE("Two values on the command line in two spellings must agree", "[config
   refused({"training.gradient_checkpointing=true", "smp_options.activation_checkpointing=none"}, "\"each\" and");
   CHECK(reading("{}", {"training.adafactor=true", "training.optim=adafactor"}).training.optim == Optim::adafactor);
   CHECK(reading("{}", {"training.optim=adafactor", "training.optim=sgd"}).training.optim == Optim::sgd);
-  // The number that "auto" was resolved to is no second opinion.
+  // The number to which "auto" was resolved does not contradict it.
   CHECK(reading(R"({"training": {"global_batch_size": 8}})",
                 {"smp_options.partitions=auto", "smp_options.pipeline_parallel_degree=2"})
             .smp.pipeline_parallel_degree == 2);
@@ -163,7 +163,7 @@ TEST_CASE("SageMaker's data parallelism is honoured", "[config][spellings]") {
   CHECK_NOTHROW(reading(R"({"distribution": {"smdistributed": {"dataparallel": {"enabled": false}, "modelparallel":
                             {"enabled": true, "parameters": {"ddp": true}}}, "mpi": {"processes_per_host": 4}}})"));
   CHECK_FALSE(reading(distribution("{}")).smp.ddp.has_value());
-  // Together with model parallelism the replicas are what P x T leaves.
+  // With model parallelism, the number of replicas is what P x T leaves.
   CHECK(reading(R"({"distribution": {"smdistributed": {"dataparallel": {"enabled": true}, "modelparallel":
                     {"enabled": true, "parameters": {"partitions": 2}}}, "mpi": {"processes_per_host": 4}}})")
             .smp.pipeline_parallel_degree == 2);
@@ -205,7 +205,7 @@ TEST_CASE("Keys whose promise does not hold are refused", "[config][spellings]")
 TEST_CASE("Sentences of the reference do not capitalise names", "[config][spellings]") {
   for (const auto& section : config_sections())
     for (const auto& key : section.keys) {
-      if (!key.meaning.empty()) continue;  // the advice begins a sentence where there is no meaning
+      if (!key.meaning.empty()) continue;  // without a meaning, the advice begins the sentence
       INFO(key.name << ": " << key.advice);
       const auto first = key.advice.substr(0, key.advice.find_first_of(" :,"));
       CHECK((first.front() == '`' || first.find_first_of("._/") == std::string::npos));

@@ -14,7 +14,7 @@ using Hosts = std::vector<std::string>;
 
 namespace {
 
-// No allocation, wherever the tests run.
+// Hides any allocation in which the tests run.
 struct Outside {
   EnvironmentVariable launcher{kHostsOfLauncher, nullptr}, slurm{"SLURM_JOB_NODELIST", nullptr},
       pbs{"PBS_NODEFILE", nullptr}, lsf{"LSB_DJOB_HOSTFILE", nullptr}, grid_engine{"PE_HOSTFILE", nullptr},

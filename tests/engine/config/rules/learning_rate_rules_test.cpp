@@ -38,7 +38,7 @@ TEST_CASE("every schedule has the learning rates of transformers, step by step")
 TEST_CASE("a schedule takes its own arguments and nothing else") {
   using Catch::Contains;
   CHECK(kwargs_mistake("cosine", {{"num_cycles", 2}}) == "");
-  CHECK(kwargs_mistake("cosine", R"({"num_cycles": 2})") == "");  // as text, from a command line
+  CHECK(kwargs_mistake("cosine", R"({"num_cycles": 2})") == "");  // as text, as on a command line
   CHECK(kwargs_mistake("linear", nullptr) == "");
   CHECK_THAT(kwargs_mistake("linear", {{"num_cycles", 2}}), Contains("takes none"));
   CHECK_THAT(kwargs_mistake("cosine", {{"lr_end", 0}}), Contains("it takes [\"num_cycles\"]"));

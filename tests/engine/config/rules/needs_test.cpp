@@ -78,6 +78,15 @@ TEST_CASE("Keys that have no effect in a run are listed", "[config][needs]") {
   told(R"({"data": {"packing": "wrapped_reset"}, "training": {"group_by_length": true}})",
        "training.train_sampling_strategy has no effect beyond");
   silent(R"({"data": {"packing": "none"}, "training": {"group_by_length": true}})", "training.train_sampling_strategy");
+  const char* program = R"({"model": {"path": "model.pt2", "config": null}, "smp_options": {"offload_activations": true,
+                            "offload_scope": "all", "activation_checkpointing": "selective"}})";
+  told(program, "smp_options.offload_scope has no effect beyond the hidden states between layers of a program");
+  told(program, "smp_options.activation_checkpointing has no effect with \"selective\" on a program");
+  silent(R"({"model": {"path": "model.pt2", "config": null}, "smp_options": {"activation_checkpointing": "each"}})",
+         "smp_options.activation_checkpointing");
+  silent(R"({"smp_options": {"offload_activations": true, "offload_scope": "all",
+                             "activation_checkpointing": "selective"}})",
+         "smp_options.");
   told(R"({"smp_options": {"offload_scope": "all"}})",
        "smp_options.offload_scope has no effect without offload_activations");
   told(R"({"smp_options": {"activation_loading_horizon": 2}})", "smp_options.activation_loading_horizon has no effect");

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Calls `work` in a process of its own that is gone afterwards; its id.
+// Calls `work` in a separate process and returns its id after it has ended.
 template <class Work>
 pid_t in_another_process(Work&& work) {
   const pid_t child = ::fork();
@@ -63,7 +63,7 @@ TEST_CASE("the partial file of a process that is gone is taken over as it was sa
     file.append(" and lost");
   });
   in_another_process([&] {
-    PartialFile file(path, "x");  // of another host: never taken over
+    PartialFile file(path, "x");  // belongs to another host: never taken over
     file.append("more was saved here");
     file.save("other");
   });
@@ -74,12 +74,13 @@ TEST_CASE("the partial file of a process that is gone is taken over as it was sa
     file.append("!");
     file.save("again");
   }
-  PartialFile file(path);  // a second attempt of this process
+  PartialFile file(path);  // a second attempt by this process
   CHECK(file.note() == "again");
   CHECK(file.read(0, file.size()) == "saved!");
   file.commit();
   CHECK(read_file(path) == "saved!");
-  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 3);  // with the other host's and its note
+  // This file, the other host's, and its note.
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 3);
 }
 
 TEST_CASE("a host of the same name is another host") {

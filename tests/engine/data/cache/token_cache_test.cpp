@@ -43,7 +43,7 @@ std::string text_of(const TokenCache& cache) {
   return {ids.begin(), ids.end()};
 }
 
-// The documents of the cache for these options.
+// Returns the documents of the cache for these options.
 std::vector<std::string> documents_of(const TokenDataOptions& options) {
   const auto cache = open_token_cache(prepare_token_cache(options));
   const DocumentEnds ends(*cache);
@@ -116,7 +116,7 @@ TEST_CASE("the cache holds all documents in order and is found again") {
   const auto written = std::filesystem::last_write_time(path);
   CHECK(prepare_token_cache(options) == path);
   CHECK(std::filesystem::last_write_time(path) == written);
-  CHECK(files_in(options.cache_folder) == 3);  // and the ends of documents, and its lock
+  CHECK(files_in(options.cache_folder) == 3);  // also the ends of documents and the lock
   const DocumentEnds ends(*cache);
   CHECK(ends.documents() == 2);
   CHECK(ends.end(0) == 7);
@@ -146,7 +146,7 @@ TEST_CASE("documents end with rows, files and end-of-text tokens, and none is em
 
 TEST_CASE("token files and pieces of a text get an end-of-text token where a document lacks it") {
   const TempFolder folder;
-  std::string index("MMIDIDX\0\0", 9);  // sequences of 2, 1 and 3 tokens, of which the first two are a document
+  std::string index("MMIDIDX\0\0", 9);  // sequences of 2, 1 and 3 tokens; the first two form a document
   index += bytes_of(uint64_t{1}, uint8_t{8}, uint64_t{3}, uint64_t{3}, int32_t{2}, int32_t{1}, int32_t{3}, int64_t{0},
                     int64_t{4}, int64_t{6}, int64_t{0}, int64_t{2}, int64_t{3});
   folder.write("x.idx", index);
@@ -318,7 +318,7 @@ TEST_CASE("tokenizing takes all threads and memory that does not grow with the t
   options.progress = [&](int64_t, int64_t) { most = std::max(most, own_memory_bytes()); };
   const auto cache = open_token_cache(prepare_token_cache(options));
   CHECK(cache->size() > 20'000'000);
-  CHECK(counted->bytes < 42'000'000);  // every piece once, next to no seam was guessed wrong
+  CHECK(counted->bytes < 42'000'000);  // every piece once; almost no seam was guessed wrong
   CHECK(counted->most_at_once == 3);
   CHECK(most - before < 80'000'000);
 }
@@ -428,7 +428,7 @@ TEST_CASE("waiting for another maker has a limit that starts again while its fil
              Contains("no progress for 0.2 s") && Contains(".lock"));
   CHECK(seen == std::vector<int64_t>{5});
 
-  // A maker that reads again what it had written marks the lock.
+  // A process that reads again what it had written marks the lock.
   std::jthread reader([&, lock = path.string() + ".lock"] {
     for (int i = 0; i < 10; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -19,7 +19,7 @@ const fs::path kFiles = fs::path(SHARDLINE_DATA_TESTS) / "source/files";
 
 struct Tokens {
   std::string text;
-  std::vector<int64_t> ends;  // of documents
+  std::vector<int64_t> ends;  // where documents end
   bool operator==(const Tokens&) const = default;
 };
 

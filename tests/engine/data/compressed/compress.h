@@ -1,4 +1,4 @@
-// What gzip and zstd make of a text.
+// Compresses texts with gzip and zstd.
 #pragma once
 #include <zlib.h>
 #include <zstd.h>

@@ -11,7 +11,7 @@ namespace {
 
 using Catch::Contains;
 
-// Some text that does not compress to nothing.
+// Text that compresses to a considerable size.
 std::string some_text(size_t bytes) {
   std::string text;
   for (uint32_t i = 1; text.size() < bytes; i = i * 1664525 + 1013904223) text += std::to_string(i) + '\n';
@@ -30,7 +30,7 @@ std::string decompressed(const TempFolder& folder, const std::string& name, cons
     CHECK(opened->done() >= done);
     done = opened->done();
   }
-  CHECK(opened->read(buffer.data(), buffer.size()) == 0);  // the end stays the end
+  CHECK(opened->read(buffer.data(), buffer.size()) == 0);  // further reads at the end return nothing
   CHECK(opened->done() == bytes.size());
   return text;
 }

@@ -33,7 +33,7 @@ TokenCachePtr counting_tokens(const TempFolder& folder, int count) {
   return open_token_cache(prepare_token_cache(options));
 }
 
-// Each part in a list of its own.
+// Each part is a list of its own.
 std::vector<Samples> sample(const TextDataset& data, int64_t index) {
   std::vector<Samples> parts;
   for (const Range& part : data.parts(index)) {
@@ -47,7 +47,7 @@ TextDataset blocks(const TokenCachePtr& tokens, int64_t length) {
   return {tokens, Packing::wrapped, length, text_units(*tokens, Packing::wrapped, length)};
 }
 
-// Documents of these lengths, whose tokens are 1, 2, ...
+// Documents with these lengths, whose tokens are 1, 2, ...
 TokenCachePtr counting_documents(const TempFolder& folder, const std::vector<int>& lengths) {
   TokenDataOptions options;
   int next = 1;
@@ -129,7 +129,7 @@ TEST_CASE("whole documents are packed, longer ones are cut into pieces, and sing
   CHECK(data.tokens(0) == 5);
   CHECK_THAT(data.describe(), Contains("5 samples of up to 5 tokens, packed from 5 documents of 20 tokens"));
   const TextDataset of_four = documents(tokens, Packing::bfd, 4);
-  CHECK(of_four.dropped_tokens() == 1);  // of the nine
+  CHECK(of_four.dropped_tokens() == 1);  // the last token of the document of nine
 }
 
 TEST_CASE("without packing each document is a sample and may be cut off") {
@@ -268,7 +268,7 @@ TEST_CASE("dataset source: steps go on over epochs with another order") {
   const Batch first = source.batch(0, {0, 100});
   const Batch second = source.batch(1, {0, 100});
   CHECK(first.sample_index != second.sample_index);
-  CHECK(at::equal(source.batch(0, {0, 100}).rows.ids, first.rows.ids));  // back again, as after a resume
+  CHECK(at::equal(source.batch(0, {0, 100}).rows.ids, first.rows.ids));  // backward, as after a resume
   for (int64_t row = 0; row < 100; ++row)
     CHECK(first.rows.ids[2 * row].item<int64_t>() == 1 + 2 * first.sample_index[row]);
 }
@@ -286,7 +286,7 @@ TEST_CASE("fed source gives what was pushed, step by step") {
   CHECK(at::equal(second.rows.ids, ids.add(10).view({-1})));
   CHECK(at::equal(second.rows.labels, at::tensor({-100, 7, -100, -100, -100, -100}, at::kLong)));
   CHECK(second.tokens == 6);
-  CHECK(second.weight == 1);  // the first label of a row is predicted by nothing
+  CHECK(second.weight == 1);  // nothing predicts the first label of a row
   CHECK_THAT(message_of<RunError>([&] { source.batch(2, {0, 1}); }), Contains("step 2"));
   CHECK_THAT(message_of<RunError>([&] { source.batch(0, {0, 1}); }), Contains("step 0"));
   CHECK_THAT(message_of<ConfigError>([&] { source.push(ids.to(at::kFloat)); }), Contains("int64"));

@@ -56,7 +56,8 @@ TEST_CASE("each sample of a part occurs once before one of them occurs again, th
       std::vector<uint32_t> previous;
       for (int64_t begin = 0; begin + size <= std::ssize(drawn[part]); begin += size) {
         std::vector<uint32_t> own(drawn[part].begin() + begin, drawn[part].begin() + begin + size);
-        if (!previous.empty()) CHECK((own != previous) == shuffle);  // shuffled anew, or in the order of the data again
+        if (!previous.empty())
+          CHECK((own != previous) == shuffle);  // shuffled again, or again in the order of the data
         previous = own;
         std::ranges::sort(own);
         CHECK(std::ranges::adjacent_find(own) == own.end());

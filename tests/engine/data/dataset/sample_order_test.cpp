@@ -21,14 +21,14 @@ using Samples = std::vector<int64_t>;
 namespace {
 
 struct Case {
-  int64_t samples, batch, replicas, accumulation;  // batch: of one replica
+  int64_t samples, batch, replicas, accumulation;  // batch: samples per replica
   bool drop_last;
 };
 
-// What the data loaders of all replicas yield together in an epoch, in file order. Where transformers would repeat the
-// first samples to fill the last batches, the last one is short.
+// Returns what the data loaders of all replicas yield together in an epoch, in file order. Where transformers would
+// repeat the first samples to fill the last batches, the last batch is short.
 std::vector<Samples> loader_batches(const Case& c) {
-  std::vector<Samples> of_devices;  // BatchSampler: dealt to the replicas in turn
+  std::vector<Samples> of_devices;  // BatchSampler: batches are dealt to the replicas in turn
   for (int64_t first = 0; first < c.samples; first += c.batch) {
     Samples batch(std::min(c.batch, c.samples - first));
     std::iota(batch.begin(), batch.end(), first);
@@ -127,7 +127,7 @@ TEST_CASE("a shuffled epoch with dataloader_drop_last leaves out other samples e
 
 namespace {
 
-// Lengths from 1 to 97 without order.
+// Lengths from 1 to 97 in no particular order.
 std::vector<int64_t> some_lengths(int64_t samples) {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < samples; ++i) lengths.push_back(1 + i * i * 31 % 97);

@@ -49,7 +49,7 @@ TEST_CASE("with a seed each is chosen equally often, and both parts together are
     CHECK(together.size() == kSize);
     different.insert(chosen.describe());
   }
-  CHECK(different.size() > 1500);                                                         // of 15504 choices
+  CHECK(different.size() > 1500);                                                         // there are 15504 choices
   for (const int count : times) CHECK(std::abs(count - kSeeds * kChosen / kSize) < 110);  // 5 standard deviations
   CHECK(numbers(all.divided(kChosen, 7).first) == numbers(all.divided(kChosen, 7).first));
 }

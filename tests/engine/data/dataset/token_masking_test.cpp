@@ -17,8 +17,8 @@ namespace {
 constexpr int32_t kMask = 4, kWords = 50;
 constexpr int64_t kExamples = 200, kLength = 64;
 
-// Tokens other than the mask. Every eighth is special, and of the others each word has as many tokens as its example's
-// number says.
+// Tokens other than the mask. Every eighth one is special; the others form words, each with as many tokens as the
+// number of its example.
 std::shared_ptr<const ExampleSet> examples(const TempFolder& folder) {
   ExampleWriter writer({.labels = true, .words = true});
   for (int64_t i = 0; i < kExamples; ++i) {
@@ -68,7 +68,7 @@ TEST_CASE("tokens are hidden with BERT's shares, and never those without a label
     }
   const double can_be = kEpochs * kExamples * kLength * 7.0 / 8;
   CHECK(hidden / can_be == Approx(0.15).margin(0.003));
-  // Some of the random ones are the mask, some what is there.
+  // Some random tokens equal the mask or the original token.
   CHECK(shown_as_mask / hidden == Approx(0.8 + 0.1 / kWords).margin(0.005));
   CHECK(kept / hidden == Approx(0.1 + 0.1 / kWords).margin(0.005));
   CHECK(*random.begin() == 0);
@@ -132,7 +132,7 @@ TEST_CASE("an example with labels has a hidden token, by chance each of them") {
   for (const bool whole_words : {false, true}) {
     CAPTURE(whole_words);
     const MaskingRule rule{.probability = 1e-6, .whole_words = whole_words, .mask_token = kMask, .words = kWords};
-    std::map<std::vector<int64_t>, int> examples_with;  // these hidden places
+    std::map<std::vector<int64_t>, int> examples_with;  // exactly these places are hidden
     for (int64_t i = 0; i < set.size(); ++i) {
       std::vector<int64_t> places;
       for (const auto& token : TokenMasking(rule, 1).tokens_of(set, i, 0)) places.push_back(token.place);

@@ -15,7 +15,7 @@ using Catch::Contains;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Made by make_files.py there.
+// make_files.py in that folder makes them.
 const fs::path kFiles = fs::path(SHARDLINE_DATA_TESTS) / "source/files";
 
 DataFile file_of(const fs::path& path) {
@@ -37,7 +37,7 @@ std::vector<json> rows_of(const DataFile& file) {
   return rows;
 }
 
-// Whether this build reads such files; otherwise a case checks that it says so.
+// Whether this build reads such files; if not, one case checks that it reports this.
 bool has_arrow(const fs::path& path) {
   if (why_no_arrow().empty()) return true;
   CHECK_THAT(message_of<DataError>([&] { open_rows(file_of(path)); }),
@@ -68,7 +68,7 @@ TEST_CASE("rows of Parquet, of an Arrow stream and of an Arrow file have the val
     for (size_t row = 0; row < rows.size(); ++row) {
       CHECK(rows[row] == expected[row]);
       for (const auto& [column, value] : rows[row].items())
-        CHECK((value.is_number_float() == expected[row][column].is_number_float()));  // 1.0 is no label, 1 is one
+        CHECK((value.is_number_float() == expected[row][column].is_number_float()));  // 1.0 is not a label, but 1 is
     }
   }
 }
@@ -118,7 +118,7 @@ TEST_CASE("damaged and other files are refused by name") {
     CHECK_THAT(error_of("this is a text\n"), Contains(name) && Contains("file that can be read"));
     for (const size_t kept : {good.size() / 2, good.size() / 3})
       CHECK_THAT(error_of(good.substr(0, kept)), Contains(name));
-    // Other bytes anywhere give other rows or an error, but never more than that.
+    // Corrupted bytes anywhere give other rows or an error, and nothing worse.
     for (size_t place = 0; place < good.size(); place += 131) {
       std::string damaged = good;
       damaged[place] ^= 0x81;

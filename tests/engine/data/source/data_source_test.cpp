@@ -13,7 +13,7 @@ using Catch::Contains;
 
 namespace {
 
-// The text that a source of `bytes` tokens stands for.
+// The text that the tokens of a `bytes` source represent.
 std::string text_of(const DataSource& source) {
   std::string text;
   Seam border;
@@ -63,7 +63,7 @@ TEST_CASE("a text file is one document, kept byte for byte, however it is cut in
   for (const int64_t piece_bytes : {1, 5, 1000}) {
     const auto source = open_data_source({file, DataFormat::text}, with_bytes(piece_bytes));
     CHECK(text_of(*source) == text);
-    CHECK(ends_of(*source).empty());  // only the end of the file ends one
+    CHECK(ends_of(*source).empty());  // only the end of the file ends a document
     CHECK(source->pieces() == (static_cast<int64_t>(text.size()) + piece_bytes - 1) / piece_bytes);
   }
   const std::string binary = folder.write("b.txt", std::string("ab\0cd", 5));

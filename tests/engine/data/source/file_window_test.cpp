@@ -14,7 +14,7 @@ using Catch::Contains;
 
 struct Rows {
   std::vector<nlohmann::json> columns;
-  std::vector<std::string> lines;  // of `where`
+  std::vector<std::string> lines;  // each row's `where`
   bool operator==(const Rows&) const = default;
 };
 
@@ -61,7 +61,8 @@ TEST_CASE("rows of a compressed file are those of the plain one, wherever parts 
     CHECK(plain.columns.size() > 7000);
     CHECK((rows_of(folder.write(name + ".gz", gzip_of(content)), format) == plain));
     CHECK((rows_of(folder.write(name + ".zst", zstd_of(content)), format) == plain));
-    CHECK((rows_of(folder.write("compressed " + name, zstd_of(content)), format) == plain));  // seen by its contents
+    CHECK((rows_of(folder.write("compressed " + name, zstd_of(content)), format) ==
+           plain));  // recognised by its contents
   }
 }
 

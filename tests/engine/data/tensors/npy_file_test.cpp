@@ -12,7 +12,7 @@ namespace {
 
 using Catch::Contains;
 
-// As numpy.save writes it: the header ends with a new line, at a multiple of 64 bytes.
+// The header as numpy.save writes it: it ends with a new line, at a multiple of 64 bytes.
 std::string npy(std::string header, const std::string& data, int version = 1) {
   const size_t begin = version == 1 ? 10 : 12;
   while ((begin + header.size() + 1) % 64 != 0) header += ' ';
@@ -63,12 +63,12 @@ TEST_CASE("other arrays are refused with the reason", "[npy]") {
   CHECK_THAT(refusal(npy(header("'<f4'", "(2,)"), "abcdefghi")), Contains("has 8 bytes, but it has 9"));
   CHECK_THAT(refusal(npy(header("'<f8'", "(4611686018427387904, 4)"), "")), Contains("overflow 64 bits"));
   CHECK_THAT(refusal(npy(header("'<f8'", "(99999999999999999999,)"), "")), Contains("more than 63 bits"));
-  CHECK_THAT(refusal(npy(header("'<f8'", "(-1,)"), "")), Contains("something else than sizes"));
+  CHECK_THAT(refusal(npy(header("'<f8'", "(-1,)"), "")), Contains("something other than sizes"));
   CHECK_THAT(refusal(npy("{'descr': '<f4', 'shape': (1,), }", "abcd")), Contains("lacks descr"));
   CHECK_THAT(refusal(npy("{'descr': '<f4', 'descr': '<f4', }", "")), Contains("one twice"));
-  CHECK_THAT(refusal(npy(header("'<f4'", "(1,)") + "x", "abcd")), Contains("goes on after the }"));
-  CHECK_THAT(refusal(npy("{'descr", "")), Contains("a text without an end"));
-  CHECK_THAT(refusal("\x93NUMPX"), Contains("begins with other bytes"));
+  CHECK_THAT(refusal(npy(header("'<f4'", "(1,)") + "x", "abcd")), Contains("continues after the }"));
+  CHECK_THAT(refusal(npy("{'descr", "")), Contains("an unterminated string"));
+  CHECK_THAT(refusal("\x93NUMPX"), Contains("does not begin with"));
   CHECK_THAT(refusal(std::string("\x93NUMPY\x04\0\0\0", 10)), Contains("version 4"));
   CHECK_THAT(refusal(std::string("\x93NUMPY\x01\0\xff\xff", 10)), Contains("65535 bytes, but 0 follow"));
 }

@@ -1,4 +1,5 @@
-// Examples of one or two texts: equal to the reference library's, by digests that compare_examples.py --write makes.
+// Encodes examples of one or two texts and compares them with the reference library by the digests that
+// compare_examples.py --write makes.
 #include <xxhash.h>
 
 #include <map>
@@ -72,7 +73,7 @@ void check_digests(const Tokenizer& tokenizer, const json& item, bool windows) {
   }
 }
 
-// The tokenizer of a case with other parts around the vocabulary of examples/bert.
+// The tokenizer of a case: the vocabulary of examples/bert with other components around it.
 TokenizerPtr with_parts(json shape) {
   const std::string text = read_file(kGolden + "examples/bert/vocab.txt");
   json vocabulary = json::object();
@@ -176,7 +177,7 @@ TEST_CASE("windows overlap by the stride and have all of the text") {
   CHECK(tokenizer->encode_example(first, &second, first_only).size() == 1);
 }
 
-// The tokenizer of examples/bert with further files.
+// The tokenizer of examples/bert with additional files.
 TokenizerPtr bert_with(const std::map<std::string, json>& files) {
   const TempFolder folder;
   folder.write("vocab.txt", read_file(kGolden + "examples/bert/vocab.txt"));

@@ -1,5 +1,5 @@
-// Damaged files either work or throw an error of ours; they never crash, hang or ask for absurd memory. Meant to be run
-// with address and undefined-behaviour sanitizers too.
+// Damaged files either work or cause one of our errors; they never cause a crash, a hang or absurd memory use. This
+// test is meant to be run with address and undefined-behaviour sanitizers, too.
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -111,7 +111,7 @@ TEST_CASE("damaged tokenizers", "[fuzz]") {
       } else {
         json copy = content;
         json kept = copy["model"]["vocab"];
-        if (round % 2 == 0) copy["model"]["vocab"] = nullptr;  // most changes would fall into the vocabulary
+        if (round % 2 == 0) copy["model"]["vocab"] = nullptr;  // most changes would affect the vocabulary
         damage(copy, random);
         if (round % 2 == 0 && copy.is_object() && copy["model"].is_object()) copy["model"]["vocab"] = std::move(kept);
         text = copy.dump();

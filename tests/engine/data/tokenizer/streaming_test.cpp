@@ -149,7 +149,7 @@ std::string random_text(Random& random, int parts) {
   return text;
 }
 
-// From seam to seam, through the smallest windows; all seams with the ids before them.
+// Goes from seam to seam with the smallest windows; returns all seams with the ids before them.
 EncodedPart encode_by_seams(const Tokenizer& tokenizer, std::string_view text, const Seam& from, size_t window) {
   EncodedPart all{.end = from};
   while (all.end.offset < text.size()) {
@@ -198,7 +198,7 @@ TEST_CASE("tiny windows give the ids of the whole text, for random patterns, tok
       REQUIRE(stepped.ids == whole);
       seams += static_cast<int64_t>(stepped.listed.size());
 
-      // A guess is right from the first seam on that it shares with the proven run.
+      // A guess is right from the first seam that it shares with the proven run.
       const size_t guess = random() % (text.size() + 1);
       if (guess < text.size() && (static_cast<unsigned char>(text[guess]) & 0xC0) == 0x80) continue;
       const EncodedPart guessed = encode_by_seams(*tokenizer, text, {.offset = guess}, 1 + random() % 12);
@@ -229,9 +229,9 @@ TEST_CASE("a window proves nothing that the text after it can change") {
   const json strips = {{{"id", 1200}, {"content", "<t>"}, {"lstrip", true}, {"rstrip", true}}};
   const json letter = {{{"id", 69}, {"content", "e"}, {"normalized", true}}};
   const std::vector<std::pair<json, std::string>> cases = {
-      {shape_with("\\s", strips, false), "a    <t>   b   <t><t>  c  <"},            // white space that a token takes
+      {shape_with("\\s", strips, false), "a    <t>   b   <t><t>  c  <"},            // white space that a token absorbs
       {shape_with("e", json::array(), true), "xxe\u0301xxe\u0301e"},                // a letter that changes
-      {shape_with("x", letter, true), "abe\u0301abe\u0301eab"},                     // a token that is none
+      {shape_with("x", letter, true), "abe\u0301abe\u0301eab"},                     // a token that is not one
       {shape_with("ab(?=c)|a|b", json::array(), false), "aabcababbcabab"},          // a lookahead
       {shape_with("(?<=\\p{L}\\p{L})\\.", json::array(), false), "a.aa.1.bb..c"}};  // a lookbehind
   for (const auto& [shape, text] : cases) {
@@ -273,7 +273,8 @@ TEST_CASE("pieces that are guessed wrong, and words longer than pieces, change n
     const auto whole = with.encode(text);
     for (const int64_t piece_bytes : {1000, 4099, 65536}) CHECK(encode_source(file, owner, piece_bytes) == whole);
   };
-  // Digits in threes: a guess hits the right phase one time in three, and none helps it to find it.
+  // Digits come in groups of three: a guess hits the right phase one time in three, and nothing helps it to find the
+  // phase.
   check(*tokenizer, "x" + std::string(100'000, '7') + " end", tokenizer);
   check(*tokenizer, std::string(100'000, 'a') + " " + std::string(50'000, '\n') + "x", tokenizer);
   shape["/pre_tokenizer/pretokenizers/0/pattern/Regex"_json_pointer] = "(?:\\S|\\s){7}";

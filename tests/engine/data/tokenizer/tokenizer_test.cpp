@@ -33,7 +33,7 @@ void check_vectors(const Tokenizer& tokenizer, const std::string& vectors) {
   }
 }
 
-// The tokenizer.json of a case of options.json.
+// The tokenizer.json for a case in options.json.
 json shape_of(const json& option) {
   json shape = json::parse(read_file(kGolden + option["base"].get<std::string>() + "/tokenizer.json"));
   for (const auto& [key, value] : option["changes"].items()) {
@@ -126,11 +126,11 @@ TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, a
   };
   REQUIRE(options[0]["name"] == "vocab.json and merges.txt alone");
   check(*load_tokenizer(folder.path().string()));
-  folder.write("tokenizer_config.json", R"({"add_prefix_space": false})");  // does not say either
+  folder.write("tokenizer_config.json", R"({"add_prefix_space": false})");  // does not name the class either
   check(*load_tokenizer(folder.path().string()));
   folder.write("tokenizer_config.json", R"({"eos_token": "the"})");
   const auto other = load_tokenizer(folder.path().string());
-  CHECK(other->encode("<|endoftext|>") == std::vector<int32_t>{0});  // still bos and unk
+  CHECK(other->encode("<|endoftext|>") == std::vector<int32_t>{0});  // bos and unk stay the same
   CHECK(other->encode("the") == std::vector<int32_t>{*other->eos()});
 }
 

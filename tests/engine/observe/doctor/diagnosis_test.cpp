@@ -16,7 +16,7 @@ using Catch::StartsWith;
 
 constexpr int64_t kSecond = 1'000'000'000, kStart = 1000 * kSecond;
 
-// A job whose ranks record what the test lets them do, each in a file of its own.
+// A job whose ranks record what the test makes them do, each in its own file.
 class Job {
  public:
   explicit Job(int ranks) {
@@ -38,7 +38,7 @@ class Job {
     return made;
   }
 
-  // The rank begins an operation now, which is done. Returns it, to be changed.
+  // The rank begins an operation now, which then completes. Returns the operation, which may be changed.
   FlightRecord& run(int rank, const FlightGroup& group, const char* op, const char* what = "", int64_t elements = 8,
                     int peer = -1) {
     const FlightStream stream = op == std::string("send")   ? FlightStream::send
@@ -65,7 +65,7 @@ class Job {
     return all.back();
   }
 
-  // The same, and it waits in vain.
+  // The same, but the rank waits in vain.
   FlightRecord& wait(int rank, const FlightGroup& group, const char* op, const char* what = "", int64_t elements = 8,
                      int peer = -1) {
     FlightRecord& record = run(rank, group, op, what, elements, peer);
@@ -98,7 +98,7 @@ class Job {
 
   void pass(double seconds) { now_ += static_cast<int64_t>(seconds * kSecond); }
   void beat(int rank) { files_[rank]->beat_ns = now_; }
-  // After it was stopped.
+  // Continues the rank after it was stopped.
   void wake(int rank) {
     files_[rank]->gap_begin_ns = files_[rank]->beat_ns;
     files_[rank]->gap_end_ns = now_;
@@ -106,7 +106,7 @@ class Job {
     state.before_gap = state.place;
     beat(rank);
   }
-  // The clock of the rank's host is ahead by this much, and has always been.
+  // The clock of the rank's host is, and has always been, ahead by this much.
   void set_clock(int rank, double seconds) {
     const auto ahead = static_cast<int64_t>(seconds * kSecond);
     const auto change = [&](int64_t& time) { time += time == 0 ? 0 : ahead; };
@@ -277,7 +277,7 @@ TEST_CASE("doctor: other sizes, and other operations, in the same place") {
   pair.wait(1, world, "broadcast", "", 8, 0);
   pair.end(0, FlightEnd::gave_up);
   CHECK(pair.diagnosis().cause == Cause::disagrees);
-  CHECK(pair.diagnosis().culprits == std::vector{0, 1});  // nobody knows who is right
+  CHECK(pair.diagnosis().culprits == std::vector{0, 1});  // nobody knows which rank is right
   CHECK_THAT(verdict(pair.diagnosis()), !Contains("differ"));
 
   Job message(2);
@@ -339,11 +339,11 @@ TEST_CASE("doctor: an equal purpose of every operation hides where one is missin
   job.pass(5);
   for (const int rank : {0, 1}) job.end(rank, FlightEnd::gave_up);
   const Diagnosis found = job.diagnosis();
-  CHECK(found.cause == Cause::skipped);  // of the same stage, it is past the place
+  CHECK(found.cause == Cause::skipped);  // rank 1 is on the same stage and past the place
   CHECK(found.culprits == std::vector{1});
   CHECK_THAT(verdict(found),
              Contains("has skipped all_reduce number 3") && Contains("it continued with") && Contains("gradient norm"));
-  job.records().stages = {0, 1};  // places of other stages do not compare
+  job.records().stages = {0, 1};  // places on different stages cannot be compared
   CHECK(job.diagnosis().cause == Cause::circle);
   CHECK(job.diagnosis().culprits == std::vector{0, 1});
   CHECK_THAT(verdict(job.diagnosis()), Contains("ranks 0-1 wait for each other") &&
@@ -575,7 +575,7 @@ TEST_CASE("doctor: a message of several lines keeps them") {
 }
 
 TEST_CASE("doctor: whatever the records claim, an answer comes") {
-  // Groups that nobody describes, peers and members that are not there, a wait for an operation of nobody.
+  // Groups without a description, peers and members that do not exist, a wait for an operation that no record has.
   Job job(2);
   const FlightGroup unknown{99, "nobody's", {0, 1}};
   job.wait(0, unknown, "recv", "", 8, 1);

@@ -16,7 +16,7 @@ struct Fault {
     none,
     stops,         // or ends, in at_fault
     skips,         // a collective
-    other_size,    // of a collective
+    other_size,    // in a collective
     keeps,         // a message, which its communicator never gets
     does_not_send  // a message, which its communicator has received; at_fault must see to it
   };

@@ -1,4 +1,4 @@
-// Faults of ranks that are threads: each is named within the limit of a wait and two seconds.
+// Faults of ranks that are threads: each is diagnosed within the limit of a wait plus two seconds.
 #include <ATen/ops/zeros.h>
 
 #include <atomic>
@@ -68,7 +68,7 @@ Outcome outcome_of(const RankProgram& program, const std::atomic<Clock::time_poi
   }
   set_timeouts(before);
   if (!outcome) outcome = {diagnose(read_job_records(flights, false)), 0};
-  open_flight_ring({});  // the file goes
+  open_flight_ring({});  // the file is removed
   return *outcome;
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("threads: no fault, nobody is blamed") {
 TEST_CASE("threads: a rank that stops is named") {
   const Outcome outcome = named({Fault::Kind::stops, [] { std::this_thread::sleep_for(kLimit + 3s); }});
   CHECK(outcome.diagnosis.cause == Cause::behind);
-  // Rank 0 waits for gradients and the other stage for the loss; whose wait began first is up to the scheduler.
+  // Rank 0 waits for gradients and the other stage for the loss; which wait began first depends on the scheduler.
   CHECK_THAT(verdict(outcome.diagnosis),
              Contains("rank 1 (host a, stage 0) is 1 collective behind on ") &&
                  (Contains("on 'dp': ") || Contains("on 'world': ")) &&
@@ -123,7 +123,7 @@ TEST_CASE("threads: a rank that skips a collective is named") {
 TEST_CASE("threads: a rank that sends another size is named") {
   const Outcome outcome = outcome_of({Fault::Kind::other_size});
   CHECK(outcome.diagnosis.cause == Cause::disagrees);
-  CHECK(outcome.diagnosis.culprits == std::vector{0, 1});  // of two ranks either may be wrong
+  CHECK(outcome.diagnosis.culprits == std::vector{0, 1});  // either of the two ranks may be wrong
   CHECK(outcome.seconds < 3);
   CHECK_THAT(verdict(outcome.diagnosis), Contains("sizes differ: 768 on rank 0, 1536 on rank 1"));
 }

@@ -29,7 +29,7 @@ Microbatch whole_batch() {
   return causal_microbatch(ids(), ids(), at::arange(ids().size(0)));
 }
 
-// Samples 0 and 1 in different lengths, one after the other.
+// Samples 0 and 1 with different lengths, one after the other.
 Microbatch mixed_batch(int64_t first, int64_t second) {
   const auto a = causal_microbatch(ids().narrow(0, 0, 1).narrow(1, 0, first), ids().narrow(0, 0, 1).narrow(1, 0, first),
                                    at::full({1}, 0, at::kLong));
@@ -45,7 +45,7 @@ Microbatch mixed_batch(int64_t first, int64_t second) {
   return both;
 }
 
-// The program with this dropout.
+// The program with this dropout probability.
 void write_dropped(const std::string& to, double probability) {
   write_changed_json(to, "models/model.json", [&](nlohmann::json& model) {
     for (auto& node : model["graph_module"]["graph"]["nodes"])
@@ -68,7 +68,7 @@ TEST_CASE("a program becomes a list of layers whose parameters have its names", 
   CHECK(spec.layers[1].output[0].shape == std::vector<int64_t>{BorderTensor::kRows, kFeatures});
   CHECK(spec.layers[3].output.empty());
   CHECK(layer_kind(spec.layers[1]) == layer_kind(spec.layers[2]));
-  // Two products with weights, and that of the mask with the hidden states.
+  // Two products with weights, and the product of the mask and the hidden states.
   CHECK(spec.layers[1].flops_per_token >= 2 * 2 * 8 * kFeatures);
   CHECK(spec.layers[3].flops_per_token == 2 * kWords * kFeatures);
 }

@@ -26,7 +26,7 @@ void check_gradients(const ProgramRun& layers, const nlohmann::json& wanted) {
   }
 }
 
-// The program with these inputs and this change of its graph.
+// The program with these inputs and this change to its graph.
 std::shared_ptr<const Program> changed(const std::string& name, const ProgramUse& use,
                                        const std::function<void(nlohmann::json&)>& change) {
   const ScratchDirectory scratch;

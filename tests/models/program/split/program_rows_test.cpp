@@ -20,7 +20,7 @@ using split_runs::SplitRuns;
 
 constexpr double kRounding = 1e-12;
 
-// The calls of all layers, of the first rank of two.
+// The calls of all layers on the first of two ranks.
 std::multiset<std::string> calls_by_rows(const SplitRuns& runs) {
   std::multiset<std::string> calls;
   const auto split = runs.splitter.split(2, {}, true);
@@ -30,7 +30,7 @@ std::multiset<std::string> calls_by_rows(const SplitRuns& runs) {
   return calls;
 }
 
-// Samples of these lengths.
+// Samples with these lengths.
 Microbatch batch_of(const std::vector<int64_t>& lengths) {
   Microbatch batch;
   std::vector<int64_t> ids, labels, positions, samples, segments;
@@ -66,10 +66,10 @@ TEST_CASE("rows of samples of different lengths are divided without their paddin
 TEST_CASE("norms, dropout and sums of hidden states work on rows, and products get the whole", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto calls = calls_by_rows(runs);
-  // One for each of three products with divided sums, and one for the words, whose sums become rows.
+  // One for each of three products with divided sums, and one for the words; their sums become rows.
   CHECK(calls.count(kAddToRows) == 4);
   CHECK(calls.count(kAddOverRanks) == 0);
-  // What the three norms of the block and that before the head give to products, and what is mixed again.
+  // What the three norms of the block and the norm before the head give to products, and what is gathered again.
   CHECK(calls.count(kEnterFromRows) + calls.count(kGatherRows) <= 6);
   for (const auto& layer : runs.program->layers) {
     const auto part = runs.splitter.split(2, {}, true)->divide(runs.program->graph(), layer.part, 0, true);
@@ -97,12 +97,12 @@ TEST_CASE("mistakes of a division of rows change numbers", "[split]") {
     return distance([&](DividedPart& part, int) { each_node(part, from, [&](GraphNode& node) { node.name = to; }); });
   };
   CHECK(distance([](DividedPart&, int) {}) < kRounding);
-  // Gradients of what divided calls get are not added, or those of what all ranks compute are added.
+  // Fault: gradients of what divided calls receive are not added, or those of what all ranks compute are added.
   CHECK(renamed(kEnterFromRows, kGatherRows) > 1e-3);
   CHECK(renamed(kGatherRows, kEnterFromRows) > 1e-3);
-  // Each rank has the gradient of its rows alone, of a norm's weights and of a bias.
+  // Fault: each rank has only its rows' gradient of a norm's weights and of a bias.
   CHECK(distance([&](DividedPart& part, int) { each_node(part, kEnterRanks, forget); }) > 1e-3);
-  // A rank takes the rows of its own partial sums.
+  // Fault: a rank takes the rows of its own partial sums.
   CHECK(distance([&](DividedPart& part, int) {
           each_node(part, kAddToRows, [](GraphNode& node) {
             node.name = kSliceRows;

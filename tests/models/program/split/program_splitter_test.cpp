@@ -61,7 +61,7 @@ TEST_CASE("units are named by the modules whose parameters are divided together"
   CHECK(split->parameters.at("blocks.0.fused.weight").logical({8, 18}) ==
         std::pair(std::vector<int64_t>{8, 3, 3, 2}, 2));
   CHECK(!split->parameters.contains("blocks.0.grouped.q_norm.weight"));
-  // Of 832 multiplications for each token 64 are those of `mixed`.
+  // For each token there are 832 multiplications, of which 64 are those of `mixed`.
   const double all = 8 * 18 + 6 * 8 + 8 * 24 + 16 * 8 + 64 + 3 * 56 + 8 * 11;
   CHECK(split->share == Approx((all - 64) / all));
 }
@@ -92,11 +92,11 @@ TEST_CASE("mistakes of a division change numbers", "[split]") {
     return runs.distance(damaged(runs, 2, damage));
   };
   CHECK(distance([](DividedPart&, int) {}) < kRounding);
-  // Gradients are not added.
+  // Fault: gradients are not added.
   CHECK(distance([&](DividedPart& part, int) { each_node(part, kEnterRanks, forget); }) > 1e-3);
-  // Results are not added.
+  // Fault: results are not added.
   CHECK(distance([&](DividedPart& part, int) { each_node(part, kAddOverRanks, forget); }) > 1e-3);
-  // Each rank adds the bias before the ranks' sums are added.
+  // Fault: each rank adds the bias before the ranks' sums are added.
   CHECK(distance([&](DividedPart& part, int) {
           auto& nodes = part.graph.nodes;
           for (size_t i = 0; i + 1 < nodes.size(); ++i)
@@ -107,7 +107,7 @@ TEST_CASE("mistakes of a division change numbers", "[split]") {
               std::swap(nodes[i], nodes[i + 1]);
             }
         }) > 1e-3);
-  // Every rank takes the first part of a bias by head.
+  // Fault: every rank takes the first part of a bias by head.
   CHECK(distance([&](DividedPart& part, int) {
           each_node(part, "aten::slice", [](GraphNode& node) {
             if (node.arguments[0].value < 0 || node.arguments[2].constant != c10::IValue(2)) return;
@@ -115,9 +115,9 @@ TEST_CASE("mistakes of a division change numbers", "[split]") {
             node.arguments[3].constant = 1;
           });
         }) > 1e-6);
-  // Every rank drops what the first one drops.
+  // Fault: every rank drops what the first one drops.
   CHECK(distance([](DividedPart& part, int) { part.dropped.clear(); }) > 1e-3);
-  // Words of other ranks are looked up as this one's first word.
+  // Fault: words of other ranks are looked up as this rank's first word.
   CHECK(distance([&](DividedPart& part, int) {
           each_node(part, "aten::masked_fill", [&](GraphNode& node) {
             if (part.graph.values[node.results[0].value].name.ends_with(" own")) forget(node);

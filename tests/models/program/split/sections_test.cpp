@@ -1,4 +1,4 @@
-// Products of which the ranks divide sections, or whose columns are gathered.
+// Products whose sections the ranks divide, or whose columns are gathered.
 #include <ATen/ops/arange.h>
 
 #include "tests/models/program/split/split_runs.h"
@@ -69,10 +69,10 @@ TEST_CASE("products that make things of unequal sizes are divided by each of the
 
 TEST_CASE("mistakes of divided sections and of gathered columns change numbers", "[split]") {
   const SplitRuns sections("program/sections.pt2"), patches("program/patches.pt2");
-  // What every rank has computed alike passes its gradient on from each of them.
+  // Fault: a value that every rank has computed alike passes its gradient on from each of them.
   CHECK(sections.distance(damaged(sections, 2, [](DividedPart& part, int) { each_node(part, kLeaveRanks, forget); })) >
         1e-3);
-  // Every rank takes what the first section has.
+  // Fault: every rank takes the first section.
   CHECK(sections.distance(damaged(sections, 2, [](DividedPart& part, int) {
     each_node(part, "aten::slice", [](GraphNode& node) {
       const int64_t start = node.arguments[2].constant.isInt() ? node.arguments[2].constant.toInt() : 0;
@@ -82,7 +82,7 @@ TEST_CASE("mistakes of divided sections and of gathered columns change numbers",
       node.arguments[3].constant = end - start;
     });
   })) > 1e-3);
-  // A rank leaves its part of a bias out.
+  // Fault: a rank leaves out its part of a bias.
   CHECK(patches.distance(damaged(patches, 2, [](DividedPart& part, int rank) {
     each_node(part, "aten::linear", [&](GraphNode& node) {
       if (rank == 0) node.arguments[2] = {.constant = {}, .items = {}};

@@ -33,7 +33,7 @@ double roundings(const SplitRuns& runs, const std::shared_ptr<const ProgramSplit
   return worst / (type == at::kBFloat16 ? std::ldexp(1, -8) : std::ldexp(1, -11));
 }
 
-// The distance of ranks from float64 in relation to that of one rank in half precision.
+// The ranks' distance from float64 relative to that of one rank in half precision.
 double distance_of_ranks(const SplitRuns& runs, const std::shared_ptr<const ProgramSplit>& split, at::ScalarType type) {
   return roundings(runs, split, type) / roundings(runs, nullptr, type);
 }
@@ -57,11 +57,11 @@ TEST_CASE("what ranks leave out or count twice is more than the roundings of hal
   const auto type = GENERATE(at::kBFloat16, at::kHalf);
   CAPTURE(type);
   const SplitRuns runs("program/heads.pt2");
-  // A part of a gradient, or of a result, is left out.
+  // Fault: a part of a gradient, or of a result, is left out.
   for (const char* name : {kEnterRanks, kAddOverRanks})
     CHECK(distance_of_ranks(runs, damaged(runs, 2, [&](DividedPart& part, int) { each_node(part, name, forget); }),
                             type) > kMostOfRanks);
-  // Each rank adds the bias.
+  // Fault: each rank adds the bias.
   const auto added_twice = [](DividedPart& part, int) {
     each_node(part, "aten::type_as", [](GraphNode& node) {
       node.name = kAddOverRanks;

@@ -1,4 +1,4 @@
-// Programs on T ranks, which are threads, and on one: the second is the oracle of the first.
+// Runs programs on T ranks, which are threads, and on one rank, whose results the T ranks must reproduce.
 #pragma once
 #include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
@@ -26,7 +26,7 @@ class SplitRuns {
         batch(std::move(rows)) {}
 
   explicit SplitRuns(const std::string& file) : SplitRuns(cut_program(read_pt2(golden(file))), {}) {
-    // Ids with an even part of each word, so that every rank looks some up.
+    // Ids spread evenly over the ranks' parts of the words, so that every rank looks some up.
     std::vector<int64_t> ids;
     for (int64_t i = 0; i < kSamples * kLength; ++i) ids.push_back(i * 5 % program->vocab_size);
     const auto rows = at::tensor(ids, at::kLong).view({kSamples, kLength});
@@ -51,8 +51,8 @@ class SplitRuns {
     return run_layers(spec, values(spec), context, on);
   }
 
-  // How far a division is from one rank that has everything: the largest difference of loss, gradients and logits, in
-  // relation to the largest number. Infinite where the ranks disagree.
+  // How much a division differs from one rank that has everything: the largest difference of loss, gradients and
+  // logits, relative to the largest number. Infinite if the ranks disagree.
   double distance(const std::shared_ptr<const ProgramSplit>& split, double label_smoothing = 0) const {
     const ModelSpec divided = spec_of_program(program, kLength, split);
     const LayersRun on{.ranks = split->ranks, .sequence_parallel = split->divides_rows};
@@ -74,7 +74,7 @@ class SplitRuns {
   Microbatch batch;
 };
 
-// A division whose parts are changed.
+// A division with changed parts.
 inline std::shared_ptr<const ProgramSplit> damaged(const SplitRuns& runs, int ranks,
                                                    const std::function<void(DividedPart&, int rank)>& damage,
                                                    bool divides_rows = false) {
@@ -93,7 +93,7 @@ inline void each_node(DividedPart& part, const std::string& name, const std::fun
     if (node.name == name) change(node);
 }
 
-// Lets a call return its first argument.
+// Makes a call return its first argument.
 inline void forget(GraphNode& node) {
   node.name = "aten::alias";
   node.overload.clear();

@@ -25,7 +25,7 @@ TEST_CASE("ranks divide the words of an encoder and a decoder, with and without 
   REQUIRE(program->unmasked);
   const SplitRuns runs(program, pairs_program::batch_of(samples));
   const auto split = runs.splitter.split(2, {});
-  // Its heads are added to hidden states without a product, and so are whole.
+  // Its heads are added to hidden states without a product, and therefore stay whole.
   CHECK(split->parameters.size() == 1);
   CHECK(split->parameters.contains("words.weight"));
   CHECK(runs.distance(split) < kRounding);
@@ -76,7 +76,7 @@ TEST_CASE("memory that changes to something trained is whole", "[split]") {
   const auto program = std::make_shared<Program>(*cut_program(read_pt2(golden("program/heads.pt2"))));
   const SplitRuns before(program, {});
   REQUIRE(before.splitter.split(2, {})->parameters.contains("blocks.0.fused.weight"));
-  // As if a call changed what the product of queries, keys and values makes.
+  // Pretends that a call changes the result of the product for queries, keys and values.
   for (size_t node = 0; node < program->graph().nodes.size(); ++node)
     if (program->graph().nodes[node].name == "aten::addmm")
       program->flow.changes[program->flow.storage[program->graph().nodes[node].results[0].value]] = {int(node)};

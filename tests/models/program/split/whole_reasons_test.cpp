@@ -1,4 +1,4 @@
-// Models of which something must stay whole, or that must be refused, each with its reason.
+// Models in which something must stay whole, or that must be refused, each with its reason.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
@@ -73,7 +73,7 @@ Pt2Archive traced(const Forward& forward) {
   return traced_archive(model, {}, 3, 16);
 }
 
-// Why the first product of the first block stays whole; empty if it is split.
+// Returns why the first product of the first block stays whole; empty if it is split.
 std::string why_whole(const Forward& forward, int ranks) {
   const SplitRuns runs(cut_program(traced(forward)), {});
   const auto split = runs.splitter.split(ranks, {});
@@ -82,7 +82,7 @@ std::string why_whole(const Forward& forward, int ranks) {
   return "";
 }
 
-// A model with a change of the first product's result, over whose columns the second product sums.
+// A model that changes the first product's result, over whose columns the second product sums.
 Forward between(const std::function<at::Tensor(const at::Tensor&)>& change) {
   return [change](Block& block, const at::Tensor& x) { return x + block.second(change(block.first(x))); };
 }

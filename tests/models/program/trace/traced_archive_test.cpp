@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
@@ -23,6 +24,7 @@
 #include <torch/nn/modules/normalization.h>
 
 #include "core/error.h"
+#include "include/shardline/function.h"
 #include "models/graph/torch_seed.h"
 #include "tests/models/program/program_run.h"
 
@@ -54,7 +56,7 @@ struct Block : torch::nn::Module {
   torch::nn::Linear in, out;
 };
 
-// A language model as a user of LibTorch writes it: nested modules, a tied table, sizes from its arguments.
+// A language model as a LibTorch user would write it: nested modules, a tied table, sizes from its arguments.
 struct Net : torch::nn::Module {
   Net() : words(kWords, kHidden), positions(kPositions, kHidden), norm(torch::nn::LayerNormOptions({kHidden})) {
     register_module("words", words);
@@ -118,6 +120,23 @@ struct Doubled : torch::autograd::Function<Doubled> {
   }
 };
 
+// The values up to a limit, times the number of rows; the gradient is not that of forward.
+struct Limited : torch::autograd::Function<Limited> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& scale,
+                            double limit, int times) {
+    context->save_for_backward({x, scale});
+    context->saved_data["rows"] = x.size(0) * x.size(1);
+    context->saved_data["limit"] = limit;
+    return x.clamp_max(limit) * scale * (times * x.size(0) * x.size(1));
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list y) {
+    const auto saved = context->get_saved_variables();
+    const auto below = (saved[0] < context->saved_data["limit"].toDouble()).to(y[0].scalar_type());
+    return {y[0] * below * 7, (y[0] * saved[0]).sum() / context->saved_data["rows"].toInt() * saved[1], {}, {}};
+  }
+};
+
 at::Tensor doubled(const at::Tensor& x) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("traced_archive_test::doubled", "")
@@ -149,10 +168,13 @@ TORCH_LIBRARY_IMPL(traced_archive_test, Autograd, library) {
 
 }  // namespace
 
-TEST_CASE("an operator of the user's own is one call and keeps its gradient", "[trace]") {
-  const auto of = [](const at::Tensor& x) { return doubled(x); };
-  Pt2Archive archive = archive_of(model_of([&](Net& net, const at::Tensor& ids) { return of(net.forward(ids)); }));
-  CHECK(std::ranges::count(archive.graph.nodes, "traced_archive_test::doubled", &GraphNode::name) == 1);
+namespace {
+
+// That an operator is one call with its own gradient, on sizes that the trace has not seen.
+void check_carried(const std::string& name, const std::function<at::Tensor(Net& net, const at::Tensor& x)>& of) {
+  Pt2Archive archive = archive_of(model_of([&](Net& net, const at::Tensor& ids) { return of(net, net.forward(ids)); }));
+  CHECK(std::ranges::count_if(archive.graph.nodes,
+                              [&](const GraphNode& node) { return node.name.find(name) != std::string::npos; }) == 1);
   ProgramRun program(std::move(archive), kPositions, at::kDouble);
   const auto net = [] {
     const TorchSeed seed(3);
@@ -160,7 +182,7 @@ TEST_CASE("an operator of the user's own is one call and keeps its gradient", "[
   }();
   net->to(at::kDouble);
   const auto ids = ids_of(2, 7);
-  const auto loss = shifted_loss(of(net->forward(ids)), ids);
+  const auto loss = shifted_loss(of(*net, net->forward(ids)), ids);
   loss.backward();
   const LossTerm traced = program.train(causal_microbatch(ids, ids, at::arange(2)), 1.0 / 12);
   CHECK(traced.sum / traced.weight == Approx(loss.item<double>()).epsilon(1e-13));
@@ -169,6 +191,25 @@ TEST_CASE("an operator of the user's own is one call and keeps its gradient", "[
     CAPTURE(item.key());
     CHECK((gradients.at(item.key()) - item.value().grad()).abs().max().item<double>() < 1e-13);
   }
+}
+
+}  // namespace
+
+TEST_CASE("an operator of the user's own is one call and keeps its gradient", "[trace]") {
+  check_carried("traced_archive_test::doubled", [](Net&, const at::Tensor& x) { return doubled(x); });
+}
+
+TEST_CASE("a function that is applied as an operator is one call and keeps its gradient", "[trace]") {
+  const auto limited = [](Net& net, const at::Tensor& x) {
+    return apply_function<Limited>(x, net.norm->weight.sum(), 0.1, 2);
+  };
+  check_carried("shardline_functions::", limited);
+  // As F::apply.
+  const auto net = std::make_shared<Net>();
+  const at::Tensor x = net->forward(ids_of(2, 5));
+  CHECK(at::equal(limited(*net, x), Limited::apply(x, net->norm->weight.sum(), 0.1, 2)));
+  const at::NoGradGuard no_grad;
+  CHECK(at::equal(limited(*net, x), Limited::apply(x, net->norm->weight.sum(), 0.1, 2)));
 }
 
 TEST_CASE("calls belong to each of the modules that share a parameter", "[trace]") {
@@ -258,6 +299,44 @@ TEST_CASE("a change in place becomes a result where nothing else sees it", "[tra
   CHECK(one.train(batch).sum == other.train(batch).sum);
 }
 
+TEST_CASE("copies that only some sizes need are calls at all sizes", "[trace]") {
+  // With one sample, the transposed tensor is contiguous already.
+  const auto transposed = [](Net& net, const at::Tensor& ids) {
+    const auto logits = net.forward(ids).transpose(0, 1);
+    return (logits.contiguous() + logits.tanh()).transpose(0, 1);
+  };
+  const auto without_copy = [](Net& net, const at::Tensor& ids) {
+    const auto logits = net.forward(ids);
+    return logits + logits.tanh();
+  };
+  // With five tokens, all of the tensor is its beginning.
+  const auto beginning = [](Net& net, const at::Tensor& ids) {
+    const auto logits = net.forward(ids);
+    const auto narrow = logits.narrow(1, 0, 5);
+    return logits * (narrow.contiguous() + narrow.tanh()).mean(at::IntArrayRef({1, 2}), true);
+  };
+  const auto beginning_without_copy = [](Net& net, const at::Tensor& ids) {
+    const auto logits = net.forward(ids);
+    const auto narrow = logits.narrow(1, 0, 5);
+    return logits * (narrow + narrow.tanh()).mean(at::IntArrayRef({1, 2}), true);
+  };
+  const int64_t samples = GENERATE(1, 3);
+  const auto ids = ids_of(samples, 7);
+  const auto batch = causal_microbatch(ids, ids, at::arange(samples));
+  const auto check = [&](const Forward& copying, const Forward& plain) {
+    ProgramRun one(archive_of(model_of(copying)), kPositions, at::kDouble);
+    ProgramRun other(archive_of(model_of(plain)), kPositions, at::kDouble);
+    CHECK(one.train(batch).sum == Approx(other.train(batch).sum).epsilon(1e-13));
+    const auto gradients = one.gradients();
+    for (const auto& [name, gradient] : other.gradients()) {
+      CAPTURE(name);
+      CHECK((gradients.at(name) - gradient).abs().max().item<double>() < 1e-13);
+    }
+  };
+  check(transposed, without_copy);
+  check(beginning, beginning_without_copy);
+}
+
 TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
   check_refused([](Net& net, const at::Tensor& ids) { return without_gradient(net.forward(ids)); },
                 "calls traced_archive_test::without_gradient, which has no gradient");
@@ -277,6 +356,8 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
       "indexes by a mask");
   check_refused([](Net& net, const at::Tensor& ids) { return Doubled::apply(net.forward(ids)); },
                 "in words has a gradient of its own");
+  check_refused([](Net& net, const at::Tensor& ids) { return Doubled::apply(net.forward(ids)); },
+                "shardline::apply_function<F>(...) of <shardline/function.h> in place of F::apply(...)");
   check_refused(
       [](Net& net, const at::Tensor& ids) {
         return net.forward(ids).squeeze().view({-1, ids.size(1), kWords});

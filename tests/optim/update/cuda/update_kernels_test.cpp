@@ -194,12 +194,12 @@ TEST_CASE("values and their copies are all that Adam writes besides its moments"
   CHECK_THROWS_AS(cuda::adam_step({copied}, step, cuda::Number::fp32, nullptr), std::invalid_argument);
 }
 
-// Rounded from its definition: the nearest of the two neighbours in half precision, the even one of two equally near.
+// Rounds by definition: to the nearer of the two neighbours in half precision, or to the even one of two equally near.
 template <class S>
 uint16_t nearest(double value, uint16_t below) {  // below: bits of the neighbour nearer to zero
   const auto above = static_cast<uint16_t>(below + 1);
   const double low = std::fabs(widen(S{below})), size = std::fabs(value);
-  // The place of infinity is that of the next number, if there were one.
+  // Infinity takes the place of the next number, if there were one.
   const double before = std::fabs(widen(S{static_cast<uint16_t>(below - 1)}));
   const double high = std::isinf(widen(S{above})) ? low + (low - before) : std::fabs(widen(S{above}));
   if (size - low == high - size) return below % 2 == 0 ? below : above;

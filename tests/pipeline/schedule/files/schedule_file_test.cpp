@@ -142,7 +142,7 @@ TEST_CASE("a file for another run, or one that cannot work, is refused with the 
   CHECK(contains(message_of([&] { make_schedule({backwards, 2, 2}); }), "ascending order"));
   const auto forward_only = written("forward.csv", "F0,F1\nF0,F1\n");
   CHECK(contains(message_of([&] { make_schedule({forward_only, 2, 2}); }), "has only forward passes"));
-  // Each stage's order is sound, but they wait for each other.
+  // The order of each stage is valid by itself, but the stages wait for each other.
   const auto circle = written("circle.csv", "F0,B0,F1,B1\nF0,F1,B0,B1\n");
   CHECK(contains(message_of([&] { make_schedule({circle, 2, 2}); }), "wait for each other"));
 }

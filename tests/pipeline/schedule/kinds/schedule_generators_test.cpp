@@ -41,15 +41,16 @@ Times times_of(const Schedule& schedule, const UnitCosts& costs = {}) {
   return times;
 }
 
-// Forward of one chunk and whole backward of another as one piece: what both need comes before, what both make goes
-// after. This is how DualPipeV's bubble is stated; the schedule itself passes results on as soon as they are there.
+// Makes one piece of the forward of one chunk and the whole backward of another: what both need comes before, and what
+// both produce goes after. DualPipeV's bubble is stated for such pieces; the schedule itself passes results on as soon
+// as they exist.
 Schedule with_joined_pairs(Schedule schedule, int stages) {
   for (int stage = 0; stage < stages; ++stage) {
     auto& list = schedule.instructions[size_t(stage)];
     std::vector<Instruction> work;
     for (const auto& i : list)
       if (computes(i.op)) work.push_back(i);
-    // The place in the list of a computation, and of what stands around it.
+    // The place of a computation in the list, and of the messages around it.
     const auto at = [&](const Instruction& i) { return std::find(list.begin(), list.end(), i); };
     bool apart = stage + 1 == stages;  // the last stage begins the middle with a forward for itself
     for (size_t k = 0; k + 2 < work.size(); ++k) {

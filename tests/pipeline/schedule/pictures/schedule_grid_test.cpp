@@ -50,7 +50,7 @@ TEST_CASE("wide grids lose their middle and say so") {
     }
   }
   CHECK(lines(text_grid(schedule, 80)).back() == "~: units 8 to 192 of 0 to 200 are left out");
-  // Exactly as wide as needed: nothing is left out; one column less: the middle is.
+  // With exactly the necessary width, nothing is omitted; with one column less, the middle is.
   const auto narrow = one_forward_one_backward(2, 3, 0);
   const int enough = 9 + 12 * 3;
   CHECK(lines(text_grid(narrow, enough)).size() == 2);
@@ -72,7 +72,7 @@ TEST_CASE("the bubble of GPipe and 1F1B is (p - 1) / (m + p - 1)") {
 }
 
 TEST_CASE("waves pay a bubble each") {
-  // Two waves of 4 cost twice what a step of 4 microbatches costs.
+  // Two waves of 4 cost twice as much as a step of 4 microbatches.
   CHECK(bubble_fraction(simple_schedule(3, 8, 4)) == Approx(bubble_fraction(simple_schedule(3, 4, 0))));
 }
 

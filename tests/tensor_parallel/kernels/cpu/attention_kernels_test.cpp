@@ -1,4 +1,5 @@
-// Compares attention with dropout, block by block, with the whole matrix in float64, and that with finite differences.
+// Compares attention with dropout, computed block by block, with the whole matrix in float64, which is compared with
+// finite differences.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -170,7 +171,7 @@ TEST_CASE("Every rank drops the same probabilities of a head") {
 }
 
 TEST_CASE("A probability's word is (head * max positions + query) * max positions + key") {
-  // One key's value at a time is visible: v is the identity.
+  // One key's value is visible at a time: v is the identity.
   const int64_t length = 5;
   const at::Tensor q = at::full({1, 1, length, length}, 0.0), v = at::eye(length).view(q.sizes());
   const auto dropout = dropout_of(1, 0.5);

@@ -25,7 +25,7 @@ double value_at(ActivationKind kind, double u) {
   return NAN;
 }
 
-// Five points: exact to h^4 where the function is smooth.
+// A five-point formula, with an error of order h^4 where the function is smooth.
 double slope_at(ActivationKind kind, double u) {
   if (kind == ActivationKind::relu) return u > 0;
   const double h = 1e-3;

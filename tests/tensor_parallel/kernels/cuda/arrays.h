@@ -89,8 +89,8 @@ class Array {
   std::unique_ptr<std::byte[]> bytes_;
 };
 
-// Every element within one rounding to the array's type of what is expected, and `slack` for fp32 arithmetic on numbers
-// of size `size`. NaN belongs to NaN, infinity to infinity.
+// Every element must be within one rounding of the expected one in the array's type, plus `slack` for fp32 arithmetic
+// on numbers of size `size`. NaN must match NaN, and infinity infinity.
 inline void check_close(const Array& actual, const std::vector<double>& expected, double size, double slack = 2e-6) {
   REQUIRE(actual.count() == static_cast<int64_t>(expected.size()));
   double worst = 0;

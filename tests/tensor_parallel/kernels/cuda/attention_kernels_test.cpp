@@ -226,7 +226,7 @@ TEST_CASE("kernels of attention give NaN where the softmax is not defined") {
       CHECK(std::isnan(out[i * 8]));
       CHECK(std::isnan(log_sum_exp[i]));
     }
-    // From here on a finite score, in the second tile of keys after a first one without any.
+    // From here on, queries see a finite score, which is in the second tile of keys after a first one without any.
     for (int64_t i = 0; i < c.length; ++i) qkv.set(three.index(0, i, 0, 0, 0), 1);
     for (int64_t i = 0; i < c.length; ++i) qkv.set(three.index(0, i, 1, 0, 0), i < 66 ? -INFINITY : 3);
     run();

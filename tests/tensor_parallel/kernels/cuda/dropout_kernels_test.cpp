@@ -18,7 +18,7 @@ struct Case {
   int64_t tokens() const { return std::ssize(samples); }
 };
 
-// Samples of one length, each from the same place on.
+// Samples of one length, all from the same position on.
 Case of_one_length(int64_t rows, int64_t n, int64_t valid_rows, double probability, const std::vector<int64_t>& samples,
                    int64_t length, int64_t first_place, int64_t first_token) {
   Case made{rows, n, valid_rows, probability, {}, {}, first_token};

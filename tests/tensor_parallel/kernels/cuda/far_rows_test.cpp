@@ -1,4 +1,4 @@
-// Rows whose distance, and masks whose elements, do not fit 32 bits.
+// Rows and masks whose distances and element numbers do not fit in 32 bits.
 #include <sys/mman.h>
 
 #include <numeric>
@@ -16,7 +16,7 @@ constexpr Number kType = Number::bf16;
 constexpr int64_t kWidth = 2;
 
 struct Distance {
-  int64_t rows = kRows, numbers = kFar;  // between the begins of neighbours
+  int64_t rows = kRows, numbers = kFar;  // between the beginnings of adjacent rows
 };
 
 // Address space for rows that are far apart. Only pages that are used take memory.
@@ -39,7 +39,7 @@ class FarRows {
   void* memory_;
 };
 
-// Runs a kernel on rows side by side and on the same rows far apart, which must then have the same bits.
+// Runs a kernel on adjacent rows and on the same rows far apart; the results must have the same bits.
 void check_far(const std::function<void(std::byte* rows, int64_t stride)>& run, const Distance& apart = {}) {
   Array near = Array::random(kType, apart.rows * kColumns, 1);
   auto* const begin = static_cast<std::byte*>(near.data());

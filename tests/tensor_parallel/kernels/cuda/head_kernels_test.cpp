@@ -1,4 +1,4 @@
-// Rotation and cross entropy.
+// Tests rotation and cross entropy.
 #include <numeric>
 
 #include "tests/tensor_parallel/kernels/cuda/arrays.h"
@@ -11,7 +11,7 @@ using namespace testing;
 struct Shape {
   int64_t rows, v, row_stride;
 };
-// Rows that are read in fours, with and without columns that are left, and rows that are not.
+// Rows that are read in fours, with and without remaining columns, and rows that are not.
 constexpr Shape kShapes[] = {{1, 1, 1},       {3, 7, 8},       {5, 260, 264}, {2, 1029, 1030},
                              {2, 1031, 1032}, {4, 1028, 1028}, {300, 4, 4}};
 
@@ -120,7 +120,7 @@ TEST_CASE("kernels of cross entropy bear logits that are far apart, infinite or 
   Array logits(Number::fp32, 12, -INFINITY), largest(Number::fp32, 3), sum(Number::fp32, 3), picked(Number::fp32, 3);
   logits.set(4, 3e38);
   logits.set(5, -3e38);
-  logits.set(9, -4);  // the only finite one of its row
+  logits.set(9, -4);  // the only finite logit of its row
   const std::vector<int64_t> label = {0, 0, 4};
   cuda::cross_entropy_stats({.logits = logits.data(),
                              .label = label.data(),

@@ -10,7 +10,7 @@ constexpr double kEpsilon = 1e-5;
 struct Shape {
   int64_t rows, n, valid_rows;
 };
-// One row, one column, columns that are not read in fours, one to four groups of columns to a thread, more rows than
+// One row, one column, columns that are not read in fours, one to four groups of columns per thread, more rows than
 // blocks.
 constexpr Shape kShapes[] = {{1, 1, 1},    {3, 5, 2},    {1, 64, 1},     {4, 257, 0},    {5, 100, 5},
                              {2, 4100, 1}, {2, 8204, 2}, {263, 12, 260}, {1030, 4, 1029}};
@@ -66,7 +66,7 @@ void check(const Shape& s, Number layer, Number residual, bool rms) {
                       .n = s.n,
                       .epsilon = static_cast<float>(kEpsilon)},
                      layer, residual, nullptr);
-  // A row of one number, or of small ones, has a large rstd, by which the error of the mean is multiplied.
+  // A row of one number, or of small numbers, has a large rstd, which multiplies the error of the mean.
   const double largest = *std::max_element(expected.rstd.begin(), expected.rstd.end());
   check_close(y, expected.y, 8 + 4 * largest);
   if (!rms) check_close(mean, expected.mean, 2);

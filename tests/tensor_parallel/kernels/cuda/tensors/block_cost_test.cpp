@@ -1,5 +1,5 @@
 // What a block of GPT-2 costs an accelerator with our kernels: launches, and bytes of device memory read and written,
-// counted while it runs forward and backward as it does on GPUs, but for the work of our kernels and of products.
+// counted while it runs forward and backward as on GPUs, except that our kernels and the products compute nothing.
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -39,8 +39,8 @@ class AsOnGpus {
   }
 };
 
-// What the products of a linear layer read and write, as the device counts it: forward, the gradient of the input, and
-// that of the weight, which is added to in fp32.
+// The bytes that the products of a linear layer read and write, as the device counts them: forward, input gradient, and
+// weight gradient, which is added to in fp32.
 int64_t bytes_of_products(int64_t tokens, int64_t in, int64_t out) {
   const int64_t half = 2, full = 4, each = half * (tokens * in + tokens * out);
   return 3 * each + 2 * half * in * out + 2 * full * in * out;
@@ -113,7 +113,7 @@ Cost cost_of_block(double dropout, const KernelTable& kernels = cuda::kernel_tab
   return {launches, units(bytes), units(products)};
 }
 
-// Torch's operators for everything; its flash attention as our table calls it.
+// Uses torch's operators for everything; its flash attention is called as in our table.
 KernelTable operators_of_torch() {
   KernelTable table = kernels_for(at::zeros({0}, at::TensorOptions(fake::device())));
   table.attention_forward = cuda::kernel_table().attention_forward;

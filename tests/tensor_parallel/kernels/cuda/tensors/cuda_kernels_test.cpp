@@ -1,4 +1,4 @@
-// The table of CUDA kernels gives what our loops give on CPUs.
+// The table of CUDA kernels gives the same results as our loops on CPUs.
 #include "tensor_parallel/kernels/cuda/cuda_kernels.h"
 
 #include <ATen/ops/empty.h>

@@ -1,5 +1,5 @@
-// Attention without dropout on GPUs: which operators and kernels run, and that they give what our loops give. Torch's
-// flash attention is computed by the device without hardware.
+// Attention without dropout on GPUs: which operators and kernels run, and whether they give the same results as our
+// loops. The device without hardware computes torch's flash attention.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>

@@ -28,7 +28,8 @@ at::ScalarType wide_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Half-precision results may be rounded to the other neighbour; `more`: what is computed from such results.
+// Half-precision results may be rounded to the other neighbour; `more`: additional tolerance for what is computed from
+// such results.
 void check_close(const at::Tensor& actual, const at::Tensor& expected, double more = 1,
                  std::source_location caller = std::source_location::current()) {
   INFO("the comparison in line " << caller.line());
@@ -41,7 +42,7 @@ void check_close(const at::Tensor& actual, const at::Tensor& expected, double mo
   CHECK(at::allclose(a, b, step * more, step * more));
 }
 
-// A tensor of a CPU with its copy on the device, which kernels that change it leave different.
+// A CPU tensor and its copy on the device, which become different when a kernel changes the copy.
 struct Both {
   at::Tensor cpu, device;
 };
@@ -103,7 +104,7 @@ void check_row_kernels(const KernelTable& kernels, at::Device device, int64_t ro
                   bias_dropout_backward(residual, rows_of, bg.cpu, valid, type));
       check_close(bg.device, bg.cpu);
 
-      // Without dropout the gradient of the branch is the residual's, not a copy, if the types are the same.
+      // Without dropout, the gradient of the branch is the residual's itself, not a copy, if the types are equal.
       bg = sums(type);
       const at::Tensor given = there(residual),
                        passed = kernels.bias_dropout_backward(given, {}, bg.device, valid, type);

@@ -1,4 +1,5 @@
-// A table of CUDA kernels gives what our loops give on CPUs: the host twins on CPU tensors, the kernels on a GPU.
+// Checks that a table of CUDA kernels gives the same results as our loops on CPUs: the host twins on CPU tensors, the
+// kernels on a GPU.
 #pragma once
 #include <c10/core/Device.h>
 

@@ -1,4 +1,4 @@
-// The memory that a step's tensors take on a device with our kernels: what its allocator counts, and the plan.
+// Compares the memory of a step's tensors on a device with our kernels, as its allocator counts it, with the plan.
 #include <ATen/DeviceAccelerator.h>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kLength = 64;
 
-// The device with our kernels, which compute nothing but the number of labels. Products are not computed either.
+// The device with our kernels, which compute only the number of labels. Products are not computed either.
 class AsOnGpus {
  public:
   AsOnGpus() {
@@ -112,7 +112,7 @@ Peak peak_of(const Choice& choice) {
             .measured = device_memory(fake::device()).peak_active - before,
             .planned_on_host = plan.activation_bytes_by_rank[0].offloaded,
             .measured_on_host = static_cast<int64_t>(fake::pinned_bytes() - before_on_host)};
-  if (choice.offload) {  // the step at the end of an epoch, whose microbatches are smaller and not of one size
+  if (choice.offload) {  // the step at the end of an epoch, whose microbatches are smaller and of different sizes
     OnesSource rest(choice.samples * choice.microbatches - 4, kLength);
     trainer.accumulate_gradients(rest, 2);
     peak.added_by_short_step = static_cast<int64_t>(fake::pinned_bytes() - before_on_host) - peak.measured_on_host;

@@ -1,4 +1,5 @@
-// A training run on the device without hardware, with our kernels for everything that has one, trains as CPUs do.
+// A training run on the device without hardware, with our kernels wherever there is one, gives the same numbers as on
+// CPUs.
 #include <algorithm>
 #include <map>
 
@@ -87,7 +88,7 @@ TEST_CASE("an update is one launch that also rounds, and the host waits for noth
   CAPTURE(torchs);
   CHECK(torchs.count("aten::mul_.Tensor") == 0);
   CHECK(torchs.count("aten::_fused_adamw_") == 0);
-  CHECK(torchs.at("copy") <= 6);  // of the batch; a segment of parameters would add one each for its rounding
+  CHECK(torchs.at("copy") <= 6);  // those of the batch; a segment of parameters would add one each for its rounding
 }
 
 }  // namespace shardline::training_test

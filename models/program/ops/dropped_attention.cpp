@@ -1,4 +1,4 @@
-#include "models/program/dropped_attention.h"
+#include "models/program/ops/dropped_attention.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_safe_softmax.h>
@@ -14,7 +14,7 @@ namespace shardline {
 
 at::Tensor dropped_attention(const torch::jit::Stack& arguments,
                              const std::function<at::Tensor(const at::Tensor& probabilities)>& drop) {
-  enum { kQuery, kKey, kValue, kMask, kDropout, kCausal, kScale, kGrouped, kCount };
+  enum { kQuery, kKey, kValue, kMask, kProbability, kCausal, kScale, kGrouped, kCount };
   SL_ASSERT(arguments.size() == kCount, "attention with ", arguments.size(), " arguments");
   constexpr double kNever = -std::numeric_limits<double>::infinity();
   const at::Tensor query = arguments[kQuery].toTensor();

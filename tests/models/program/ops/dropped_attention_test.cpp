@@ -1,4 +1,4 @@
-#include "models/program/dropped_attention.h"
+#include "models/program/ops/dropped_attention.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>

@@ -1,0 +1,32 @@
+// When a server whose process or ranks have ended is started again.
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace shardline {
+
+// How one attempt to serve ended.
+struct ServerEnd {
+  int exit_code = 0;  // see engine/launch/exit_codes.h
+  bool asked_to_stop = false;
+  std::optional<std::chrono::seconds> served = {};  // for this time; unset: it did not come so far
+};
+
+class ServerRestarts {
+ public:
+  static constexpr int kMost = 5;                           // in succession, of attempts that end early
+  static constexpr auto kEarly = std::chrono::seconds(60);  // after they began to serve
+
+  // Whether to start it again. If not, reason() says why; it is empty if a restart was out of the question: what has
+  // never served is not expected to.
+  bool again_after(const ServerEnd& end);
+  const std::string& reason() const { return reason_; }
+
+ private:
+  bool has_served_ = false;
+  int early_ = 0;  // attempts that have ended early, in succession
+  std::string reason_;
+};
+
+}  // namespace shardline
