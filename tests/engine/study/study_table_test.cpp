@@ -195,8 +195,8 @@ TEST_CASE("A study's records are read as they were written", "[study]") {
   CHECK_THROWS_AS(read_summary(folder.path() + "/none"), ConfigError);
   CHECK_THROWS_AS(record_from_json(json{{"run", "a"}}, "study.jsonl:1"), DataError);
   write_file(records_file(folder.path()), "{\"run\": \"a\"");
-  CHECK_THROWS_WITH(read_summary(folder.path()), Catch::Matchers::EndsWith("remove this line, and the study makes its "
-                                                                           "run again"));
+  CHECK_THROWS_WITH(read_summary(folder.path()),
+                    Catch::Matchers::EndsWith("remove this line to make the study repeat its run"));
 }
 
 TEST_CASE("A page has the study's figures, and none without anything to show", "[study]") {
