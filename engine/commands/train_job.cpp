@@ -221,6 +221,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   std::optional<PredictedData> predicted;
   if (config.training.do_predict) predicted = open_predicted_data(config, parts.model, parts.plan.layout, context);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
+  times.opened_data = steady_seconds();
   if (measures_before_training(config, parts.plan, parts.model)) {
     place_by_measured_times(config, parts, context);
     shared = check_devices(parts, context);
