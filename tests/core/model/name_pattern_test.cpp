@@ -89,7 +89,7 @@ TEST_CASE("what looks like a regular expression is refused with its spellings as
 TEST_CASE("sets of characters that have no end or were meant as numbers are refused") {
   for (const char* pattern : {"h.[0-3", "h.[", "h.[!", "h.[]", "h.[!]", "h.[0].[1"}) {
     CAPTURE(pattern);
-    CHECK_THAT(mistake_in(pattern), Contains("without end; write it as \"h.[0-3]\""));
+    CHECK_THAT(mistake_in(pattern), Contains("without a ]; write a set of characters as \"h.[0-3]\""));
   }
   for (const char* pattern : {"h.[0-12]", "h.[10-15].mlp", "h.[!0-12]", "h.[0].[8-11]"}) {
     CAPTURE(pattern);
