@@ -69,7 +69,7 @@ TEST_CASE("what CUDA reads when it starts is set before ranks start, and with th
   config.runtime.communicator = CommunicatorChoice::local;
   unsetenv("CUDA_MODULE_LOADING");
   std::ostringstream out;
-  CHECK_THROWS_WITH(run_on_ranks(config, out, {}, [](RankContext&) {}), Contains("\"local\" is one rank"));
+  CHECK_THROWS_WITH(run_on_ranks(config, out, {}, [](RankContext&) {}), Contains("\"local\" means one rank"));
   REQUIRE(getenv("CUDA_MODULE_LOADING") != nullptr);
   CHECK(std::string(getenv("CUDA_MODULE_LOADING")) == "EAGER");
 }
