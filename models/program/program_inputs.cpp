@@ -60,7 +60,9 @@ at::Tensor labels(const ProgramBatch& batch) {
   const auto& program = batch.program;
   switch (program.use.predicts) {
     case Predicts::segment:
-      SL_ASSERT(rows.targets.defined(), "a loss without targets");
+      // Without targets, the loss is not used: any class will do.
+      if (!rows.targets.defined())
+        return at::zeros({rows.segments()}, rows.ids.options().dtype(program.label_dtype.value_or(at::kLong)));
       return rows.targets.to(program.label_dtype.value_or(rows.targets.scalar_type()));
     case Predicts::target_row:  // without labels, the tokens so far are followed by one to be predicted
       return rows.labels.defined() ? batch.target.spread(rows.labels, kNoLabel) : batch.target.spread(rows.ids);

@@ -16,6 +16,7 @@
 #include "core/device/accelerator.h"
 #include "core/error.h"
 #include "models/graph/autograd_layer.h"
+#include "models/graph/row_losses.h"
 #include "models/program/ops/cross_entropy_op.h"
 #include "tensor_parallel/ops/class_loss.h"
 #include "tensor_parallel/ops/cross_entropy.h"
@@ -49,6 +50,8 @@ class PartLoss {
         const int64_t ignored = ignored_of(term);
         part = cross_entropy(term, input, target, ignored, context.label_smoothing);
         counts.push_back((target != ignored).sum().to(at::kDouble));
+      } else if (term.kind == LossKind::added) {
+        part = sum_of_rows(term.function, input, target);
       } else {
         const bool is_of_tokens = term.kind != LossKind::whole && program_.use.predicts != Predicts::segment;
         if (program_.use.predicts != Predicts::segment && batch_.source.is_padded())
@@ -164,6 +167,7 @@ class PartLoss {
       return {rows, program_.has_target() ? batch_.target.gathered(batch_.target.spread(labels)) : labels};
     }
     if (term.kind == LossKind::cross_entropy) return {input, labels};
+    if (term.kind == LossKind::added) return {input.reshape({batch_.batch.segments(), -1}), labels};
     return {input.reshape(labels.sizes()), labels.to(settings_.floating)};
   }
 

@@ -64,7 +64,8 @@ class SplitRuns {
       worst = std::max(worst, difference(one.gradients[i], all.gradients[i].view(one.gradients[i].sizes())) /
                                   std::max(one.gradients[i].abs().max().item<double>(), 1e-3));
     const LayersOutcome logits = run(whole, {.ranks = 1}, Mode::generate), of_ranks = run(divided, on, Mode::generate);
-    return std::max(worst, difference(logits.logits, of_ranks.logits));
+    return std::max(
+        worst, difference(logits.logits, of_ranks.logits) / std::max(logits.logits.abs().max().item<double>(), 1.0));
   }
 
   static constexpr int64_t kSamples = 3, kLength = 7;
