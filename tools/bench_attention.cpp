@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/comm/clock.h"
+#include "engine/run/median.h"
 #include "tensor_parallel/ops/attention.h"
 #include "tools/bench_main.h"
 
@@ -57,11 +58,6 @@ at::Tensor torchs(const at::Tensor& qkv, int64_t samples, bool causal, double dr
       .reshape({qkv.size(0), kHeads * kHeadDim});
 }
 
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 void measure(const Options& options, int64_t length) {
   const int64_t samples = std::max<int64_t>(1, options.tokens / length), rows = samples * length;
   const auto type = options.type == "bf16" ? at::kBFloat16 : options.type == "fp16" ? at::kHalf : at::kFloat;
@@ -87,8 +83,8 @@ void measure(const Options& options, int64_t length) {
     }
   }
   nlohmann::json line{{"length", length}, {"samples", samples}, {"type", options.type}, {"dropout", options.dropout}};
-  for (const auto& [name, rates] : forward) line["forward"][name] = std::round(10 * median_of(rates)) / 10;
-  for (const auto& [name, rates] : backward) line["backward"][name] = std::round(10 * median_of(rates)) / 10;
+  for (const auto& [name, rates] : forward) line["forward"][name] = std::round(10 * median(rates)) / 10;
+  for (const auto& [name, rates] : backward) line["backward"][name] = std::round(10 * median(rates)) / 10;
   std::cout << line.dump() << std::endl;
 }
 

@@ -25,6 +25,7 @@
 #include "engine/config/config.h"
 #include "engine/data/dataset/repeated_batch.h"
 #include "engine/launch/start_ranks.h"
+#include "engine/run/median.h"
 #include "models/families/families.h"
 #include "models/program/interpreter.h"
 #include "models/program/trace/traced_archive.h"
@@ -136,15 +137,10 @@ struct Times {
   }
 };
 
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 nlohmann::ordered_json report(const Times& times) {
-  return {{"median_seconds", median_of(times.seconds)},
+  return {{"median_seconds", median(times.seconds)},
           {"shortest_seconds", *std::min_element(times.seconds.begin(), times.seconds.end())},
-          {"median_processor_seconds", median_of(times.processor)}};
+          {"median_processor_seconds", median(times.processor)}};
 }
 
 // How much longer `a` takes than `b`.
@@ -153,10 +149,10 @@ nlohmann::ordered_json ratios(const Times& a, const Times& b) {
   for (size_t i = 0; i < a.seconds.size(); ++i) of_rounds.push_back(a.seconds[i] / b.seconds[i]);
   std::sort(of_rounds.begin(), of_rounds.end());
   const auto shortest = [](const Times& t) { return *std::min_element(t.seconds.begin(), t.seconds.end()); };
-  return {{"of_medians", median_of(a.seconds) / median_of(b.seconds)},
-          {"of_rounds", {of_rounds.front(), median_of(of_rounds), of_rounds.back()}},
+  return {{"of_medians", median(a.seconds) / median(b.seconds)},
+          {"of_rounds", {of_rounds.front(), median(of_rounds), of_rounds.back()}},
           {"of_shortest", shortest(a) / shortest(b)},
-          {"of_processor_seconds", median_of(a.processor) / median_of(b.processor)}};
+          {"of_processor_seconds", median(a.processor) / median(b.processor)}};
 }
 
 // Runs the two in turns; the first round is a warm-up.

@@ -30,13 +30,12 @@ namespace {
 // The parameters of the rank, each once: a tied one at its first use on the stage.
 std::vector<Parameter> draw_share(const Config& config, const PlannedModel& planned, const Coordinates& place) {
   const ModelSpec& spec = planned.model.spec;
-  std::map<std::string, int> numbers;
+  const auto numbers = parameter_numbers(spec);
   std::vector<Parameter> share;
   std::set<std::string> held;
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     for (const auto& param : spec.layers[layer].params) {
       const std::string name = spec.layers[layer].full_name(param);
-      numbers.emplace(name, numbers.size());
       if (planned.plan.stage_of_layer[layer] != place.p) continue;
       const std::string& shown = param.tied_to.empty() ? name : param.tied_to;
       if (!held.insert(shown).second) continue;

@@ -24,6 +24,7 @@
 #include "engine/plan/forecast.h"
 #include "engine/plan/profile_use.h"
 #include "engine/profile/device_times.h"
+#include "engine/run/median.h"
 #include "partitioner/cost/layer_prices.h"
 #include "partitioner/memory/rank_memory.h"
 #include "tensor_parallel/products/products.h"
@@ -51,11 +52,6 @@ RepeatedBatch make_batch(const Config& config, const JobParts& parts, RankContex
   return {first.rows, first.weight};
 }
 
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 // Medians of the measured steps.
 nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<MeasuredPipeline>& steps) {
   std::vector<double> ratios, simulated, spans;
@@ -70,9 +66,9 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
   return {{"schedule", schedule.name},
           {"busy_seconds", steps.back().busy},
           {"op_chunk_seconds", seconds},
-          {"seconds", median_of(spans)},
-          {"simulated", median_of(simulated)},
-          {"over_simulated", median_of(ratios)},
+          {"seconds", median(spans)},
+          {"simulated", median(simulated)},
+          {"over_simulated", median(ratios)},
           {"lowest", *low},
           {"highest", *high}};
 }
@@ -137,14 +133,14 @@ void measure(const Config& written, const Options& options, RankContext& context
   DeviceMeasurement device;  // after the steps, whose memory is free by now
   if (options.ceiling) device = measure_device(context, number_types(config).values);
   if (!context.out) return;
-  const double median = median_of(seconds), flops = model_flops(parts.plan.workload);
+  const double taken = median(seconds), flops = model_flops(parts.plan.workload);
   nlohmann::json peaks = nlohmann::json::array();
   for (const auto& memory : metrics.peak_memory_bytes) peaks.push_back(memory.resident);
   nlohmann::json line = {{"program", "shardline"},
                          {"mesh", parts.plan.layout.mesh()},
                          {"products", products_in_use()},
-                         {"tokens_per_second", metrics.tokens / median},
-                         {"step_seconds", median},
+                         {"tokens_per_second", metrics.tokens / taken},
+                         {"step_seconds", taken},
                          {"all_step_seconds", seconds},
                          {"bubble_fraction", metrics.bubble_fraction},
                          {"exposed_communication_fraction", metrics.exposed_communication_fraction},
@@ -155,11 +151,11 @@ void measure(const Config& written, const Options& options, RankContext& context
   if (options.ceiling) {
     const double ceiling = parts.plan.layout.world() * device.flops_per_second;
     line["ceiling_flops_per_second"] = ceiling;
-    line["fraction_of_ceiling"] = flops / median / ceiling;
+    line["fraction_of_ceiling"] = flops / taken / ceiling;
   }
   if (parts.plan.layout.pipeline > 1 && pipelines.size() > 1)
     line["pipeline"] = pipeline_report(parts.plan.train, pipelines);
-  if (!options.profile.empty()) line["predicted"] = forecast_report(config, parts, context, options.profile, median);
+  if (!options.profile.empty()) line["predicted"] = forecast_report(config, parts, context, options.profile, taken);
   *context.out << line.dump() << std::endl;
 }
 

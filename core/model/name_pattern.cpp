@@ -85,7 +85,7 @@ std::string advice_for(const std::string& text, const std::vector<std::string>& 
   return near.empty() ? "t" + list : cat("did you mean \"", near, "\"? T", list);
 }
 
-// The name of which the pattern's text is a part: "h.3" for "h.3.mlp"; empty if there is none.
+// The name whose module contains the pattern's path: "h.3" for "h.3.mlp"; empty if there is none.
 std::string name_around(const NamePattern& pattern, const std::vector<std::string>& names) {
   const std::string& text = pattern.text();
   for (size_t dot = text.find('.'); dot != std::string::npos; dot = text.find('.', dot + 1)) {

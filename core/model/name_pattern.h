@@ -40,18 +40,19 @@ void from_json(const nlohmann::json& json, NamePattern& pattern);
 // matches, or the most similar name. kind: what the names refer to ("layer").
 void require_match(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
                    const std::string& kind);
-// The same unless it contains one of them. The error says so if it is a path inside of what has one of the names.
+// Like require_match, but a pattern that contains one of the names is accepted, too. For a path inside a named module,
+// the error is inside_text().
 void require_contained(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
                        const std::string& kind);
 
-// "PLACE: "h.3.mlp" is inside of h.3, and no part of a KIND can be named": the error for a path inside of what has this
-// name.
+// The error for a path inside the module `name`: "PLACE: "h.3.mlp" is inside of h.3, and no part of a KIND can be
+// named".
 std::string inside_text(const NamePattern& pattern, const std::string& name, const std::string& place,
                         const std::string& kind);
 
 // Returns, for each name, the index of the first pattern that selects it, if any. Throws ConfigError, with PLACE/INDEX
-// as the place, if a pattern is not the first to select any name. selects: of the name with this index; by default,
-// patterns select what they contain.
+// as the place, if a pattern is not the first to select any name. `selects` decides whether a pattern selects the name
+// with this index; by default, a pattern selects the names that it contains.
 using SelectsName = std::function<bool(const NamePattern& pattern, size_t name)>;
 std::vector<std::optional<size_t>> first_matches(const std::vector<NamePattern>& patterns,
                                                  const std::vector<std::string>& names, const std::string& place,

@@ -104,6 +104,11 @@ struct Trainer::Parts {
       throw AllRanks<RunError>(
           "predict: the model writes targets token by token, which a Trainer does not; save it, and use `shardline "
           "generate`");
+    if (spec().predicts_next && job.model.has_caches())
+      throw AllRanks<RunError>(
+          "predict: a built-in language model does not keep the logits of all tokens; use evaluate for its loss, or "
+          "save "
+          "it and use `shardline generate`");
     SampleTensors inputs = samples;
     inputs.labels = inputs.targets = at::Tensor();
     CallersSource source = evaluated(inputs, /*labelled=*/false);

@@ -21,7 +21,7 @@ namespace {
 std::shared_ptr<const Profile> profile_of(const Config& config, const Assumptions& assumed) {
   if (assumed.profile || config.profile.empty()) return assumed.profile;
   if (!std::filesystem::exists(config.profile))
-    throw ConfigError(cat("/profile: there is no file ", config.profile, "; create it with shardline profile"));
+    throw ConfigError(cat("/profile: the file ", config.profile, " does not exist; create it with shardline profile"));
   return std::make_shared<const Profile>(read_profile(config.profile));
 }
 

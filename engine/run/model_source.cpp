@@ -278,11 +278,16 @@ ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitC
   return spec;
 }
 
+std::map<std::string, int> parameter_numbers(const ModelSpec& spec) {
+  std::map<std::string, int> numbers;
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params) numbers.emplace(layer.full_name(param), numbers.size());
+  return numbers;
+}
+
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters, const LongWork::Show& show) {
-  std::map<std::string, int> numbers;
-  for (const auto& layer : source.spec.layers)
-    for (const auto& param : layer.params) numbers.emplace(layer.full_name(param), numbers.size());
+  const auto numbers = parameter_numbers(source.spec);
   const HfDirectory* files = options.pretrained() ? source.directory.get() : source.own_values.get();
   const RankGroups& groups = parameters.groups();
   const int t = groups.coordinates.t, t_degree = groups.mesh.t();

@@ -2,6 +2,7 @@
 // and random numbers.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -60,6 +61,9 @@ void check_program(const Config& config, const ModelSource& model);
 // The only way from a config to a spec: the result contains everything in the config about the model. To change
 // the splits, make another spec. Throws ConfigError.
 ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitChoices& splits = {});
+
+// For each parameter, by its full name, the number that determines its random values (init_parameter).
+std::map<std::string, int> parameter_numbers(const ModelSpec& spec);
 
 // Collective over the world: fills each rank's parameters with its slices of the directory's files, or with random
 // numbers that do not depend on the layout; tensors and rows that the files lack (ModelSource::names) get such numbers,

@@ -1,13 +1,13 @@
-// Modules that say how tensor parallelism divides them. In a program of your own they are ordinary modules of torch
-// with whole weights, in any module and without ranks. If a model that has them is traced (Registry::traced_model), the
-// T ranks divide exactly what they say, in place of what the analysis would choose; a model in which that is impossible
-// is refused with the reason. smp_options.tensor_parallel_layers may still keep a unit whole.
+// Modules that declare how tensor parallelism divides them. Outside shardline they are ordinary torch modules with
+// whole weights. When a model that contains them is traced (Registry::traced_model), the T ranks divide exactly the
+// dimensions that they declare, instead of those that the analysis would choose; a model in which that is impossible is
+// refused with the reason. smp_options.tensor_parallel_layers may still keep a unit whole.
 //
-// Weights start from normal numbers that are a function of a seed and of their place (shardline's own models start from
-// the same function), biases from zeros. The seed comes from torch's CPU generator: modules that are made in the same
-// order under the same seed have the same values, whatever the layout.
+// Weights are initialised from a normal distribution as a function of a seed and of the element's position, like those
+// of the built-in models; biases start at zero. The seed comes from torch's CPU generator: modules constructed in the
+// same order under the same seed have the same values on any layout.
 //
-// Constructors throw a c10::Error for sizes that cannot be, and forward for inputs of other sizes.
+// Constructors throw a c10::Error for invalid sizes, forward for inputs whose sizes do not fit.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/arg.h>

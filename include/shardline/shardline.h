@@ -87,15 +87,16 @@ class Registry {
   // Called on every rank after each step of `train`.
   Registry& after_step(StepCallback callback);
 
-  // What `serve` does from the body of a request to that of its answer, in place of shardline's own functions; see
-  // shardline/engine/serve/handlers.h, which also has those. All but model_fn are called by several threads at the same
-  // time. A DataError becomes an answer with status 400. Each can be replaced once.
-  // Called once, before the first request; may change what is known about the model, such as the names of labels.
+  // The steps of `serve` from the body of a request to the body of its answer. Each replaces one of the functions in
+  // shardline/engine/serve/handlers.h and can be set once. All but model_fn are called by several threads at the same
+  // time. A DataError becomes an answer with status 400.
+  // model_fn is called once, before the first request, and may change the facts of the model, such as the names of its
+  // labels.
   Registry& model_fn(std::function<void(const std::string& directory, ModelFacts& facts)> prepare);
   Registry& input_fn(std::function<Invocation(const std::string& body, const std::string& content_type)> read);
   Registry& predict_fn(std::function<nlohmann::json(const Invocation& request, const ServedModel& model)> predict);
   Registry& output_fn(std::function<AnswerBody(const nlohmann::json& prediction, const std::string& accept)> write);
-  // Calls the three functions before, unless it is replaced itself.
+  // transform_fn by default calls the three functions above in turn; if it is replaced, they are not called.
   Registry& transform_fn(std::function<AnswerBody(const ServedModel& model, const std::string& body,
                                                   const std::string& content_type, const std::string& accept)>
                              answer);
@@ -165,8 +166,8 @@ class Trainer {
   // -100 is padding.
   StepReport step(const at::Tensor& inputs);
   StepReport step(const at::Tensor& inputs, const at::Tensor& labels);
-  // The same for models whose samples are columns of tensors: those of the data, by name, [n, sizes...]. Where there is
-  // one, `inputs` may also be its tensor.
+  // The same for models whose samples are columns of tensors: each column of the data by name, [n, sizes...]. For a
+  // model with a single column, the overloads with `inputs` also accept its tensor.
   using Columns = std::map<std::string, at::Tensor>;
   StepReport step(const Columns& columns, const at::Tensor& labels);
   int64_t steps() const;  // so far, including those before a resume
@@ -176,8 +177,9 @@ class Trainer {
   double evaluate(const Samples& samples);
   double evaluate(const at::Tensor& inputs, const at::Tensor& labels);
   double evaluate(const Columns& columns, const at::Tensor& labels);
-  // What the model makes of each sample, or of each row of a language model: [rows, outputs] as doubles, of the samples
-  // of all replicas in their order.
+  // The model's outputs for each sample, [rows, outputs] as doubles; the samples of all replicas in their order. Traced
+  // and exported language models give a row for each token. Throws a RunError for built-in language models, which do
+  // not keep the logits of all tokens.
   std::vector<double> predict(const Samples& samples);
   at::Tensor predict(const at::Tensor& inputs);
   at::Tensor predict(const Columns& columns);

@@ -304,7 +304,7 @@ class BrokenConfigs(ProgramTest):
             "no tokenizer": (dict(data={"tokenizer": "nowhere"}), '/data/tokenizer: "nowhere"'),
             "no data": (dict(data={"train": ["text.txt", "nowhere.txt"]}), '/data/train: there is no data file or folder "nowhere.txt"'),
             "no validation data": (dict(data={"validation": "nowhere.txt"}), "/data/validation: there is no data file"),
-            "no profile": (dict(profile="nowhere.json"), "/profile: there is no file nowhere.json"),
+            "no profile": (dict(profile="nowhere.json"), "/profile: the file nowhere.json does not exist"),
             "no cluster": (dict(cluster="nowhere.json"), "nowhere.json"),
             "a directory in a file": (dict(output_dir="text.txt/deeper/out"),
                                       "text.txt/deeper/out would be inside "),
@@ -325,7 +325,7 @@ class BrokenConfigs(ProgramTest):
         self.expect(2, "train", self.config(model=model), says="/model/path: empty: contains none of model.safetensors")
         self.expect(2, "eval", self.config(data={"validation": "nowhere.txt"}, model={"init": "random"}),
                     says="/data/validation: there is no data file")
-        self.expect(2, "plan", self.config(), "--profile", "nowhere.json", says="/profile: there is no file nowhere.json")
+        self.expect(2, "plan", self.config(), "--profile", "nowhere.json", says="/profile: the file nowhere.json does not exist")
 
     def test_all_mistakes_at_once(self):
         self.config(training={"max_step": 1, "learning_rate": "fast"}, smp_options={"pipelin": "simple"})

@@ -88,7 +88,7 @@ class Server:
         return client
 
     def pid(self, rank=None):
-        """Of the process that serves, or of a rank; None while there is none. The user has started `process`."""
+        """The id of the serving process, or of a rank; None while it does not run. `process` is the one the test started."""
         found = self.test.processes().items()
         return next((pid for pid, of in found if of == rank and pid != self.process.pid), None)
 

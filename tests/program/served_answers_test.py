@@ -144,7 +144,7 @@ class Answers(ProgramTest):
         together = server.ask(["abc", "x", "abc"], return_full_text=False, max_new_tokens=40, stop=stop)
         self.assertEqual([one[0]["generated_text"] for one in together],
                          [made(prompt, max_new_tokens=40, stop=stop) for prompt in ("abc", "x", "abc")])
-        server.refuses(400, {"inputs": "x", "parameters": {"num_beams": 2}}, "there is no beam search")
+        server.refuses(400, {"inputs": "x", "parameters": {"num_beams": 2}}, "beam search is not supported")
         server.refuses(400, {"inputs": "xyz", "parameters": {"max_length": 3}}, "parameters.max_length")
         server.stop()
 

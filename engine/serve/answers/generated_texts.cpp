@@ -62,7 +62,7 @@ TextOptions text_options(const JsonValue& parameters, const ModelFacts& facts) {
                    "return_full_text", "num_return_sequences", "num_beams"});
   if (integer_in(parameters, "num_beams", 1).value_or(1) > 1)
     parameters.at("num_beams")
-        .fail("must be 1, because there is no beam search",
+        .fail("must be 1, because beam search is not supported",
               "leave it out to take the most likely token at each place, or set do_sample to true for several texts");
   TextOptions options{.most_new = integer_in(parameters, "max_new_tokens", 1),
                       .most_tokens = integer_in(parameters, "max_length", 1),

@@ -32,7 +32,8 @@ std::vector<std::string> ignored_in(const JsonValue& parameters) {
   return labels;
 }
 
-// The tokens that windows of a text share; unset: only the beginning of a long text is tagged.
+// The number of tokens that neighbouring windows of a text share; unset: only the first window of a long text is
+// tagged.
 std::optional<int64_t> stride_in(const JsonValue& parameters, const ModelFacts& facts, Strategy strategy) {
   const auto stride = integer_in(parameters, "stride", 0);
   if (!stride) return {};
@@ -106,7 +107,7 @@ class Tagger {
     return strategy_ == Strategy::none ? tagged : grouped(tagged);
   }
 
-  // Of those that begin inside another one, the longer or, of the same length, the one with the higher score.
+  // Where spans overlap, keeps the longer one; of two that are equally long, the one with the higher score.
   static std::vector<Tagged> apart(std::vector<Tagged> found) {
     std::ranges::stable_sort(found, {}, &Tagged::start);
     std::vector<Tagged> kept;

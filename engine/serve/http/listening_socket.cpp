@@ -14,7 +14,7 @@
 namespace shardline {
 namespace {
 
-// Of a socket that has one, IPv4 or IPv6.
+// The local address of a bound socket, IPv4 or IPv6.
 sockaddr_in6 address_of(int descriptor) {
   sockaddr_in6 address{};
   socklen_t length = sizeof address;

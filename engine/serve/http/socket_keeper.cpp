@@ -21,7 +21,7 @@ constexpr const char* kKeeperVariable = "SHARDLINE_SOCKET_KEEPER";  // the name 
 constexpr int kKeeperPollMs = 100;
 constexpr timeval kAnswerTime{.tv_sec = 5};  // for the other side, which answers at once
 
-// An address without a file, which ends with its socket.
+// An address in Linux's abstract namespace: it has no file and disappears with its socket.
 struct AbstractAddress {
   explicit AbstractAddress(const std::string& name) {
     unix_address.sun_family = AF_UNIX;
@@ -34,7 +34,7 @@ struct AbstractAddress {
   socklen_t length;
 };
 
-// Other users of the host can reach the address, too.
+// Whether the peer belongs to the same user; others on the host can connect to an abstract address, too.
 bool is_own_user(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -46,7 +46,7 @@ void limit_waits(int socket) {
   ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &kAnswerTime, sizeof kAnswerTime);
 }
 
-// A message of one byte, with a descriptor or without (-1).
+// A message of one byte that may carry a descriptor; -1 stands for none.
 class DescriptorMessage {
  public:
   DescriptorMessage() {
@@ -69,7 +69,7 @@ class DescriptorMessage {
     return ::sendmsg(socket, &header_, MSG_NOSIGNAL) == 1;
   }
 
-  // Returns the descriptor; -1 if the message has none or does not come.
+  // Returns the descriptor; -1 if the message carries none or does not arrive in time.
   int receive(int socket) {
     header_.msg_control = control_;
     header_.msg_controllen = sizeof control_;
@@ -87,7 +87,7 @@ class DescriptorMessage {
   msghdr header_{};
 };
 
-// A connection to the keeper; -1: there is none on this host.
+// A connection to the keeper; -1 if no keeper runs on this host.
 int connection_to_keeper() {
   const char* name = std::getenv(kKeeperVariable);
   const int socket = name ? ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;

@@ -17,7 +17,7 @@ std::string module_of(const std::string& parameter) {
   return dot == std::string::npos ? parameter : parameter.substr(0, dot);
 }
 
-// The path that all modules have in common, otherwise the first module's.
+// The longest path that contains all modules; the first module's path if there is none.
 std::string common_path(const std::vector<std::string>& modules) {
   std::string path = modules.front();
   const auto is_within = [&](const std::string& module) { return module == path || module.starts_with(path + "."); };
@@ -74,7 +74,7 @@ class Chooser {
                                [&](int atom) { return atoms.contains(atom); });
   }
 
-  // The fraction of a product that ranks divide: of its columns, only some sections may be divided.
+  // The fraction of a product that the ranks divide; sections of its columns may stay whole.
   double divided_share(const WeightProduct& product, const std::set<int>& atoms) const {
     const auto share = [&](const Dimension& dimension) {
       double most = 0;
@@ -89,7 +89,7 @@ class Chooser {
     return std::max({share(product.rows), share(product.summed), share(product.columns)});
   }
 
-  // An element has both of two adjacent atoms, but only one of several sections.
+  // Two atoms that are adjacent in a tensor are neighbours; sections of the same atom are not.
   void add_neighbours(const Dimension& atoms) {
     for (size_t i = 0; i < atoms.size(); ++i) {
       for (const auto& section : found_.atoms.sections(atoms[i])) add_neighbours(section);
@@ -130,7 +130,7 @@ class Chooser {
 
   bool may_divide(int atom) const { return found_.atoms.why_not(atom).empty() && found_.atoms.size(atom) >= ranks_; }
 
-  // Whether no tensor has this atom and one that is divided.
+  // Whether no tensor has both this atom and one that is already divided.
   bool is_free(int atom) const {
     const auto near = neighbours_.find(atom);
     return near == neighbours_.end() ||
@@ -146,7 +146,8 @@ class Chooser {
       if (is_free(atom)) choice_.atoms.insert(atom);
   }
 
-  // Of the parts that a mark names, those with most FLOPs are divided, unless others of them are already.
+  // For each mark, divides one atom of the dimension that it names: one that is already divided, otherwise the one with
+  // the most FLOPs.
   void add_marked_atoms() {
     for (const auto& mark : program_.archive.marks) {
       if (!mark.parameter.empty() && !parameters_.contains(mark.parameter)) continue;  // its module is not used
@@ -221,7 +222,7 @@ class Chooser {
       if (!unit.split) whole_by_choice_.insert(atom);
       if (const auto marked = marked_.find(atom); unit.split && marked != marked_.end()) {
         const std::string says = "its module is a shardline::nn::" + marked->second;
-        // Choices that were read from a spec have it already.
+        // Choices read from a spec already contain this path.
         if (!unit.why.ends_with(says)) unit.why += (unit.why.empty() ? "" : "; ") + says;
       }
       auto& units = choice_.units[layer];
@@ -272,10 +273,10 @@ class Chooser {
   const int ranks_;
   const SplitChoices& choices_;
   std::map<std::string, const Dimensions*> parameters_;
-  std::map<int, std::set<int>> neighbours_;  // the other atoms of tensors that have this atom
+  std::map<int, std::set<int>> neighbours_;  // for each atom: the other atoms of the tensors that have it
   std::map<int, std::string> parts_;         // SplitUnit::parts, if there is a name
   std::map<int, double> flops_;              // by atom
-  std::map<int, std::string> marked_;        // by atom that is divided because of a mark: the mark's kind
+  std::map<int, std::string> marked_;        // for each atom divided because of a mark: the mark's kind
   std::set<int> whole_by_choice_;
   AtomChoice choice_;
 };

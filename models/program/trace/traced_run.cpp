@@ -26,7 +26,7 @@ class RunMaker {
 
   void give(const at::Tensor& tensor) { new_value(tensor); }
 
-  // Must be called with all calls before they are added.
+  // Counts in how many calls each owned tensor occurs. Call this with all calls before the first add().
   void count_uses(const std::vector<RecordedCall>& calls) {
     for (const auto& call : calls)
       if (const OwnedTensor* owned = first_owned(call.arguments)) ++uses_[owned].first;
@@ -80,7 +80,7 @@ class RunMaker {
     return value;
   }
 
-  // The first owned tensor among the arguments; null if there is none.
+  // The first argument that the function owns (a parameter or buffer); null if there is none.
   const OwnedTensor* first_owned(const std::vector<IValue>& arguments) const {
     const auto owned = [&](const at::Tensor& tensor) -> const OwnedTensor* {
       const auto found = value_of_.find(tensor.unsafeGetTensorImpl());
@@ -137,8 +137,8 @@ class RunMaker {
         refuse("indexes by a mask, so that the sizes of what follows depend on values", "use where or masked_fill");
   }
 
-  // The value without a gradient that has the memory and the form of this tensor; -1 if there is none. torch::zeros and
-  // the like return another tensor around the memory that the operator has made.
+  // The value without a gradient that has the same storage, sizes and strides as this tensor; -1 if there is none.
+  // torch::zeros and similar functions return a new tensor object around the storage that the operator allocated.
   int value_of_memory(const at::Tensor& tensor) const {
     const auto is_same = [&](const at::Tensor& known) {
       return known.has_storage() && tensor.has_storage() && known.storage().is_alias_of(tensor.storage()) &&
@@ -175,7 +175,7 @@ class RunMaker {
     return {.constant = value};
   }
 
-  // Replaces an operator that changes its first argument by one that returns the result.
+  // Replaces an in-place operator by the one that returns its result.
   void make_functional(GraphNode& node, const c10::FunctionSchema& schema, const std::vector<IValue>& arguments) {
     const std::string text = node.text();
     const bool changes_first = node.name.ends_with('_') && arguments.size() > 0 && arguments[0].isTensor();

@@ -137,6 +137,11 @@ TEST_CASE("a language model's labels are its ids, unless others are given") {
   CHECK_THROWS_WITH(none.step(ids, labels), Contains("no token to predict"));
 }
 
+TEST_CASE("a trainer does not predict with a built-in language model, which keeps no logits") {
+  Trainer language(words());
+  CHECK_THROWS_WITH(language.predict(at::arange(16).view({2, 8})), Contains("use evaluate for its loss"));
+}
+
 TEST_CASE("a trainer refuses samples that its model does not take") {
   Trainer language(words()), numeric(numbers(), with_network());
   const at::Tensor ids = at::arange(16).view({2, 8}), inputs = inputs_of(4);

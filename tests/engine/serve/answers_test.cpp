@@ -321,7 +321,7 @@ TEST_CASE("parameters of generate") {
   CHECK(rules.least_new == 4);
   CHECK(rules.ends == std::vector<int32_t>{10});  // without those that the model does not have
   CHECK(refused({{"repetition_penalty", 0}}).starts_with("the request: /parameters/repetition_penalty: must be"));
-  CHECK(refused({{"num_beams", 4}}).find("there is no beam search; got 4; leave it out") != std::string::npos);
+  CHECK(refused({{"num_beams", 4}}).find("beam search is not supported; got 4; leave it out") != std::string::npos);
 
   CHECK_FALSE(asked({{"stop", json::array()}}).stops);
   for (const char* name : {"stop", "stop_strings", "stop_sequence"})

@@ -56,18 +56,20 @@ struct Divided : torch::nn::Module {
     nn::ColumnLinear up;
     nn::RowLinear down;
   };
-  explicit Divided(int64_t width) : words(256, width) {
+  explicit Divided(int64_t width) : words(256, width), head(width, 256) {
     register_module("words", words);
     register_module("blocks", blocks);
+    register_module("head", head);
     for (int i = 0; i < 2; ++i) blocks->push_back(std::make_shared<Block>(width));
   }
   at::Tensor forward(const at::Tensor& ids) {
     at::Tensor x = words(ids);
     for (const auto& block : *blocks) x = block->as<Block>()->forward(x);
-    return torch::linear(x, words->weight);
+    return head(x);
   }
   nn::VocabEmbedding words;
   torch::nn::ModuleList blocks;
+  torch::nn::Linear head;
 };
 
 TracedModel divided(const nlohmann::json& config) {
