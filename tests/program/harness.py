@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -62,6 +63,13 @@ class ProgramTest(unittest.TestCase):
         self.env = dict(os.environ, XDG_CACHE_HOME=str(self.dir / "cache"), TERM="xterm")
         text = (ROOT / "configs/data/quickstart.txt").read_bytes()[:4000]
         (self.dir / "text.txt").write_bytes(text)
+
+    def run(self, result=None):
+        """Reports how long each test takes, as Catch2 does with -d yes."""
+        begin = time.monotonic()
+        result = super().run(result)
+        print(f"{time.monotonic() - begin:.1f} s: {self.id()}", file=sys.stderr)
+        return result
 
     @classmethod
     def done_once(cls, work):
