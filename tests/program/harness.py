@@ -170,6 +170,11 @@ class ProgramTest(unittest.TestCase):
         self.wait_for(lambda: not self.processes(), "the end of all processes", 30)
 
 
+def one_of_all(test):
+    """For a test that resembles one that always runs: it runs with SHARDLINE_ALL_CASES=1, as NAME_all_cases of ctest."""
+    return unittest.skipUnless(os.environ.get("SHARDLINE_ALL_CASES"), "SHARDLINE_ALL_CASES=1 runs it")(test)
+
+
 def as_nobody():
     """For preexec_fn: gives up root, which may write to every directory."""
     if os.geteuid() == 0:
@@ -178,4 +183,4 @@ def as_nobody():
         os.setuid(65534)
 
 
-__all__ = ["LIMIT", "NOT_RUN", "PROGRAM", "ProgramTest", "ROOT", "Result", "as_nobody", "signal", "tiny", "unittest"]
+__all__ = ["LIMIT", "NOT_RUN", "PROGRAM", "ProgramTest", "ROOT", "Result", "as_nobody", "one_of_all", "signal", "tiny", "unittest"]

@@ -551,6 +551,7 @@ class Links(Hosts):
     test_goes_on_without_a_host = test_waits_for_a_host = test_signal_while_it_waits = None
     test_progress_on_other_hosts = test_host_that_does_not_answer_the_first_time = None
     test_signal_while_ranks_are_being_started = None
+    test_parts_of_a_host_that_is_away = test_host_that_cannot_save = None
 
     def test_link_that_goes_down_and_comes_back(self):
         sections = self.on_hosts(["sl-a", "sl-b"], enter="ip netns exec $host", training={"max_steps": 1000000},

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kConfigs = 300, kSampledConfigs = 120;  // configs that reach a plan
+constexpr int kConfigs = 300, kSampledConfigs = 50;  // configs that reach a plan
 
 // Returns the message with which an action is refused; empty if it succeeds.
 std::string refusal(const std::function<void()>& action) {

@@ -8,6 +8,7 @@
 #include "engine/commands/parts/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/train/trainer.h"
+#include "tests/case_sample.h"
 #include "tests/engine/train/ones_source.h"
 #include "tests/models/families/post_norm_family.h"
 
@@ -80,10 +81,12 @@ double counted_over_planned(const Choice& choice) {
 TEST_CASE("the plan of a new family is what ranks count") {
   register_post_norm_family();
   use_caching_allocator();
+  CaseSample sample(5);
   for (const char* pipeline : {"simple", "zb_h2"})
     for (const char* recompute : {"none", "selective", "each"})
       for (const double dropout : {0.0, 0.1})
         for (const int frozen : {0, 1}) {
+          if (!sample.takes_next()) continue;
           CAPTURE(pipeline, recompute, dropout, frozen);
           Choice choice{.pipeline = pipeline, .recompute = recompute, .dropout = dropout, .frozen = frozen};
           CHECK(counted_over_planned(choice) == Approx(1).margin(0.01));
