@@ -67,7 +67,7 @@ WITH_TORCH = {"safetensors": "fuzz_tensors", "npy": "fuzz_tensors", "torch_file"
               "request": "fuzz_serve", "config": "fuzz_config", "import": "fuzz_config"}
 WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]
 LEAST_COVERED = 90  # percent of a file's lines
-SHORT_RUNS = 2000  # for each target
+SHORT_RUNS = 500
 
 OPTIONS = ["-timeout=20", "-rss_limit_mb=2048", "-malloc_limit_mb=256", "-print_final_stats=1", "-verbosity=0",
            "-print_funcs=0"]

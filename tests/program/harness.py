@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+ALL_CASES = bool(os.environ.get("SHARDLINE_ALL_CASES"))  # set for NAME_all_cases of ctest
 PROGRAM = os.path.abspath(os.environ["SHARDLINE"])  # tests run it in folders of their own
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 300  # seconds for what takes one or two on an idle machine
@@ -68,7 +69,7 @@ class ProgramTest(unittest.TestCase):
         """Reports how long each test takes, as Catch2 does with -d yes."""
         begin = time.monotonic()
         result = super().run(result)
-        print(f"{time.monotonic() - begin:.1f} s: {self.id()}", file=sys.stderr)
+        print(f"\n{time.monotonic() - begin:.1f} s: {self.id()}", file=sys.stderr)
         return result
 
     @classmethod
@@ -171,8 +172,8 @@ class ProgramTest(unittest.TestCase):
 
 
 def one_of_all(test):
-    """For a test that resembles one that always runs: it runs with SHARDLINE_ALL_CASES=1, as NAME_all_cases of ctest."""
-    return unittest.skipUnless(os.environ.get("SHARDLINE_ALL_CASES"), "SHARDLINE_ALL_CASES=1 runs it")(test)
+    """For a test that resembles one that always runs: it runs where all cases do."""
+    return unittest.skipUnless(ALL_CASES, "SHARDLINE_ALL_CASES=1 runs it")(test)
 
 
 def as_nobody():
@@ -183,4 +184,4 @@ def as_nobody():
         os.setuid(65534)
 
 
-__all__ = ["LIMIT", "NOT_RUN", "PROGRAM", "ProgramTest", "ROOT", "Result", "as_nobody", "one_of_all", "signal", "tiny", "unittest"]
+__all__ = ["ALL_CASES", "LIMIT", "NOT_RUN", "PROGRAM", "ProgramTest", "ROOT", "Result", "as_nobody", "one_of_all", "signal", "tiny", "unittest"]

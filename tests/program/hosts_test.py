@@ -6,7 +6,7 @@ import re
 import shutil
 import time
 
-from harness import LIMIT, TINY, signal
+from harness import LIMIT, TINY, one_of_all, signal
 from hosts import HostsTest, main
 
 MODEL = {"config": dict(TINY["model"]["config"], n_layer=4, attn_pdrop=0.1)}
@@ -87,6 +87,7 @@ class Hosts(HostsTest):
                         self.assertEqual(line["step"], step)
                         self.assertAlmostEqual(line["loss"], loss, delta=2e-5)
 
+    @one_of_all
     def test_lost_host(self):
         """With save_on_each_node, each host has everything; without it, the message says what was lost with a host."""
         whole = self.whole_run(p=2)
@@ -130,6 +131,7 @@ class Hosts(HostsTest):
         metrics = (self.hosts[0].disk / "out/metrics.jsonl").read_text().splitlines()
         self.assertEqual([json.loads(line)["step"] for line in metrics], [11, 12])
 
+    @one_of_all
     def test_doctor_with_the_records_of_each_host(self):
         """One host's records show whose records are missing; with the others' files, the rank at fault is found."""
         # The launcher's working directory is one that hosts share.
@@ -231,6 +233,7 @@ class Hosts(HostsTest):
                 if entry.name not in (f"checkpoint-{steps}.part-1-of-2", ".attempt", ".lock"):
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
+    @one_of_all
     def test_first_save_that_was_cut_off(self):
         """The run starts from the beginning: there was no checkpoint yet. One that was lost later is an error."""
         whole = self.whole_run(p=2, steps=LONG)
@@ -272,6 +275,7 @@ class Hosts(HostsTest):
         self.expect(0, "train", self.config(**sections), says=says[1])
         self.assert_continued("out", whole)
 
+    @one_of_all
     def test_first_save_of_a_run_that_started_elsewhere(self):
         """It ends after one host or all have published it, and before a rank reports that. The next attempt continues
         from it if all hosts have it, and otherwise from where the run started."""
