@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/model/name_pattern.h"
+#include "tests/case_sample.h"
 #include "tests/parity/axes.h"
 #include "tests/parity/bit_equality.h"
 #include "tests/parity/faults.h"
@@ -157,14 +158,14 @@ TEST_CASE("every number of real ranks that is tested has points", "[parity]") {
 TEST_CASE("every pair of axis values gives the run of one process, float64", "[parity]") {
   check_points(pair_points());
 }
-TEST_CASE("tasks with labels give the run of one process on every pair of axis values, float64", "[parity][tasks]") {
-  check_points(task_points());
+TEST_CASE("tasks with labels give the run of one process, float64", "[parity][tasks]") {
+  check_points(every_nth(task_points(), checks_all_cases() ? 1 : 3));
 }
 TEST_CASE("a sample of traced modules gives the run of one process, float64", "[parity][traced]") {
-  check_points(every_nth(traced_points(), 3));
+  check_points(every_nth(traced_points(), 5));
 }
-TEST_CASE("traced encoders of every task give the run of one process, float64", "[parity][traced][tasks]") {
-  check_points(traced_task_points());
+TEST_CASE("traced encoders of tasks give the run of one process, float64", "[parity][traced][tasks]") {
+  check_points(every_nth(traced_task_points(), checks_all_cases() ? 1 : 2));
 }
 TEST_CASE("SGD, Adam and Adafactor give the run of one process, float64", "[parity][optim]") {
   check_points(optimizer_points());
@@ -181,7 +182,7 @@ TEST_CASE("planted faults are caught in half precision", "[parity][half][faults]
   check_half_faults();
 }
 TEST_CASE("a sample of the runs that must agree in every bit do", "[parity][bits]") {
-  check_twins(every_nth(equal_twins(), 3));
+  check_twins(every_nth(equal_twins(), 5));
 }
 TEST_CASE("with sharded gradients the schedule `simple` differs by rounding in the head's weight only",
           "[parity][bits]") {
