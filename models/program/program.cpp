@@ -138,8 +138,7 @@ class Cutter {
              "a model that takes token ids, or say in model.inputs which argument does, or which columns of the data "
              "have tensors for its arguments");
     for (const auto& input : graph().inputs)
-      if (input.kind == GraphInput::Kind::user && !value(input.value).sizes.empty())
-        batches_.push_back(value(input.value).sizes[0]);
+      if (input.kind == GraphInput::Kind::user && !value(input.value).sizes.empty()) add_batch(input);
     const auto* labels = program_->argument("labels");
     if (labels) program_->label_dtype = value(labels->value).dtype;
     if (labels && use_.loss_function.empty()) check_labels(*labels);
@@ -149,9 +148,26 @@ class Cutter {
       refuse("the program has neither an argument labels nor decoder_input_ids",
              "the model with the labels of its target");
     program_->target_length = length_of(*target);
+    if (program_->fixed_target() > 0 && program_->source_length != GraphSize() && program_->fixed_source() == 0)
+      refuse("its target has a fixed length and its source has not", "it with fixed lengths of both, or of neither");
+    if (program_->fixed_source() > 0 && program_->columns.empty() && program_->fixed_target() == 0)
+      refuse("its source has a fixed length and its target has not", "it with fixed lengths of both, or of neither");
     if (program_->target_length == program_->source_length)
       refuse("its source and target have the same length",
              "it with an example whose target has a different length than its source");
+  }
+
+  // Arguments are of one batch, whose size is a number if it was fixed in the export.
+  void add_batch(const GraphInput& input) {
+    const GraphSize& batch = value(input.value).sizes[0];
+    const bool is_fixed = batch.expression.empty();
+    if (!batches_.empty() && (is_fixed || program_->fixed_samples > 0) && batches_.front() != batch)
+      refuse(cat("its ", input.name, " has a batch of ", is_fixed ? cat(batch.number) : "any size",
+                 ", but another argument one of ",
+                 program_->fixed_samples > 0 ? cat(program_->fixed_samples) : "any size"),
+             "it with dynamic_shapes {0: Dim.AUTO} for all of them, or for none");
+    if (is_fixed) program_->fixed_samples = batch.number;
+    batches_.push_back(batch);
   }
 
   // The arguments that are given columns of the data, whose sizes are fixed but for the batch.
@@ -160,18 +176,18 @@ class Cutter {
       if (input.kind != GraphInput::Kind::user || !is_column(program_->given_to(input), use_)) continue;
       const auto& [name, dtype, sizes] = value(input.value);
       TensorColumn column{.name = program_->given_to(input), .dtype = dtype.value_or(at::kFloat)};
-      bool is_fixed = dtype && !sizes.empty() && !sizes[0].expression.empty();
+      bool is_fixed = dtype && !sizes.empty();
       for (size_t i = 1; i < sizes.size(); ++i) {
         is_fixed &= sizes[i].expression.empty();
         column.sizes.push_back(sizes[i].number);
       }
       if (!is_fixed)
-        refuse(
-            cat("its ", input.name, ", which is given the column \"", column.name,
-                "\" of the data, must be [batch, ...] with a batch of any size and other sizes that are numbers; the "
-                "data of the task, which are no columns, are ",
-                given_names({.predicts = use_.predicts})),
-            "it with dynamic_shapes {0: Dim.AUTO} for this argument");
+        refuse(cat("its ", input.name, ", which is given the column \"", column.name,
+                   "\" of the data, must be [batch, ...] with sizes that are numbers after the batch; the data of the "
+                   "task, "
+                   "which are no columns, are ",
+                   given_names({.predicts = use_.predicts})),
+               "it with dynamic_shapes {0: Dim.AUTO} for this argument");
       const auto other = std::ranges::find(program_->columns, column.name, &TensorColumn::name);
       if (other == program_->columns.end())
         program_->columns.push_back(std::move(column));
@@ -201,16 +217,18 @@ class Cutter {
   // For an argument [batch, length].
   GraphSize length_of(const GraphInput& input) const {
     const auto& sizes = value(input.value).sizes;
-    if (sizes.size() != 2 || sizes[0].expression.empty() || sizes[1].expression.empty() || sizes[0] == sizes[1])
-      refuse(cat("its ", input.name, " must be [batch, length] of any size"),
+    if (sizes.size() != 2 || sizes[0] == sizes[1])
+      refuse(cat("its ", input.name, " must be [batch, length], of two sizes"),
              "the program with dynamic_shapes for both dimensions");
     return sizes[1];
   }
 
   void check_labels(const GraphInput& labels) const {
     const auto& sizes = value(labels.value).sizes;
-    const bool by_row = sizes.size() == 2 && !sizes[1].expression.empty();
     const bool wants_rows = use_.predicts != Predicts::segment;
+    const bool has_rows = wants_rows || program_->label_dtype == at::kLong;  // numbers of samples may be as many
+    const bool by_row = sizes.size() == 2 && (!sizes[1].expression.empty() || use_.predicts == Predicts::target_row ||
+                                              (has_rows && sizes[1] == program_->source_length));
     if (use_.predicts != Predicts::span && by_row != wants_rows)
       refuse(cat("its labels are ", by_row ? "one for each token" : "not one for each token",
                  ", but the task's labels are ", wants_rows ? "one for each token" : "one for each sample"),

@@ -84,9 +84,9 @@ TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
                     }),
                     Contains("the program has no modules NAME.0, NAME.1, ..."));
   CHECK_THROWS_WITH(changed([](json& graph) {
-                      graph["tensor_values"]["input_ids"]["sizes"][0] = {{"as_int", 3}};
+                      graph["tensor_values"]["input_ids"]["sizes"] = {{{"as_int", 3}}};
                     }),
-                    Contains("its input_ids must be [batch, length] of any size"));
+                    Contains("its input_ids must be [batch, length], of two sizes"));
   CHECK_THROWS_WITH(changed([](json& graph) {  // the last block adds the words again
                       std::string words, last;
                       for (auto& node : graph["nodes"]) {
