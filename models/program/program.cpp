@@ -114,10 +114,16 @@ class Cutter {
 
   // What the program is given may be used again, so it must not change.
   void check_changes() const {
-    for (const auto& input : graph().inputs)
-      if (const auto found = flow().changes.find(flow().storage[input.value]); found != flow().changes.end())
-        refuse(cat("the call of ", graph().nodes[found->second.front()].text(), " changes ", input.name, " in place"),
-               "a model that changes only tensors that it has made");
+    for (const auto& input : graph().inputs) {
+      const auto found = flow().changes.find(flow().storage[input.value]);
+      if (found == flow().changes.end()) continue;
+      const std::string call = cat("the call of ", graph().nodes[found->second.front()].text(), " changes ");
+      if (input.kind == GraphInput::Kind::buffer)
+        refuse(cat(call, "its buffer ", input.name,
+                   ", whose value would depend on which microbatches a replica has had before"),
+               "a model without running statistics and counters");
+      refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
+    }
   }
 
   void find_arguments() {

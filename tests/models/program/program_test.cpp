@@ -150,14 +150,17 @@ TEST_CASE("calls that change memory belong to every part that reads it afterward
   for (const char* call : {"aten::copy_", "aten::fill_", "aten::masked_fill_"})
     CHECK(std::ranges::count(of_embedding, call) == 1);
   CHECK(std::ranges::count(calls(*program, program->layers[0].part), "aten::copy_") == 0);
-  CHECK_THROWS_WITH(changed([](json& graph) {  // the mask of the arguments is changed
-                      auto& node = first_node(graph, "torch.ops.aten.gelu.default");
-                      node = {{"target", "torch.ops.aten.zero_.default"},
-                              {"inputs", {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", "attention_mask"}}}}}}}},
-                              {"outputs", node["outputs"]},
-                              {"metadata", node["metadata"]}};
-                    }),
-                    Contains("the call of aten::zero_ changes attention_mask in place"));
+  const auto changing = [](const char* value) {
+    return changed([value](json& graph) {
+      auto& node = first_node(graph, "torch.ops.aten.gelu.default");
+      node = {{"target", "torch.ops.aten.zero_.default"},
+              {"inputs", {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", value}}}}}}}},
+              {"outputs", node["outputs"]},
+              {"metadata", node["metadata"]}};
+    });
+  };
+  CHECK_THROWS_WITH(changing("attention_mask"), Contains("the call of aten::zero_ changes attention_mask in place"));
+  CHECK_THROWS_WITH(changing("b_scale"), Contains("the call of aten::zero_ changes its buffer scale, whose value"));
 }
 
 }  // namespace shardline::program_test
