@@ -213,6 +213,9 @@ class Cutter {
       if (const auto& sizes = value(number).sizes;
           flow().producer[number] >= 0 && is_of_rows(number) && !program_->is_of_target(number))
         lengths.insert(sizes[1].number);
+    // If blocks take other sizes, such as those of images, a sample has one row with all of its numbers.
+    const bool are_known = lengths.empty() || *lengths.begin() > 0;
+    if (lengths.size() != 1 && are_known && !program_->has_target()) lengths = {1};
     if (lengths.size() != 1 || *lengths.begin() < 1)
       refuse(cat("its first block takes hidden states [batch, length, features] of ",
                  lengths.empty() || *lengths.begin() < 1 ? "no fixed length" : cat("the lengths ", joined(lengths))),
@@ -408,10 +411,11 @@ class Cutter {
 
   void check_border(const ProgramLayer& layer) const {
     for (const int number : layer.border)
-      if (!is_hidden(number))
+      if (!hidden_form(*program_, number))
         refuse(cat("layer ", layer.name, " needs the value ", value(number).name, " (made by ",
                    graph().nodes[flow().producer[number]].text(), ") of an earlier one"),
-               "a model in which only hidden states [batch, length, features] pass from one layer to the next");
+               "a model in which only hidden states, [batch, length, features] or other sizes of which only the batch "
+               "and one length vary, pass from one layer to the next");
     std::map<int, int> of_storage;
     for (const int number : layer.border) {
       const auto [other, is_new] = of_storage.emplace(flow().storage[number], number);
@@ -461,9 +465,7 @@ class Cutter {
   // such as the blocks of a decoder. In graph order.
   std::vector<Blocks> find_blocks() const {
     std::vector<Blocks> runs = find_runs();
-    if (runs.empty())
-      refuse("the program has no modules NAME.0, NAME.1, ... of one class that run one after the other",
-             "a model whose blocks are in a ModuleList");
+    if (runs.empty()) return {};
     std::ranges::stable_sort(runs, [](const Blocks& a, const Blocks& b) {
       return std::pair(-std::ssize(a.begins), a.path.size()) < std::pair(-std::ssize(b.begins), b.path.size());
     });
@@ -480,10 +482,49 @@ class Cutter {
     return chosen;
   }
 
+  // For programs without repeated modules: stretches between the narrowest places that separate products, except for
+  // places that are wide compared to those near them, such as inside of an MLP.
+  std::vector<Stretch> stretches_of_products() const {
+    constexpr int kNear = 3;
+    constexpr int64_t kWide = 2;  // times the narrowest
+    const std::vector<int64_t> widths = flow().widths_of_cuts(graph(), [this](int number) -> int64_t {
+      if (!crosses(number)) return 0;
+      const auto form = hidden_form(*program_, number);
+      return form ? form->features : -1;
+    });
+    std::vector<int> places;  // before each product: the narrowest one after the product before it
+    int begin = 1;
+    for (int i = 0; i < std::ssize(graph().nodes); ++i) {
+      if (!is_product(graph().nodes[i].name)) continue;
+      int best = -1;
+      for (int place = begin; place <= i; ++place)
+        if (widths[place] > 0 && (best < 0 || widths[place] < widths[best])) best = place;
+      if (best >= 0) places.push_back(best);
+      begin = i + 1;
+    }
+    std::vector<Stretch> stretches = {{.name = "embedding"}};
+    for (int i = 0; i < std::ssize(places); ++i) {
+      int64_t narrowest = widths[places[i]];
+      for (int near = std::max(i - kNear, 0); near < std::min<int>(i + kNear + 1, places.size()); ++near)
+        narrowest = std::min(narrowest, widths[places[near]]);
+      if (widths[places[i]] > kWide * narrowest) continue;
+      stretches.push_back({cat("part.", stretches.size() - 1), true, places[i]});
+    }
+    if (stretches.size() < 3)
+      refuse(
+          "the program has neither modules NAME.0, NAME.1, ... of one class that run one after the other nor "
+          "products between which only hidden states pass",
+          "a model whose blocks are in a ModuleList");
+    stretches.back() = {.name = "head", .begin = stretches.back().begin};
+    return stretches;
+  }
+
   std::vector<Stretch> find_stretches() const {
     std::vector<Stretch> stretches = {{.name = "embedding"}};
     int end = 0;
-    for (const auto& blocks : find_blocks()) {
+    const std::vector<Blocks> all = find_blocks();
+    if (all.empty()) return stretches_of_products();
+    for (const auto& blocks : all) {
       if (stretches.size() > 1 && end < blocks.begin())
         stretches.push_back({.name = blocks.path + ".embedding", .begin = end});
       for (size_t i = 0; i < blocks.begins.size(); ++i)

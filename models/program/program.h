@@ -1,7 +1,7 @@
 // A program cut into layers where only hidden states cross: those of the source and, in a program with encoder and
-// decoder, of the target. Repeated modules become blocks. Values that depend only on arguments, buffers and constants,
-// such as masks and positions, do not cross borders: each layer that needs them recomputes them, as well as biases that
-// are looked up in small tables.
+// decoder, of the target, which may be several tensors of different sizes. Repeated modules become blocks. Values that
+// depend only on arguments, buffers and constants, such as masks and positions, do not cross borders: each layer that
+// needs them recomputes them, as well as biases that are looked up in small tables.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -196,6 +196,33 @@ ProgramBatch::ProgramBatch(const Program& of, const Microbatch& rows)
   if (of.has_target()) check(target.longest(), of.fixed_target(), " tokens in a target", 1);
 }
 
+std::optional<HiddenForm> hidden_form(const Program& program, int value) {
+  const auto& [name, dtype, sizes] = program.graph().values[value];
+  const bool has_batch = std::ranges::any_of(program.graph().inputs, [&](const GraphInput& input) {
+    const auto& of_input = program.graph().values[input.value].sizes;
+    return input.kind == GraphInput::Kind::user && !sizes.empty() && !of_input.empty() && of_input[0] == sizes[0];
+  });
+  if (dtype != at::kFloat || !has_batch) return {};
+  const auto counts_tokens = [&](const GraphSize& size) {
+    return program.source_rows() != 1 &&
+           (size == program.source_length || (program.has_target() && size == program.target_length));
+  };
+  HiddenForm form{.length = -1, .features = 1};
+  const bool is_usual = sizes.size() == 3 && counts_tokens(sizes[1]);
+  for (size_t i = 1; i < sizes.size(); ++i) {
+    if (is_usual ? i == 1 : counts_tokens(sizes[i])) {
+      if (form.length >= 0) return {};
+      form.length = int(i);
+      form.of_target = program.has_target() && sizes[i] == program.target_length;
+    } else if (!sizes[i].expression.empty()) {
+      return {};
+    } else {
+      form.features *= sizes[i].number;
+    }
+  }
+  return form;
+}
+
 bool has_columns(const ProgramUse& use) {
   const auto known = names_given(use, /*of_columns=*/false);
   return std::ranges::any_of(use.inputs,

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,16 @@ struct ProgramBatch {
   const Microbatch& batch;
   RowGrid source, target;
 };
+
+// How a value [batch, ...] is in the rows of a microbatch.
+struct HiddenForm {
+  int length = 1;          // its dimension that counts tokens; -1: none, so that all rows of a sample have all of it
+  bool of_target = false;  // the tokens are those of targets
+  int64_t features = 0;    // of a row: the product of its other sizes
+};
+
+// Nothing if the value cannot pass from one layer to the next.
+std::optional<HiddenForm> hidden_form(const Program& program, int value);
 
 // Whether arguments are given columns of the data with tensors, and not token ids: if model.inputs has a name that no
 // microbatch of tokens has.

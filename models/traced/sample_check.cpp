@@ -263,7 +263,7 @@ class SampleCheck {
       const auto* source = program_.input_of(value);
       if (!source) {
         const auto slot = std::ranges::find_if(slots, [&](const BorderSlot& of) { return of.holds(value); });
-        inputs.push_back(batch.grid_of(value).spread(border.at(slot - slots.begin())).clone());
+        inputs.push_back(value_of_rows(value, border.at(slot - slots.begin()), batch).clone());
       } else if (source->kind == GraphInput::Kind::parameter) {
         inputs.push_back(value_of(source->name));
       } else if (source->kind == GraphInput::Kind::user) {

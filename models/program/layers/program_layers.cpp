@@ -214,10 +214,10 @@ class ProgramLayerRun : public Layer {
         }
         if (!gathered[place].defined())
           gathered[place] = gathered_for_all(borders_, border.at(place), batch.batch.tokens());
-        const at::Tensor spread = batch.grid_of(value).spread(gathered[place]);
+        const at::Tensor hidden = value_of_rows(value, gathered[place], batch);
         // Autograd does not allow calls to change a view of the border.
         const bool is_changed = program_->flow.changes.contains(program_->flow.storage[value]);
-        inputs.push_back(exact(is_changed ? spread.clone() : spread));
+        inputs.push_back(exact(is_changed ? hidden.clone() : hidden));
       } else if (source->kind == GraphInput::Kind::parameter) {
         inputs.push_back(parameter(source->name));
       } else if (source->kind == GraphInput::Kind::user) {
@@ -259,8 +259,8 @@ class ProgramLayerRun : public Layer {
       if (are_rows) {
         rows = tensor(slot.source).flatten(0, 1);
       } else {
-        if (slot.source >= 0) rows = batch.source.among_rows(tensor(slot.source), rows);
-        if (slot.target >= 0) rows = batch.target.among_rows(tensor(slot.target), rows);
+        if (slot.source >= 0) rows = rows_of_value(slot.source, tensor(slot.source), batch, rows);
+        if (slot.target >= 0) rows = rows_of_value(slot.target, tensor(slot.target), batch, rows);
       }
       rows = rows.to(border_type_.value_or(rows.scalar_type()));
       border.push_back(are_rows ? rows : sliced_from_all(borders_, rows));
