@@ -42,6 +42,12 @@ std::function<ModelSpec(int, bool)> spec_of_degrees(const Config& config, const 
   };
 }
 
+// A program may have been exported for microbatches of one size.
+void keep_fixed_samples(const ModelSource& model, SearchSpace& space) {
+  const int64_t samples = model.exported ? model.exported->program->fixed_samples : 0;
+  if (samples > 0) space.microbatch_sizes = {int(samples)};
+}
+
 // Leaves open what the config gives as "auto"; everything else is as in the config.
 SearchSpace open_space(const Config& config, const Cluster& cluster, const ModelSource& model, int world) {
   const SmpOptions& smp = config.smp;
@@ -60,7 +66,10 @@ SearchSpace open_space(const Config& config, const Cluster& cluster, const Model
   space.recompute = {base.recompute};
   space.sequence_parallel = {smp.optimize == Optimize::memory};
   space.placements = {smp.placement_strategy};
-  if (smp.microbatches != kAuto) space.microbatch_sizes = {};
+  if (smp.microbatches != kAuto)
+    space.microbatch_sizes = {};
+  else
+    keep_fixed_samples(model, space);
   if (smp.virtual_pipeline_degree == kAuto)
     space.chunks.insert(space.chunks.begin(), 1);
   else
@@ -130,6 +139,7 @@ Candidates search_layouts(const Config& written, const Config& config, const Pla
                     .placements = {plan.layout.placement},
                     .other_placements = {"DPT", "DTP", "PDT", "PTD", "TDP", "TPD"},
                     .memory_weight = config.smp.memory_weight.value_or(0)};
+  keep_fixed_samples(model, space);
   space.base.active_microbatches = 0;  // each schedule uses what it needs
   space.base.accumulation_steps = 1;   // the search chooses all microbatches of a step
   space.offload = {{}, {.enabled = true, .horizon = plan.layout.offload.horizon}};

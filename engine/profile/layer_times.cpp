@@ -48,7 +48,7 @@ RepeatedBatch repeated_batch(int64_t samples, int64_t length, const ModelSource&
       rows.labels = zeros({rows.tokens()});
       return {rows, rows.tokens()};
     case HeadChoice::Kind::seq2seq_lm: {
-      const int64_t source = model.exported ? model.exported->program->source_rows() : 0;
+      const int64_t source = model.exported ? model.exported->program->fixed_source() : 0;
       const int64_t target = source > 0 ? length - source : length / 2;
       for (const int64_t end : rows.ends) rows.target_begins.push_back(end - target);
       rows.labels = rows.ids.masked_fill(rows.positions < length - target, kNoLabel);

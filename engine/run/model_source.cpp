@@ -112,10 +112,13 @@ void set_program(const Config& config, std::shared_ptr<const ExportedModel> mode
   if (const int64_t most = source.exported->specs.whole().max_positions; config.data.sequence_length > most) {
     const Program& program = *source.exported->program;
     const int64_t source_rows = program.source_rows();
+    const bool is_fixed = program.columns.empty() ? program.fixed_source() > 0 : program.fixed_target() > 0;
     throw ConfigError(cat(source_rows > 0 ? "/data/max_target_length" : "/data/sequence_length",
                           ": must be at most the ", most - source_rows, " positions of ", program.archive.path,
-                          "; got ", config.data.sequence_length - source_rows, "; use shorter ",
-                          source_rows > 0 ? "targets" : "samples"));
+                          "; got ", config.data.sequence_length - source_rows, "; ",
+                          is_fixed ? cat("set it to ", most - source_rows, ", or ", program.archive.verb(),
+                                         " the program with dynamic_shapes {1: Dim.AUTO}")
+                                   : cat("use shorter ", source_rows > 0 ? "targets" : "samples")));
   }
   source.spec = make_spec(config, source);
 }

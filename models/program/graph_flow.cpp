@@ -147,6 +147,21 @@ GraphPart GraphFlow::part(const Graph& graph, const std::vector<int>& wanted, in
   return {{nodes.begin(), nodes.end()}, {inputs.begin(), inputs.end()}, wanted};
 }
 
+std::vector<int64_t> GraphFlow::widths_of_cuts(const Graph& graph, const FeaturesOf& features_of) const {
+  std::vector<int> last_use(producer.size(), -1);
+  for (int node = 0; node < std::ssize(graph.nodes); ++node)
+    for (const auto& argument : graph.nodes[node].arguments)
+      visit_values(argument, [&](int value) { last_use[value] = node; });
+  std::vector<int64_t> widths(graph.nodes.size() + 1);
+  for (int value = 0; value < std::ssize(producer); ++value) {
+    if (producer[value] < 0 || last_use[value] < 0) continue;
+    const int64_t features = features_of(value);
+    for (int place = producer[value] + 1; place <= last_use[value] && features != 0; ++place)
+      widths[place] = features > 0 && widths[place] >= 0 ? widths[place] + features : -1;
+  }
+  return widths;
+}
+
 GraphFlow flow_of(const Graph& graph) {
   return FlowFinder(graph).find();
 }

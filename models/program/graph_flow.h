@@ -1,5 +1,6 @@
 // How the values of a graph depend on each other, including through memory that calls change in place.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <vector>
@@ -23,6 +24,11 @@ struct GraphFlow {
   // `begin` on.
   using IsGiven = std::function<bool(int value)>;
   GraphPart part(const Graph& graph, const std::vector<int>& wanted, int begin, int end, const IsGiven& is_given) const;
+
+  // What would pass if the graph was cut before each of its nodes, and at its end: the sum of `features_of` over the
+  // values that are made before and read afterwards; -1 if that is -1 for one of them.
+  using FeaturesOf = std::function<int64_t(int value)>;
+  std::vector<int64_t> widths_of_cuts(const Graph& graph, const FeaturesOf& features_of) const;
 };
 
 GraphFlow flow_of(const Graph& graph);

@@ -114,10 +114,16 @@ class Cutter {
 
   // What the program is given may be used again, so it must not change.
   void check_changes() const {
-    for (const auto& input : graph().inputs)
-      if (const auto found = flow().changes.find(flow().storage[input.value]); found != flow().changes.end())
-        refuse(cat("the call of ", graph().nodes[found->second.front()].text(), " changes ", input.name, " in place"),
-               "a model that changes only tensors that it has made");
+    for (const auto& input : graph().inputs) {
+      const auto found = flow().changes.find(flow().storage[input.value]);
+      if (found == flow().changes.end()) continue;
+      const std::string call = cat("the call of ", graph().nodes[found->second.front()].text(), " changes ");
+      if (input.kind == GraphInput::Kind::buffer)
+        refuse(cat(call, "its buffer ", input.name,
+                   ", whose value would depend on which microbatches a replica has had before"),
+               "a model without running statistics and counters");
+      refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
+    }
   }
 
   void find_arguments() {
@@ -138,8 +144,7 @@ class Cutter {
              "a model that takes token ids, or say in model.inputs which argument does, or which columns of the data "
              "have tensors for its arguments");
     for (const auto& input : graph().inputs)
-      if (input.kind == GraphInput::Kind::user && !value(input.value).sizes.empty())
-        batches_.push_back(value(input.value).sizes[0]);
+      if (input.kind == GraphInput::Kind::user && !value(input.value).sizes.empty()) add_batch(input);
     const auto* labels = program_->argument("labels");
     if (labels) program_->label_dtype = value(labels->value).dtype;
     if (labels && use_.loss_function.empty()) check_labels(*labels);
@@ -149,9 +154,26 @@ class Cutter {
       refuse("the program has neither an argument labels nor decoder_input_ids",
              "the model with the labels of its target");
     program_->target_length = length_of(*target);
+    if (program_->fixed_target() > 0 && program_->source_length != GraphSize() && program_->fixed_source() == 0)
+      refuse("its target has a fixed length and its source has not", "it with fixed lengths of both, or of neither");
+    if (program_->fixed_source() > 0 && program_->columns.empty() && program_->fixed_target() == 0)
+      refuse("its source has a fixed length and its target has not", "it with fixed lengths of both, or of neither");
     if (program_->target_length == program_->source_length)
       refuse("its source and target have the same length",
              "it with an example whose target has a different length than its source");
+  }
+
+  // Arguments are of one batch, whose size is a number if it was fixed in the export.
+  void add_batch(const GraphInput& input) {
+    const GraphSize& batch = value(input.value).sizes[0];
+    const bool is_fixed = batch.expression.empty();
+    if (!batches_.empty() && (is_fixed || program_->fixed_samples > 0) && batches_.front() != batch)
+      refuse(cat("its ", input.name, " has a batch of ", is_fixed ? cat(batch.number) : "any size",
+                 ", but another argument one of ",
+                 program_->fixed_samples > 0 ? cat(program_->fixed_samples) : "any size"),
+             "it with dynamic_shapes {0: Dim.AUTO} for all of them, or for none");
+    if (is_fixed) program_->fixed_samples = batch.number;
+    batches_.push_back(batch);
   }
 
   // The arguments that are given columns of the data, whose sizes are fixed but for the batch.
@@ -160,18 +182,18 @@ class Cutter {
       if (input.kind != GraphInput::Kind::user || !is_column(program_->given_to(input), use_)) continue;
       const auto& [name, dtype, sizes] = value(input.value);
       TensorColumn column{.name = program_->given_to(input), .dtype = dtype.value_or(at::kFloat)};
-      bool is_fixed = dtype && !sizes.empty() && !sizes[0].expression.empty();
+      bool is_fixed = dtype && !sizes.empty();
       for (size_t i = 1; i < sizes.size(); ++i) {
         is_fixed &= sizes[i].expression.empty();
         column.sizes.push_back(sizes[i].number);
       }
       if (!is_fixed)
-        refuse(
-            cat("its ", input.name, ", which is given the column \"", column.name,
-                "\" of the data, must be [batch, ...] with a batch of any size and other sizes that are numbers; the "
-                "data of the task, which are no columns, are ",
-                given_names({.predicts = use_.predicts})),
-            "it with dynamic_shapes {0: Dim.AUTO} for this argument");
+        refuse(cat("its ", input.name, ", which is given the column \"", column.name,
+                   "\" of the data, must be [batch, ...] with sizes that are numbers after the batch; the data of the "
+                   "task, "
+                   "which are no columns, are ",
+                   given_names({.predicts = use_.predicts})),
+               "it with dynamic_shapes {0: Dim.AUTO} for this argument");
       const auto other = std::ranges::find(program_->columns, column.name, &TensorColumn::name);
       if (other == program_->columns.end())
         program_->columns.push_back(std::move(column));
@@ -191,6 +213,9 @@ class Cutter {
       if (const auto& sizes = value(number).sizes;
           flow().producer[number] >= 0 && is_of_rows(number) && !program_->is_of_target(number))
         lengths.insert(sizes[1].number);
+    // If blocks take other sizes, such as those of images, a sample has one row with all of its numbers.
+    const bool are_known = lengths.empty() || *lengths.begin() > 0;
+    if (lengths.size() != 1 && are_known && !program_->has_target()) lengths = {1};
     if (lengths.size() != 1 || *lengths.begin() < 1)
       refuse(cat("its first block takes hidden states [batch, length, features] of ",
                  lengths.empty() || *lengths.begin() < 1 ? "no fixed length" : cat("the lengths ", joined(lengths))),
@@ -201,16 +226,18 @@ class Cutter {
   // For an argument [batch, length].
   GraphSize length_of(const GraphInput& input) const {
     const auto& sizes = value(input.value).sizes;
-    if (sizes.size() != 2 || sizes[0].expression.empty() || sizes[1].expression.empty() || sizes[0] == sizes[1])
-      refuse(cat("its ", input.name, " must be [batch, length] of any size"),
+    if (sizes.size() != 2 || sizes[0] == sizes[1])
+      refuse(cat("its ", input.name, " must be [batch, length], of two sizes"),
              "the program with dynamic_shapes for both dimensions");
     return sizes[1];
   }
 
   void check_labels(const GraphInput& labels) const {
     const auto& sizes = value(labels.value).sizes;
-    const bool by_row = sizes.size() == 2 && !sizes[1].expression.empty();
     const bool wants_rows = use_.predicts != Predicts::segment;
+    const bool has_rows = wants_rows || program_->label_dtype == at::kLong;  // numbers of samples may be as many
+    const bool by_row = sizes.size() == 2 && (!sizes[1].expression.empty() || use_.predicts == Predicts::target_row ||
+                                              (has_rows && sizes[1] == program_->source_length));
     if (use_.predicts != Predicts::span && by_row != wants_rows)
       refuse(cat("its labels are ", by_row ? "one for each token" : "not one for each token",
                  ", but the task's labels are ", wants_rows ? "one for each token" : "one for each sample"),
@@ -384,10 +411,11 @@ class Cutter {
 
   void check_border(const ProgramLayer& layer) const {
     for (const int number : layer.border)
-      if (!is_hidden(number))
+      if (!hidden_form(*program_, number))
         refuse(cat("layer ", layer.name, " needs the value ", value(number).name, " (made by ",
                    graph().nodes[flow().producer[number]].text(), ") of an earlier one"),
-               "a model in which only hidden states [batch, length, features] pass from one layer to the next");
+               "a model in which only hidden states, [batch, length, features] or other sizes of which only the batch "
+               "and one length vary, pass from one layer to the next");
     std::map<int, int> of_storage;
     for (const int number : layer.border) {
       const auto [other, is_new] = of_storage.emplace(flow().storage[number], number);
@@ -437,9 +465,7 @@ class Cutter {
   // such as the blocks of a decoder. In graph order.
   std::vector<Blocks> find_blocks() const {
     std::vector<Blocks> runs = find_runs();
-    if (runs.empty())
-      refuse("the program has no modules NAME.0, NAME.1, ... of one class that run one after the other",
-             "a model whose blocks are in a ModuleList");
+    if (runs.empty()) return {};
     std::ranges::stable_sort(runs, [](const Blocks& a, const Blocks& b) {
       return std::pair(-std::ssize(a.begins), a.path.size()) < std::pair(-std::ssize(b.begins), b.path.size());
     });
@@ -456,10 +482,49 @@ class Cutter {
     return chosen;
   }
 
+  // For programs without repeated modules: stretches between the narrowest places that separate products, except for
+  // places that are wide compared to those near them, such as inside of an MLP.
+  std::vector<Stretch> stretches_of_products() const {
+    constexpr int kNear = 3;
+    constexpr int64_t kWide = 2;  // times the narrowest
+    const std::vector<int64_t> widths = flow().widths_of_cuts(graph(), [this](int number) -> int64_t {
+      if (!crosses(number)) return 0;
+      const auto form = hidden_form(*program_, number);
+      return form ? form->features : -1;
+    });
+    std::vector<int> places;  // before each product: the narrowest one after the product before it
+    int begin = 1;
+    for (int i = 0; i < std::ssize(graph().nodes); ++i) {
+      if (!is_product(graph().nodes[i].name)) continue;
+      int best = -1;
+      for (int place = begin; place <= i; ++place)
+        if (widths[place] > 0 && (best < 0 || widths[place] < widths[best])) best = place;
+      if (best >= 0) places.push_back(best);
+      begin = i + 1;
+    }
+    std::vector<Stretch> stretches = {{.name = "embedding"}};
+    for (int i = 0; i < std::ssize(places); ++i) {
+      int64_t narrowest = widths[places[i]];
+      for (int near = std::max(i - kNear, 0); near < std::min<int>(i + kNear + 1, places.size()); ++near)
+        narrowest = std::min(narrowest, widths[places[near]]);
+      if (widths[places[i]] > kWide * narrowest) continue;
+      stretches.push_back({cat("part.", stretches.size() - 1), true, places[i]});
+    }
+    if (stretches.size() < 3)
+      refuse(
+          "the program has neither modules NAME.0, NAME.1, ... of one class that run one after the other nor "
+          "products between which only hidden states pass",
+          "a model whose blocks are in a ModuleList");
+    stretches.back() = {.name = "head", .begin = stretches.back().begin};
+    return stretches;
+  }
+
   std::vector<Stretch> find_stretches() const {
     std::vector<Stretch> stretches = {{.name = "embedding"}};
     int end = 0;
-    for (const auto& blocks : find_blocks()) {
+    const std::vector<Blocks> all = find_blocks();
+    if (all.empty()) return stretches_of_products();
+    for (const auto& blocks : all) {
       if (stretches.size() > 1 && end < blocks.begin())
         stretches.push_back({.name = blocks.path + ".embedding", .begin = end});
       for (size_t i = 0; i < blocks.begins.size(); ++i)

@@ -1,7 +1,7 @@
 // A program cut into layers where only hidden states cross: those of the source and, in a program with encoder and
-// decoder, of the target. Repeated modules become blocks. Values that depend only on arguments, buffers and constants,
-// such as masks and positions, do not cross borders: each layer that needs them recomputes them, as well as biases that
-// are looked up in small tables.
+// decoder, of the target, which may be several tensors of different sizes. Repeated modules become blocks. Values that
+// depend only on arguments, buffers and constants, such as masks and positions, do not cross borders: each layer that
+// needs them recomputes them, as well as biases that are looked up in small tables.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -64,6 +64,7 @@ struct Program {
   int64_t pad_id = 0;                         // the word table's padding, or the id that ids are compared with
   std::vector<ProgramLookup> lookups;         // look-ups in other tables
   GraphSize source_length, target_length;     // target: for programs with a target
+  int64_t fixed_samples = 0;                  // how many samples it takes at a time; 0: any number
   std::vector<TensorColumn> columns;          // columns that the data must have; empty: its samples are token ids
   std::optional<at::ScalarType> label_dtype;  // the type of the argument `labels`
   // The same program for sources of one length and targets of one length; null: this one. See masks/unmasked.h.
@@ -73,6 +74,9 @@ struct Program {
   const Graph& graph() const { return archive.graph; }
   // The rows of a sample's source in programs with columns, whatever the sample; 0: as many as it has tokens.
   int64_t source_rows() const { return columns.empty() ? 0 : source_length.number; }
+  // The only length that it takes, of sources (without a target: of samples) and of targets; 0: any.
+  int64_t fixed_source() const { return source_length.expression.empty() ? source_length.number : 0; }
+  int64_t fixed_target() const { return has_target() && target_length.expression.empty() ? target_length.number : 0; }
   bool has_target() const { return use.predicts == ProgramUse::Predicts::target_row; }
   // What an argument is given: "input_ids", "labels", ...
   const std::string& given_to(const GraphInput& argument) const;

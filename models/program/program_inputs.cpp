@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
@@ -27,8 +28,8 @@ constexpr std::array kOfRows = {"input_ids", "attention_mask", "position_ids", "
 
 // Labels by the tokens themselves: the label of a row is that of the next token in its segment.
 at::Tensor own_labels(const Microbatch& batch, const RowGrid& grid) {
-  const at::Tensor next = grid.spread(batch.labels, kNoLabel);
-  const auto none = at::full({grid.segments(), 1}, kNoLabel, next.options());
+  const at::Tensor next = grid.spread_once(batch.labels, kNoLabel);
+  const auto none = at::full({grid.samples(), 1}, kNoLabel, next.options());
   return at::cat({none, next.narrow(1, 0, grid.length() - 1)}, 1);
 }
 
@@ -47,11 +48,19 @@ std::vector<std::string> names_given(const ProgramUse& use, bool of_columns) {
   return names;
 }
 
+// The labels of segments, and those of repeated samples, which are not counted.
+at::Tensor unlabelled(const ProgramBatch& batch, const at::Tensor& of_segments) {
+  if (!batch.source.has_repeated()) return of_segments;
+  auto sizes = of_segments.sizes().vec();
+  sizes[0] = batch.source.samples() - batch.source.segments();
+  return at::cat({of_segments, at::full(sizes, kNoLabel, of_segments.options())});
+}
+
 // The first or last row of each answer. Answers that are elsewhere get the row after the end, which programs do not
 // count.
 at::Tensor places_of_answers(const ProgramBatch& batch, int64_t end) {
   SL_ASSERT(batch.batch.targets.defined(), "a loss without answers");
-  const at::Tensor places = batch.batch.targets.select(1, end);
+  const at::Tensor places = unlabelled(batch, batch.batch.targets.select(1, end));
   return places.masked_fill(places == kNoLabel, batch.source.length());
 }
 
@@ -62,16 +71,16 @@ at::Tensor labels(const ProgramBatch& batch) {
     case Predicts::segment:
       // Without targets, the loss is not used: any class will do.
       if (!rows.targets.defined())
-        return at::zeros({rows.segments()}, rows.ids.options().dtype(program.label_dtype.value_or(at::kLong)));
-      return rows.targets.to(program.label_dtype.value_or(rows.targets.scalar_type()));
+        return at::zeros({batch.source.samples()}, rows.ids.options().dtype(program.label_dtype.value_or(at::kLong)));
+      return unlabelled(batch, rows.targets.to(program.label_dtype.value_or(rows.targets.scalar_type())));
     case Predicts::target_row:  // without labels, the tokens so far are followed by one to be predicted
-      return rows.labels.defined() ? batch.target.spread(rows.labels, kNoLabel) : batch.target.spread(rows.ids);
+      return rows.labels.defined() ? batch.target.spread_once(rows.labels, kNoLabel) : batch.target.spread(rows.ids);
     case Predicts::next_row:
       SL_ASSERT(rows.labels.defined(), "a loss without labels");
       return own_labels(rows, batch.source);
     default:
       SL_ASSERT(rows.labels.defined(), "a loss without labels");
-      return batch.source.spread(rows.labels, kNoLabel);
+      return batch.source.spread_once(rows.labels, kNoLabel);
   }
 }
 
@@ -85,7 +94,11 @@ at::Tensor shifted_target(const ProgramBatch& batch) {
 
 }  // namespace
 
-RowGrid::RowGrid(const Microbatch& batch, Part part) : segments_(batch.segments()), all_rows_(batch.tokens()) {
+RowGrid::RowGrid(const Microbatch& batch, Part part, int64_t samples, int64_t length)
+    : segments_(batch.segments()),
+      samples_(segments_ > 0 ? std::max(samples, segments_) : 0),
+      length_(length),
+      all_rows_(batch.tokens()) {
   const bool is_all = part == Part::all || batch.target_begins.empty();
   std::vector<Range> ranges;
   int64_t begin = 0, rows = 0;
@@ -93,10 +106,12 @@ RowGrid::RowGrid(const Microbatch& batch, Part part) : segments_(batch.segments(
     const int64_t first = is_all || part == Part::source ? begin : batch.target_begins[i];
     const int64_t end = is_all || part == Part::target ? batch.ends[i] : batch.target_begins[i];
     ranges.push_back({first, end - first});
-    length_ = std::max(length_, end - first);
+    longest_ = std::max(longest_, end - first);
     rows += end - first;
     begin = batch.ends[i];
   }
+  length_ = std::max(length_, longest_);
+  is_padded_ = segments_ * length_ != rows;
   std::vector<int64_t> rows_of_part, places;
   for (int64_t i = 0; i < segments_; ++i)
     for (int64_t place = 0; place < ranges[i].length; ++place) {
@@ -104,23 +119,50 @@ RowGrid::RowGrid(const Microbatch& batch, Part part) : segments_(batch.segments(
       places.push_back(i * length_ + place);
     }
   if (!is_all) rows_ = on_device_of(batch, rows_of_part);
-  if (segments_ * length_ != rows) places_ = on_device_of(batch, places);
+  if (is_padded_ || has_repeated()) places_ = on_device_of(batch, places);
+  if (!has_repeated()) return;
+  std::vector<int64_t> repeated(rows);
+  std::iota(repeated.begin(), repeated.end(), int64_t{0});
+  for (int64_t i = segments_; i < samples_; ++i)
+    for (int64_t place = 0; place < ranges[0].length; ++place) {
+      repeated.push_back(place);
+      places.push_back(i * length_ + place);
+    }
+  repeated_ = on_device_of(batch, repeated);
+  repeated_places_ = on_device_of(batch, places);
 }
 
 at::Tensor RowGrid::spread(const at::Tensor& rows, int64_t padding) const {
+  if (!has_repeated()) return spread_once(rows, padding);
   const at::Tensor mine = rows_.defined() ? rows.index_select(0, rows_) : rows;
+  return placed(mine.index_select(0, repeated_), repeated_places_, padding);
+}
+
+at::Tensor RowGrid::spread_once(const at::Tensor& rows, int64_t padding) const {
+  return placed(rows_.defined() ? rows.index_select(0, rows_) : rows, places_, padding);
+}
+
+at::Tensor RowGrid::placed(const at::Tensor& rows, const at::Tensor& places, int64_t padding) const {
   auto sizes = rows.sizes().vec();
   sizes.insert(sizes.begin() + 1, length_);
-  sizes[0] = segments_;
-  if (!is_padded()) return mine.view(sizes);
+  sizes[0] = samples_;
+  if (!places.defined()) return rows.view(sizes);
   auto flat = rows.sizes().vec();
-  flat[0] = segments_ * length_;
-  return at::full(flat, padding, rows.options().requires_grad(false)).index_copy(0, places_, mine).view(sizes);
+  flat[0] = samples_ * length_;
+  return at::full(flat, padding, rows.options().requires_grad(false)).index_copy(0, places, rows).view(sizes);
+}
+
+at::Tensor RowGrid::with_repeated(const at::Tensor& of_segments) const {
+  if (!has_repeated()) return of_segments;
+  const at::Tensor first = of_segments.narrow(0, 0, 1);
+  auto sizes = of_segments.sizes().vec();
+  sizes[0] = samples_ - segments_;
+  return at::cat({of_segments, first.expand(sizes)});
 }
 
 at::Tensor RowGrid::gathered(const at::Tensor& grid) const {
   const auto rows = grid.flatten(0, 1);
-  return is_padded() ? rows.index_select(0, places_) : rows;
+  return places_.defined() ? rows.index_select(0, places_) : rows;
 }
 
 at::Tensor RowGrid::among_rows(const at::Tensor& grid, const at::Tensor& others) const {
@@ -133,13 +175,52 @@ at::Tensor RowGrid::among_rows(const at::Tensor& grid, const at::Tensor& others)
 
 at::Tensor RowGrid::padding() const {
   SL_ASSERT(is_padded(), "no padding");
-  const auto none = at::ones({segments_ * length_}, places_.options().dtype(at::kBool));
-  return none.index_fill(0, places_, 0).view({segments_, length_});
+  const auto none = at::ones({samples_ * length_}, places_.options().dtype(at::kBool));
+  return none.index_fill(0, has_repeated() ? repeated_places_ : places_, 0).view({samples_, length_});
 }
 
 ProgramBatch::ProgramBatch(const Program& of, const Microbatch& rows)
-    : program(of), batch(rows), source(rows, RowGrid::Part::source), target(rows, RowGrid::Part::target) {
+    : program(of),
+      batch(rows),
+      source(rows, RowGrid::Part::source, of.fixed_samples, of.fixed_source()),
+      target(rows, RowGrid::Part::target, of.fixed_samples, of.fixed_target()) {
   SL_ASSERT(of.has_target() != rows.target_begins.empty() || rows.ends.empty(), "segments with and without targets");
+  const auto check = [&](int64_t has, int64_t takes, const char* what, int dimension) {
+    if (takes > 0 && has > takes)
+      throw RunError(cat(of.archive.path, ": a microbatch has ", has, what, ", but the program takes ", takes,
+                         " because of the sizes with which it was exported; use fewer, or ", of.archive.verb(),
+                         " it with dynamic_shapes {", dimension, ": Dim.AUTO}"));
+  };
+  check(rows.segments(), of.fixed_samples, " samples", 0);
+  check(source.longest(), of.fixed_source(), " tokens in a sample", 1);
+  if (of.has_target()) check(target.longest(), of.fixed_target(), " tokens in a target", 1);
+}
+
+std::optional<HiddenForm> hidden_form(const Program& program, int value) {
+  const auto& [name, dtype, sizes] = program.graph().values[value];
+  const bool has_batch = std::ranges::any_of(program.graph().inputs, [&](const GraphInput& input) {
+    const auto& of_input = program.graph().values[input.value].sizes;
+    return input.kind == GraphInput::Kind::user && !sizes.empty() && !of_input.empty() && of_input[0] == sizes[0];
+  });
+  if (dtype != at::kFloat || !has_batch) return {};
+  const auto counts_tokens = [&](const GraphSize& size) {
+    return program.source_rows() != 1 &&
+           (size == program.source_length || (program.has_target() && size == program.target_length));
+  };
+  HiddenForm form{.length = -1, .features = 1};
+  const bool is_usual = sizes.size() == 3 && counts_tokens(sizes[1]);
+  for (size_t i = 1; i < sizes.size(); ++i) {
+    if (is_usual ? i == 1 : counts_tokens(sizes[i])) {
+      if (form.length >= 0) return {};
+      form.length = int(i);
+      form.of_target = program.has_target() && sizes[i] == program.target_length;
+    } else if (!sizes[i].expression.empty()) {
+      return {};
+    } else {
+      form.features *= sizes[i].number;
+    }
+  }
+  return form;
 }
 
 bool has_columns(const ProgramUse& use) {
@@ -170,7 +251,7 @@ at::Tensor program_argument(const GraphInput& input, const ProgramBatch& batch, 
     const auto column = rows.columns.find(given);
     if (column == rows.columns.end()) throw RunError(cat("a microbatch has no column \"", given, "\""));
     const at::ScalarType dtype = *batch.program.graph().values[input.value].dtype;
-    return column->second.to(dtype == at::kFloat ? floating : dtype);
+    return batch.source.with_repeated(column->second.to(dtype == at::kFloat ? floating : dtype));
   }
   if (given == "input_ids") return batch.source.spread(rows.ids, batch.program.pad_id);
   if (given == "attention_mask") return batch.source.spread(at::ones_like(rows.ids));
@@ -222,7 +303,8 @@ Microbatch sample_batch(const Program& program, const at::Tensor& ids, int64_t t
 }
 
 Microbatch sample_batch(const Program& program, int64_t samples, int64_t source, int64_t target, int64_t id) {
-  if (program.source_rows() > 0) source = program.source_rows();
+  if (program.fixed_source() > 0) source = program.fixed_source();
+  if (program.fixed_target() > 0) target = program.fixed_target();
   if (!program.has_target()) target = 0;
   return sample_batch(program, at::full({samples, source + target}, id, at::kLong), target);
 }
@@ -260,7 +342,7 @@ at::Tensor dropped_pairs(const at::Tensor& x, const DropoutRows& rows, const Mic
   if (heads > kHeads || batch.tokens() > kDroppedPlaces || x.size(2) != queries.length() || x.size(3) != keys.length())
     throw RunError(cat("dropout on a tensor of sizes ", x.sizes(), " cannot be drawn"));
   const auto like = batch.ids.options();
-  const auto sample = batch.segment_samples.view({-1, 1, 1, 1});
+  const auto sample = queries.with_repeated(batch.segment_samples).view({-1, 1, 1, 1});
   const auto query = queries.spread(batch.places).unsqueeze(1).unsqueeze(3);
   const auto key = keys.spread(batch.places).unsqueeze(1).unsqueeze(1);
   const auto numbers = own_heads.defined() ? own_heads : at::arange(heads, like);

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,32 +12,47 @@
 
 namespace shardline {
 
-// Segments, or the sources or targets in them, as the rows of a rectangle. Those shorter than the longest one are
-// padded on the right.
+// Segments, or the sources or targets in them, as the rows of a rectangle. Those shorter than its length are padded on
+// the right. If there are fewer segments than a fixed number of samples, the first one is repeated: unlike padding, it
+// is something that the program can compute with.
 class RowGrid {
  public:
   enum class Part { all, source, target };
-  RowGrid(const Microbatch& batch, Part part);
+  // samples, length: of a rectangle of a fixed size, in which the microbatch must find room; 0: those of the microbatch
+  RowGrid(const Microbatch& batch, Part part, int64_t samples = 0, int64_t length = 0);
 
+  int64_t samples() const { return samples_; }  // with repeated ones
   int64_t segments() const { return segments_; }
   int64_t length() const { return length_; }
-  bool is_padded() const { return places_.defined(); }
+  int64_t longest() const { return longest_; }  // of the segments
+  bool is_padded() const { return is_padded_; }
+  bool has_repeated() const { return samples_ > segments_; }
 
-  // [rows of the microbatch, ...] -> [segments, length, ...], with zeros, or `padding`, where there is no row.
+  // [rows of the microbatch, ...] -> [samples, length, ...], with zeros, or `padding`, where there is no row.
   at::Tensor spread(const at::Tensor& rows, int64_t padding = 0) const;
-  // [segments, length, ...] -> [rows of the part, ...]
+  // The same with `padding` in repeated samples, too: for labels, which count once.
+  at::Tensor spread_once(const at::Tensor& rows, int64_t padding) const;
+  // [segments, ...] -> [samples, ...]
+  at::Tensor with_repeated(const at::Tensor& of_segments) const;
+  // [samples, length, ...] -> [rows of the part, ...]
   at::Tensor gathered(const at::Tensor& grid) const;
   // Likewise, but to all rows of the microbatch. others: the values of rows outside the part; undefined: zeros.
   at::Tensor among_rows(const at::Tensor& grid, const at::Tensor& others) const;
-  at::Tensor padding() const;  // bool [segments, length]: true where there is no row
+  at::Tensor padding() const;  // bool [samples, length]: true where there is no row
 
  private:
-  int64_t segments_, length_ = 0, all_rows_;
-  at::Tensor rows_;    // the part's rows in the microbatch; undefined: all
-  at::Tensor places_;  // where each row of the part is in the grid; undefined if every place has a row
+  at::Tensor placed(const at::Tensor& rows, const at::Tensor& places, int64_t padding) const;
+
+  int64_t segments_, samples_, length_, longest_ = 0, all_rows_;
+  bool is_padded_ = false;
+  at::Tensor rows_;             // the part's rows in the microbatch; undefined: all
+  at::Tensor places_;           // where each row of the part is in the grid; undefined if every place has one
+  at::Tensor repeated_;         // the part's rows and those that are repeated after them; undefined: none are
+  at::Tensor repeated_places_;  // where these are in the grid
 };
 
-// A microbatch in the form that a program takes. `target` is unused in programs without a target.
+// A microbatch in the form that a program takes. `target` is unused in programs without a target. Throws a RunError for
+// more samples, or longer ones, than a program of fixed sizes takes.
 struct ProgramBatch {
   ProgramBatch(const Program& program, const Microbatch& batch);
 
@@ -47,6 +63,16 @@ struct ProgramBatch {
   const Microbatch& batch;
   RowGrid source, target;
 };
+
+// How a value [batch, ...] is in the rows of a microbatch.
+struct HiddenForm {
+  int length = 1;          // its dimension that counts tokens; -1: none, so that all rows of a sample have all of it
+  bool of_target = false;  // the tokens are those of targets
+  int64_t features = 0;    // of a row: the product of its other sizes
+};
+
+// Nothing if the value cannot pass from one layer to the next.
+std::optional<HiddenForm> hidden_form(const Program& program, int value);
 
 // Whether arguments are given columns of the data with tensors, and not token ids: if model.inputs has a name that no
 // microbatch of tokens has.

@@ -15,7 +15,8 @@ constexpr int64_t kSamples = 2;
 
 // Whether samples of this length find all their rows in the table.
 bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
-  const Microbatch rows = sample_batch(program, kSamples, length, length, 0);
+  const int64_t samples = program.fixed_samples == 1 ? 1 : kSamples;
+  const Microbatch rows = sample_batch(program, samples, length, length, 0);
   const ProgramBatch batch(program, rows);
   std::vector<c10::IValue> inputs;
   for (const int value : lookup.indices.inputs) {
@@ -39,7 +40,8 @@ bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
 int64_t most_positions(const Program& program) {
   const at::NoGradGuard no_grad;
   // Tables of a source whose length is fixed bound nothing.
-  if (program.source_rows() > 0 && !program.has_target()) return program.source_rows();
+  if (program.fixed_source() > 0 && (!program.has_target() || program.fixed_target() > 0))
+    return program.fixed_source() + program.fixed_target();
   int64_t most = std::numeric_limits<int32_t>::max();
   for (const auto& lookup : program.lookups) {
     int64_t longest = 1, too_long = lookup.rows + 1;

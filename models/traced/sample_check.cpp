@@ -99,7 +99,9 @@ class SampleCheck {
         spec_(spec),
         has_one_length_(std::ranges::count(lengths, lengths[0]) == std::ssize(lengths)) {
     for (const int64_t length : lengths) alone_.push_back(sample(length, alone_.size()));
-    if (!has_one_length_ && counts_padding())
+    // Samples that a batch of a fixed size repeats count in a loss that is computed as a whole.
+    const bool repeats = program_.fixed_samples > 1 && program_.loss.has(ProgramLossTerm::Kind::whole);
+    if (repeats || (!has_one_length_ && counts_padding()))
       for (auto& sample : alone_) sample.labels = sample.targets = at::Tensor();
     together_ = joined_samples(alone_);
   }
@@ -177,7 +179,8 @@ class SampleCheck {
   Microbatch sample(int64_t length, size_t number) const {
     const RandomStream stream{.seed = kSampleSeed + number};
     const int64_t most = program_.source_rows() > 0 ? kMostTargets : length;
-    const int64_t target = program_.has_target() ? std::max<int64_t>(std::min(length / 2, most), 1) : 0;
+    int64_t target = program_.has_target() ? std::max<int64_t>(std::min(length / 2, most), 1) : 0;
+    if (program_.fixed_target() > 0) target = program_.fixed_target();
     auto ids = at::empty({1, length + target}, at::kLong);
     for (int64_t i = 0; i < ids.numel(); ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % program_.vocab_size;
     Microbatch batch = sample_batch(program_, ids, target);
@@ -235,7 +238,8 @@ class SampleCheck {
           cat(program_.archive.place(), ": what layer ", program_.layers[layer].name,
               " computes for a sample depends on padding after it; use attention_mask wherever positions ",
               "are mixed, or leave it out of the arguments if all samples have one length"));
-    const GraphNode* call = guilty_call(layer, together, alone);
+    // Values of a batch of a fixed size do not show which of them are of which sample.
+    const GraphNode* call = program_.fixed_samples > 0 ? nullptr : guilty_call(layer, together, alone);
     if (!call)
       throw ConfigError(cat(program_.archive.place(), ": what layer ", program_.layers[layer].name,
                             " computes for a sample depends on the other samples of its batch", advice));
@@ -259,7 +263,7 @@ class SampleCheck {
       const auto* source = program_.input_of(value);
       if (!source) {
         const auto slot = std::ranges::find_if(slots, [&](const BorderSlot& of) { return of.holds(value); });
-        inputs.push_back(batch.grid_of(value).spread(border.at(slot - slots.begin())).clone());
+        inputs.push_back(value_of_rows(value, border.at(slot - slots.begin()), batch).clone());
       } else if (source->kind == GraphInput::Kind::parameter) {
         inputs.push_back(value_of(source->name));
       } else if (source->kind == GraphInput::Kind::user) {
@@ -346,11 +350,13 @@ class SampleCheck {
 }  // namespace
 
 void check_samples(const std::shared_ptr<const Program>& program, const ModelSpec& whole, int64_t length) {
+  if (program->fixed_samples == 1) return;  // there are no others
   const auto check = [&](std::vector<int64_t> lengths) {
+    if (program->fixed_samples > 0) lengths.resize(std::min<size_t>(lengths.size(), program->fixed_samples));
     for (int64_t& each : lengths) each = std::min(each, whole.max_positions);
     SampleCheck(program, whole, lengths).check();
   };
-  if (const int64_t rows = program->source_rows(); rows > 0) return check({rows, rows});
+  if (const int64_t rows = program->fixed_source(); rows > 0) return check({rows, rows});
   try {
     check({6, 6, 6});
     check({9, 9});

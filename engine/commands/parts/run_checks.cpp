@@ -60,6 +60,49 @@ void check_memory_cap(const Config& config, const Plan& plan, bool on_accelerato
                         ", or use more smp_options.microbatches, activation_checkpointing or shard_optimizer_state"));
 }
 
+bool evaluates(const DataOptions& data) {
+  return !data.validation.empty() || !data.validation_mismatched.empty() || data.validation_split_percentage > 0;
+}
+
+// A program that was exported with fixed sizes takes only samples and microbatches of these.
+void check_fixed_sizes(const Config& config, const PlannedModel& planned) {
+  if (!planned.model.exported) return;
+  const Program& program = *planned.model.exported->program;
+  const Layout& layout = planned.plan.layout;
+  Findings findings;
+  const auto require = [&](bool fits, const auto&... text) {
+    if (!fits) findings.check([&] { throw ConfigError(cat(text...)); });
+  };
+  const auto exported = [&](int dimension) {
+    return cat(", or ", program.archive.verb(), " the program with dynamic_shapes {", dimension, ": Dim.AUTO}");
+  };
+  const std::string& path = program.archive.path;
+  const int64_t target = program.fixed_target(), length = config.data.sequence_length;
+  require(target == 0 || config.data.max_target_length == target, "/data/max_target_length: is ",
+          config.data.max_target_length, ", but ", path, " takes targets of exactly ", target, " tokens; set it to ",
+          target, exported(1));
+  if (const int64_t all = program.fixed_source() + target; program.columns.empty() && all > 0)
+    require(length == all, "/data/sequence_length: is ", length, ", but ", path, " takes samples of exactly ", all,
+            " tokens", target > 0 ? cat(" (", all - target, " of the source and ", target, " of the target)") : "",
+            "; set it to ", all, exported(1));
+  if (const int64_t samples = program.fixed_samples; samples > 0) {
+    const char* key = config.training.global_batch_size && !config.training.per_device_train_batch_size
+                          ? "global_batch_size"
+                          : "per_device_train_batch_size";
+    require(layout.microbatch_size == samples, "/training/", key, ": makes microbatches of ", layout.microbatch_size,
+            " samples, but ", path, " takes exactly ", samples, "; make the global batch ",
+            samples * layout.microbatches * layout.replicas, " instead of ", layout.global_batch(),
+            ", change smp_options.microbatches", exported(0));
+    const int64_t parts = layout.microbatches_per_accumulation(), evaluated = (layout.eval_batch + parts - 1) / parts;
+    require(!evaluates(config.data) || evaluated <= samples,
+            "/training/per_device_eval_batch_size: makes microbatches of ", evaluated, " samples, but ", path,
+            " takes at most ", samples, "; set it to ",
+            std::max<int64_t>(config.training.per_device_eval_batch_size * samples * parts / layout.eval_batch, 1),
+            exported(0));
+  }
+  findings.throw_all();
+}
+
 }  // namespace
 
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment) {
@@ -73,6 +116,7 @@ void check_run(const Config& config, const PlannedModel& planned, RunMoment mome
     findings.check([&] { check_offload_path(config); });
   }
   findings.check([&] { check_optimizer(machine); });
+  findings.check([&] { check_fixed_sizes(config, planned); });
   findings.check([&] { check_best_metric(config, planned.model.head); });
   findings.check([&] { check_memory_cap(config, planned.plan, has_accelerators(machine)); });
   findings.check([&] { check_data(config, planned, starting); });

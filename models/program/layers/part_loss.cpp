@@ -148,12 +148,36 @@ class PartLoss {
 
   at::Tensor exact(const at::Tensor& tensor) const { return settings_.in_half ? tensor.to(at::kFloat) : tensor; }
 
+  // [samples, ...], or this as one dimension, without repeated samples.
+  at::Tensor without_repeated(const at::Tensor& values) const {
+    const RowGrid& grid = batch_.source;
+    if (!grid.has_repeated()) return values;
+    const bool is_of_samples = values.dim() > 0 && (values.size(0) == grid.samples() ||
+                                                    (values.dim() == 1 && values.size(0) % grid.samples() == 0));
+    if (!is_of_samples)
+      throw RunError(cat(program_.archive.path, ": its loss, ", program_.loss.text, ", is computed from sizes ",
+                         values.sizes(), ", which do not begin with its ", grid.samples(),
+                         " samples, and a microbatch has ", grid.segments(), "; ", program_.archive.verb(),
+                         " it with dynamic_shapes {0: Dim.AUTO}"));
+    return values.narrow(0, 0, values.size(0) / grid.samples() * grid.segments());
+  }
+
   // Returns the input and the target of a mean.
   std::pair<at::Tensor, at::Tensor> tensors_of(const ProgramLossTerm& term) const {
     at::Tensor input = exact(find(term.input).toTensor());
-    if (term.kind == LossKind::whole) return {input, {}};
+    if (term.kind == LossKind::whole) {
+      if (batch_.source.has_repeated())
+        throw RunError(cat(program_.archive.path, ": its loss, ", program_.loss.text, ", is computed for ",
+                           batch_.source.samples(), " samples at a time, but a microbatch has ",
+                           batch_.batch.segments(), "; use data with a multiple of them, set ",
+                           "training.dataloader_drop_last, or ", program_.archive.verb(),
+                           " it with dynamic_shapes {0: Dim.AUTO}"));
+      return {input, {}};
+    }
     if (term.target >= 0) {
       const at::Tensor target = find(term.target).toTensor();
+      // A cross entropy does not count labels of repeated samples.
+      if (term.kind != LossKind::cross_entropy) return {without_repeated(input), without_repeated(target)};
       // For answers, the rows of a segment are the classes.
       const bool is_answer = program_.use.predicts == Predicts::span && batch_.source.is_padded() && input.dim() == 2 &&
                              input.size(1) == batch_.source.length();
@@ -166,6 +190,7 @@ class PartLoss {
       const at::Tensor rows = batch_.grid_of(term.input).gathered(input);
       return {rows, program_.has_target() ? batch_.target.gathered(batch_.target.spread(labels)) : labels};
     }
+    input = without_repeated(input);
     if (term.kind == LossKind::cross_entropy) return {input, labels};
     if (term.kind == LossKind::added) return {input.reshape({batch_.batch.segments(), -1}), labels};
     return {input.reshape(labels.sizes()), labels.to(settings_.floating)};

@@ -46,8 +46,8 @@ at::Tensor dropped(const TensorParallel& tp, const at::Tensor& x, DropoutRows ro
     return dropped_pairs(x, rows, batch.batch, grid(site.of_target), grid(site.with_target),
                          part ? own_places(tp, *part, x) : at::Tensor());
   if (site.kind == DropoutSite::Kind::segments) {
-    rows.samples = batch.batch.segment_samples;
-    rows.places = batch.batch.segment_places;
+    rows.samples = batch.source.with_repeated(batch.batch.segment_samples);
+    rows.places = batch.source.with_repeated(batch.batch.segment_places);
     rows.first_token = 0;
     rows.tokens = x.size(0);
   } else {
@@ -69,7 +69,7 @@ std::optional<AttentionDropout> attention_dropout(const TensorParallel& tp, cons
                            .op = rows.op,
                            .step = rows.step,
                            .probability = rows.probability,
-                           .samples = all.segment_samples,
+                           .samples = grid.with_repeated(all.segment_samples),
                            .max_positions = kDroppedPlaces};
   if (part) dropout.first_head = split_range(part->count, tp.size(), tp.rank()).begin * part->after;
   if (all.is_rectangular && !site.of_target) return dropout;

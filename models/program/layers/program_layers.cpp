@@ -40,8 +40,8 @@ namespace shardline {
 namespace {
 
 constexpr uint64_t kProgramTraceSeed = 1234;
-constexpr int64_t kTracedSamples = 2;
-constexpr int kMostSites = 8;  // dropouts in a layer, see dropout_rows
+constexpr int64_t kTracedSamples = 2;  // unless the program takes another number
+constexpr int kMostSites = 8;          // dropouts in a layer, see dropout_rows
 
 using LossKind = ProgramLossTerm::Kind;
 using Predicts = ProgramUse::Predicts;
@@ -83,7 +83,8 @@ class ProgramLayerRun : public Layer {
       throw RunError("a program does not cache earlier positions; generate without a cache");
     if (batch.source.is_padded() && !program_->argument("attention_mask"))
       throw RunError(cat(program_->archive.path,
-                         ": has no argument attention_mask, so all samples of a microbatch must ", "have one length; ",
+                         ": has no argument attention_mask, so all samples of a microbatch must have ",
+                         program_->fixed_source() > 0 ? cat(program_->fixed_source(), " tokens") : "one length", "; ",
                          program_->archive.verb(), " it with one"));
     prepare(input);
     if (half_) make_leaves();  // the values have changed
@@ -118,7 +119,7 @@ class ProgramLayerRun : public Layer {
     };
     if (context.mode == Mode::generate) {
       const RowGrid& grid = program_->has_target() ? batch.target : batch.source;
-      return {logits_->gathered(0, logits()[0].select(1, grid.length() - 1))};
+      return {logits_->gathered(0, logits()[0].narrow(0, 0, grid.segments()).select(1, grid.longest() - 1))};
     }
     Border made;
     if (rows.labels.defined() || rows.targets.defined()) {
@@ -213,10 +214,10 @@ class ProgramLayerRun : public Layer {
         }
         if (!gathered[place].defined())
           gathered[place] = gathered_for_all(borders_, border.at(place), batch.batch.tokens());
-        const at::Tensor spread = batch.grid_of(value).spread(gathered[place]);
+        const at::Tensor hidden = value_of_rows(value, gathered[place], batch);
         // Autograd does not allow calls to change a view of the border.
         const bool is_changed = program_->flow.changes.contains(program_->flow.storage[value]);
-        inputs.push_back(exact(is_changed ? spread.clone() : spread));
+        inputs.push_back(exact(is_changed ? hidden.clone() : hidden));
       } else if (source->kind == GraphInput::Kind::parameter) {
         inputs.push_back(parameter(source->name));
       } else if (source->kind == GraphInput::Kind::user) {
@@ -258,8 +259,8 @@ class ProgramLayerRun : public Layer {
       if (are_rows) {
         rows = tensor(slot.source).flatten(0, 1);
       } else {
-        if (slot.source >= 0) rows = batch.source.among_rows(tensor(slot.source), rows);
-        if (slot.target >= 0) rows = batch.target.among_rows(tensor(slot.target), rows);
+        if (slot.source >= 0) rows = rows_of_value(slot.source, tensor(slot.source), batch, rows);
+        if (slot.target >= 0) rows = rows_of_value(slot.target, tensor(slot.target), batch, rows);
       }
       rows = rows.to(border_type_.value_or(rows.scalar_type()));
       border.push_back(are_rows ? rows : sliced_from_all(borders_, rows));
@@ -282,7 +283,7 @@ class ProgramLayerRun : public Layer {
   at::Tensor predictions(const std::vector<at::Tensor>& logits, const ProgramBatch& batch) const {
     switch (program_->use.predicts) {
       case Predicts::segment:
-        return logits[0].reshape({batch.batch.segments(), -1});
+        return logits[0].narrow(0, 0, batch.batch.segments()).reshape({batch.batch.segments(), -1});
       case Predicts::span:
         return batch.source.gathered(at::stack(logits, -1));
       case Predicts::masked_row: {
@@ -325,7 +326,10 @@ class ProgramSpecMaker {
  public:
   ProgramSpecMaker(const std::shared_ptr<const Program>& program, int64_t traced_length,
                    std::shared_ptr<const ProgramSplit> split)
-      : program_(program), traced_length_(traced_length), split_(std::move(split)) {}
+      : program_(program),
+        traced_samples_(program->fixed_samples > 0 ? program->fixed_samples : kTracedSamples),
+        traced_length_(traced_length),
+        split_(std::move(split)) {}
 
   ModelSpec make() {
     ModelSpec spec{.family = program_->archive.is_traced ? kTracedFamily : kExportedFamily,
@@ -335,6 +339,9 @@ class ProgramSpecMaker {
                    .loss_of_samples = program_->loss.has(LossKind::whole),
                    .max_positions = most_positions(*program_)};
     traced_length_ = std::min(traced_length_, spec.max_positions);
+    const int64_t target = program_->fixed_target();
+    if (program_->columns.empty() && program_->fixed_source() > 0) traced_length_ = program_->fixed_source() + target;
+    if (!program_->columns.empty() && target > 0) traced_length_ = program_->source_rows() + target;
     for (size_t i = 0; i < program_->layers.size(); ++i) {
       check(program_->layers[i]);
       spec.layers.push_back(layer_spec(i));
@@ -437,7 +444,7 @@ class ProgramSpecMaker {
   void add_costs(ModelSpec& spec, size_t number) {
     LayerSpec& layer = spec.layers[number];
     const auto input = number > 0 ? spec.layers[number - 1].output : std::vector<BorderTensor>();
-    const int64_t tokens = kTracedSamples * traced_length_;
+    const int64_t tokens = traced_samples_ * traced_length_;
     const std::string calls = calls_of(layer, input, program_->layers[number].part);
     auto traced = traces_.find(calls);
     if (traced == traces_.end()) traced = traces_.emplace(calls, trace(layer, input, number)).first;
@@ -463,10 +470,10 @@ class ProgramSpecMaker {
 
   Traced trace(const LayerSpec& layer, const std::vector<BorderTensor>& input, size_t number) const {
     const RandomStream stream{.seed = kProgramTraceSeed};
-    const int64_t tokens = kTracedSamples * traced_length_;
-    auto ids = at::empty({kTracedSamples, traced_length_}, at::kLong);
+    const int64_t tokens = traced_samples_ * traced_length_;
+    auto ids = at::empty({traced_samples_, traced_length_}, at::kLong);
     for (int64_t i = 0; i < tokens; ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % program_->vocab_size;
-    const int64_t target = program_->source_rows() > 0 ? traced_length_ - program_->source_rows() : traced_length_ / 2;
+    const int64_t source = program_->fixed_source(), target = source > 0 ? traced_length_ - source : traced_length_ / 2;
     const Microbatch batch = sample_batch(*program_, ids, program_->has_target() ? target : 0);
     std::vector<Parameter> parameters;
     const CommunicatorPtr world = split_ ? make_fake_world(0, split_->ranks) : make_local_world();
@@ -494,7 +501,7 @@ class ProgramSpecMaker {
       known.push_back(border.back());
     }
     const auto run = layer.build(build);
-    WorkNotes notes({.sequences = kTracedSamples, .length = traced_length_, .tensor = world->size()});
+    WorkNotes notes({.sequences = traced_samples_, .length = traced_length_, .tensor = world->size()});
     const PassTrace pass = trace_pass(known, [&] {
       MicrobatchContext context{.batch = &batch, .seed = kProgramTraceSeed, .step = 1};
       const Border made = run->forward(border, context);
@@ -513,6 +520,7 @@ class ProgramSpecMaker {
   }
 
   const std::shared_ptr<const Program> program_;
+  const int64_t traced_samples_;
   int64_t traced_length_;
   const std::shared_ptr<const ProgramSplit> split_;
   std::map<std::string, std::string> owner_;  // by name in the archive: the full name of its first use

@@ -44,8 +44,8 @@ class RowForms {
  private:
   std::vector<int64_t> grid(int64_t leading) const {
     const RowGrid& of = batch_.source;
-    if (leading == 1) return {of.segments() * of.length()};
-    return {of.segments(), of.length()};
+    if (leading == 1) return {of.samples() * of.length()};
+    return {of.samples(), of.length()};
   }
 
   const ProgramBatch& batch_;

@@ -60,8 +60,14 @@ struct Sizes {
 
 // Numbers and lengths of samples up to the longest. A mask can differ between short and long samples: a window hides
 // nothing from samples that are shorter.
-std::vector<Sizes> tried_sizes(int64_t longest) {
+std::vector<Sizes> tried_sizes(const Program& program, int64_t longest) {
+  if (const int64_t source = program.fixed_source(); program.columns.empty() && source > 0) {
+    if (source > longest) return {};
+    return {{1, source, program.fixed_target()}};
+  }
   std::vector<Sizes> sizes = {{2, 5, 3}, {3, 7, 6}, {2, 4, 4}};
+  if (program.fixed_samples > 0)
+    for (auto& each : sizes) each.samples = std::min(each.samples, program.fixed_samples);
   for (int64_t length = 8; length < longest; length *= 2) sizes.push_back({1, length, length});
   for (const int64_t length : {longest - 1, longest})
     if (length > 7) sizes.push_back({1, length, length});
@@ -71,7 +77,7 @@ std::vector<Sizes> tried_sizes(int64_t longest) {
 // The pattern for samples up to this length, if all have the same.
 Pattern pattern_of(const Program& program, const GraphPart& part, int64_t longest) {
   std::optional<Pattern> pattern;
-  for (const auto& [samples, source, target] : tried_sizes(longest)) {
+  for (const auto& [samples, source, target] : tried_sizes(program, longest)) {
     const Microbatch rows = sample_batch(program, samples, source, target, 1);
     const ProgramBatch batch(program, rows);
     std::vector<c10::IValue> inputs;
@@ -89,7 +95,7 @@ Pattern pattern_of(const Program& program, const GraphPart& part, int64_t longes
       return Pattern::none;
     }
   }
-  return *pattern;
+  return pattern.value_or(Pattern::none);
 }
 
 // The pattern of an attention's mask; none if it has no mask, or one that depends on more than sizes.

@@ -164,7 +164,7 @@ const Dimensions* ProgramDimensions::read_at(const Graph& graph, const Reading& 
 
 SampleSizes samples_for_dimensions(const Program& program) {
   const int64_t most = most_positions(program);
-  return {.samples = kMostTokens.samples,
+  return {.samples = program.fixed_samples > 0 ? program.fixed_samples : kMostTokens.samples,
           .source = std::min(kMostTokens.source, most),
           .target = std::min(kMostTokens.target, most)};
 }

@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include "models/program/operators.h"
+#include "models/program/program_inputs.h"
 #include "models/program/split/dimension_rules.h"
 
 namespace shardline {
@@ -46,7 +47,10 @@ bool spares_first(const GraphNode& node, int64_t rank, int leading) {
 
 ProgramRows::ProgramRows(const Program& program, const ProgramDimensions& found)
     : found_(found), leading_(program.graph().values.size()) {
-  for (const auto& layer : program.layers) borders_.insert(layer.border.begin(), layer.border.end());
+  for (const auto& layer : program.layers)
+    for (const int value : layer.border)
+      if (program.graph().values[value].sizes.size() == 3 && hidden_form(program, value)->length == 1)
+        borders_.insert(value);
   const auto border = std::ranges::find_if(borders_, [&](int value) {
     const auto known = found.of_value.find(value);
     return known != found.of_value.end() && known->second.size() > kLeadingOfGrid;

@@ -66,26 +66,26 @@ inline void run_rank(const ModelSpec& spec, const std::vector<at::Tensor>& value
   const bool trains = context.mode == Mode::train;
   const at::AutoGradMode grad(trains);
   bool types_hold = true;
-  std::vector<at::Tensor> inputs, outputs;
+  std::vector<Border> inputs, outputs;
   at::Tensor logits;
   for (size_t i = 0; i < layers.size(); ++i) {
-    Border input;
-    if (i > 0) {
-      inputs.push_back(outputs.back().detach().requires_grad_(trains));
-      input = {inputs.back()};
-    }
+    Border input = i > 0 ? outputs.back() : Border();
+    for (auto& tensor : input) tensor = tensor.detach().requires_grad_(trains);
+    if (i > 0) inputs.push_back(input);
     const Border output = layers[i]->forward(input, context);
     const bool last = i + 1 == layers.size();
     if (!last) types_hold &= is_border_type(output.at(0), on);
     if (last && !output.empty()) types_hold &= output[0].scalar_type() == wide;
-    if (trains || !last) outputs.push_back(output.at(0));
+    if (trains || !last) outputs.push_back(output);
     if (!trains && last && !output.empty()) logits = output[0];
   }
   if (trains) {
-    torch::autograd::backward({outputs.back()});
+    torch::autograd::backward(outputs.back());
     for (size_t i = layers.size() - 1; i-- > 0;) {
-      types_hold &= is_border_type(inputs[i].grad(), on);
-      torch::autograd::backward({outputs[i]}, {inputs[i].grad()});
+      std::vector<at::Tensor> gradients;
+      for (const auto& tensor : inputs[i]) gradients.push_back(tensor.grad());
+      types_hold &= is_border_type(gradients.at(0), on);
+      torch::autograd::backward(outputs[i], gradients);
     }
   }
 

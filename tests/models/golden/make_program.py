@@ -4,7 +4,7 @@
 words is a language model with what exported programs have in common: tied words, a table of positions, repeated
 modules, a mask that is computed from the arguments, a region without gradients, dropout, and a shift of the labels.
 heads has what tensor parallelism splits: fused and grouped attention, gated MLPs, norms of heads, and products between
-that it cannot split.
+that it cannot split. fixed_heads is the same model, exported for 4 samples of 5 tokens.
 patches has convolutions and products whose columns a norm needs.
 sections has products that make several things of unequal sizes, such as queries of which several share a key.
 pairs is an encoder with a decoder: the labels are shifted in place, and biases of attention are looked up in a table
@@ -433,6 +433,8 @@ def main():
     labels = ids.clone()
     for name, make in {"heads": Heads, "patches": Patches, "sections": Sections}.items():
         torch.export.save(exported(make, {"input_ids": ids, "labels": labels}), DATA / f"{name}.pt2")
+    four = {"input_ids": ids[[0, 1, 2, 0]], "labels": labels[[0, 1, 2, 0]]}
+    torch.export.save(exported(Heads, four, [0, 0]), DATA / "fixed_heads.pt2")
     program = exported(lambda: Words(0.0), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels})
     torch.export.save(program, DATA / "words.pt2")
     module = program.module()

@@ -79,14 +79,17 @@ TEST_CASE("the longest samples are those whose positions are in the table", "[pr
 }
 
 TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
-  CHECK_THROWS_WITH(changed([](json& graph) {
+  CHECK_THROWS_WITH(changed([](json& graph) {  // hidden states of sizes that cannot pass
                       for (auto& node : graph["nodes"]) node["metadata"].erase("nn_module_stack");
+                      const json length = graph["tensor_values"]["input_ids"]["sizes"][1];
+                      for (auto& [name, value] : graph["tensor_values"].items())
+                        if (value["sizes"].size() == 3) value["sizes"].push_back(length);
                     }),
-                    Contains("the program has no modules NAME.0, NAME.1, ..."));
+                    Contains("has neither modules NAME.0, NAME.1, ... of one class"));
   CHECK_THROWS_WITH(changed([](json& graph) {
-                      graph["tensor_values"]["input_ids"]["sizes"][0] = {{"as_int", 3}};
+                      graph["tensor_values"]["input_ids"]["sizes"] = {{{"as_int", 3}}};
                     }),
-                    Contains("its input_ids must be [batch, length] of any size"));
+                    Contains("its input_ids must be [batch, length], of two sizes"));
   CHECK_THROWS_WITH(changed([](json& graph) {  // the last block adds the words again
                       std::string words, last;
                       for (auto& node : graph["nodes"]) {
@@ -97,9 +100,10 @@ TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
                         if (target == "torch.ops.aten.add.Tensor" && stack.find("blocks.1") != std::string::npos)
                           node["inputs"][0]["arg"]["as_tensor"]["name"] = words;
                       }
-                      graph["tensor_values"][words]["sizes"].push_back({{"as_int", 1}});
+                      auto& sizes = graph["tensor_values"][words]["sizes"];
+                      sizes.push_back(sizes[1]);
                     }),
-                    Contains("in which only hidden states [batch, length, features] pass"));
+                    Contains("in which only hidden states, [batch, length, features] or other sizes"));
 }
 
 TEST_CASE("a scalar that is no mean is a loss as a whole, a mean over samples", "[program]") {
@@ -150,14 +154,17 @@ TEST_CASE("calls that change memory belong to every part that reads it afterward
   for (const char* call : {"aten::copy_", "aten::fill_", "aten::masked_fill_"})
     CHECK(std::ranges::count(of_embedding, call) == 1);
   CHECK(std::ranges::count(calls(*program, program->layers[0].part), "aten::copy_") == 0);
-  CHECK_THROWS_WITH(changed([](json& graph) {  // the mask of the arguments is changed
-                      auto& node = first_node(graph, "torch.ops.aten.gelu.default");
-                      node = {{"target", "torch.ops.aten.zero_.default"},
-                              {"inputs", {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", "attention_mask"}}}}}}}},
-                              {"outputs", node["outputs"]},
-                              {"metadata", node["metadata"]}};
-                    }),
-                    Contains("the call of aten::zero_ changes attention_mask in place"));
+  const auto changing = [](const char* value) {
+    return changed([value](json& graph) {
+      auto& node = first_node(graph, "torch.ops.aten.gelu.default");
+      node = {{"target", "torch.ops.aten.zero_.default"},
+              {"inputs", {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", value}}}}}}}},
+              {"outputs", node["outputs"]},
+              {"metadata", node["metadata"]}};
+    });
+  };
+  CHECK_THROWS_WITH(changing("attention_mask"), Contains("the call of aten::zero_ changes attention_mask in place"));
+  CHECK_THROWS_WITH(changing("b_scale"), Contains("the call of aten::zero_ changes its buffer scale, whose value"));
 }
 
 }  // namespace shardline::program_test
