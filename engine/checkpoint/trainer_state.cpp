@@ -47,6 +47,23 @@ LossScaler::State scaler_from(const JsonValue& object) {
           .skipped = count_at(object, "skipped")};
 }
 
+json plateau_json(const std::optional<PlateauRate::State>& state) {
+  if (!state) return nullptr;
+  return {{"share", state->share},
+          {"best", state->best ? json(*state->best) : json(nullptr)},
+          {"spent", state->spent},
+          {"cooldown", state->cooldown}};
+}
+
+PlateauRate::State plateau_from(const JsonValue& object) {
+  object.require(json_object());
+  PlateauRate::State state{.share = number_at(object, "share", 0, 1),
+                           .spent = count_at(object, "spent"),
+                           .cooldown = count_at(object, "cooldown")};
+  if (object.has("best")) state.best = number_at(object, "best");
+  return state;
+}
+
 json patience_json(const std::optional<Patience>& patience) {
   if (!patience) return nullptr;
   return {{"best", patience->best ? json(*patience->best) : json(nullptr)}, {"spent", patience->spent}};
@@ -87,6 +104,7 @@ std::string trainer_state_text(const TrainerState& state) {
                   {{"samples", state.samples},
                    {"updates", state.updates},
                    {"loss_scaler", scaler_json(state.loss_scaler)},
+                   {"plateau_rate", plateau_json(state.plateau_rate)},
                    {"logged_loss", std::isfinite(state.logged_loss) ? json(state.logged_loss) : json(nullptr)},
                    {"logged_steps", state.logged_steps},
                    {"best_of", state.best_of},
@@ -114,6 +132,7 @@ TrainerState parse_trainer_state(const std::string& text, const std::string& pat
   state.logged_steps = count_at(own, "logged_steps", 0, state.step);
   state.logged_loss = own.has("logged_loss") ? number_at(own, "logged_loss") : NAN;
   if (own.has("loss_scaler")) state.loss_scaler = scaler_from(own.at("loss_scaler"));
+  if (own.has("plateau_rate")) state.plateau_rate = plateau_from(own.at("plateau_rate"));
   if (own.has("patience")) state.patience = patience_from(own.at("patience"));
   if (own.has("best_of")) state.best_of = own.at("best_of").require(json_object());
   if (own.has("curve")) state.curve = own.at("curve").require(json_object());

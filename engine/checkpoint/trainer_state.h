@@ -7,6 +7,7 @@
 #include <string>
 
 #include "optim/update/loss_scaler.h"
+#include "optim/update/plateau_rate.h"
 
 namespace shardline {
 
@@ -33,6 +34,7 @@ struct TrainerState {
   int64_t samples = 0, tokens = 0;  // trained on so far, over all epochs
   int64_t updates = 0;              // steps that did not overflow
   std::optional<LossScaler::State> loss_scaler;
+  std::optional<PlateauRate::State> plateau_rate;
   std::optional<BestEvaluation> best;
   nlohmann::json best_of =
       nlohmann::json::object();  // what `best` and `patience` compare: metric, direction, data; empty if unknown

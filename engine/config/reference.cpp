@@ -121,7 +121,7 @@ P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, and D = world si
 ## Learning-rate schedules
 
 A schedule is a function of the number of completed steps, so step 1 of a warm-up has learning rate 0, as in
-transformers. The arguments in `lr_scheduler_kwargs` are:
+transformers; only `reduce_lr_on_plateau` follows evaluations. The arguments in `lr_scheduler_kwargs` are:
 
 | `lr_scheduler_type` | Arguments (default) |
 | --- | --- |
@@ -134,6 +134,7 @@ transformers. The arguments in `lr_scheduler_kwargs` are:
 | `cosine_warmup_with_min_lr` | the same, and `warmup_lr_rate`: share of `learning_rate` at step 1 (that of one warm-up step) |
 | `warmup_stable_decay` | `num_decay_steps`: required; `num_stable_steps` (what is left), `min_lr_ratio` (0), `num_cycles` (0.5), `warmup_type` (`linear`), `decay_type` (`cosine`): `linear`, `cosine` or `1-sqrt` |
 | `annealing` | ours, described below: `lr_decay_style` (`linear`), `lr_decay_iters` (the steps of the run), `min_lr` (0), `plateau` (0.4) |
+| `reduce_lr_on_plateau` | torch's, described below: `mode` (`min`), `factor` (0.1), `patience` (10), `threshold` (1e-4), `threshold_mode` (`rel`), `cooldown` (0), `min_lr` (0), `eps` (1e-8) |
 
 `annealing` is the schedule of SageMaker's GPT-2 and GPT-J examples. Let E = `lr_decay_iters`, W the warm-up (below 1:
 that share of E, not rounded), i the number of completed steps and n = min(i, E - W) - W. Up to i = W, the warm-up is
@@ -143,8 +144,15 @@ linear: the learning rate is min(i, E - W) / W of the peak. After that, it is th
 - `cosine`: (cos(pi n / E) + 1) / 2; `exponential`: exp(-0.693 n / E), which ends near a half; `constant`: 1;
 - `plateau`: 1 up to i = W + `plateau` E, then (E - i) divided by the number of steps left of E at that point;
 
-but at least `min_lr`. `reduce_lr_on_plateau` and `greedy` are refused: they depend on evaluation results and have no
-formula.
+but at least `min_lr`.
+
+`reduce_lr_on_plateau` is torch's ReduceLROnPlateau. As in transformers, it has no warm-up and takes the metric
+`metric_for_best_model` of each evaluation except that of `eval_on_start`. An evaluation is a gain if its metric is
+better than the best one so far by more than `threshold`, which is a share of that metric, or with `threshold_mode`
+`abs` a difference. After more than `patience` evaluations in succession without a gain, the learning rate is multiplied
+by `factor`, down to `min_lr`, unless that changes it by no more than `eps`; the next `cooldown` evaluations then do not
+count. With a metric of which larger values are better, `mode` must be set to `max`. The learning rate and the counts
+are part of a checkpoint. `greedy` is refused.
 
 ## Loss scaling
 

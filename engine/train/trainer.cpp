@@ -78,6 +78,12 @@ RankTrainer::RankTrainer(const TrainerParts& parts, int64_t total_steps)
   if (precision_of(config_) == Precision::fp16) loss_scaler_.emplace(loss_scale_options(config_.training));
   optimizer_ = make_optimizer(optimizer_options(config_.training), parameters_);
   schedule_ = learning_rate_options(config_.training, total_steps);
+  if (schedule_.type == RateSchedule::reduce_lr_on_plateau) plateau_rate_.emplace(plateau_options(config_.training));
+}
+
+std::optional<double> RankTrainer::observe_evaluation(double metric) {
+  if (!plateau_rate_ || !plateau_rate_->observe(metric)) return {};
+  return schedule_.peak * plateau_rate_->share();
 }
 
 std::optional<LossScaler::State> RankTrainer::loss_scaler_state() const {
@@ -87,6 +93,15 @@ std::optional<LossScaler::State> RankTrainer::loss_scaler_state() const {
 // A run in fp16 that continues from a run in another precision starts with its own scale.
 void RankTrainer::set_loss_scaler_state(const std::optional<LossScaler::State>& state) {
   if (loss_scaler_ && state) loss_scaler_->set_state(*state);
+}
+
+std::optional<PlateauRate::State> RankTrainer::plateau_rate_state() const {
+  return plateau_rate_ ? std::optional(plateau_rate_->state()) : std::nullopt;
+}
+
+// A run that continues from a run with another schedule starts from the peak.
+void RankTrainer::set_plateau_rate_state(const std::optional<PlateauRate::State>& state) {
+  if (plateau_rate_ && state) plateau_rate_->set_state(*state);
 }
 
 RankTrainer::BatchTotals RankTrainer::read_microbatches(BatchSource& data, int64_t step, int count,
@@ -162,7 +177,8 @@ StepMetrics RankTrainer::train_step(BatchSource& data, int64_t step) {
   const double scale = loss_scale();
   GradientNorm gradient_norm(parameters_);
   const bool overflowed = loss_scaler_ && !std::isfinite(gradient_norm.value());
-  const double rate = learning_rate(schedule_, optimizer_->updates() + 1);
+  const double rate =
+      learning_rate(schedule_, optimizer_->updates() + 1) * (plateau_rate_ ? plateau_rate_->share() : 1);
   if (loss_scaler_) loss_scaler_->update(overflowed);
   if (!overflowed) {
     // Every rank updates its shards, or everything that it stores; ranks that keep more than a shard receive the rest

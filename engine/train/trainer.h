@@ -14,6 +14,7 @@
 #include "optim/update/learning_rate.h"
 #include "optim/update/loss_scaler.h"
 #include "optim/update/optimizer.h"
+#include "optim/update/plateau_rate.h"
 #include "pipeline/run/executor.h"
 
 namespace shardline {
@@ -43,11 +44,16 @@ class RankTrainer {
   // Computes only the gradients of a step: they are then complete on every rank, times loss_scale(). Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1; }
-  // The state that steps change besides the parameters: the optimizer, which only a trainer that trains has, and the
-  // loss scale, which only fp16 has.
+  // For lr_scheduler_type "reduce_lr_on_plateau", with equal metrics on all ranks: takes metric_for_best_model of the
+  // next evaluation and returns the learning rate if this has made it fall.
+  std::optional<double> observe_evaluation(double metric);
+  // The state that steps change besides the parameters: the optimizer, which only a trainer that trains has, the loss
+  // scale, which only fp16 has, and the learning rate that follows evaluations.
   Optimizer& optimizer() { return *optimizer_; }
   std::optional<LossScaler::State> loss_scaler_state() const;
   void set_loss_scaler_state(const std::optional<LossScaler::State>& state);
+  std::optional<PlateauRate::State> plateau_rate_state() const;
+  void set_plateau_rate_state(const std::optional<PlateauRate::State>& state);
   // The begin and end of the last train_step, the instructions of this rank in it, and the peak of its activations.
   StepRecords last_step();
   // The loss over `steps` global batches of `data`; its weight is above 0. Collective over the world. Throws DataError
@@ -91,6 +97,7 @@ class RankTrainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<LossScaler> loss_scaler_;  // set for fp16
   LearningRateOptions schedule_;
+  std::optional<PlateauRate> plateau_rate_;  // set for a schedule that follows evaluations
   RunResult last_run_;
   std::vector<InstructionRecord> last_records_;
   BatchTotals last_batch_;

@@ -125,6 +125,7 @@ Formula formula_of(RateSchedule type) {
     case RateSchedule::polynomial:
       return {false, polynomial};
     case RateSchedule::constant:
+    case RateSchedule::reduce_lr_on_plateau:
       return {true, constant};
     case RateSchedule::constant_with_warmup:
       return {false, constant};

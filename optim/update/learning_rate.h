@@ -1,5 +1,5 @@
-// Learning-rate schedules that are functions of the step: those of transformers, with its names and formulas, and the
-// annealing of SageMaker's examples.
+// Learning-rate schedules: those of transformers, with its names and formulas, and the annealing of SageMaker's
+// examples. All but one are functions of the step.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,8 @@ enum class RateSchedule {
   cosine_warmup_with_min_lr,
   warmup_stable_decay,
   annealing,
-  added,  // by a user's program
+  reduce_lr_on_plateau,  // the peak times the share of a PlateauRate, which follows evaluations
+  added,                 // by a user's program
 };
 
 enum class RateShape { linear, cosine, one_minus_sqrt, exponential, plateau, constant };
@@ -52,8 +53,8 @@ struct LearningRateOptions {
   RateFormula formula = nullptr;               // added
 };
 
-// The learning rate of optimizer step `step`, counted from 1. As in HF, the first step of a warm-up from zero has
-// learning rate 0.
+// The learning rate of optimizer step `step`, counted from 1; of reduce_lr_on_plateau the peak. As in HF, the first
+// step of a warm-up from zero has learning rate 0.
 double learning_rate(const LearningRateOptions& options, int64_t step);
 
 }  // namespace shardline

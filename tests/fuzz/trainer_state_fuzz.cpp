@@ -16,7 +16,7 @@ FUZZ_TARGET(trainer_state) {
   const TrainerState again = parse_trainer_state(written, "written");
   FUZZ_REQUIRE(trainer_state_text(again) == written, "the state changes when it is written");
   FUZZ_REQUIRE(again.step == state->step && again.samples == state->samples && again.best == state->best &&
-                   again.patience == state->patience,
+                   again.patience == state->patience && again.plateau_rate == state->plateau_rate,
                written);
   FUZZ_REQUIRE(again.log_history == state->log_history && again.curve == state->curve, written);
   return true;

@@ -35,6 +35,9 @@ void check_on_real_ranks(const std::vector<Point>& points) {
 TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, float64") {
   check_on_real_ranks(pair_points());
 }
+TEST_CASE("mpi: ranks that are processes give the run of one process and of threads on tasks with labels, float64") {
+  check_on_real_ranks(some_task_points());
+}
 TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, fp32") {
   check_on_real_ranks(fp32_points());
 }

@@ -152,11 +152,12 @@ std::vector<Axis> matrix_axes() {
 
 std::vector<Axis> all_axes() {
   std::vector<Axis> axes = matrix_axes();
-  axes[index_of(axes, "model")] =
-      axis<std::string>("model", &Point::model, {"bert", "roberta", "distilbert", "gpt2", "gptj", "gpt_neo"});
+  axes[index_of(axes, "model")] = axis<std::string>(
+      "model", &Point::model, {"bert", "roberta", "xlm-roberta", "distilbert", "gpt2", "gptj", "gpt_neo"});
   axes.push_back(axis<std::string>("task", &Point::task,
                                    {"sequence-classification", "several labels", "regression", "token-classification",
                                     "question-answering", "masked-lm", "completions", "causal-lm"}));
+  axes.push_back(axis<std::string>("padding", &Point::padding, {"dynamic", "left", "right"}));
   return axes;
 }
 

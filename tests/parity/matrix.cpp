@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <string>
 
 #include "tests/parity/axes.h"
 #include "tests/parity/traced_models.h"
@@ -101,6 +103,19 @@ std::vector<Point> head_points() {
   std::vector<Point> points;
   for (const char* axis : {"T", "P", "sharding"})
     for (const Point& point : combinations(task_axes(), {"model", "task", axis}, kSeed)) points.push_back(point);
+  return points;
+}
+
+std::vector<Point> some_task_points() {
+  std::vector<Point> points, all = task_points();
+  for (const Point& point : head_points()) all.push_back(point);
+  for (const int world : {2, 4, 8}) {
+    std::set<std::string> seen;
+    for (const Point& point : with_world(all, world)) {
+      const bool is_new_task = seen.insert(point.task).second, is_new_padding = seen.insert(point.padding).second;
+      if (is_new_task || is_new_padding) points.push_back(point);
+    }
+  }
   return points;
 }
 

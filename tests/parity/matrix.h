@@ -14,6 +14,7 @@ std::vector<Point> choice_points();         // float64: every schedule with ever
 std::vector<Point> optimizer_points();      // float64: P, T, D >= 2 with the optimizers that are not AdamW
 const std::vector<Point>& task_points();    // float64: tasks with labels: every pair of axis values
 std::vector<Point> head_points();           // float64: every head on every T, with every P and every sharding
+std::vector<Point> some_task_points();      // float64: of each task, and each way of padding, one for 2, 4 and 8 ranks
 std::vector<Point> matrix_points();         // all of these
 const std::vector<Point>& traced_points();  // float64: traced modules: every pair of axis values
 std::vector<Point> traced_task_points();    // float64: traced encoders of every task

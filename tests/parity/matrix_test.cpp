@@ -148,7 +148,7 @@ TEST_CASE("an axis that is cut down to values it does not have makes no points",
 
 TEST_CASE("every number of real ranks that is tested has points", "[parity]") {
   for (const int world : {2, 4, 8})
-    for (const auto& points : {pair_points(), fp32_points(), half_points()}) {
+    for (const auto& points : {pair_points(), fp32_points(), half_points(), some_task_points()}) {
       CAPTURE(world, points.size());
       CHECK(!with_world(points, world).empty());
     }

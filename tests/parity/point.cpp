@@ -45,7 +45,8 @@ std::string Point::name() const {
              checkpointing == "none" ? "" : " " + checkpointing, offload == "off" ? "" : cat(" offload ", offload),
              states_on_host ? " states on the host" : "", sharding == "none" ? "" : " " + sharding,
              units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ",
-             task == "causal-lm" ? "" : task + " ", packing == "off" ? "" : packing + " ", shape,
+             task == "causal-lm" ? "" : task + " ", packing == "off" ? "" : packing + " ",
+             padding == "dynamic" ? "" : cat("padding ", padding, " "), shape,
              trained == "all" ? "" : cat(", trained: ", trained),
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
@@ -121,6 +122,7 @@ bool feasible(const Point& point) {
   if (point.sharding == "MiCS 2" && point.d % 2 != 0) return false;
   if (is_traced(point) && point.smoothing && point.task != "causal-lm") return false;
   if (point.packing != "off" && point.task != "causal-lm" && point.task != "completions") return false;
+  if (point.padding != "dynamic" && (point.task == "causal-lm" || point.task == "seq2seq-lm")) return false;
   return has_head(point) && point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
 }
 

@@ -35,8 +35,12 @@ struct Point {
   // For causal-lm and completions. "packed": each sample consists of several documents. "apart": each of these
   // documents is a sample, so that a step has more samples than global_batch says.
   std::string packing = "off";
-  // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta" or "distilbert"; or one of
-  // traced_models(), each with its task.
+  // How samples of tasks with labels and completions are given. "dynamic": each in its own length. "left", "right": as
+  // tokenised rows that are padded to one length and masked, which must make no difference. "counted": padded on the
+  // right, with a mask that leaves nothing out.
+  std::string padding = "dynamic";
+  // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta", "xlm-roberta" or
+  // "distilbert"; or one of traced_models(), each with its task.
   std::string model = "gpt2";
   // Other tasks have samples of any length up to the sequence. Also "regression" and "several labels", which are
   // sequence classification, and "completions", which is causal-lm. "seq2seq-lm" is for a traced model.

@@ -2,8 +2,13 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "core/numbers/philox.h"
 #include "engine/data/examples/microbatch_rows.h"
+#include "engine/data/source/tokenised_row.h"
+#include "engine/tasks/tokenised_labels.h"
 #include "tests/parity/random_documents.h"
 
 namespace shardline::parity {
@@ -71,6 +76,35 @@ RandomExample example_of(const RandomTask& task, int64_t step, int64_t sample) {
   return example;
 }
 
+// The example, read from a tokenised row that is padded to the length of the longest ones.
+RandomExample from_padded_row(const RandomTask& task, RandomExample example) {
+  using nlohmann::json;
+  const auto length = std::ssize(example.ids), added = task.length - length;
+  const int64_t before = task.padding == "left" ? added : 0;
+  const auto column = [&](const auto& values, int64_t filler) {
+    json list(std::vector<int64_t>(before, filler));
+    for (const int64_t value : values) list.push_back(value);
+    while (std::ssize(list) < task.length) list.push_back(filler);
+    return list;
+  };
+  DataRow row{.where = "a row"};
+  row.columns = {{"input_ids", column(example.ids, task.vocab - 1)},
+                 {"token_type_ids", column(example.types, 0)},
+                 {"attention_mask", column(std::vector<int64_t>(length, 1), task.padding == "counted")}};
+  if (predicts_rows(task)) row.columns["labels"] = column(example.labels, kNoLabel);
+  const TokenisedRow tokens = tokenised_row(row).value();
+  example.ids.assign(tokens.ids.begin(), tokens.ids.end());
+  example.types.assign(tokens.types.begin(), tokens.types.end());
+  if (predicts_rows(task)) {
+    const auto labels = word_labels(row, tokens);
+    example.labels.assign(labels.begin(), labels.end());
+  }
+  if (task.task == "question-answering" && example.targets[0] != kNoLabel)
+    for (double& target : example.targets)  // a place in the row becomes a token
+      target = double(std::ranges::find(tokens.places, before + int64_t(target)) - tokens.places.begin());
+  return example;
+}
+
 }  // namespace
 
 Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
@@ -78,7 +112,8 @@ Batch RandomExamples::batch(int64_t step, const BatchSlice& slice) {
   std::vector<int64_t> ids, types, labels, ends, target_begins;
   std::vector<double> targets;
   for (int64_t sample = 0; sample < batch.global_samples; ++sample) {
-    const RandomExample example = example_of(task_, step, sample);
+    RandomExample example = example_of(task_, step, sample);
+    if (task_.padding != "dynamic") example = from_padded_row(task_, std::move(example));
     const auto length = std::ssize(example.ids);
     batch.weight += example.weight;
     batch.tokens += length;

@@ -15,6 +15,7 @@ struct RandomTask {
   int64_t vocab = 0, length = 0, types = 1;
   bool ignored = false;                                  // a third of the labels does not count
   bool packed = false;                                   // completions: several in each sample
+  std::string padding = "dynamic";                       // as Point::padding
   std::function<int64_t(int64_t step)> samples_in_step;  // in the global batch
 };
 

@@ -50,6 +50,7 @@ std::unique_ptr<BatchSource> random_source(const Point& point) {
                                                        .types = point.model == "bert" ? 2 : 1,
                                                        .ignored = point.ignored,
                                                        .packed = packed,
+                                                       .padding = point.padding,
                                                        .samples_in_step = samples});
   return std::make_unique<RandomSource>(RandomTokens{.seed = 99,
                                                      .vocab = shape.vocab,

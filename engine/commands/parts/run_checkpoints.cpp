@@ -191,6 +191,11 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   } catch (const ConfigError& error) {
     throw AllRanks<ConfigError>(cat("/training/load_best_model_at_end: ", error.what()));
   }
+  if (training.lr_scheduler_type == RateSchedule::reduce_lr_on_plateau &&
+      !evaluates_after(training, parts.run.total, parts.run))
+    throw AllRanks<ConfigError>(
+        cat("/training/lr_scheduler_type: \"reduce_lr_on_plateau\" follows evaluations, but eval_delay ",
+            training.eval_delay, " is longer than the run of ", parts.run.total, " steps; shorten eval_delay"));
   state_.total_steps = parts.run.total;
   state_.curve = curve_of_run(config, parts.job, parts.data, parts.run.total);
   if (compares_evaluations(training)) {
@@ -251,6 +256,8 @@ void RunCheckpoints::continue_from(const ResumePoint& point) {
   state_.num_train_epochs = now.num_train_epochs;
   const bool is_comparable = point.state.best_of.empty() || point.state.best_of == now.best_of;
   if (!is_comparable || !parts_.config.training.early_stopping_patience) state_.patience.reset();
+  if (state_.plateau_rate && !is_comparable) state_.plateau_rate = {.share = state_.plateau_rate->share};
+  trainer.set_plateau_rate_state(state_.plateau_rate);
   started_ = state_.step;
   if (point.is_own) resumed_ = reported_ = state_.step;
   keep_best_of(point.state);
@@ -304,7 +311,10 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
     if (name == best_metric(training)) newest_metric_ = value;
   }
   state_.log_history.push_back(std::move(entry));
-  if (training.early_stopping_patience && newest_metric_ && metrics.step > 0) spend_patience();
+  if (newest_metric_ && metrics.step > 0) {  // transformers' callback and scheduler also leave out one before training
+    if (training.early_stopping_patience) spend_patience();
+    follow_with_rate();
+  }
   if (!looks_for_best(training) || !newest_metric_ || !std::isfinite(*newest_metric_) || metrics.step == 0) return;
   // Only what has a checkpoint can be the best one.
   if (training.save_strategy != SaveStrategy::best && !saves_after(training, metrics.step, parts_.run)) return;
@@ -326,6 +336,12 @@ void RunCheckpoints::spend_patience() {
   const bool is_gain = better && (!best || std::abs(metric - *best) > training.early_stopping_threshold);
   spent = is_gain ? 0 : spent + 1;
   if (better) best = metric;
+}
+
+void RunCheckpoints::follow_with_rate() {
+  const auto rate = parts_.trainer.observe_evaluation(*newest_metric_);
+  if (rate && parts_.context.first())
+    records_.note(cat(best_metric(parts_.config.training), " has stopped improving: learning rate ", *rate));
 }
 
 bool RunCheckpoints::is_out_of_patience() const {
@@ -374,6 +390,7 @@ void RunCheckpoints::start_saver(bool with_states) {
   make_saver(with_states);
   state_.updates = parts_.trainer.optimizer().updates();
   state_.loss_scaler = parts_.trainer.loss_scaler_state();
+  state_.plateau_rate = parts_.trainer.plateau_rate_state();
   TrainerState state = state_;
   if (candidate_) state.best = candidate_;  // what will be true when this checkpoint exists
   std::map<std::string, std::string> files;

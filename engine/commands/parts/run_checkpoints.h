@@ -56,8 +56,9 @@ class RunCheckpoints {
   // Collective over the world, as are all functions that are not const or observe a step.
   RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& records);
 
-  // Sets optimizer, loss scale and history. The values of the parameters are loaded as those of any model. The best
-  // evaluation so far is dropped, with a warning, if it cannot be compared with later ones or has no checkpoint here.
+  // Sets optimizer, loss scale, learning rate and history. The values of the parameters are loaded as those of any
+  // model. The best evaluation so far is dropped, with a warning, if it cannot be compared with later ones or has no
+  // checkpoint here.
   void continue_from(const ResumePoint& point);
   int64_t first_step() const { return state_.step + 1; }
 
@@ -65,7 +66,8 @@ class RunCheckpoints {
   void prepare();
 
   void observe(const StepMetrics& metrics);
-  // Waits for the checkpoint of an earlier evaluation that may be the best one.
+  // Also passes the metric to a learning rate that follows evaluations. Waits for the checkpoint of an earlier
+  // evaluation that may be the best one.
   void observe(const EvaluationMetrics& metrics);
   // Whether early stopping ends training after the evaluations so far, including those before a resume.
   bool is_out_of_patience() const;
@@ -88,6 +90,7 @@ class RunCheckpoints {
 
  private:
   void spend_patience();
+  void follow_with_rate();
   void make_saver(bool with_states);
   void start();
   void start_saver(bool with_states);

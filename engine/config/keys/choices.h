@@ -13,6 +13,7 @@
 #include "engine/data/text/data_format.h"
 #include "engine/data/text/packing.h"
 #include "optim/update/learning_rate.h"
+#include "optim/update/plateau_rate.h"
 
 namespace shardline {
 
@@ -95,7 +96,8 @@ inline constexpr auto kWords<RateSchedule> =
                                              {RateSchedule::cosine_with_min_lr, "cosine_with_min_lr"},
                                              {RateSchedule::cosine_warmup_with_min_lr, "cosine_warmup_with_min_lr"},
                                              {RateSchedule::warmup_stable_decay, "warmup_stable_decay"},
-                                             {RateSchedule::annealing, "annealing"}});
+                                             {RateSchedule::annealing, "annealing"},
+                                             {RateSchedule::reduce_lr_on_plateau, "reduce_lr_on_plateau"}});
 template <>
 inline constexpr auto kWords<RateShape> = std::to_array<ChoiceWord<RateShape>>({{RateShape::linear, "linear"},
                                                                                 {RateShape::cosine, "cosine"},
@@ -103,6 +105,12 @@ inline constexpr auto kWords<RateShape> = std::to_array<ChoiceWord<RateShape>>({
                                                                                 {RateShape::exponential, "exponential"},
                                                                                 {RateShape::plateau, "plateau"},
                                                                                 {RateShape::constant, "constant"}});
+template <>
+inline constexpr auto kWords<PlateauMode> = std::to_array<ChoiceWord<PlateauMode>>({{PlateauMode::min, "min"},
+                                                                                    {PlateauMode::max, "max"}});
+template <>
+inline constexpr auto kWords<ThresholdMode> = std::to_array<ChoiceWord<ThresholdMode>>({{ThresholdMode::rel, "rel"},
+                                                                                        {ThresholdMode::abs, "abs"}});
 template <>
 inline constexpr auto kWords<Optim> = std::to_array<ChoiceWord<Optim>>({{Optim::adamw_torch_fused, "adamw_torch_fused"},
                                                                         {Optim::adamw_torch, "adamw_torch"},

@@ -24,7 +24,9 @@ struct Bounds {
   double least = 0, most = std::numeric_limits<double>::infinity();
 };
 
-using Shapes = std::vector<RateShape>;
+template <HasWords Choice>
+using Choices = std::vector<Choice>;
+using Shapes = Choices<RateShape>;
 
 void read(const std::string& name, const json& value, const Bounds& bounds, double& number) {
   const auto in_bounds = [&](double given) { return given >= bounds.least && given <= bounds.most; };
@@ -50,13 +52,14 @@ void read(const std::string& name, const json& value, const Bounds&, bool& flag)
   flag = value.get<bool>();
 }
 
-void read(const std::string& name, const json& value, const Shapes& shapes, RateShape& shape) {
-  for (const RateShape known : shapes)
+template <HasWords Choice>
+void read(const std::string& name, const json& value, const Choices<Choice>& choices, Choice& choice) {
+  for (const Choice known : choices)
     if (value == word_of(known)) {
-      shape = known;
+      choice = known;
       return;
     }
-  throw ConfigError(cat("\"", name, "\" is ", value.dump(), "; use one of ", json(shapes).dump()));
+  throw ConfigError(cat("\"", name, "\" is ", value.dump(), "; use one of ", json(choices).dump()));
 }
 
 // Calls visit(name, field, what the argument may be) for every argument.
@@ -80,6 +83,13 @@ void visit_scheduler(Arguments& arguments, const Visit& visit) {
   visit("decay_type", arguments.decay_type, ends);
   visit("lr_decay_style", arguments.lr_decay_style,
         Shapes{RateShape::linear, RateShape::cosine, RateShape::exponential, RateShape::plateau, RateShape::constant});
+  visit("factor", arguments.factor, share);
+  visit("threshold", arguments.threshold, number);
+  visit("eps", arguments.eps, number);
+  visit("patience", arguments.patience, steps);
+  visit("cooldown", arguments.cooldown, steps);
+  visit("mode", arguments.mode, Choices<PlateauMode>{PlateauMode::min, PlateauMode::max});
+  visit("threshold_mode", arguments.threshold_mode, Choices<ThresholdMode>{ThresholdMode::rel, ThresholdMode::abs});
 }
 
 template <class Arguments, class Visit>

@@ -6,18 +6,23 @@
 #include <optional>
 
 #include "optim/update/learning_rate.h"
+#include "optim/update/plateau_rate.h"
 
 namespace shardline {
 
 inline constexpr double kMostStepsOfRun = std::numeric_limits<int>::max();
 
-// lr_scheduler_kwargs, with the names of transformers. Unset: the schedule's default; which schedule has which
-// arguments is in engine/config/rules/learning_rate_rules.cpp.
+// lr_scheduler_kwargs, with the names of transformers and torch. Unset: the schedule's default; which schedule has
+// which arguments is in engine/config/rules/learning_rate_rules.cpp.
 struct SchedulerArguments {
   std::optional<double> num_cycles, power, timescale, lr_end, min_lr, min_lr_rate, min_lr_ratio, warmup_lr_rate,
       plateau;
   std::optional<int64_t> num_decay_steps, num_stable_steps, lr_decay_iters;
   std::optional<RateShape> warmup_type, decay_type, lr_decay_style;
+  std::optional<double> factor, threshold, eps;
+  std::optional<int64_t> patience, cooldown;
+  std::optional<PlateauMode> mode;
+  std::optional<ThresholdMode> threshold_mode;
   bool operator==(const SchedulerArguments&) const = default;
 };
 void to_json(nlohmann::json& json, const SchedulerArguments& arguments);  // null if there are none

@@ -60,11 +60,11 @@ std::vector<Key> optimization_keys() {
                "Optimizer steps of the run; -1: num_train_epochs determines them."),
       honoured("learning_rate", training_section, &Training::learning_rate, json_number(0), "Peak learning rate."),
       honoured("lr_scheduler_type", training_section, &Training::lr_scheduler_type,
-               json_choice(
-                   with_names(words_of<RateSchedule>(
-                                  {"reduce_lr_on_plateau", "greedy"},
-                                  "it depends on evaluation results and has no formula: use \"cosine\" or \"linear\""),
-                              added_rate_schedules())),
+               json_choice(with_names(
+                   words_of<RateSchedule>({"greedy"},
+                                          "not implemented: use \"reduce_lr_on_plateau\", which follows evaluations, "
+                                          "too, or \"cosine\""),
+                   added_rate_schedules())),
                "Learning-rate schedule after warm-up, with transformers' names and formulas. Ours: `annealing`, as in "
                "SageMaker's examples; see [learning-rate schedules](#learning-rate-schedules)."),
       honoured("lr_scheduler_kwargs", training_section, &Training::lr_scheduler_kwargs, or_null(json_any()),
@@ -318,10 +318,9 @@ std::vector<Key> saving_keys() {
       no_effect("restore_callback_states_from_checkpoint", json_boolean(), false, "there are no callbacks"),
       honoured("load_best_model_at_end", training_section, &Training::load_best_model_at_end, json_boolean(),
                "Save the weights of the checkpoint with the best evaluation as the final model."),
-      honoured(
-          "metric_for_best_model", training_section, &Training::metric_for_best_model, json_text(),
-          "Metric by which evaluations are compared, for the best checkpoint and for early stopping; unset: `loss`. "
-          "docs/tasks.md lists the metrics of each task."),
+      honoured("metric_for_best_model", training_section, &Training::metric_for_best_model, json_text(),
+               "Metric by which evaluations are compared, for the best checkpoint, for early stopping and for "
+               "`reduce_lr_on_plateau`; unset: `loss`. docs/tasks.md lists the metrics of each task."),
       honoured("greater_is_better", training_section, &Training::greater_is_better, json_boolean(),
                "Whether a larger metric is better; unset: true unless the metric is a loss, a perplexity or an "
                "error."),

@@ -213,6 +213,7 @@ void check_training(const Config& config, const Complaint& complain) {
   check_value("training.warmup_steps", complain, [&] { check_warmup_steps(training.warmup_steps); });
   check_value("training.lr_scheduler_kwargs", complain, [&] {
     learning_rate_options(training, training.max_steps > 0 ? std::optional<int64_t>(training.max_steps) : std::nullopt);
+    if (training.lr_scheduler_type == RateSchedule::reduce_lr_on_plateau) plateau_options(training);
   });
   if (training.do_predict && config.data.test.empty())
     complain("training.do_predict", "needs data.test", "name the files to predict for, or leave it out");

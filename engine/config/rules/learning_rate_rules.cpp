@@ -32,6 +32,8 @@ std::vector<std::string> arguments_of(RateSchedule schedule) {
       return {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"};
     case RateSchedule::annealing:
       return {"lr_decay_style", "lr_decay_iters", "plateau", "min_lr"};
+    case RateSchedule::reduce_lr_on_plateau:
+      return {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr", "eps"};
   }
   return {};
 }
@@ -130,6 +132,20 @@ LearningRateOptions learning_rate_options(const TrainingOptions& training, std::
     options.formula = added_rate_schedules().at(training.lr_scheduler_type.added);
   if (options.type == RateSchedule::annealing) read_annealing(arguments, training.warmup_steps, total_steps, options);
   return options;
+}
+
+PlateauOptions plateau_options(const TrainingOptions& training) {
+  const SchedulerArguments& arguments = training.lr_scheduler_kwargs;
+  const PlateauOptions usual;
+  if (arguments.factor == 1) throw ConfigError("\"factor\" must be below 1; give the share that is left, such as 0.1");
+  return {.mode = arguments.mode.value_or(usual.mode),
+          .factor = arguments.factor.value_or(usual.factor),
+          .patience = arguments.patience.value_or(usual.patience),
+          .threshold = arguments.threshold.value_or(usual.threshold),
+          .threshold_mode = arguments.threshold_mode.value_or(usual.threshold_mode),
+          .cooldown = arguments.cooldown.value_or(usual.cooldown),
+          .floor = smallest_share(arguments, training.learning_rate),
+          .least_change = share_of_peak(arguments.eps.value_or(1e-8), training.learning_rate)};
 }
 
 void check_warmup_steps(double steps) {

@@ -172,7 +172,8 @@ const std::vector<Need>& needs() {
   };
   const auto without_best = [](const Run& run) {
     return when(!compares_evaluations(run.training()),
-                "without load_best_model_at_end, save_strategy \"best\" or early_stopping_patience");
+                "without load_best_model_at_end, save_strategy \"best\", early_stopping_patience or "
+                "lr_scheduler_type \"reduce_lr_on_plateau\"");
   };
   const auto without_offloading = [](const Run& run) {
     return when(!run.smp().offload_activations, "without offload_activations");
@@ -290,7 +291,9 @@ const std::vector<Need>& needs() {
        [](const Run& run) { return when(run.training().weight_decay == 0, "with weight_decay 0"); }},
       {"training.warmup_steps",
        [](const Run& run) {
-         return when(run.training().lr_scheduler_type == RateSchedule::constant, "with lr_scheduler_type \"constant\"");
+         const auto& schedule = run.training().lr_scheduler_type;
+         return when(schedule == RateSchedule::constant || schedule == RateSchedule::reduce_lr_on_plateau,
+                     cat("with lr_scheduler_type \"", word_of(schedule), '"'));
        }},
       {"training.num_train_epochs",
        [](const Run& run) {

@@ -36,6 +36,22 @@ void check_best(const Config& config, const Complaint& complain) {
                     [&](const std::string& rule, const std::string& advice) { complain(key, rule, advice); });
 }
 
+// torch's default of `mode` does not follow from the metric.
+void check_plateau(const TrainingOptions& t, const Complaint& complain) {
+  if (t.lr_scheduler_type != RateSchedule::reduce_lr_on_plateau) return;
+  if (t.eval_strategy == EvalStrategy::no)
+    return complain("training.lr_scheduler_type",
+                    "\"reduce_lr_on_plateau\" follows evaluations, but eval_strategy is \"no\"",
+                    "set eval_strategy to \"steps\" or \"epoch\"");
+  const PlateauMode mode = t.lr_scheduler_kwargs.mode.value_or(PlateauOptions().mode);
+  const PlateauMode wanted = larger_is_better(t) ? PlateauMode::max : PlateauMode::min;
+  if (mode != wanted)
+    complain("training.lr_scheduler_kwargs",
+             cat("mode is \"", word_of(mode), "\", but ", larger_is_better(t) ? "larger" : "smaller", " values of ",
+                 best_metric(t), " are better"),
+             cat("set mode to \"", word_of(wanted), "\", or greater_is_better to ", !larger_is_better(t)));
+}
+
 // Throws ConfigError("RULE; ADVICE").
 ResumeSource written_source(const TrainingOptions& training) {
   const auto& value = training.resume_from_checkpoint;
@@ -156,7 +172,8 @@ bool looks_for_best(const TrainingOptions& training) {
 }
 
 bool compares_evaluations(const TrainingOptions& training) {
-  return looks_for_best(training) || training.early_stopping_patience;
+  return looks_for_best(training) || training.early_stopping_patience ||
+         training.lr_scheduler_type == RateSchedule::reduce_lr_on_plateau;
 }
 
 void check_best_metric(const Config& config, const HeadChoice& head) {
@@ -187,6 +204,7 @@ void check_saving(const Config& config, const Complaint& complain) {
     complain("mpi_options.max_restarts", "needs checkpoints from which a run can continue",
              t.save_only_model ? "set training.save_only_model to false" : "set training.save_strategy to \"steps\"");
   check_best(config, complain);
+  check_plateau(t, complain);
 }
 
 }  // namespace shardline

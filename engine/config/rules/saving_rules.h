@@ -38,7 +38,8 @@ std::vector<std::string> metric_names(const Config& config,
 // The settings that two runs must share for their evaluations to be comparable. data: digest of the evaluated data.
 nlohmann::json comparison_settings(const Config& config, const std::string& data);
 bool looks_for_best(const TrainingOptions& training);
-bool compares_evaluations(const TrainingOptions& training);  // for that, or to stop early
+// For that, to stop early, or for the learning rate.
+bool compares_evaluations(const TrainingOptions& training);
 
 void check_saving(const Config& config, const Complaint& complain);
 // Throws ConfigError if evaluations are compared by a metric that those of a model with this head do not have. The

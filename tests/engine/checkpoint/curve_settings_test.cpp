@@ -80,4 +80,20 @@ TEST_CASE("another number of steps is reported by the keys that it follows from"
         "/training/max_steps or num_train_epochs (total steps): 2000 in the checkpoint, 40 now");
 }
 
+TEST_CASE("the curve of a learning rate that follows evaluations depends on them, and on the steps if they do") {
+  const auto settings = [](RateSchedule schedule, double eval_steps, int64_t steps) {
+    Config config;
+    config.training.lr_scheduler_type = schedule;
+    config.training.eval_strategy = EvalStrategy::steps;
+    config.training.eval_steps = eval_steps;
+    return curve_settings(config, {.total_steps = steps});
+  };
+  const auto plateau = RateSchedule::reduce_lr_on_plateau;
+  CHECK(curve_differences(settings(plateau, 10, 40), settings(plateau, 10, 50)).empty());
+  CHECK(curve_differences(settings(plateau, 10, 40), settings(plateau, 20, 40)) ==
+        "/training/eval_steps: 10.0 in the checkpoint, 20.0 now");
+  CHECK_THAT(curve_differences(settings(plateau, 0.5, 40), settings(plateau, 0.5, 50)), Contains("total steps"));
+  CHECK(curve_differences(settings(RateSchedule::linear, 10, 40), settings(RateSchedule::linear, 20, 40)).empty());
+}
+
 }  // namespace shardline::curve_settings_test

@@ -234,6 +234,7 @@ TEST_CASE("the state of a run is read as it was written") {
   TrainerState state{.step = 12, .total_steps = 40, .epoch = 1.5, .samples = 96, .tokens = 1536, .updates = 11};
   state.num_train_epochs = 2.5;
   state.loss_scaler = LossScaler::State{.scale = 1024, .step = 12, .last_overflow = 3, .hysteresis = 1, .skipped = 1};
+  state.plateau_rate = PlateauRate::State{.share = 0.1, .best = 2.25, .spent = 2, .cooldown = 1};
   state.best = BestEvaluation{2.25, 10, "out/checkpoint-10"};
   state.best_of = {{"metric", "eval_loss"}};
   state.patience = Patience{.best = 2.25, .spent = 3};
@@ -249,6 +250,7 @@ TEST_CASE("the state of a run is read as it was written") {
   CHECK(again.step == 12);
   CHECK(again.updates == 11);
   CHECK(again.loss_scaler == state.loss_scaler);
+  CHECK(again.plateau_rate == state.plateau_rate);
   CHECK(again.best == state.best);
   CHECK(again.best_of == state.best_of);
   CHECK(again.curve == state.curve);

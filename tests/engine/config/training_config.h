@@ -1,4 +1,4 @@
-// Configs that are complete except for the section `training`.
+// Configs that are complete except for the section `training` and additions to `data`.
 #pragma once
 #include <string>
 
@@ -7,18 +7,19 @@
 
 namespace shardline {
 
-inline Config config_with(const nlohmann::json& training) {
-  const nlohmann::json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
-                               {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}}},
-                               {"training", training},
-                               {"output_dir", "out"}};
+inline Config config_with(const nlohmann::json& training, const nlohmann::json& data = nlohmann::json::object()) {
+  nlohmann::json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
+                         {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}}},
+                         {"training", training},
+                         {"output_dir", "out"}};
+  file["data"].update(data);
   return parse_config(file.dump(), "run.json");
 }
 
 // Returns the mistakes in it; empty if there are none.
-inline std::string mistake_in(const nlohmann::json& training) {
+inline std::string mistake_in(const nlohmann::json& training, const nlohmann::json& data = nlohmann::json::object()) {
   try {
-    config_with(training);
+    config_with(training, data);
   } catch (const ConfigError& error) {
     return error.what();
   }

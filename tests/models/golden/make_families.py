@@ -10,7 +10,8 @@ a possible answer: there each sample is alone. Dropouts are 0 in train mode.
 
 A run: "task", "problem" (of sequence classification), "smoothing", and "steps", the labels of ten AdamW steps on the
 family's batches (lr 1e-3, weight decay 0.1 by transformers.Trainer's rule, clip 1.0). By dtype: "logits" of step 1 (for
-"causal-lm": of each sample's last row), "losses" of all steps, and "gradients" of step 1 by name: their norm, and their
+"causal-lm": of each sample's last row; for "masked-lm" without smoothing: the logarithms of the probabilities of all
+words in rows with labels, rounded), "losses" of all steps, and "gradients" of step 1 by name: their norm, and their
 sums weighted with cos(0.37 (k + 1) i + k) for element i, k = 0 .. 3, which see each element.
 """
 import json
@@ -51,7 +52,7 @@ MODELS = {"causal-lm": transformers.AutoModelForCausalLM,
           "sequence-classification": transformers.AutoModelForSequenceClassification,
           "token-classification": transformers.AutoModelForTokenClassification,
           "question-answering": transformers.AutoModelForQuestionAnswering}
-DECODERS = ("gpt2", "gpt_neo", "gptj")  # make_golden.py records their "causal-lm"
+DECODERS = ("gpt2", "gpt_neo", "gptj")
 WORD_TASKS = ("causal-lm", "masked-lm")
 # task, problem, smoothing
 RUNS = [("causal-lm", None, 0.0), ("causal-lm", None, 0.1),
@@ -65,9 +66,10 @@ RUNS = [("causal-lm", None, 0.0), ("causal-lm", None, 0.1),
 
 
 def has_head(family, task):
-    if family in DECODERS and task in WORD_TASKS:
+    if family in DECODERS and task == "masked-lm":
         return False
-    return (family, task) not in (("gptj", "token-classification"), ("distilbert", "causal-lm"))
+    # make_golden.py records GPT-J's "causal-lm".
+    return (family, task) not in (("gptj", "token-classification"), ("gptj", "causal-lm"), ("distilbert", "causal-lm"))
 
 
 def value(name, shape):
@@ -80,7 +82,7 @@ def value(name, shape):
 def make_model(config, task, dtype, problem=None):
     config.problem_type = problem
     config.num_labels = 2 if task == "question-answering" else LABELS
-    if task in WORD_TASKS:
+    if task in WORD_TASKS and config.model_type not in DECODERS:
         config.is_decoder = task == "causal-lm"
     model = MODELS[task].from_config(config).to(dtype)
     with torch.no_grad():
@@ -175,6 +177,10 @@ def cross_entropy(logits, labels, smoothing):
     return torch.nn.functional.cross_entropy(logits, labels, label_smoothing=smoothing)
 
 
+def rounded(logits):
+    return [[round(value, 12 if logits.dtype == torch.float64 else 7) for value in row] for row in logits.tolist()]
+
+
 def loss_of(model, family, task, problem, smoothing, batch, labels):
     """Returns the loss of the model in its dtype, and the logits of valid rows or of segments. Some models compute
     their loss in float32."""
@@ -226,6 +232,9 @@ def train(family, config, task, problem, smoothing, batches, labels, dtype):
         if not result["losses"]:
             if task != "masked-lm":
                 result["logits"] = logits.tolist()
+            elif smoothing == 0:
+                counts = torch.tensor([label >= 0 for row in targets for label in row])
+                result["logits"] = rounded(logits[counts].log_softmax(-1))
             result["gradients"] = {n: probes(p.grad) for n, p in named if p.grad is not None}
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

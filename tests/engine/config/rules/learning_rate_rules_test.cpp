@@ -1,5 +1,6 @@
 #include "engine/config/rules/learning_rate_rules.h"
 
+#include <cmath>
 #include <fstream>
 
 #include "tests/engine/config/training_config.h"
@@ -11,11 +12,14 @@ namespace {
 
 using nlohmann::json;
 
-std::string kwargs_mistake(const std::string& type, const json& kwargs, const json& more = json::object()) {
+std::string kwargs_mistake(const std::string& type, const json& kwargs, const json& more = json::object(),
+                           const json& data = json::object()) {
   json training = {{"lr_scheduler_type", type}, {"lr_scheduler_kwargs", kwargs}, {"max_steps", 100}};
   training.update(more);
-  return mistake_in(training);
+  return mistake_in(training, data);
 }
+
+const json kEvaluated = {{"validation", "text.txt"}};
 
 }  // namespace
 
@@ -67,8 +71,50 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
              Contains("make them shorter"));
   CHECK_THAT(kwargs_mistake("annealing", {{"lr_decay_style", "1-sqrt"}}),
              Contains("use one of [\"linear\",\"cosine\""));
-  for (const char* type : {"reduce_lr_on_plateau", "greedy"})
-    CHECK_THAT(mistake_in({{"lr_scheduler_type", type}}), Contains("depends on evaluation results"));
+  CHECK_THAT(mistake_in({{"lr_scheduler_type", "greedy"}}), Contains("use \"reduce_lr_on_plateau\""));
+}
+
+TEST_CASE("a learning rate that follows evaluations has those of torch, evaluation by evaluation") {
+  std::ifstream file(SHARDLINE_SOURCE_DIR "/tests/engine/config/golden/plateau.json");
+  const json entries = json::parse(file);
+  REQUIRE(entries.size() >= 10);
+  for (const auto& entry : entries) {
+    const TrainingOptions training = config_with(entry["training"], kEvaluated).training;
+    PlateauRate rate(plateau_options(training));
+    double last = training.learning_rate;
+    for (size_t i = 0; i < entry["metrics"].size(); ++i) {
+      CAPTURE(entry["training"].dump(), i);
+      const json& metric = entry["metrics"][i];
+      const bool falls = rate.observe(metric.is_null() ? NAN : metric.get<double>());
+      const double now = training.learning_rate * rate.share();
+      CHECK(now == Approx(entry["rates"][i].get<double>()).epsilon(1e-14));
+      CHECK(falls == (now < last));
+      last = now;
+    }
+  }
+}
+
+TEST_CASE("a learning rate can follow evaluations only if there are any, and only in the right direction") {
+  using Catch::Contains;
+  const auto mistake = [](const json& kwargs, const json& more = json::object()) {
+    json given = {{"eval_strategy", "steps"}};
+    given.update(more);
+    return kwargs_mistake("reduce_lr_on_plateau", kwargs, given, kEvaluated);
+  };
+  CHECK(mistake(nullptr) == "");
+  CHECK_THAT(
+      mistake(nullptr, {{"eval_strategy", "no"}}),
+      Contains("follows evaluations, but eval_strategy is \"no\"; got \"reduce_lr_on_plateau\"; set eval_strategy"));
+  CHECK_THAT(mistake({{"mode", "max"}}), Contains("mode is \"max\", but smaller values of eval_loss are better"));
+  CHECK_THAT(mistake(nullptr, {{"greater_is_better", true}}), Contains("set mode to \"max\""));
+  CHECK(mistake({{"mode", "max"}}, {{"greater_is_better", true}}) == "");
+  CHECK_THAT(mistake({{"factor", 1}}), Contains("\"factor\" must be below 1"));
+  CHECK_THAT(mistake({{"factor", -1}}), Contains("\"factor\" must be a number from 0 to 1"));
+  CHECK_THAT(mistake({{"patience", 1.5}}), Contains("must be a whole number"));
+  CHECK_THAT(mistake({{"mode", "best"}}), Contains("use one of [\"min\",\"max\"]"));
+  CHECK_THAT(mistake({{"threshold_mode", "share"}}), Contains("use one of [\"rel\",\"abs\"]"));
+  CHECK_THAT(mistake({{"min_lr", 1}}), Contains("\"min_lr\" must be a number from 0 to learning_rate"));
+  CHECK_THAT(mistake({{"num_cycles", 1}}), Contains("has no argument \"num_cycles\""));
 }
 
 TEST_CASE("arguments are typed once they are read") {
@@ -79,10 +125,30 @@ TEST_CASE("arguments are typed once they are read") {
   CHECK(read(R"({"num_cycles": 2})") == SchedulerArguments{.num_cycles = 2});
   CHECK(read({{"num_cycles", nullptr}}) == SchedulerArguments());
   CHECK(json(SchedulerArguments()) == nullptr);
-  const SchedulerArguments all = {
-      1, 2, 3, 4, 5, 0.6, 0.7, 0.8, 0.9, 10, 11, 12, RateShape::linear, RateShape::cosine, RateShape::plateau};
+  const SchedulerArguments all = {1,
+                                  2,
+                                  3,
+                                  4,
+                                  5,
+                                  0.6,
+                                  0.7,
+                                  0.8,
+                                  0.9,
+                                  10,
+                                  11,
+                                  12,
+                                  RateShape::linear,
+                                  RateShape::cosine,
+                                  RateShape::plateau,
+                                  0.13,
+                                  14,
+                                  15,
+                                  16,
+                                  17,
+                                  PlateauMode::max,
+                                  ThresholdMode::abs};
   const json written = all;
-  CHECK(written.size() == 15);
+  CHECK(written.size() == 22);
   CHECK(written.get<SchedulerArguments>() == all);
   const LossScaleArguments scale = {1, 2, 3, 4, 5, true};
   CHECK(json(scale).size() == 6);
