@@ -30,7 +30,7 @@ struct Meeting {
   size_t arrived = 0;
   std::string agreed;   // signature of the first to arrive
   std::string first;    // that rank and its request, for error messages
-  bool moving = false;  // a rank accesses the tensors without holding the lock
+  bool moving = false;  // whether a rank is accessing the tensors without holding the lock
   bool done = false;
   // The data of a send posted before its receive, for a CPU tensor and for an accelerator's tensor.
   std::unique_ptr<char[]> payload;

@@ -197,10 +197,12 @@ void add_generate_options(CLI::App& app, CommandLine& line) {
 void add_plan_options(CLI::App& app, CommandLine& line) {
   app.add_option("--svg", line.plan.svg, "Write a picture of the schedule to this file");
   app.add_option("--from-run", line.plan.from_run,
-                 "Plan the run in this directory again and compare the plan with what it measured");
-  app.add_option("--html", line.plan.html, "Write an HTML page with memory, step and candidates to this file");
-  app.add_option("--cluster", line.cluster,
-                 "File that describes the machines (see configs/clusters), or local; adds times and memory");
+                 "Plan the run in this directory again and compare the plan with its measurements");
+  app.add_option("--html", line.plan.html,
+                 "Write an HTML page with the memory, the predicted step and the candidates to this file");
+  app.add_option(
+      "--cluster", line.cluster,
+      "File that describes the machines (see configs/clusters), or local for this machine; adds times and memory");
   app.add_option("--profile", line.measured,
                  "File written by `shardline profile`; uses its measured times, implies --cluster local");
   app.add_option("--nodes", line.nodes, "Number of nodes; overrides the cluster file")
@@ -258,7 +260,7 @@ void add_import_options(CLI::App& app, ImportLine& line) {
       ->required()
       ->check(CLI::ExistingFile);
   app.add_option("--to", line.to, "Write the config to this file, which must not exist; default: print it");
-  app.add_option("--set", line.options.settings, "path=value that replaces a value of the job");
+  app.add_option("--set", line.options.settings, "path=value: replace a value of the job");
   app.add_option("--channel", line.channels, "NAME=PATH: path of the files of a data channel");
   app.add_option("--hosts", line.options.hosts, "Names of the machines, separated by commas")->delimiter(',');
   app.add_option("--ranks", line.options.ranks, "Total number of processes, if the files do not contain it")
@@ -327,13 +329,12 @@ int run_command_line(int argc, char** argv) {
            cat("Config file (shardline help explains its keys)", takes_directory ? ", or directory of a model" : ""))
         ->required()
         ->check(takes_directory ? CLI::Validator(CLI::ExistingPath) : CLI::Validator(CLI::ExistingFile));
-    sub->add_option("--set", line.overrides,
-                    "path=value that replaces a value of the config, e.g. training.max_steps=10");
+    sub->add_option("--set", line.overrides, "path=value: replace a value of the config, e.g. training.max_steps=10");
     return sub;
   };
   auto* train = command("train", "Train a model and save it in output_dir");
   train->get_option("config")->required(false)->description(
-      "Config file; without it, the job of a SageMaker container");
+      "Config file; if omitted, run the job of a SageMaker container");
   auto* eval = command("eval", "Compute the loss and the task's metrics on the validation data", true);
   auto* predict =
       command("predict", "Predict labels, scores, tags, answers or masked words for the rows of a data file", true);
@@ -345,7 +346,7 @@ int run_command_line(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   auto* plan = command("plan", "Show what would run where, without starting anything");
-  auto* info = command("info", "Show versions, devices and links of this host, and which of them a config would use");
+  auto* info = command("info", "Show the versions, devices and links of this host, and what a config would use");
   ImportLine imported;
   auto* import =
       app.add_subcommand("import", "Convert a job of SageMaker, DeepSpeed, accelerate or a script into a config");
@@ -376,16 +377,18 @@ int run_command_line(int argc, char** argv) {
   auto* inspect = checkpoint->add_subcommand("inspect", "Show what a checkpoint contains");
   auto* verify = checkpoint->add_subcommand("verify", "Compare every byte of a checkpoint with its checksums");
   for (auto* sub : {inspect, verify})
-    sub->add_option("path", checkpoint_path, "A checkpoint, or a directory whose newest one is taken")
+    sub->add_option("path", checkpoint_path, "A checkpoint, or a directory of checkpoints, of which the newest is used")
         ->required()
         ->check(CLI::ExistingDirectory);
   std::vector<std::string> parts;
-  auto* merge = checkpoint->add_subcommand("merge", "Merge the parts that hosts have saved into a complete checkpoint");
+  auto* merge =
+      checkpoint->add_subcommand("merge", "Merge the parts that different hosts saved into a complete checkpoint");
   merge->add_option("part", parts, "Directories of the parts")->required()->check(CLI::ExistingDirectory);
   merge->add_option("--output", checkpoint_path, "Directory of the complete checkpoint, which must not exist")
       ->required();
   ServeCommand serve(*command("serve", "Answer requests over HTTP with a model", true));
-  auto* pack = app.add_subcommand("pack", "Put a model's directory into an archive, as hosting platforms store it");
+  auto* pack =
+      app.add_subcommand("pack", "Pack a model directory into an archive in the form that hosting platforms use");
   PackCommand packed(*pack);
   std::string asked;
   auto* help = app.add_subcommand("help", "Explain a key of the config");
@@ -412,9 +415,11 @@ int run_command_line(int argc, char** argv) {
   }
 
   const std::vector<std::string> arguments(words.begin() + 1, words.end());
-  handle_stop_signals(*train   ? "error: stopped by a signal before the first step; there is nothing to save\n"
-                      : *study ? "error: stopped by a signal; start it again to do the runs that have not finished\n"
-                               : "error: stopped by a signal\n");
+  handle_stop_signals(
+      *train ? "error: stopped by a signal before the first step; there is nothing to save\n"
+      : *study
+          ? "error: stopped by a signal; run the same command again to continue with the runs that have not finished\n"
+          : "error: stopped by a signal\n");
   // A run and a server continue if the reader of their output exits.
   if (*train || serve.is_given()) std::signal(SIGPIPE, SIG_IGN);
   if (*train && line.config.empty()) return run_training_of_container(line);

@@ -23,14 +23,15 @@ ServeCommand::ServeCommand(CLI::App& app) : app_(app) {
   app.add_option("--port", given_.port, "Port to listen on; 0: any free one")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
-  app.add_option("--task", task_, "Task, as the model's config or the hub names it (default: that of the model)");
+  app.add_option("--task", task_,
+                 "Task, by its name in configs or on the Hugging Face hub; default: the task of the model");
   app.add_option("--workers", given_.workers, "Requests that are processed at the same time")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
   app.add_option("--queue-length", given_.queue_length, "Further requests that may wait; more are refused")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20));
-  app.add_option("--timeout", given_.timeout, "Seconds within which a request is answered")
+  app.add_option("--timeout", given_.timeout, "Time limit for answering a request, in seconds")
       ->capture_default_str()
       ->check(CLI::Range(1, 86400));
   app.add_option("--max-body", body_mib_, "Maximum size of a request's body, in MiB")
@@ -86,7 +87,7 @@ ServedPlace::ServedPlace(const std::string& named, const ServeCommand& command, 
 
 PackCommand::PackCommand(CLI::App& app) {
   app.add_option("model", directory_, "Directory of a model")->required()->check(CLI::ExistingDirectory);
-  app.add_option("archive", archive_, "File to write, for instance model.tar.gz")->required();
+  app.add_option("archive", archive_, "File to write, such as model.tar.gz")->required();
 }
 
 void PackCommand::run(std::ostream& out) const {

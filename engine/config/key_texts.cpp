@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 using Kind = JsonType::Kind;
 
-// Examples, as JSON, for keys whose type and default do not show one.
+// Examples, as JSON, for keys for which no example can be derived from type and default.
 const std::map<std::string, const char*>& chosen_examples() {
   static const std::map<std::string, const char*> examples = {
       {"output_dir", R"("runs/my-run")"},

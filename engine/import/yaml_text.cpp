@@ -82,7 +82,7 @@ class YamlReader {
         refuse_names(event.data.mapping_start.anchor, event.data.mapping_start.tag);
         return map(depth);
       default:
-        fail("aliases are not read", "write the value itself");
+        fail("YAML aliases are not supported", "write the value itself");
     }
   }
 

@@ -13,7 +13,7 @@ namespace shardline {
 // config: of the run on all its hosts.
 std::vector<std::string> settings_on_hosts(const Config& config, const std::vector<std::string>& hosts);
 
-// Throws ConfigError if an epoch of `fewer`, the run on some of the hosts of `all`, would have other samples.
+// Throws ConfigError if an epoch of `fewer`, the run on some of the hosts of `all`, would have different samples.
 void check_same_samples(const Config& all, const Config& fewer);
 
 struct FewerHosts {

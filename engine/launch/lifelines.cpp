@@ -246,7 +246,7 @@ void hold_lifeline(const std::string& address, std::function<void()> lost,
 
 void end_with_launcher() {
   if (!has_launcher()) return;
-  // mpirun may be unreachable, too, so a reason could not be reported.
+  // Exits without reporting a reason, because mpirun may be unreachable, too.
   hold_lifeline(
       std::getenv(kLifelineVariable),
       [] {

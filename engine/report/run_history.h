@@ -15,7 +15,7 @@ struct RunHistory {
   std::string name, directory;
   Config config;  // config.resolved.json
   RecordedMetrics metrics;
-  nlohmann::json plan;             // plan.json; null if it is not there
+  nlohmann::json plan;             // plan.json; null if the file is missing
   std::string label_counts;        // of the training data: "negative 612 (51.0 %), ..."; empty: no classes
   std::vector<std::string> notes;  // what could not be read, and why
 

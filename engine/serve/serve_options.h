@@ -25,7 +25,7 @@ using Environment = std::function<const char*(const char* name)>;  // as std::ge
 // SAGEMAKER_BIND_TO_PORT. Throws ConfigError, which names the variable.
 ServeOptions options_of_environment(const Environment& environment);
 
-// The task that HF_TASK asks for, if it is set.
+// The task that HF_TASK requests, if it is set.
 std::optional<std::string> task_of_environment(const Environment& environment);
 // A config's name of a task: "sequence-classification" for "text-classification", as the hub calls it, or itself.
 // Throws ConfigError for others; `source` names the setting.

@@ -200,7 +200,8 @@ StudyFile study_from_json(const JsonDocument& document) {
   study.output_dir = text_at(root, "output_dir");
   if (study.output_dir.empty()) root.fail("output_dir", "is required", "set it to the directory of the study");
   if (!study.metric.empty() && !study.metric.starts_with("eval_"))
-    root.fail("metric", "must be a value of evaluations in metrics.jsonl", cat("write \"eval_", study.metric, "\"?"));
+    root.fail("metric", "must name a metric of evaluations in metrics.jsonl, which begins with eval_",
+              cat("write \"eval_", study.metric, "\"?"));
   const json* rules = root.find("rules", json_object());
   for (json& combination : combinations(document, root))
     study.points.push_back({.name = "", .factors = std::move(combination), .published = {}});

@@ -54,7 +54,7 @@ void check_same_config(const StudyFile& study, const StudyRun& run) {
   if (before == run.config) return;
   std::string changes;
   for (const auto& setting : settings_between(before, run.config)) changes += " " + setting;
-  throw ConfigError(cat(study.file, ": run ", run.name, " has finished with other settings (now", changes,
+  throw ConfigError(cat(study.file, ": run ", run.name, " has finished, but with different settings (now", changes,
                         "); give it another name, choose another output_dir, or remove ",
                         directory_of(study, run.name)));
 }

@@ -62,7 +62,7 @@ class MaskedLm final : public LabelledTask {
         throw DataError(cat(row.where, ": '", tokens ? "input_ids" : data_.text_column, "' has no ",
                             tokenizer_->decode(std::span(&mask_, 1)),
                             is_shortened ? cat(" in the ", data_.sequence_length, " tokens that remain of it") : "",
-                            "; put one where a word is to be predicted"));
+                            "; put one where a word should be predicted"));
     }
     return {.examples = {std::move(example)}, .shortened = is_shortened};
   }

@@ -98,7 +98,7 @@ std::vector<DataFile> task_files(const Config& config, DataPart part, const std:
   for (DataFile& file : files) {
     if (file.format == DataFormat::text) file.format = DataFormat::tsv;  // MRPC's own files are tables in .txt
     file.columns = known_data(*name).columns;
-    file.uneven = file.format == DataFormat::tsv;  // some of GLUE's rows are cut off
+    file.uneven = file.format == DataFormat::tsv;  // some rows in GLUE's files are truncated
   }
   return files;
 }

@@ -1,4 +1,4 @@
-// shardline's public interface. Cheap to include: neither torch's headers nor shardline's own ones are behind it.
+// shardline's public interface. Cheap to include: it includes neither torch's headers nor shardline's own.
 //
 //   run()     a program of your own with every command of `shardline`, for your own models, tasks, losses, metrics,
 //             optimizers and learning-rate schedules

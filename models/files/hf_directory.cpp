@@ -140,7 +140,7 @@ std::vector<std::string> NameReport::notes(const ModelSpec& spec) const {
     if (names.size() > kMost) text += cat(" and ", names.size() - kMost, " more");
     notes.push_back(text);
   };
-  note("the model's files lack tensors of its head, which start with initial values", missing);
+  note("the model's files lack some tensors of the head; these start with initial values", missing);
   note(
       "tensors that start with initial values are not trained and keep them, because training.trainable leaves them "
       "out",

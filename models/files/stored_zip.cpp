@@ -155,7 +155,7 @@ class ZipReader {
     }
     for (uint64_t* number : numbers) {
       if (*number != kIn64Bits) continue;
-      if (!field || field->size() < 8) fail(cat("the entry ", name, " lacks a number of the zip64 field"));
+      if (!field || field->size() < 8) fail(cat("the entry ", name, " lacks a number in its zip64 field"));
       *number = little_endian(field->substr(0, 8));
       field->remove_prefix(8);
     }

@@ -46,7 +46,7 @@ void TorchFile::read_archive() {
   };
   const auto pickle = std::ranges::find_if(entries, is_pickle);
   if (pickle == entries.end() || std::ranges::count_if(entries, is_pickle) != 1)
-    fail(cat("an archive of torch.save has one entry NAME/", kPickleEntry));
+    fail(cat("an archive of torch.save must have exactly one entry NAME/", kPickleEntry));
   const std::string prefix = pickle->first.substr(0, pickle->first.size() - kPickleEntry.size());
   const auto order = entries.find(prefix + "byteorder");
   if (order != entries.end() && order->second != "little")

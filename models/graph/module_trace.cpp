@@ -154,7 +154,7 @@ class ModuleTracer {
       refuse(name_,
              cat("its backward failed, for instance because it changes a tensor in place that its gradient needs: ",
                  error.what_without_backtrace()),
-             "let it make a new tensor instead");
+             "create a new tensor instead");
     }
     if (differentiable && !input.grad().defined())
       refuse(name_, "its result does not depend on its input, so the layers before it would not be trained",

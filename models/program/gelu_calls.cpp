@@ -14,13 +14,13 @@ namespace shardline {
 namespace {
 
 constexpr int kDegree = 4;
-constexpr int kLongest = 8;  // calls from the function to the result
+constexpr int kLongest = 8;  // maximum number of calls from the function to the result
 constexpr double kTolerance = 1e-9;
 
 // Coefficients of the powers of x.
 using Polynomial = std::array<double, kDegree + 1>;
 
-// alone + with * t, where t is the result of tanh or erf.
+// `alone` + `with` * t, where t is the result of tanh or erf.
 struct Expression {
   Polynomial alone = {}, with = {};
 };

@@ -361,7 +361,8 @@ class GraphReader {
     Scope inner;
     describe(graph, inner);
     const auto names = graph.at("inputs").items();
-    if (names.size() != inputs.size() - place - 1) item.fail("must give its graph as many values as it takes");
+    if (names.size() != inputs.size() - place - 1)
+      item.fail("must pass its graph as many values as the graph has inputs");
     for (size_t i = 0; i < names.size(); ++i) {
       const auto [name, value] = named(names[i], inputs[place + 1 + i].at("arg"), scope);
       if (!inner.values.emplace(name, value).second) names[i].fail("is an input that exists already");
@@ -378,7 +379,7 @@ class GraphReader {
         outer.push_back(name_in(output));
     }
     const auto made = graph.at("outputs").items();
-    if (made.size() != outer.size()) item.fail("must take as many values from its graph as it makes");
+    if (made.size() != outer.size()) item.fail("must have as many results as its graph has outputs");
     for (size_t i = 0; i < made.size(); ++i)
       if (!scope.values.emplace(outer[i].text(), value_of(name_in(made[i]), inner)).second)
         outer[i].fail("exists already");
@@ -419,7 +420,7 @@ class GraphReader {
         const JsonValue name = name_in(outputs[place]);
         results.push_back({int(place), -1, new_value(name.text(), scope, name)});
       } else {
-        outputs[place].fail("is a result of a kind that cannot be used here");
+        outputs[place].fail("is a result of an unsupported kind");
       }
     }
     return results;

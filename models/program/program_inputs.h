@@ -18,7 +18,7 @@ namespace shardline {
 class RowGrid {
  public:
   enum class Part { all, source, target };
-  // samples, length: of a rectangle of a fixed size, in which the microbatch must find room; 0: those of the microbatch
+  // samples, length: of a rectangle of a fixed size, into which the microbatch must fit; 0: those of the microbatch
   RowGrid(const Microbatch& batch, Part part, int64_t samples = 0, int64_t length = 0);
 
   int64_t samples() const { return samples_; }  // with repeated ones

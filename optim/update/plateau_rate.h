@@ -11,13 +11,13 @@ enum class ThresholdMode { rel, abs };  // the threshold is a share of the best 
 // The defaults are torch's.
 struct PlateauOptions {
   PlateauMode mode = PlateauMode::min;
-  double factor = 0.1;      // of a reduction
-  int64_t patience = 10;    // evaluations in succession that may bring no gain; the next one reduces the rate
+  double factor = 0.1;      // by which a reduction multiplies the rate
+  int64_t patience = 10;    // successive evaluations without a gain that are tolerated; one more reduces the rate
   double threshold = 1e-4;  // a gain is more than this
   ThresholdMode threshold_mode = ThresholdMode::rel;
-  int64_t cooldown = 0;     // evaluations after a reduction that do not count as ones without a gain
+  int64_t cooldown = 0;     // evaluations after a reduction that are not counted as evaluations without a gain
   double floor = 0;         // share of the peak below which the rate does not fall
-  double least_change = 0;  // share of the peak; a reduction by no more than this is left out
+  double least_change = 0;  // share of the peak; smaller or equal reductions are skipped
 };
 
 class PlateauRate {

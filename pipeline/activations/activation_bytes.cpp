@@ -15,7 +15,7 @@ struct Effect {
   int64_t in_use = 0;   // peak of bytes in use
   int64_t kept = 0;     // peak of bytes kept
   int64_t after = 0;    // bytes kept at its end
-  int64_t away = 0;     // for a forward whose result may leave: bytes moved out, which `after` excludes
+  int64_t away = 0;     // for a forward whose result may be offloaded: bytes moved out, not included in `after`
   int64_t waiting = 0;  // for a backward that is not drained: the weight pairs that wait
 
   void pass(int64_t bytes) { in_use = std::max(in_use, after + bytes); }

@@ -287,7 +287,7 @@ class Checker {
   std::vector<int> next_input_, next_weight_;  // by chunk: the microbatch whose backward half is due next
   int next_loss_ = 0;                          // the microbatch whose loss is due next
   std::vector<bool> reduced_;                  // by chunk
-  bool scatters_ = false;                      // a microbatch's gradients are scattered
+  bool scatters_ = false;                      // whether each microbatch's gradients are reduce-scattered
 };
 
 }  // namespace

@@ -52,7 +52,7 @@ class Answers(Serving):
         server.refuses(400, {"inputs": "good", "parameters": {"top_k": 0}}, "/parameters/top_k: must be an integer >= 1")
         server.refuses(400, {"inputs": "good", "parameters": {"topk": 1}}, "/parameters/topk: is not a parameter")
         server.refuses(400, {"inputs": ["good", 3]}, "/inputs/1: must be a text")
-        server.refuses(400, {"inputs": ["good", "film " * 50]}, "/inputs/1: has more than the 40 tokens")
+        server.refuses(400, {"inputs": ["good", "film " * 50]}, "/inputs/1: has more than 40 tokens")
         self.assertEqual(len(server.ask("film " * 50, truncation=True)), 1)
         server.refuses(400, {"inputs": []}, "/inputs: must have at least one input")
         server.refuses(400, {"parameters": {}}, "/inputs: is missing")
@@ -111,7 +111,7 @@ class Answers(Serving):
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             again = list(pool.map(lambda i: server.ask(prompts[i % 4], max_new_tokens=12)[0]["generated_text"], range(48)))
         self.assertEqual(again, alone * 12)
-        server.refuses(400, {"inputs": "x" * 600}, "/inputs: has more than the 512 tokens")
+        server.refuses(400, {"inputs": "x" * 600}, "/inputs: has more than 512 tokens")
         server.refuses(400, {"inputs": "x", "parameters": {"temperature": 2}}, "/parameters/temperature: has no effect")
         server.stop()
 

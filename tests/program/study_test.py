@@ -114,7 +114,7 @@ class Runs(StudyTest):
             self.assertEqual(run == name, again[run]["job_seconds"] != records[run]["job_seconds"], run)
         text = (self.dir / study).read_text()
         self.write(**{**json.loads(text), "rules": {"samples": 36, "epochs": 1}})
-        self.expect(2, "study", study, says=["has finished with other settings", "data.max_train_samples=36"])
+        self.expect(2, "study", study, says=["has finished, but with different settings", "data.max_train_samples=36"])
 
     def reports(self, records):
         self.expect(0, "report", "study/", says="wrote study/report.html")

@@ -32,7 +32,8 @@ void require_served(const Config& config) {
     throw ConfigError(
         "this shardline was built without a server; install libboost-dev and libarchive-dev, and build again");
   if (config.model.is_program())
-    throw ConfigError(cat("/model/path: serve needs a model's directory, and ", config.model.path, " is a program"));
+    throw ConfigError(
+        cat("/model/path: serve needs a model directory, but ", config.model.path, " is an exported program"));
 }
 
 // The model's config.json with the keys that the config of the job adds, as it is written.

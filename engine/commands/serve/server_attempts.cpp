@@ -71,7 +71,7 @@ int serve_on_processes(const Config& config, const std::vector<std::string>& arg
       log << end.failure << std::flush;
       return exit_code_of_program(end);
     }
-    log << lines_without_prefix(end.failure) << "the server is started again; connections wait meanwhile" << std::endl;
+    log << lines_without_prefix(end.failure) << "restarting the server; connections wait meanwhile" << std::endl;
   }
 }
 

@@ -11,8 +11,8 @@ bool ServerRestarts::again_after(const ServerEnd& end) {
   if (end.exit_code != kExitFailed || end.asked_to_stop || !has_served_) return false;
   early_ = end.served && *end.served >= kEarly ? 0 : early_ + 1;
   if (early_ > kMost)
-    reason_ = cat("the server failed ", early_, " times in succession within ", kEarly.count(),
-                  " s of its start, so it is not started again");
+    reason_ = cat("the server failed ", early_, " times in succession without having served for ", kEarly.count(),
+                  " s, so it is not restarted");
   return reason_.empty();
 }
 

@@ -10,13 +10,13 @@ namespace shardline {
 struct ServerEnd {
   int exit_code = 0;  // see engine/launch/exit_codes.h
   bool asked_to_stop = false;
-  std::optional<std::chrono::seconds> served = {};  // for this time; unset: it did not come so far
+  std::optional<std::chrono::seconds> served = {};  // how long it served; unset: it never began to serve
 };
 
 class ServerRestarts {
  public:
   static constexpr int kMost = 5;                           // in succession, of attempts that end early
-  static constexpr auto kEarly = std::chrono::seconds(60);  // after they began to serve
+  static constexpr auto kEarly = std::chrono::seconds(60);  // of serving; an attempt that ends before that ends early
 
   // Whether to start it again. If not, reason() says why; it is empty if a restart was out of the question: what has
   // never served is not expected to.

@@ -81,7 +81,7 @@ std::vector<Key> model_keys() {
                "with the weights in its file."),
       honoured("inputs", model, &ModelOptions::inputs, json_object(),
                "Programs only (docs/programs.md): an object that maps arguments to the data that they are given, such "
-               "as `{\"tokens\": \"input_ids\"}`. Other arguments are given the data of their own name. Other data are "
+               "as `{\"tokens\": \"input_ids\"}`. Other arguments receive the data of their own name. Other data are "
                "[columns of tensors](programs.md#columns-of-tensors), such as `{\"pixel_values\": \"image\"}`."),
       honoured("loss", model, &ModelOptions::loss, or_null(json_any()),
                "Programs only: the name of the output that is the loss, or an object with a `function` "
@@ -207,9 +207,9 @@ std::vector<Key> data_keys() {
                "unless tokenizer_config.json sets `do_lower_case` to false. Token ids of text files are cached in "
                "`$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
       honoured("sequence_length", data, &Data::sequence_length, json_integer(1, 1 << 24),
-               "Maximum number of tokens in a sample, at least 2 except for samples that a program gives. Encoders "
+               "Maximum number of tokens in a sample, at least 2 unless a program supplies the samples. Encoders "
                "usually have 512 positions, so set this key for them: 384 is usual for SQuAD, 128 for sentences. A "
-               "program with columns of tensors has samples of a length of its own."),
+               "program with columns of tensors determines the length of its samples."),
       honoured("packing", data, &Data::packing, or_null(json_choice(words_of<Packing>())),
                "`causal-lm`: how [documents become samples](tasks.md#packing). `wrapped`, the default for text: the "
                "stream of all documents is cut into samples of `sequence_length` tokens, whose tokens attend to all "

@@ -81,7 +81,7 @@ std::vector<Key> partition_keys() {
           "auto_partition", smp, &Smp::auto_partition, json_boolean(),
           "true: the planner places the layers so that the most expensive stage is as cheap as possible and, if "
           "possible, no stage exceeds its device's memory. For programs and traced modules, `train` first measures the "
-          "layers, unless `profile` or `cluster` says how fast they are (docs/planner.md). false: manual_partition and "
+          "layers, unless `profile` or `cluster` provides their speed (docs/planner.md). false: manual_partition and "
           "default_partition place them."),
       honoured("default_partition", smp, &Smp::default_partition, json_integer(0, kMostRanks),
                "With auto_partition false: the stage of layers that match no entry of manual_partition. Unset: every "
@@ -99,11 +99,11 @@ std::vector<Key> partition_keys() {
       honoured("partition_file", smp, &Smp::partition_file, json_text(),
                "The plan.json of an earlier run, or a file with its `stages`: "
                "`{\"stages\": [{\"chunks\": [[\"embedding\", \"h.0\"]]}, ...]}`."),
-      no_effect("skip_tracing", json_boolean(), false, "models are never traced"),
+      no_effect("skip_tracing", json_boolean(), false, "models are never traced to partition them"),
       no_effect("use_times", json_boolean(), true,
                 "measured times are used with `profile`, and for programs and traced modules"),
       no_effect("trace_device", json_choice({{"cpu"}, {"gpu"}}), "gpu",
-                "models are never traced; `shardline profile` measures on `runtime.device`"),
+                "models are never traced to partition them; `shardline profile` measures on `runtime.device`"),
       refused("contiguous", true, "TensorFlow only: require that stages are connected parts of the graph.",
               "leave it out: stages are always contiguous"),
       refused("horovod", false, "TensorFlow only: data parallelism through Horovod.", "use ddp"),

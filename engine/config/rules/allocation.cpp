@@ -16,7 +16,7 @@ constexpr int kMostHosts = 1 << 20;
 constexpr const char* kAdvice = "; name the hosts in mpi_options.hosts";
 
 [[noreturn]] void refuse(const std::string& list) {
-  throw ConfigError(cat("\"", list, "\" is not a list of hosts as Slurm writes it", kAdvice));
+  throw ConfigError(cat("\"", list, "\" is not a list of hosts in Slurm's format", kAdvice));
 }
 
 // Splits the list at commas that are not in brackets.

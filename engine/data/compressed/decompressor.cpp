@@ -61,7 +61,7 @@ class GzipReader final : public Decompressor {
   size_t done() const override { return input_.done(); }
 
  private:
-  // False at the end of the file, where gzip ignores zeros.
+  // False at the end of the file, where trailing zeros are ignored, as in gzip.
   bool begin_member() {
     const size_t zeros = std::min(input_.rest().find_first_not_of('\0'), input_.rest().size());
     if (zeros == input_.rest().size()) {

@@ -69,7 +69,7 @@ class EpochSource : public BatchSource {
   const std::optional<Mixture>& mixture() const { return order_.mixture(); }
   virtual int64_t dropped_tokens() const = 0;  // number of tokens that are in no sample
   virtual std::string describe() const = 0;    // "2490 blocks of 128 tokens, 7 tokens left over"
-  // Equal for equal samples, wherever their files are.
+  // A digest of the samples; it does not depend on the paths of their files.
   virtual std::string digest() const = 0;
 
  protected:

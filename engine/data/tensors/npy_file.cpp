@@ -78,7 +78,7 @@ class NpyHeaderReader {
     return true;
   }
   void expect(char wanted) {
-    if (!takes(wanted)) fail(cat("its header has no ", wanted, " where one is needed"));
+    if (!takes(wanted)) fail(cat("its header lacks a ", wanted));
   }
 
   std::string_view text() {

@@ -70,7 +70,7 @@ class Tokenizer {
   virtual std::string joined(std::vector<std::string> tokens) const = 0;
   // Whether tokens that continue a word have a prefix that marks them, as those of WordPiece do.
   virtual bool marks_continuations() const = 0;
-  // Whether a token stands for no text of a user, as [SEP] or <|endoftext|>.
+  // Whether a token is special, i.e. represents no text of the user, such as [SEP] or <|endoftext|>.
   virtual bool is_special(int32_t id) const = 0;
   // One more than the largest id.
   virtual int64_t vocab_size() const = 0;

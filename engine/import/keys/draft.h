@@ -44,7 +44,8 @@ class Draft {
                const std::string& note = "");
   // Adds words to those that a key, a text, has already.
   Outcome append(const std::string& target, const std::string& words, const std::string& source);
-  // Gives a key that has none a value that no key of the job states. Throws ConfigError if the key does not take it.
+  // Sets a key that has no value to one that does not come from a key of the job. Throws ConfigError if the key does
+  // not take it.
   void add(const std::string& target, const nlohmann::json& value, const std::string& reason);
 
   bool has(const std::string& target) const { return said_.contains(target); }

@@ -44,7 +44,7 @@ void read_or_note(std::vector<std::string>& damaged, const Read& read) {
   }
 }
 
-// Calls `read` with the content of a JSON file, unless that is of another job.
+// Calls `read` with the content of a JSON file, unless the file belongs to another job.
 template <class Read>
 void read_json_of_job(const fs::path& file, JobRecords& job, const Read& read) {
   read_or_note(job.damaged, [&] {

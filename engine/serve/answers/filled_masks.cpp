@@ -35,7 +35,7 @@ std::vector<int32_t> targets_in(const JsonValue& parameters, const ModelFacts& f
       word.fail(cat("has the id ", *id, ", but the model's vocab_size is ", facts.vocab_size));
     if (id) ids.insert(*id);
   }
-  if (ids.empty()) given.fail("has no word that the tokenizer knows", "name at least one");
+  if (ids.empty()) given.fail("contains no word that the tokenizer can encode", "name at least one");
   return {ids.begin(), ids.end()};
 }
 
@@ -81,7 +81,7 @@ json filled_masks(const Invocation& request, const ServedModel& model) {
     for (const int32_t id : example.ids) example.labels.push_back(id == *mask ? id : kNoLabel);
     const int64_t masks = std::ranges::count(example.ids, *mask);
     if (masks == 0)
-      input.fail(cat("has no ", facts.tokenizer->token(*mask)), "put one where a word is to be predicted");
+      input.fail(cat("has no ", facts.tokenizer->token(*mask)), "put one where a word should be predicted");
     shown += masks * wanted.most * std::ssize(example.ids);
     if (shown > kMostShownTokens)
       input.fail(cat("makes the answer too large: the texts with each word for each mask would have more than ",

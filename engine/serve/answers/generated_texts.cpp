@@ -107,7 +107,7 @@ Continuation continuation_of(const JsonValue& input, const TextOptions& options,
   if (most_new < 1)
     input.fail(cat("has ", encoding.ids.size(), " tokens, and parameters.max_length, which counts them, is ",
                    *options.most_tokens),
-               "send a shorter text, a larger parameters.max_length, or parameters.max_new_tokens in place of it");
+               "send a shorter text, a larger parameters.max_length, or parameters.max_new_tokens instead of it");
   return {.prompt = {encoding.ids.begin(), encoding.ids.end()},
           .most_new = most_new,
           .sampling = options.sampling,

@@ -46,7 +46,7 @@ Encoding read_text(const JsonValue& where, const std::string& text, const std::s
   }
   if (read.encoding.size() == 0) where.fail("has no tokens", "send a text that is not empty");
   if (read.is_shortened && !options.cuts)
-    where.fail(cat("has more than the ", options.most, " tokens that the model takes"), options.advice);
+    where.fail(cat("has more than ", options.most, " tokens, the maximum of the model"), options.advice);
   require_known_ids(where, read.encoding, facts);
   return std::move(read.encoding);
 }
@@ -59,8 +59,7 @@ Example example_of(const Encoding& encoding) {
 
 void require_few_windows(const JsonValue& where, int64_t windows, const std::string& advice) {
   constexpr int64_t kMost = kMostInputs;
-  if (windows > kMost)
-    where.fail(cat("would become more than ", kMost, " windows, with those of the inputs before it"), advice);
+  if (windows > kMost) where.fail(cat("would bring the request to more than ", kMost, " windows"), advice);
 }
 
 std::optional<int64_t> integer_in(const JsonValue& parameters, const std::string& key, int minimum) {

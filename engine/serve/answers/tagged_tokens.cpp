@@ -39,8 +39,8 @@ std::optional<int64_t> stride_in(const JsonValue& parameters, const ModelFacts& 
   if (!stride) return {};
   const JsonValue given = parameters.at("stride");
   if (strategy == Strategy::none)
-    given.fail("needs entities, which may be in several windows",
-               "set aggregation_strategy to \"simple\", for instance");
+    given.fail("is available only if tokens are aggregated into entities",
+               "set aggregation_strategy, for example to \"simple\"");
   const int64_t around = std::ssize(facts.tokenizer->encode_example(std::string_view(), nullptr, {}).front().ids);
   if (*stride >= facts.cut_tokens() - around)
     given.fail(cat("must be less than ", facts.cut_tokens() - around, ", the tokens of a text in a window"));

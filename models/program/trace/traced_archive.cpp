@@ -91,7 +91,8 @@ class Tracing {
     if (has_target())
       function_.target_rows = place_of_argument([](const auto& name) { return name == "labels" || is_decoders(name); });
     if (function_.rows == count) refuse(cat("takes no ", rows), "name it among the arguments");
-    if (function_.target_rows == count) refuse("takes neither labels nor decoder_input_ids", "name one of them");
+    if (function_.target_rows == count)
+      refuse("takes neither labels nor decoder_input_ids", "name one of them among the arguments");
     if (longest > kLongestOfAll) function_.further_sizes.push_back({1, longest, longest / 2});
     function_.further_sizes.push_back({1, kLongestOfAll, kLongestOfAll / 2});
   }

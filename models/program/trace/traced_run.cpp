@@ -134,7 +134,7 @@ class RunMaker {
     if (node.name != "aten::index") return;
     for (const auto& index : arguments[1].toList())
       if (const IValue item = index.get(); item.isTensor() && item.toTensor().scalar_type() == at::kBool)
-        refuse("indexes by a mask, so that the sizes of what follows depend on values", "use where or masked_fill");
+        refuse("indexes with a mask, so the sizes of later tensors depend on values", "use where or masked_fill");
   }
 
   // The value without a gradient that has the same storage, sizes and strides as this tensor; -1 if there is none.

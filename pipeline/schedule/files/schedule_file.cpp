@@ -73,7 +73,7 @@ std::vector<int> stages_of_chunks(const CellLists& cells, const std::string& nam
   std::vector<int> stages;
   for (const auto& [chunk, stage] : stage_of) {
     if (chunk != std::ssize(stages))
-      throw ConfigError(cat(name, ": chunk ", stages.size(), " has no cells, but a later chunk has"));
+      throw ConfigError(cat(name, ": chunk ", stages.size(), " has no cells, but a later chunk does"));
     stages.push_back(stage);
   }
   return stages;

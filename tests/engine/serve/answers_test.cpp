@@ -73,7 +73,7 @@ TEST_CASE("texts are classified") {
 
   CHECK(refusal(model, {{"inputs", {"a", 5}}}) ==
         "the request: /inputs/1: must be a text or {\"text\": ..., \"text_pair\": ...}; got 5");
-  CHECK(refusal(model, {{"inputs", "a a a a a a a"}}).starts_with("the request: /inputs: has more than the 8 tokens"));
+  CHECK(refusal(model, {{"inputs", "a a a a a a a"}}).starts_with("the request: /inputs: has more than 8 tokens"));
   CHECK(refusal(model, {{"inputs", "a"}, {"parameters", {{"top_k", "2"}}}})
             .starts_with("the request: /parameters/top_k"));
   CHECK(refusal(model, {{"inputs", "a"}, {"parameters", {{"max_length", 3}}}}).find("without truncation") !=
@@ -149,7 +149,7 @@ TEST_CASE("the windows of all contexts together are bounded") {
   const json input = {{"question", "a"}, {"context", context}};
   const json parameters = {{"doc_stride", 3}};  // a new token in each window
   CHECK(refusal(model, {{"inputs", {input, input}}, {"parameters", parameters}})
-            .starts_with("the request: /inputs/1: would become more than 10000 windows"));
+            .starts_with("the request: /inputs/1: would bring the request to more than 10000 windows"));
 }
 
 TEST_CASE("work around the model ends with the time of the request") {
@@ -283,13 +283,13 @@ TEST_CASE("a long text is tagged in windows that share tokens") {
   CHECK(two[1] == found);
 
   CHECK(refusal(model, {{"inputs", text}, {"parameters", {{"stride", 2}}}})
-            .starts_with("the request: /parameters/stride: needs entities"));
+            .starts_with("the request: /parameters/stride: is available only if tokens"));
   CHECK(refusal(model, {{"inputs", text}, {"parameters", {{"aggregation_strategy", "max"}, {"stride", 6}}}})
             .starts_with("the request: /parameters/stride: must be less than 6, the tokens of a text in a window"));
   std::string much;
   for (int i = 0; i < 11000; ++i) much += "a ";
   CHECK(refusal(model, {{"inputs", much}, {"parameters", {{"aggregation_strategy", "max"}, {"stride", 5}}}})
-            .find("would become more than 10000 windows") != std::string::npos);
+            .find("would bring the request to more than 10000 windows") != std::string::npos);
 }
 
 TEST_CASE("parameters of generate") {

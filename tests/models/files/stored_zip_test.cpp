@@ -124,9 +124,9 @@ TEST_CASE("each lie of an archive is named", "[stored_zip]") {
   CHECK_THAT(said_of(with(large, kZip64End, 48, std::string(8, '\xff'))), Contains("the central directory must reach"));
   CHECK_THAT(said_of(with(large, kZip64End, 40, std::string(8, '\xff'))), Contains("the central directory must reach"));
   CHECK_THAT(said_of(with(large, kZip64End, 32, std::string(8, '\xff'))), Contains("the archive's end says 1844674"));
-  CHECK_THAT(said_of(with(large, kCentral, 46 + 1, number_bytes(2, 2))), Contains("lacks a number of the zip64 field"));
+  CHECK_THAT(said_of(with(large, kCentral, 46 + 1, number_bytes(2, 2))), Contains("lacks a number in its zip64 field"));
   CHECK_THAT(said_of(with(large, kCentral, 46 + 3, number_bytes(20, 2))),
-             Contains("lacks a number of the zip64 field"));
+             Contains("lacks a number in its zip64 field"));
   CHECK_THAT(said_of(with(large, kCentral, 46 + 5, std::string(8, '\xff'))),
              Contains("is stored, but has 3 bytes for"));
   CHECK_THAT(said_of(with(large, kCentral, 46 + 5, std::string(16, '\xff'))), Contains("would reach from byte"));

@@ -379,9 +379,9 @@ TEST_CASE("an archive without what torch.save writes is refused", "[torch_file]"
   const ScratchDirectory scratch;
   const auto said = [&](const std::vector<ZipEntry>& entries) { return open_and_read(scratch / "a", zip(entries)); };
   CHECK(said({{"x/data.pkl", "}."}}).empty());
-  CHECK_THAT(said({{"data.pkl", "}."}}), Contains("has one entry NAME/data.pkl"));
-  CHECK_THAT(said({{"x/y/data.pkl", "}."}}), Contains("has one entry NAME/data.pkl"));
-  CHECK_THAT(said({{"x/data.pkl", "}."}, {"y/data.pkl", "}."}}), Contains("has one entry NAME/data.pkl"));
+  CHECK_THAT(said({{"data.pkl", "}."}}), Contains("must have exactly one entry NAME/data.pkl"));
+  CHECK_THAT(said({{"x/y/data.pkl", "}."}}), Contains("must have exactly one entry NAME/data.pkl"));
+  CHECK_THAT(said({{"x/data.pkl", "}."}, {"y/data.pkl", "}."}}), Contains("must have exactly one entry NAME/data.pkl"));
   CHECK_THAT(said({{"x/data.pkl", "}."}, {"x/byteorder", "big"}}), Contains("byte order \"little\"; got \"big\""));
 }
 

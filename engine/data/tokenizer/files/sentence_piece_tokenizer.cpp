@@ -148,7 +148,8 @@ TokenizerSpec read_sentence_piece(const fs::path& file, const std::string& token
                         " of SentencePiece (1: unigram, 2: BPE), but the model has ", model.algorithm));
   }
   if (model.pieces.size() < kReservedPieces)
-    throw DataError(cat(file.string(), ": a model has at least <unk>, <s> and </s>, this one ", model.pieces.size()));
+    throw DataError(cat(file.string(), ": a model has at least 3 pieces (<unk>, <s> and </s>), but this one has ",
+                        model.pieces.size()));
   try {
     return is_llama ? llama(file.parent_path(), model) : xlm_roberta(file.parent_path(), model);
   } catch (const DataError& error) {

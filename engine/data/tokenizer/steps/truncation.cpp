@@ -59,7 +59,7 @@ TruncatedTexts truncated(Encoding first, const Encoding* second, int64_t special
   int64_t second_room = second_size;
   const int64_t surplus = first_size + second_size - room;
   if (options.truncation != Truncation::none && room < 0) {
-    throw DataError(cat("a maximum length of ", options.max_length, " tokens has no room for the ", special,
+    throw DataError(cat("a maximum length of ", options.max_length, " tokens is too small for the ", special,
                         " special tokens around a text"));
   }
   if (options.truncation == Truncation::longest_first && surplus > 0) {
@@ -72,7 +72,8 @@ TruncatedTexts truncated(Encoding first, const Encoding* second, int64_t special
     }
   } else if (options.truncation != Truncation::none && surplus > 0) {
     const bool cuts_first = options.truncation == Truncation::only_first;
-    if (!cuts_first && !second) throw DataError("only_second cuts the second text of a pair, but there is one text");
+    if (!cuts_first && !second)
+      throw DataError("the truncation only_second needs a pair of texts, but there is only one text");
     int64_t& cut = cuts_first ? first_room : second_room;
     if (cut <= surplus) {
       throw DataError(cat("the ", cuts_first ? "first" : "second", " text has ", cut, " tokens, and at most ",

@@ -8,7 +8,7 @@
 namespace shardline {
 
 struct WordPieceOptions {
-  std::string unknown = "[UNK]";  // for a word that tokens do not cover
+  std::string unknown = "[UNK]";  // replaces a word that cannot be split into tokens
   std::string prefix = "##";      // begins tokens that continue a word
   int max_characters = 100;       // longer words are unknown
 };

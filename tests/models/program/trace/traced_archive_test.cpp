@@ -353,7 +353,7 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
                 "calls aten::mul.Scalar with different arguments for different batches");
   check_refused(
       [](Net& net, const at::Tensor& ids) { return net.forward(ids).index({at::ones({ids.size(0)}, at::kBool)}); },
-      "indexes by a mask");
+      "indexes with a mask");
   check_refused([](Net& net, const at::Tensor& ids) { return Doubled::apply(net.forward(ids)); },
                 "in words has a gradient of its own");
   check_refused([](Net& net, const at::Tensor& ids) { return Doubled::apply(net.forward(ids)); },
