@@ -53,6 +53,12 @@ class Plateau(ProgramTest):
         self.train("peak", resume_from_checkpoint="out/checkpoint-8", learning_rate=2e-3, resume_with_changes=True)
         self.assert_rates("peak", [rate * 2 for rate in RATES[8:]])
 
+    def test_longer_run(self):
+        """A run that continues a shorter one has the rates of a whole run, which has no evaluation after step 7."""
+        self.train(max_steps=7)
+        self.train("longer", resume_from_checkpoint="out/checkpoint-7")
+        self.assert_rates("longer", RATES[7:])
+
     def test_mistakes(self):
         self.train(code=2, eval_strategy="no", says="eval_strategy is \"no\"")
         self.train(code=2, data={"validation": []}, says="/training/eval_strategy")

@@ -313,7 +313,7 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
   state_.log_history.push_back(std::move(entry));
   if (newest_metric_ && metrics.step > 0) {  // transformers' callback and scheduler also leave out one before training
     if (training.early_stopping_patience) spend_patience();
-    follow_with_rate();
+    if (evaluates_regularly(training, metrics.step, parts_.run)) follow_with_rate();
   }
   if (!looks_for_best(training) || !newest_metric_ || !std::isfinite(*newest_metric_) || metrics.step == 0) return;
   // Only what has a checkpoint can be the best one.
