@@ -258,7 +258,10 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   }
 
   // This comes before the memory is allocated: running out of it would start the run again with a smaller batch.
-  if (point) check_curve(*point, curve_of_run(config, parts, *data.train, steps), config, context);
+  if (point) {
+    const auto comparison = comparison_of_run(config, data.validation.get(), data.mismatched.get());
+    check_curve(*point, curve_of_run(config, parts, *data.train, steps, comparison), config, context);
+  }
 
   const auto start = std::chrono::steady_clock::now();
   RankTrainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);

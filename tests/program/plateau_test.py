@@ -45,6 +45,9 @@ class Plateau(ProgramTest):
         self.assert_rates("longer", RATES[8:] + [2.5e-4] * 2)
         self.train("rarer", code=2, resume_from_checkpoint="out/checkpoint-8", eval_steps=4,
                    says="/training/eval_steps: 2.0 in the checkpoint, 4.0 now")
+        (self.dir / "other.txt").write_text("other words " * 99)
+        self.train("unlike", code=2, resume_from_checkpoint="out/checkpoint-8", data={"validation": "other.txt"},
+                   says="/training/metric_for_best_model/data")
         # Another metric cannot be compared with those before, so its first evaluation is a gain again.
         self.train("other", resume_from_checkpoint="out/checkpoint-8", metric_for_best_model="perplexity",
                    resume_with_changes=True)
