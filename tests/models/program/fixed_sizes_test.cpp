@@ -130,6 +130,9 @@ TEST_CASE("classes of samples and targets of fixed sizes count once", "[fixed]")
   check_same(pictures, tensors_program::pictures(), part_of(images, {1, 2}), 5);
   const auto pairs = program_of("pairs", kPairs, {.samples = 4, .source = 8, .target = 6}, drop);
   CHECK(most_positions(*pairs) == 14);
+  const ModelSpec spec = spec_of_program(pairs, 14);
+  CHECK(spec.most_samples == 4);
+  CHECK(spec.most_targets == 6);
   const auto any = program_of("pairs", kPairs, {}, drop);
   for (const auto& samples : {std::vector<int>{0, 1, 2, 0}, {2, 1}})
     check_same(pairs, any, pairs_program::batch_of(samples), 14);
