@@ -60,8 +60,11 @@ void check_memory_cap(const Config& config, const Plan& plan, bool on_accelerato
                         ", or use more smp_options.microbatches, activation_checkpointing or shard_optimizer_state"));
 }
 
-bool evaluates(const DataOptions& data) {
-  return !data.validation.empty() || !data.validation_mismatched.empty() || data.validation_split_percentage > 0;
+// Predictions are made in batches of evaluations.
+bool evaluates(const Config& config) {
+  const DataOptions& data = config.data;
+  return !data.validation.empty() || !data.validation_mismatched.empty() || data.validation_split_percentage > 0 ||
+         config.training.do_predict;
 }
 
 // A program that was exported with fixed sizes takes only samples and microbatches of these.
@@ -94,7 +97,7 @@ void check_fixed_sizes(const Config& config, const PlannedModel& planned) {
             samples * layout.microbatches * layout.replicas, " instead of ", layout.global_batch(),
             ", change smp_options.microbatches", exported(0));
     const int64_t parts = layout.microbatches_per_accumulation(), evaluated = (layout.eval_batch + parts - 1) / parts;
-    require(!evaluates(config.data) || evaluated <= samples,
+    require(!evaluates(config) || evaluated <= samples,
             "/training/per_device_eval_batch_size: makes microbatches of ", evaluated, " samples, but ", path,
             " takes at most ", samples, "; set it to ",
             std::max<int64_t>(config.training.per_device_eval_batch_size * samples * parts / layout.eval_batch, 1),
