@@ -1,5 +1,7 @@
 #include "engine/checkpoint/curve_settings.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "tests/models/program/words_program.h"
 
 #include "tests/catch.h"
