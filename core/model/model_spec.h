@@ -166,6 +166,8 @@ struct ModelSpec {
   bool loss_of_samples = false;  // a step's loss is the mean over its samples, not over its labels
   int64_t max_positions = 0;
   int64_t column_bytes = 0;  // bytes of a sample's tensors, see Microbatch::columns
+  int64_t most_samples = 0;  // in a microbatch; 0: any number
+  int64_t most_targets = 0;  // tokens of a target, which max_positions includes; 0: as many as there are positions
   // Prefixes of tensors in files that belong to heads that this model does not have. They are not read.
   std::vector<std::string> surplus;
 

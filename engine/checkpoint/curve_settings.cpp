@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "core/hex.h"
 #include "core/memory/tensor_data.h"
-#include "engine/config/rules/saving_rules.h"
 #include "models/program/program_file.h"
 
 namespace shardline {
@@ -73,7 +72,7 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
   if (t.lr_scheduler_type == RateSchedule::reduce_lr_on_plateau) {
     settings["/training/eval_strategy"] = word_of(t.eval_strategy);
     settings["/training/eval_delay"] = t.eval_delay;
-    settings["/training/metric_for_best_model"] = best_metric(t);
+    settings["/training/metric_for_best_model"] = facts.comparison;
     const double steps = t.eval_steps.value_or(t.logging_steps);
     if (t.eval_strategy == EvalStrategy::steps) settings["/training/eval_steps"] = steps;
     follows_total = t.eval_strategy == EvalStrategy::steps && steps < 1;  // a share of all steps

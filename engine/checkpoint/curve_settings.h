@@ -13,9 +13,10 @@ struct CurveFacts {
   int64_t global_batch = 0;    // samples of a step
   int64_t loader_batches = 1;  // batches of the data loader in a global batch; matters if a short one is dropped
   int64_t total_steps = 0;
-  std::string data;             // digest of the training tokens
-  nlohmann::json model_config;  // contents of config.json
-  std::string program = {};     // graph_digest, if the model is a program
+  std::string data;                                      // digest of the training tokens
+  nlohmann::json model_config;                           // contents of config.json
+  std::string program = {};                              // graph_digest, if the model is a program
+  nlohmann::json comparison = nlohmann::json::object();  // comparison_settings, which a learning rate may depend on
 };
 
 // The key of CurveFacts::global_batch in curve_settings.

@@ -15,15 +15,17 @@
 namespace shardline {
 namespace {
 
-// Another number of microbatches, so that a loss which depends on it differs: half as many, or one for each sample.
-int64_t other_microbatches(int64_t count, int64_t samples) {
+// Another number of microbatches, so that a loss which depends on it differs: half as many, or one for each sample. A
+// program for microbatches of one size takes no larger ones, and smaller ones unless it computes the loss as a whole.
+int64_t other_microbatches(int64_t count, int64_t samples, const ModelSpec& spec) {
+  if (spec.most_samples > 0) return spec.loss_of_samples ? count : samples;
   return count % 2 == 0 ? count / 2 : samples;
 }
 
 // The same training with all layers in this process: nothing is split, sharded, recomputed or offloaded.
-Config in_one_process(Config config, const Layout& layout) {
+Config in_one_process(Config config, const Layout& layout, const ModelSpec& spec) {
   config.smp = {};
-  config.smp.microbatches = other_microbatches(layout.microbatches * layout.replicas, layout.global_batch());
+  config.smp.microbatches = other_microbatches(layout.microbatches * layout.replicas, layout.global_batch(), spec);
   config.training.global_batch_size = layout.global_batch();
   config.training.per_device_train_batch_size = config.training.gradient_accumulation_steps = std::nullopt;
   config.mpi = {};
@@ -35,7 +37,7 @@ Config in_one_process(Config config, const Layout& layout) {
 // The job in one process; its data are in the order of the layout's.
 struct OneProcess {
   OneProcess(const Config& of_ranks, const JobParts& of_layout, const RankContext& rank, int64_t steps)
-      : config(in_one_process(of_ranks, of_layout.plan.layout)),
+      : config(in_one_process(of_ranks, of_layout.plan.layout, of_layout.model.spec)),
         context(alone(rank)),
         parts(make_parts(config, context)),
         data(open_data(config, parts.model, of_layout.plan.layout, context, /*with_train=*/true)),

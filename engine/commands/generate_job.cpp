@@ -63,6 +63,8 @@ std::vector<std::vector<int64_t>> encode_prompts(const Config& config, const std
     const std::string which = cat("prompt ", prompts.size() + 1, " of ", texts.size());
     const auto ids = encode_prompt(config, prompt, tokenizer);
     if (ids.empty()) throw ConfigError(cat(which, " is empty; give at least one token to continue"));
+    if (const int64_t most = spec.max_positions - spec.most_targets; spec.most_targets > 0 && std::ssize(ids) > most)
+      throw ConfigError(cat(which, " has ", ids.size(), " tokens, but the model takes ", most, "; shorten it"));
     if (std::ssize(ids) >= spec.max_positions)
       throw ConfigError(cat(which, " has ", ids.size(), " tokens, which leaves no room in the model's ",
                             spec.max_positions, " positions; shorten it"));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -194,6 +195,25 @@ std::string text_of(const SetUp& times, double end) {
              format_duration(end - times.opened_data));
 }
 
+// All ranks have the same numbers of samples.
+void check_filled(const Config& config, const JobParts& parts, const JobData& data, int64_t steps) {
+  const auto check = [&](const char* key, const EpochSource* source, int64_t most, int microbatches) {
+    if (!source) return;
+    const auto samples = [&](int64_t step) { return source->samples_in_step(step); };
+    try {
+      check_filled({key, std::min(most, source->steps_per_epoch()), samples, microbatches}, parts.model.spec,
+                   parts.plan.layout.replicas);
+    } catch (const ConfigError& error) {
+      throw AllRanks<ConfigError>(error.what());
+    }
+  };
+  check("/data/train", data.train.get(), steps, parts.plan.train.microbatches);
+  const TrainingOptions& training = config.training;
+  if (training.eval_strategy == EvalStrategy::no && !training.do_eval && !training.eval_on_start) return;
+  for (const auto* source : {data.validation.get(), data.mismatched.get()})
+    check("/data/validation", source, std::numeric_limits<int64_t>::max(), parts.plan.forward.microbatches);
+}
+
 // Returns why all ranks have stopped before the last step, if they have.
 std::optional<StoppedAfterSaving> train(const Config& config, RankContext& context, JobParts& parts, SetUp times) {
   const at::Device device = context.device;
@@ -222,6 +242,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   if (config.training.do_predict) predicted = open_predicted_data(config, parts.model, parts.plan.layout, context);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
   times.opened_data = steady_seconds();
+  check_filled(config, parts, data, steps);
   if (measures_before_training(config, parts.plan, parts.model)) {
     place_by_measured_times(config, parts, context);
     shared = check_devices(parts, context);
@@ -258,7 +279,10 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   }
 
   // This comes before the memory is allocated: running out of it would start the run again with a smaller batch.
-  if (point) check_curve(*point, curve_of_run(config, parts, *data.train, steps), config, context);
+  if (point) {
+    const auto comparison = comparison_of_run(config, data.validation.get(), data.mismatched.get());
+    check_curve(*point, curve_of_run(config, parts, *data.train, steps, comparison), config, context);
+  }
 
   const auto start = std::chrono::steady_clock::now();
   RankTrainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);

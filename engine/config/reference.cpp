@@ -147,12 +147,12 @@ linear: the learning rate is min(i, E - W) / W of the peak. After that, it is th
 but at least `min_lr`.
 
 `reduce_lr_on_plateau` is torch's ReduceLROnPlateau. As in transformers, it has no warm-up and takes the metric
-`metric_for_best_model` of each evaluation except that of `eval_on_start`. An evaluation is a gain if its metric is
-better than the best one so far by more than `threshold`, which is a share of that metric, or with `threshold_mode`
-`abs` a difference. After more than `patience` evaluations in succession without a gain, the learning rate is multiplied
-by `factor`, down to `min_lr`, unless that changes it by no more than `eps`; the next `cooldown` evaluations then do not
-count. With a metric of which larger values are better, `mode` must be set to `max`. The learning rate and the counts
-are part of a checkpoint. `greedy` is refused.
+`metric_for_best_model` of each evaluation except that of `eval_on_start` and one that is due only because the run ends.
+An evaluation is a gain if its metric is better than the best one so far by more than `threshold`, which is a share of
+that metric, or with `threshold_mode` `abs` a difference. After more than `patience` evaluations in succession without a
+gain, the learning rate is multiplied by `factor`, down to `min_lr`, unless that changes it by no more than `eps`; the
+next `cooldown` evaluations then do not count. With a metric of which larger values are better, `mode` must be set to
+`max`. The learning rate and the counts are part of a checkpoint. `greedy` is refused.
 
 ## Loss scaling
 

@@ -35,7 +35,9 @@ Microbatch with_next(const Texts& sources, const Texts& written, std::map<std::s
 }  // namespace
 
 Texts generate_targets(RankTrainer& model, const ModelSpec& spec, const Texts& sources, const TargetRule& rule,
-                       const Sampling& sampling, int64_t together, const ColumnsOf& columns_of) {
+                       const Sampling& sampling, int64_t most_together, const ColumnsOf& columns_of) {
+  const auto limited = [](int64_t wanted, int64_t most) { return most > 0 ? std::min(wanted, most) : wanted; };
+  const int64_t together = limited(most_together, spec.most_samples);
   const RankGroups& groups = model.parameters().groups();
   const int64_t count = sources.size(), parts = (count + together - 1) / together, replicas = groups.mesh.d();
   nlohmann::json mine = nlohmann::json::array();
@@ -47,7 +49,7 @@ Texts generate_targets(RankTrainer& model, const ModelSpec& spec, const Texts& s
     const auto columns = columns_of ? columns_of(begin, size) : std::map<std::string, at::Tensor>();
     Texts written(size);
     std::vector<bool> is_done(size);
-    const int64_t most = std::min<int64_t>(rule.most_tokens, spec.max_positions);
+    const int64_t most = limited(std::min<int64_t>(rule.most_tokens, spec.max_positions), spec.most_targets);
     for (int64_t length = 0; length < most; ++length) {
       const at::Tensor logits =
           on_host(model.next_logits(with_next(from, written, columns)), "logits of the next token");

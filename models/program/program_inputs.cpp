@@ -204,8 +204,11 @@ std::optional<HiddenForm> hidden_form(const Program& program, int value) {
   });
   if (dtype != at::kFloat || !has_batch) return {};
   const auto counts_tokens = [&](const GraphSize& size) {
-    return program.source_rows() != 1 &&
-           (size == program.source_length || (program.has_target() && size == program.target_length));
+    // A number in [batch, number] can be that of features, even if it is equal to a fixed length. As features, all of
+    // them pass, also those where a sample has padding.
+    if (sizes.size() == 2 && size.expression.empty()) return false;
+    return (program.source_rows() != 1 && size == program.source_length) ||
+           (program.has_target() && size == program.target_length);
   };
   HiddenForm form{.length = -1, .features = 1};
   const bool is_usual = sizes.size() == 3 && counts_tokens(sizes[1]);

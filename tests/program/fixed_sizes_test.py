@@ -53,6 +53,10 @@ class FixedSizes(ProgramTest):
         self.assertTrue(evaluated[0])
         self.assert_same(*evaluated)
 
+    def test_layouts_are_compared_with_one_process_of_smaller_microbatches(self):
+        self.expect(0, "check", self.exported(p=2, communicator="threads"),
+                    says="the layout gives the same numbers as one process")
+
     def test_other_sizes_are_refused_with_both_numbers(self):
         self.expect(2, "plan", self.exported(smp_options={"microbatches": 1}), says=[
             "/training/global_batch_size: makes microbatches of 8 samples", "takes exactly 4", "make the global batch 4"])

@@ -45,6 +45,9 @@ class Plateau(ProgramTest):
         self.assert_rates("longer", RATES[8:] + [2.5e-4] * 2)
         self.train("rarer", code=2, resume_from_checkpoint="out/checkpoint-8", eval_steps=4,
                    says="/training/eval_steps: 2.0 in the checkpoint, 4.0 now")
+        (self.dir / "other.txt").write_text("other words " * 99)
+        self.train("unlike", code=2, resume_from_checkpoint="out/checkpoint-8", data={"validation": "other.txt"},
+                   says="/training/metric_for_best_model/data")
         # Another metric cannot be compared with those before, so its first evaluation is a gain again.
         self.train("other", resume_from_checkpoint="out/checkpoint-8", metric_for_best_model="perplexity",
                    resume_with_changes=True)
@@ -52,6 +55,12 @@ class Plateau(ProgramTest):
         # A new peak counts, too.
         self.train("peak", resume_from_checkpoint="out/checkpoint-8", learning_rate=2e-3, resume_with_changes=True)
         self.assert_rates("peak", [rate * 2 for rate in RATES[8:]])
+
+    def test_longer_run(self):
+        """A run that continues a shorter one has the rates of a whole run, which has no evaluation after step 7."""
+        self.train(max_steps=7)
+        self.train("longer", resume_from_checkpoint="out/checkpoint-7")
+        self.assert_rates("longer", RATES[7:])
 
     def test_mistakes(self):
         self.train(code=2, eval_strategy="no", says="eval_strategy is \"no\"")

@@ -140,7 +140,14 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSp
   return ResumePoint{*path, is_own, with_plain_errors([&] { return read_trainer_state(*path); })};
 }
 
-json curve_of_run(const Config& config, const JobParts& parts, const EpochSource& data, int64_t steps) {
+json comparison_of_run(const Config& config, const EpochSource* validation, const EpochSource* mismatched) {
+  if (!compares_evaluations(config.training)) return json::object();
+  const EpochSource* compared = best_metric(config.training).ends_with("_mm") ? mismatched : validation;
+  return comparison_settings(config, compared ? compared->digest() : "");
+}
+
+json curve_of_run(const Config& config, const JobParts& parts, const EpochSource& data, int64_t steps,
+                  const json& comparison) {
   const Layout& layout = parts.plan.layout;
   const auto& exported = parts.model.exported;
   return curve_settings(config, {.global_batch = layout.global_batch(),
@@ -148,7 +155,8 @@ json curve_of_run(const Config& config, const JobParts& parts, const EpochSource
                                  .total_steps = steps,
                                  .data = data.digest(),
                                  .model_config = parts.model.hf_config,
-                                 .program = exported ? graph_digest(exported->program->archive) : ""});
+                                 .program = exported ? graph_digest(exported->program->archive) : "",
+                                 .comparison = comparison});
 }
 
 void check_curve(const ResumePoint& point, const json& curve, const Config& config, const RankContext& context) {
@@ -197,11 +205,8 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
         cat("/training/lr_scheduler_type: \"reduce_lr_on_plateau\" follows evaluations, but eval_delay ",
             training.eval_delay, " is longer than the run of ", parts.run.total, " steps; shorten eval_delay"));
   state_.total_steps = parts.run.total;
-  state_.curve = curve_of_run(config, parts.job, parts.data, parts.run.total);
-  if (compares_evaluations(training)) {
-    const EpochSource* compared = best_metric(training).ends_with("_mm") ? parts.mismatched : parts.validation;
-    state_.best_of = comparison_settings(config, compared ? compared->digest() : "");
-  }
+  state_.best_of = comparison_of_run(config, parts.validation, parts.mismatched);
+  state_.curve = curve_of_run(config, parts.job, parts.data, parts.run.total, state_.best_of);
   state_.logging_steps = logging_steps(training, parts.run);
   state_.eval_steps = eval_steps(training, parts.run);
   state_.save_steps = save_steps(training, parts.run);
@@ -313,7 +318,7 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
   state_.log_history.push_back(std::move(entry));
   if (newest_metric_ && metrics.step > 0) {  // transformers' callback and scheduler also leave out one before training
     if (training.early_stopping_patience) spend_patience();
-    follow_with_rate();
+    if (evaluates_regularly(training, metrics.step, parts_.run)) follow_with_rate();
   }
   if (!looks_for_best(training) || !newest_metric_ || !std::isfinite(*newest_metric_) || metrics.step == 0) return;
   // Only what has a checkpoint can be the best one.

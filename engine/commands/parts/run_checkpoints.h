@@ -31,8 +31,12 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSp
 // it may be on another one.
 void check_resume(const Config& config);
 
-// The settings of this run that determine its loss curve.
-nlohmann::json curve_of_run(const Config& config, const JobParts& parts, const EpochSource& data, int64_t steps);
+// The settings that two runs must share for their evaluations to be comparable; empty if this run compares none.
+nlohmann::json comparison_of_run(const Config& config, const EpochSource* validation, const EpochSource* mismatched);
+
+// The settings of this run that determine its loss curve. comparison: comparison_of_run.
+nlohmann::json curve_of_run(const Config& config, const JobParts& parts, const EpochSource& data, int64_t steps,
+                            const nlohmann::json& comparison);
 
 // Throws ConfigError if these differ from the checkpoint's, unless the config accepts that: resume_with_changes any
 // difference, auto_find_batch_size a smaller batch. Reports accepted ones to context.out.

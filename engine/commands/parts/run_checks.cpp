@@ -60,8 +60,11 @@ void check_memory_cap(const Config& config, const Plan& plan, bool on_accelerato
                         ", or use more smp_options.microbatches, activation_checkpointing or shard_optimizer_state"));
 }
 
-bool evaluates(const DataOptions& data) {
-  return !data.validation.empty() || !data.validation_mismatched.empty() || data.validation_split_percentage > 0;
+// Predictions are made in batches of evaluations.
+bool evaluates(const Config& config) {
+  const DataOptions& data = config.data;
+  return !data.validation.empty() || !data.validation_mismatched.empty() || data.validation_split_percentage > 0 ||
+         config.training.do_predict;
 }
 
 // A program that was exported with fixed sizes takes only samples and microbatches of these.
@@ -94,9 +97,8 @@ void check_fixed_sizes(const Config& config, const PlannedModel& planned) {
             samples * layout.microbatches * layout.replicas, " instead of ", layout.global_batch(),
             ", change smp_options.microbatches", exported(0));
     const int64_t parts = layout.microbatches_per_accumulation(), evaluated = (layout.eval_batch + parts - 1) / parts;
-    require(!evaluates(config.data) || evaluated <= samples,
-            "/training/per_device_eval_batch_size: makes microbatches of ", evaluated, " samples, but ", path,
-            " takes at most ", samples, "; set it to ",
+    require(!evaluates(config) || evaluated <= samples, "/training/per_device_eval_batch_size: makes microbatches of ",
+            evaluated, " samples, but ", path, " takes at most ", samples, "; set it to ",
             std::max<int64_t>(config.training.per_device_eval_batch_size * samples * parts / layout.eval_batch, 1),
             exported(0));
   }
@@ -121,6 +123,25 @@ void check_run(const Config& config, const PlannedModel& planned, RunMoment mome
   findings.check([&] { check_memory_cap(config, planned.plan, has_accelerators(machine)); });
   findings.check([&] { check_data(config, planned, starting); });
   findings.throw_all();
+}
+
+void check_filled(const FilledBatches& batches, const ModelSpec& spec, int replicas) {
+  if (spec.most_samples <= 1 || !spec.loss_of_samples) return;
+  for (int64_t step = 0; step < batches.steps; ++step) {
+    const int64_t samples = batches.samples_in_step(step);
+    for (int replica = 0; replica < replicas; ++replica)
+      for (int i = 0; i < batches.microbatches; ++i) {
+        const int64_t of_replica = split_range(samples, replicas, replica).length;
+        const int64_t size = split_range(of_replica, batches.microbatches, i).length;
+        if (size != 0 && size != spec.most_samples)
+          throw ConfigError(cat(batches.key, ": batch ", step + 1, " has ", samples,
+                                " samples, of which a microbatch has ", size,
+                                ", but the program computes its loss for ", spec.most_samples,
+                                " samples as a whole; use a number of samples that is a multiple of ",
+                                spec.most_samples * batches.microbatches * replicas,
+                                ", or export the program with dynamic_shapes {0: Dim.AUTO}"));
+      }
+  }
 }
 
 std::vector<std::string> obstacles_now(const Config& config, const ModelSpec& spec) {

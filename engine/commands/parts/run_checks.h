@@ -2,6 +2,8 @@
 // that `train` runs what `plan` accepts. Problems that only show when a text is read (how many tokens it has, a line
 // that is not JSON) are reported when the run begins.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,17 @@ enum class RunMoment {
 
 // Throws everything that is wrong as one ConfigError, or as one DataError if only the data is wrong.
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment);
+
+// A program of fixed sizes that computes its loss for all samples of a microbatch as a whole cannot fill up
+// microbatches. Throws ConfigError("KEY: ...") if one of the `steps` batches of a source has microbatches that are
+// neither empty nor whole. microbatches: of each replica.
+struct FilledBatches {
+  const char* key;
+  int64_t steps;
+  std::function<int64_t(int64_t step)> samples_in_step;
+  int microbatches;
+};
+void check_filled(const FilledBatches& batches, const ModelSpec& spec, int replicas);
 
 // Returns one line for each obstacle that would prevent a planned run with a correct config from starting on this
 // machine now: missing data, no checkpoint to continue, an output_dir that is in use or too full.

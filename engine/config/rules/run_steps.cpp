@@ -55,6 +55,19 @@ bool evaluates_after(const TrainingOptions& t, int64_t step, const RunSteps& run
   return false;
 }
 
+bool evaluates_regularly(const TrainingOptions& t, int64_t step, const RunSteps& run) {
+  switch (t.eval_strategy) {
+    case EvalStrategy::no:
+      return false;
+    case EvalStrategy::steps:
+      return static_cast<double>(step) >= t.eval_delay && step % eval_steps(t, run) == 0;
+    case EvalStrategy::epoch:
+      return static_cast<double>(step) >= t.eval_delay * static_cast<double>(run.per_epoch) &&
+             step % run.per_epoch == 0;
+  }
+  return false;
+}
+
 bool saves_after(const TrainingOptions& t, int64_t step, const RunSteps& run) {
   switch (t.save_strategy) {
     case SaveStrategy::no:

@@ -169,7 +169,7 @@ class PartLoss {
       if (batch_.source.has_repeated())
         throw RunError(cat(program_.archive.path, ": its loss, ", program_.loss.text, ", is computed for ",
                            batch_.source.samples(), " samples at a time, but a microbatch has ",
-                           batch_.batch.segments(), "; use data with a multiple of them, set ",
+                           batch_.batch.segments(), "; use data that are a multiple of the global batch, set ",
                            "training.dataloader_drop_last, or ", program_.archive.verb(),
                            " it with dynamic_shapes {0: Dim.AUTO}"));
       return {input, {}};

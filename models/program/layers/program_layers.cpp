@@ -339,7 +339,8 @@ class ProgramSpecMaker {
                    .loss_of_samples = program_->loss.has(LossKind::whole),
                    .max_positions = most_positions(*program_)};
     traced_length_ = std::min(traced_length_, spec.max_positions);
-    const int64_t target = program_->fixed_target();
+    spec.most_samples = program_->fixed_samples;
+    const int64_t target = spec.most_targets = program_->fixed_target();
     if (program_->columns.empty() && program_->fixed_source() > 0) traced_length_ = program_->fixed_source() + target;
     if (!program_->columns.empty() && target > 0) traced_length_ = program_->source_rows() + target;
     for (size_t i = 0; i < program_->layers.size(); ++i) {

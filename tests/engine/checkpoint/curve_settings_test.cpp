@@ -1,5 +1,7 @@
 #include "engine/checkpoint/curve_settings.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "tests/models/program/words_program.h"
 
 #include "tests/catch.h"
@@ -94,6 +96,18 @@ TEST_CASE("the curve of a learning rate that follows evaluations depends on them
         "/training/eval_steps: 10.0 in the checkpoint, 20.0 now");
   CHECK_THAT(curve_differences(settings(plateau, 0.5, 40), settings(plateau, 0.5, 50)), Contains("total steps"));
   CHECK(curve_differences(settings(RateSchedule::linear, 10, 40), settings(RateSchedule::linear, 20, 40)).empty());
+}
+
+TEST_CASE("the curve of a learning rate that follows evaluations depends on what they are computed from") {
+  const auto settings = [](RateSchedule schedule, const char* digest) {
+    Config config;
+    config.training.lr_scheduler_type = schedule;
+    return curve_settings(config, {.comparison = {{"metric", "eval_loss"}, {"data", digest}}});
+  };
+  CHECK(curve_differences(settings(RateSchedule::reduce_lr_on_plateau, "a"),
+                          settings(RateSchedule::reduce_lr_on_plateau, "b")) ==
+        "/training/metric_for_best_model/data: \"a\" in the checkpoint, \"b\" now");
+  CHECK(curve_differences(settings(RateSchedule::constant, "a"), settings(RateSchedule::constant, "b")).empty());
 }
 
 }  // namespace shardline::curve_settings_test

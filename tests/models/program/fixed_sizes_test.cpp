@@ -130,9 +130,46 @@ TEST_CASE("classes of samples and targets of fixed sizes count once", "[fixed]")
   check_same(pictures, tensors_program::pictures(), part_of(images, {1, 2}), 5);
   const auto pairs = program_of("pairs", kPairs, {.samples = 4, .source = 8, .target = 6}, drop);
   CHECK(most_positions(*pairs) == 14);
+  const ModelSpec spec = spec_of_program(pairs, 14);
+  CHECK(spec.most_samples == 4);
+  CHECK(spec.most_targets == 6);
   const auto any = program_of("pairs", kPairs, {}, drop);
   for (const auto& samples : {std::vector<int>{0, 1, 2, 0}, {2, 1}})
     check_same(pairs, any, pairs_program::batch_of(samples), 14);
+}
+
+TEST_CASE("features of a sample pass whole, even if there are as many as tokens", "[fixed]") {
+  const auto form_of = [](const std::shared_ptr<const Program>& program, std::vector<GraphSize> sizes) {
+    Program with_value = *program;
+    with_value.archive.graph.values.push_back({.name = "passed", .dtype = at::kFloat, .sizes = std::move(sizes)});
+    return hidden_form(with_value, int(with_value.archive.graph.values.size()) - 1);
+  };
+  const auto words = program_of("words", {}, {.samples = 4, .source = 7});
+  const GraphSize batch = {.number = 4}, length = {.number = 7}, features = {.number = 6};
+  const auto of_sample = form_of(words, {batch, length});
+  REQUIRE(of_sample);
+  CHECK(of_sample->length == -1);
+  CHECK(of_sample->features == 7);
+  CHECK(form_of(words, {batch, length, features})->length == 1);
+  CHECK(form_of(words, {batch, features, length})->length == 2);
+  const auto pairs = program_of("pairs", kPairs, {.samples = 4, .source = 8, .target = 6});
+  const auto of_targets = form_of(pairs, {batch, features});
+  CHECK(!of_targets->of_target);
+  CHECK(of_targets->features == 6);
+}
+
+TEST_CASE("targets pass beside a source of one row", "[fixed]") {
+  Program program = *tensors_program::sounds();
+  program.source_length = {.number = 1};
+  REQUIRE(program.source_rows() == 1);
+  const auto& labels = program.graph().values[program.argument("labels")->value].sizes;
+  program.archive.graph.values.push_back(
+      {.name = "passed", .dtype = at::kFloat, .sizes = {labels[0], program.target_length, {.number = 6}}});
+  const auto form = hidden_form(program, int(program.graph().values.size()) - 1);
+  REQUIRE(form);
+  CHECK(form->of_target);
+  CHECK(form->length == 1);
+  CHECK(form->features == 6);
 }
 
 TEST_CASE("the next token follows from the last one before the padding", "[fixed]") {

@@ -70,6 +70,16 @@ TEST_CASE("eval_delay counts steps, or epochs of eval_strategy epoch") {
   CHECK(evaluated({{"eval_strategy", "steps"}, {"eval_delay", 11}, {"do_eval", true}}) == Steps{10});
 }
 
+TEST_CASE("regular evaluations are those that a longer run has, too") {
+  const auto regular = [](const json& training) { return due_steps(training, evaluates_regularly); };
+  CHECK(regular({{"eval_strategy", "no"}, {"do_eval", true}}).empty());
+  CHECK(regular({{"eval_strategy", "steps"}, {"eval_steps", 4}}) == Steps{4, 8});
+  CHECK(regular({{"eval_strategy", "steps"}, {"eval_steps", 5}, {"eval_delay", 6}}) == Steps{10});
+  CHECK(regular({{"eval_strategy", "steps"}, {"eval_steps", 5}, {"eval_delay", 11}, {"do_eval", true}}).empty());
+  CHECK(regular({{"eval_strategy", "epoch"}}) == Steps{4, 8});
+  CHECK(regular({{"eval_strategy", "epoch"}, {"eval_delay", 2}}) == Steps{8});
+}
+
 TEST_CASE("checkpoints come as save_strategy says, and after the last step") {
   const auto saved = [](const json& training) { return due_steps(training, saves_after); };
   CHECK(saved({{"save_steps", 4}}) == Steps{4, 8, 10});
