@@ -31,6 +31,11 @@ Config config_of(const std::string& config, std::vector<std::string> overrides) 
     throw ConfigError(
         "/training/max_steps: a Trainer needs the number of its steps, from which the learning-rate "
         "schedule follows; set it to 1 or more");
+  if (read.training.lr_scheduler_type == RateSchedule::reduce_lr_on_plateau)
+    throw ConfigError(
+        "/training/lr_scheduler_type: \"reduce_lr_on_plateau\" follows the evaluations of `shardline train`; use "
+        "another "
+        "schedule in a Trainer");
   if (traits_of(read.task).head == HeadChoice::Kind::question_answering)
     throw ConfigError(
         "/task: a Trainer does not train question-answering, whose labels are places in texts; train with "

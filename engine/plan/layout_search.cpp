@@ -66,10 +66,8 @@ SearchSpace open_space(const Config& config, const Cluster& cluster, const Model
   space.recompute = {base.recompute};
   space.sequence_parallel = {smp.optimize == Optimize::memory};
   space.placements = {smp.placement_strategy};
-  if (smp.microbatches != kAuto)
-    space.microbatch_sizes = {};
-  else
-    keep_fixed_samples(model, space);
+  if (smp.microbatches != kAuto) space.microbatch_sizes = {};
+  keep_fixed_samples(model, space);
   if (smp.virtual_pipeline_degree == kAuto)
     space.chunks.insert(space.chunks.begin(), 1);
   else

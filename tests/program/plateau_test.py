@@ -65,8 +65,8 @@ class Plateau(ProgramTest):
     def test_mistakes(self):
         self.train(code=2, eval_strategy="no", says="eval_strategy is \"no\"")
         self.train(code=2, data={"validation": []}, says="/training/eval_strategy")
-        self.train(code=2, eval_delay=20,
-                   says="follows evaluations, but eval_delay 20 is longer than the run of 14 steps; shorten eval_delay")
+        for more in ({}, {"do_eval": True}):  # which evaluates after the last step
+            self.train(code=2, eval_delay=20, **more, says="the run of 14 steps has none that the rate could follow")
 
 
 if __name__ == "__main__":

@@ -200,10 +200,11 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
     throw AllRanks<ConfigError>(cat("/training/load_best_model_at_end: ", error.what()));
   }
   if (training.lr_scheduler_type == RateSchedule::reduce_lr_on_plateau &&
-      !evaluates_after(training, parts.run.total, parts.run))
+      !ever_evaluates_regularly(training, parts.run))
     throw AllRanks<ConfigError>(
-        cat("/training/lr_scheduler_type: \"reduce_lr_on_plateau\" follows evaluations, but eval_delay ",
-            training.eval_delay, " is longer than the run of ", parts.run.total, " steps; shorten eval_delay"));
+        cat("/training/lr_scheduler_type: \"reduce_lr_on_plateau\" follows evaluations, but with eval_delay ",
+            training.eval_delay, " and this eval_strategy the run of ", parts.run.total,
+            " steps has none that the rate could follow; shorten eval_delay or eval_steps"));
   state_.total_steps = parts.run.total;
   state_.best_of = comparison_of_run(config, parts.validation, parts.mismatched);
   state_.curve = curve_of_run(config, parts.job, parts.data, parts.run.total, state_.best_of);

@@ -68,6 +68,12 @@ bool evaluates_regularly(const TrainingOptions& t, int64_t step, const RunSteps&
   return false;
 }
 
+bool ever_evaluates_regularly(const TrainingOptions& t, const RunSteps& run) {
+  for (int64_t step = run.total; step > 0; --step)
+    if (evaluates_regularly(t, step, run)) return true;
+  return false;
+}
+
 bool saves_after(const TrainingOptions& t, int64_t step, const RunSteps& run) {
   switch (t.save_strategy) {
     case SaveStrategy::no:

@@ -24,6 +24,7 @@ bool logs_after(const TrainingOptions& training, int64_t step, const RunSteps& r
 bool evaluates_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
 // Without an evaluation that is due only because the run ends: a longer run with the same settings has these, too.
 bool evaluates_regularly(const TrainingOptions& training, int64_t step, const RunSteps& run);
+bool ever_evaluates_regularly(const TrainingOptions& training, const RunSteps& run);
 // Not for save_strategy "best"; with "steps" and "epoch" also true after the last step.
 bool saves_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
 

@@ -160,6 +160,11 @@ TEST_CASE("a trainer refuses samples that its model does not take") {
 
 TEST_CASE("a trainer refuses configs that are not for one") {
   CHECK_THROWS_WITH(Trainer(words({{"training", {{"max_steps", -1}}}})), Contains("/training/max_steps"));
+  CHECK_THROWS_WITH(
+      Trainer(words({{"data", {{"validation_split_percentage", 10}}},
+                     {"training",
+                      {{"max_steps", 5}, {"lr_scheduler_type", "reduce_lr_on_plateau"}, {"eval_strategy", "epoch"}}}})),
+      Contains("use another schedule in a Trainer"));
   CHECK_THROWS_WITH(Trainer(words({{"smp_options", {{"pipeline_parallel_degree", 2}}}})), Contains("mpirun -np 2"));
   CHECK_THROWS_WITH(Trainer(words({{"runtime", {{"communicator", "threads"}}}})), Contains("threads"));
   CHECK_THROWS_WITH(Trainer(words({{"data", {{"train", "a.txt"}}}})), Contains("/data/format"));

@@ -78,6 +78,12 @@ TEST_CASE("regular evaluations are those that a longer run has, too") {
   CHECK(regular({{"eval_strategy", "steps"}, {"eval_steps", 5}, {"eval_delay", 11}, {"do_eval", true}}).empty());
   CHECK(regular({{"eval_strategy", "epoch"}}) == Steps{4, 8});
   CHECK(regular({{"eval_strategy", "epoch"}, {"eval_delay", 2}}) == Steps{8});
+  const auto ever = [](int64_t delay) {
+    return ever_evaluates_regularly(options({{"eval_strategy", "steps"}, {"eval_steps", 4}, {"eval_delay", delay}}),
+                                    kRun);
+  };
+  CHECK(ever(8));
+  CHECK_FALSE(ever(9));
 }
 
 TEST_CASE("checkpoints come as save_strategy says, and after the last step") {
