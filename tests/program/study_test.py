@@ -236,7 +236,7 @@ class Runs(StudyTest):
         process.send_signal(signal.SIGINT)
         result = self.finish(process)
         self.assertEqual(result.code, 1, str(result))
-        self.assertIn("start it again", result.err)
+        self.assertIn("run the same command again", result.err)
         self.assert_all_gone()
 
     def test_mistakes_are_found_before_anything_runs(self):

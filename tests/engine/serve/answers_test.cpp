@@ -245,7 +245,7 @@ TEST_CASE("masks get the words that are wanted") {
   CHECK(refusal(model, {{"inputs", "[MASK]"}, {"parameters", {{"top_k", 1001}}}})
             .starts_with("the request: /parameters/top_k: must be at most 1000"));
   CHECK(refusal(model, {{"inputs", "[MASK]"}, {"parameters", {{"targets", json::array()}}}})
-            .starts_with("the request: /parameters/targets: has no word"));
+            .starts_with("the request: /parameters/targets: contains no word"));
   CHECK(refusal(model, {{"inputs", "[MASK]"}, {"parameters", {{"targets", {"film", 5}}}}})
             .starts_with("the request: /parameters/targets/1: must be a string"));
   CHECK(refusal(model, {{"inputs", std::vector<std::string>(2000, "[MASK] [MASK] [MASK] [MASK] [MASK]")},

@@ -99,7 +99,7 @@ TEST_CASE("each lie of an archive is named", "[stored_zip]") {
   CHECK_THAT(said_of(with(good, kCentral, 42, number_bytes(0xfffffffe, 4))),
              Contains("the header of an entry would be"));
   CHECK_THAT(said_of(with(good, kCentral, 42, number_bytes(good.size() - 30, 4))), Contains("must be the header of"));
-  CHECK_THAT(said_of(with(good, kCentral, 42, number_bytes(0xffffffff, 4))), Contains("lacks a number of the zip64"));
+  CHECK_THAT(said_of(with(good, kCentral, 42, number_bytes(0xffffffff, 4))), Contains("lacks a number in its zip64"));
   // Entries that are too long: they reach into the directory, and into the next entry.
   const auto of_size = [&](std::string archive, const std::string& mark, uint64_t size) {
     return archive.replace(archive.find(mark) + 20, 8, number_bytes(size, 4) + number_bytes(size, 4));
