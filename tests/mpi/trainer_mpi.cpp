@@ -48,7 +48,10 @@ std::string config_of(int replicas, int stages, int tensor) {
                   {"n_positions", kLength},
                   {"n_embd", 8},
                   {"n_layer", 2},
-                  {"n_head", 2}}}}},
+                  {"n_head", 2},
+                  {"resid_pdrop", 0},  // whose masks differ for samples that are equal
+                  {"embd_pdrop", 0},
+                  {"attn_pdrop", 0}}}}},
               {"data", {{"sequence_length", kLength}}},
               {"training",
                {{"global_batch_size", replicas * kSamples}, {"max_steps", 3}, {"learning_rate", 0.01}, {"seed", 5}}},
