@@ -155,9 +155,9 @@ class Cutter {
              "the model with the labels of its target");
     program_->target_length = length_of(*target);
     if (program_->fixed_target() > 0 && program_->source_length != GraphSize() && program_->fixed_source() == 0)
-      refuse("its target has a fixed length and its source has not", "it with fixed lengths of both, or of neither");
+      refuse("its target has a fixed length, but its source does not", "it with fixed lengths of both, or of neither");
     if (program_->fixed_source() > 0 && program_->columns.empty() && program_->fixed_target() == 0)
-      refuse("its source has a fixed length and its target has not", "it with fixed lengths of both, or of neither");
+      refuse("its source has a fixed length, but its target does not", "it with fixed lengths of both, or of neither");
     if (program_->target_length == program_->source_length)
       refuse("its source and target have the same length",
              "it with an example whose target has a different length than its source");

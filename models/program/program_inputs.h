@@ -28,7 +28,7 @@ class RowGrid {
   bool is_padded() const { return is_padded_; }
   bool has_repeated() const { return samples_ > segments_; }
 
-  // [rows of the microbatch, ...] -> [samples, length, ...], with zeros, or `padding`, where there is no row.
+  // [rows of the microbatch, ...] -> [samples, length, ...], where padding is filled with zeros, or with `padding`.
   at::Tensor spread(const at::Tensor& rows, int64_t padding = 0) const;
   // The same with `padding` in repeated samples, too: for labels, which count once.
   at::Tensor spread_once(const at::Tensor& rows, int64_t padding) const;
@@ -38,7 +38,7 @@ class RowGrid {
   at::Tensor gathered(const at::Tensor& grid) const;
   // Likewise, but to all rows of the microbatch. others: the values of rows outside the part; undefined: zeros.
   at::Tensor among_rows(const at::Tensor& grid, const at::Tensor& others) const;
-  at::Tensor padding() const;  // bool [samples, length]: true where there is no row
+  at::Tensor padding() const;  // bool [samples, length]: true for padding
 
  private:
   at::Tensor placed(const at::Tensor& rows, const at::Tensor& places, int64_t padding) const;

@@ -266,9 +266,9 @@ TEST_CASE("sizes that contradict each other are refused", "[fixed]") {
   CHECK_THROWS_WITH(program_of("words", {}, {.samples = 7, .source = 7}),
                     Contains("its input_ids must be [batch, length], of two sizes"));
   CHECK_THROWS_WITH(program_of("pairs", kPairs, {.source = 8}),
-                    Contains("its source has a fixed length and its target has not"));
+                    Contains("its source has a fixed length, but its target does not"));
   CHECK_THROWS_WITH(program_of("pairs", kPairs, {.target = 8}),
-                    Contains("its target has a fixed length and its source has not"));
+                    Contains("its target has a fixed length, but its source does not"));
 }
 
 }  // namespace shardline::fixed_sizes_test

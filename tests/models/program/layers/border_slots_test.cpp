@@ -155,7 +155,7 @@ TEST_CASE("samples that pass several tensors have the gradients that they have a
   CHECK(largest_difference(together.gradients(), alone.gradients()) < 1e-12);
 }
 
-TEST_CASE("ranks of tensor parallelism have the whole of what is no row of tokens", "[borders]") {
+TEST_CASE("tensor-parallel ranks hold border tensors whole unless their rows are tokens", "[borders]") {
   const Tensor ids = some_ids(3, 7);
   const split_runs::SplitRuns runs(cut_program(traced_net()), causal_microbatch(ids, ids, at::arange(3)));
   for (const bool divides_rows : {false, true}) {
