@@ -62,7 +62,7 @@ std::map<std::string, Target::Read>& targets() {
   return all;
 }
 Target::Read selected = nullptr;
-bool tells = false;
+bool explains = false;
 
 class Folder {
  public:
@@ -96,7 +96,7 @@ bool accepts(size_t input_bytes, const std::function<void()>& read, Allowance al
   const MemoryCount count(allowance.fixed + allowance.per_byte * input_bytes);
   const auto has_message = [](const std::exception& error) {
     if (std::string_view(error.what()).empty()) found("the error has no message");
-    if (tells) std::fprintf(stderr, "%s\n", error.what());
+    if (explains) std::fprintf(stderr, "%s\n", error.what());
   };
   try {
     read();
@@ -180,7 +180,7 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
   for (int i = 1; i < *count; ++i) {
     const std::string_view argument = (*arguments)[i];
     if (argument.starts_with(option)) selected = targets()[std::string(argument.substr(option.size()))];
-    tells |= argument == "--tell=1";
+    explains |= argument == "--explain=1";
   }
   if (selected) return 0;
   std::fprintf(stderr, "give one of");
@@ -192,6 +192,6 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool accepted = shardline::fuzz::selected(data, size);
-  if (shardline::fuzz::tells) std::fprintf(stderr, accepted ? "accepted\n" : "refused\n");
+  if (shardline::fuzz::explains) std::fprintf(stderr, accepted ? "accepted\n" : "refused\n");
   return 0;
 }

@@ -137,7 +137,7 @@ def grown(target):
 def misplaced_seeds(fuzzer, target):
     """Returns the seeds in the folder `accepted` that the parser refuses, and those in `refused` that it accepts."""
     seeds = sorted(file for file in seeds_of(target).rglob("*") if file.is_file())
-    _, output, _ = fuzzer.run(target, seeds, ["--tell=1"])
+    _, output, _ = fuzzer.run(target, seeds, ["--explain=1"])
     told = dict(re.findall(r"^Running: (\S+)$.*?^(accepted|refused)$", output, re.M | re.S))
     return [seed.relative_to(BUILD) for seed in seeds if told.get(str(seed)) != seed.parent.name]
 
