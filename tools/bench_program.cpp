@@ -1,4 +1,4 @@
-// What it costs that a model is a program and not one of the built-in families; prints one JSON line.
+// The cost of a model that is a program instead of one of the built-in families; prints one JSON line.
 //
 //   bench_program steps [--rounds 20] [--batch 4] [--length 128] [--dropout 0.1] [--type fp32|bf16|fp16]
 //       Training steps of GPT-2 124M as a torch::nn::Module that is traced and as the built-in family, in turns, in one

@@ -54,7 +54,7 @@ SHAPES = {
     "six": Shape({"n_layer": 6, "n_embd": 512, "n_head": 8, "vocab_size": 8192}, 256, batch=8, microbatches=8),
     "small": Shape({"n_layer": 4, "n_embd": 128, "n_head": 4, "vocab_size": 2000, "n_positions": 128}, 64),
 }
-# FSDP2 shards every parameter, so ours keeps none whole for being small.
+# FSDP2 shards every parameter, so ours keeps none whole, however small.
 SHARDED = {"ddp": True, "sharded_data_parallel_degree": 2, "sdp_param_persistence_threshold": 0}
 CASES = {
     "one": Case(1, {"one process": {}}, ["eager", "compile"], in_bf16=True),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes the parsers with clang's libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer.
 #
-#   tools/fuzz.sh                  10^6 inputs over all targets; `tools/fuzz.sh --help` lists the other turns
+#   tools/fuzz.sh                  10^6 inputs over all targets; `tools/fuzz.sh --help` lists the other modes
 #
 # Builds in build-fuzz/.
 set -euo pipefail

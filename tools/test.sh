@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that must pass before a change is merged: layout, format, build with warnings as errors, tests, and a short
-# turn of fuzzing.
+# fuzzing run.
 #
 #   tools/test.sh [--all] [CMAKE_OPTION...]      --all: also the tests labelled slow
 #

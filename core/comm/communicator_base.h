@@ -43,8 +43,8 @@ struct CommRequest {
   }
 };
 
-// A group from the point of view of one of its ranks. It names the rank in errors, and works hold a reference because
-// they may outlive the communicator.
+// A group from the point of view of one of its ranks. It names the rank in errors, and each Work holds a reference,
+// because it may outlive the communicator.
 struct CommIdentity : FlightGroup {
   int rank = 0;         // in the group
   std::string library;  // "Open MPI 4.1.4"

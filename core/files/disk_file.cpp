@@ -15,7 +15,7 @@
 namespace shardline {
 namespace {
 
-// Advice for an error of the system, where there is any.
+// Advice for a system error, if there is any.
 std::string advice(const std::string& path, int error) {
   switch (error) {
     case ENOSPC:

@@ -82,7 +82,7 @@ class CachingAllocator final : public c10::Allocator {
       if (!block) block = from_system(size);
       if (!block && trim_locked() > 0) block = from_system(size);
       if (!block)
-        throw HostMemoryError(cat("the system has no memory left for ", bytes, " bytes more (",
+        throw HostMemoryError(cat("the system has no memory left for another ", bytes, " bytes (",
                                   to_string(current_class), "); in use: ", in_use()));
       count(current_class, bytes);
       blocks_ += size;
@@ -129,8 +129,8 @@ class CachingAllocator final : public c10::Allocator {
     if (blocks_ + totals_.cached + more <= cap_) return;
     trim_locked();
     if (blocks_ + size <= cap_) return;
-    throw HostMemoryError(cat(bytes, " bytes more (", to_string(current_class), ") would exceed runtime.memory_cap, ",
-                              cap_, " bytes; in use: ", in_use()));
+    throw HostMemoryError(cat("another ", bytes, " bytes (", to_string(current_class),
+                              ") would exceed runtime.memory_cap, ", cap_, " bytes; in use: ", in_use()));
   }
 
   // Bytes in use by class.

@@ -10,7 +10,7 @@
 namespace shardline {
 
 // One microbatch on one rank. Units that cannot be divided equally (heads, vocabulary) are counted for the rank that
-// has most.
+// has the most.
 struct WorkShape {
   int64_t sequences = 1;  // in the microbatch
   int64_t length = 1;     // tokens of a sequence

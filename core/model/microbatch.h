@@ -62,7 +62,8 @@ inline constexpr int64_t kInputBytesPerRow = 4 * sizeof(int64_t);
 Microbatch causal_microbatch(const at::Tensor& ids, const at::Tensor& labels = {}, const at::Tensor& samples = {},
                              int64_t first_position = 0);
 
-// The same microbatch in this device's memory, copied at once except for the targets; itself if it is there already.
+// The same microbatch in this device's memory, of which everything except the targets is copied at once; unchanged if
+// it is already there.
 Microbatch on_device(const Microbatch& host, at::Device device);
 
 // A range of segments, with their rows.

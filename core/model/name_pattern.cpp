@@ -148,7 +148,7 @@ void require_contained(const NamePattern& pattern, const std::vector<std::string
 
 std::string inside_text(const NamePattern& pattern, const std::string& name, const std::string& place,
                         const std::string& kind) {
-  return cat(place, ": \"", pattern, "\" is inside of ", name, ", and no part of a ", kind, " can be named; write \"",
+  return cat(place, ": \"", pattern, "\" is inside ", name, ", and no part of a ", kind, " can be named; write \"",
              name, '"');
 }
 

@@ -45,7 +45,7 @@ void require_match(const NamePattern& pattern, const std::vector<std::string>& n
 void require_contained(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
                        const std::string& kind);
 
-// The error for a path inside the module `name`: "PLACE: "h.3.mlp" is inside of h.3, and no part of a KIND can be
+// The error for a path inside the module `name`: "PLACE: "h.3.mlp" is inside h.3, and no part of a KIND can be
 // named".
 std::string inside_text(const NamePattern& pattern, const std::string& name, const std::string& place,
                         const std::string& kind);

@@ -42,7 +42,7 @@ SHARDLINE_INLINE float widen(Fp16 x) {
   const uint32_t sign = (x.bits & 0x8000u) << 16;
   const uint32_t size = (x.bits & 0x7fffu) << 13;
   const float tiny = std::bit_cast<float>(size + kSmallestNormal) - std::bit_cast<float>(kSmallestNormal);
-  const uint32_t normal = size + (size >= 0x0f800000u ? 2 * kExponents : kExponents);  // no number: all ones
+  const uint32_t normal = size + (size >= 0x0f800000u ? 2 * kExponents : kExponents);  // not a number: all ones
   return std::bit_cast<float>(sign | (size < 0x800000u ? std::bit_cast<uint32_t>(tiny) : normal));
 }
 

@@ -131,7 +131,7 @@ SampleTensors part_of(const SampleTensors& all, const Range& samples) {
   return part;
 }
 
-// Rows of sources that are followed by the labels that count.
+// The rows of the sources, followed by those of the labels that count.
 Microbatch rows_with_targets(const at::Tensor& ids, const at::Tensor& labels, int64_t first_sample) {
   const int64_t count = ids.size(0), length = ids.size(1);
   const at::Tensor sources = ids.contiguous(), targets = labels.contiguous();
@@ -170,7 +170,7 @@ Microbatch rows_of(const SampleTensors& samples, const ModelSource& model, int64
   return rows;
 }
 
-// What is wrong with a column; empty: nothing. Otherwise makes it one of the column's type.
+// Returns what is wrong with a column, or "" if nothing is; in that case, also converts it to the column's type.
 std::string mistake_in_column(const TensorColumn& column, at::Tensor& tensor) {
   std::vector<int64_t> sizes = {tensor.dim() > 0 ? tensor.size(0) : 1};
   sizes.insert(sizes.end(), column.sizes.begin(), column.sizes.end());
@@ -237,11 +237,11 @@ SampleTensors views_of(const Samples& s, const ModelSource& model) {
 SampleTensors inputs_of(const at::Tensor& inputs, const ModelSource& model) {
   if (!columns_of(model).empty()) return only_column(inputs, model);
   if (at::isIntegralType(inputs.scalar_type(), /*includeBool=*/false)) {
-    if (inputs.dim() != 2) refuse(cat("ids are [samples, length]; got ", inputs.sizes()));
+    if (inputs.dim() != 2) refuse(cat("ids must be [samples, length]; got ", inputs.sizes()));
     return {.ids = inputs.to(at::kCPU, at::kLong)};
   }
   if (inputs.dim() != 2 && inputs.dim() != 3)
-    refuse(cat("features are [samples, width] or [samples, length, width]; got ", inputs.sizes()));
+    refuse(cat("features must be [samples, width] or [samples, length, width]; got ", inputs.sizes()));
   return {.features = (inputs.dim() == 2 ? inputs.unsqueeze(1) : inputs).detach().to(at::kCPU, at::kDouble)};
 }
 
@@ -257,11 +257,11 @@ void add_labels(SampleTensors& tensors, const at::Tensor& labels, const ModelSou
   else if (here.dim() == 2 && (has_target(model) || (tensors.ids.defined() && here.sizes() == tensors.ids.sizes())))
     tensors.labels = here;
   else
-    refuse(cat("labels have the shape [samples], or that of the ids, ", inputs_in(tensors).sizes(), "; got ",
+    refuse(cat("labels must have the shape [samples], or that of the ids, ", inputs_in(tensors).sizes(), "; got ",
                labels.sizes()));
 }
 
-// The first value that is not from 0 to count - 1, nor kNoLabel in labels.
+// The first value that is neither from 0 to count - 1 nor, in labels, kNoLabel.
 std::optional<int64_t> first_outside(const at::Tensor& values, int64_t count, bool are_labels) {
   if (!values.defined()) return {};
   at::Tensor outside = values.lt(0).logical_or(values.ge(count));

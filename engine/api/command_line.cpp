@@ -215,7 +215,7 @@ void add_plan_options(CLI::App& app, CommandLine& line) {
                "With --cluster and --json: include every instruction of the schedule");
 }
 
-// Serves until a signal comes. `serve` holds the options of the command line.
+// Serves until a signal arrives. `serve` holds the options of the command line.
 int run_serve(CommandLine& line, std::vector<std::string> arguments, const ServeCommand& serve) {
   const ServedPlace place(line.config, serve, arguments);
   line.config = place.config();
@@ -293,7 +293,7 @@ void check_command(const CLI::App& app, int argc, char** argv) {
   throw ConfigError(cat("\"", argv[1], "\" is not a command; use one of ", known));
 }
 
-// About a key of the config or a command; both have some names in common.
+// Help for a key of the config or a command; some names belong to both.
 std::string help_text(const CLI::App& app, const std::string& name) {
   if (name.empty()) return sections_help();
   const CLI::App* command = nullptr;

@@ -179,7 +179,7 @@ void remove_unfinished(const fs::path& directory) {
     const fs::path other = whole.substr(0, whole.rfind(kReplacedSuffix));
     const fs::path part = part_with_two_versions(path);
     if (name.ends_with(kReplacedSuffix) && !fs::exists(other))
-      fs::rename(path, other);  // its run was killed before the checkpoint that replaces it was there
+      fs::rename(path, other);  // its run was killed before the checkpoint that replaces it was in place
     else if (!part.empty())
       rename_file(whole, free_name_aside(part));
     else

@@ -16,10 +16,10 @@ namespace shardline {
 
 class CheckpointUnion {
  public:
-  // Collective over `world`, as is complete(). path: of the complete checkpoint, also if there is none yet. sources:
-  // directories of this rank's store with pieces of it. Compares every byte of them with its checksum; the ranks of a
-  // store divide them. `show` receives the bytes of all ranks. Sources of a checkpoint other than the one that is
-  // complete are ignored. Throws AllRanks<ConfigError> if one has a NewerManifest.
+  // Collective over `world`, as is complete(). path: that of the complete checkpoint, even if there is none yet.
+  // sources: directories of this rank's store with pieces of it. Compares every byte of them with its checksum; the
+  // ranks of a store divide them. `show` receives the bytes of all ranks. Sources of a checkpoint other than the one
+  // that is complete are ignored. Throws AllRanks<ConfigError> if one has a NewerManifest.
   CheckpointUnion(std::string path, const std::vector<std::string>& sources, const Stores& stores, Communicator& world,
                   const LongWork::Show& show = {});
 

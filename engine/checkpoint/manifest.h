@@ -67,8 +67,8 @@ std::vector<FilePiece> pieces_of(std::string_view text);
 // Whether `text` is the contents of the file with these pieces.
 bool matches(const std::vector<FilePiece>& pieces, std::string_view text);
 
-// Reads the manifest of a directory. Throws NewerManifest, or DataError, also if tensor files were added to the
-// directory, or if its name is that of the checkpoint of another step.
+// Reads the manifest of a directory. Throws NewerManifest or DataError, the latter also if tensor files were added to
+// the directory or its name is that of another step's checkpoint.
 Manifest read_manifest(const std::string& directory);
 // The names of what is in the directory of a checkpoint or part, but not listed in its manifest.
 std::vector<std::string> added_files(const std::string& directory, const Manifest& manifest);

@@ -59,7 +59,7 @@ std::map<uint64_t, PieceFiles::Head::Tensor> PieceFiles::Head::tensors_in(std::s
 // The file is read, not mapped, so that a failing disk causes an error instead of killing the process.
 class PieceFiles::File {
  public:
-  // first_bytes: how many bytes of the checkpoint's file are here from its first one on.
+  // first_bytes: how many of the first bytes of the checkpoint's file are here.
   File(const std::string& path, uint64_t first_bytes)
       : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), first_bytes_(first_bytes) {
     if (fd_ < 0) throw RunError(cat(path, ": cannot be opened: ", std::strerror(errno)));

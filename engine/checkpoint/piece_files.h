@@ -56,7 +56,7 @@ class PieceFiles {
     bool listed = false;
     const File* file = nullptr;
     int64_t begin = 0;           // in the file
-    const File* head = nullptr;  // where the first bytes of a safetensors file are, also if this piece is not there
+    const File* head = nullptr;  // where the first bytes of a safetensors file are, even if this piece is missing
   };
   const File* open(const std::string& path, int64_t bytes, int64_t first_bytes);
   std::string owner_of(size_t piece) const;

@@ -32,7 +32,7 @@ struct Stores {
 // Divides ranks, which are ascending, into a set for each of their hosts. hosts: names by rank of the world.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<int>& ranks, const std::vector<std::string>& hosts);
 
-// Collective over `world`. Makes `directory`, whose name may differ between ranks. One rank of each host puts a file
+// Collective over `world`. Creates `directory`, whose name may differ between ranks. One rank of each host puts a file
 // there, and every rank looks for these files and opens them for writing: for up to `patience` on a network file
 // system, because those show new files late.
 Stores find_stores(const std::string& directory, Communicator& world,

@@ -34,7 +34,7 @@ Config in_one_process(Config config, const Layout& layout, const ModelSpec& spec
   return config;
 }
 
-// The job in one process; its data are in the order of the layout's.
+// The job in one process, with its data in the order of the layout's.
 struct OneProcess {
   OneProcess(const Config& of_ranks, const JobParts& of_layout, const RankContext& rank, int64_t steps)
       : config(in_one_process(of_ranks, of_layout.plan.layout, of_layout.model.spec)),

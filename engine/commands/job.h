@@ -69,8 +69,8 @@ std::string info_text(const std::optional<Config>& config, bool json);
 // which the newest is taken. Throws ConfigError if there is none, DataError if it is damaged.
 std::string checkpoint_text(const std::string& path);
 std::string verified_text(const std::string& path);
-// `shardline checkpoint merge`: makes a complete checkpoint of its parts, at least one of them. Throws ConfigError if
-// the output exists, DataError if the parts are not of one checkpoint or if pieces of it are missing or damaged.
+// `shardline checkpoint merge`: makes a complete checkpoint from one or more of its parts. Throws ConfigError if the
+// output exists, DataError if the parts do not belong to one checkpoint or if pieces of it are missing or damaged.
 std::string merge_checkpoint(const std::vector<std::string>& parts, const std::string& output);
 
 // `shardline doctor`: what each rank of a training run is doing or was doing, and why the run ended or hangs. If the

@@ -184,7 +184,7 @@ std::string check_devices(const JobParts& parts, const RankContext& context) {
   return sharing_note(rooms);
 }
 
-// steady_seconds() at the ends of what comes before the first step.
+// steady_seconds() at the end of each phase before the first step.
 struct SetUp {
   double begin = 0, planned = 0, opened_data = 0;
 };
@@ -323,7 +323,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   context.world->barrier({.what = "everything that can refuse the run"});
   const auto end_if_asked = [&](int64_t step) -> std::optional<StoppedAfterSaving> {
     const auto limit = config.training.max_run_seconds;
-    // A run that has little time still trains one step, so that runs that continue each other reach their end.
+    // A run with little time left still trains one step, so that a chain of resumed runs gets to its end.
     const bool late = step > 0 && limit && std::chrono::steady_clock::now() - start >= std::chrono::seconds(*limit);
     const StepFlags flags = agree(*context.world, {.signal = stop_signal(),
                                                    .out_of_time = context.first() && late,

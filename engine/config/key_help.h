@@ -6,8 +6,9 @@ namespace shardline {
 
 // The sections and how many keys they have.
 std::string sections_help();
-// About a section, or about a key: "training.seed", "seed", an alias, or the name that another trainer has for it. A
-// name that several sections have is explained for each. Throws a ConfigError with the nearest names if there is none.
+// Help for a section, or for a key: "training.seed", "seed", an alias, or the name that another trainer has for it. A
+// name that occurs in several sections is explained for each of them. Throws a ConfigError with the nearest names if
+// there is none.
 std::string key_help(const std::string& name);
 // Whether `name` is a section, a key or a known spelling of one.
 bool is_key_or_section(const std::string& name);

@@ -84,7 +84,7 @@ names, as in the tensor-parallel plans of transformers:
 
 For layers and units, a pattern may also match the path of a module that contains them: `encoder` stands for all layers
 `encoder.layer.0`, `encoder.layer.1`, ...; the embedding and the head are in a module if all of their parameters are. A
-path inside of a layer or a unit is an error, because no part of it can be treated differently.
+path inside a layer or a unit is an error, because no part of it can be treated differently.
 
 A pattern that matches nothing is an error. There are no regular expressions: what looks like one (`.*attn`, `mlp\.fc`,
 `^h`, `a|b`) is refused, and the error shows it as a shell pattern. Keys that are regular expressions in other

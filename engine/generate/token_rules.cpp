@@ -18,7 +18,7 @@ void exclude(const at::Tensor& logits, const std::vector<int32_t>& ids) {
   if (!ids.empty()) logits.index_fill_(0, places_of_tokens(ids), -std::numeric_limits<double>::infinity());
 }
 
-// The tokens with which the sequence would end in n tokens that it has already.
+// The tokens that would complete an n-gram that the sequence already has.
 std::vector<int32_t> repeated_ends(std::span<const int32_t> ids, size_t n) {
   std::vector<int32_t> ends;
   if (ids.size() < n) return ends;

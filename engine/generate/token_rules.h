@@ -12,8 +12,8 @@ namespace shardline {
 struct TokenRules {
   // Tokens that the sequence already has: positive logits are divided by this, others multiplied.
   double repetition_penalty = 1;
-  int64_t no_repeat_ngram_size = 0;  // so many tokens in a row come only once in the sequence; 0: any may come again
-  int64_t least_new = 0;             // none of `ends` comes before so many new tokens
+  int64_t no_repeat_ngram_size = 0;  // n-grams of this length occur only once in the sequence; 0: no limit
+  int64_t least_new = 0;             // none of `ends` is chosen before this many new tokens
   std::vector<int32_t> ends = {};    // tokens that end a text
 
   bool change_nothing() const { return repetition_penalty == 1 && no_repeat_ngram_size == 0 && least_new == 0; }

@@ -129,7 +129,7 @@ class Importer {
       object = json_in_text(text);
       if (!object.is_object()) {
         file = text;
-        if (++files_ > kMostFiles) throw ConfigError(cat(name, ": too many files name others; give one file"));
+        if (++files_ > kMostFiles) throw ConfigError(cat(name, ": too many files refer to other files; give one file"));
         object = read_object(read_file_(file), file, key.inner());
       }
     }

@@ -1,5 +1,5 @@
-// `shardline import`: a config made of files that describe a job for SageMaker, DeepSpeed, accelerate or Hugging Face's
-// example scripts.
+// `shardline import`: a config made from files that describe a job for SageMaker, DeepSpeed, accelerate or Hugging
+// Face's example scripts.
 #pragma once
 #include <string>
 #include <vector>

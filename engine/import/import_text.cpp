@@ -24,11 +24,11 @@ std::string short_name(const std::string& name) {
 std::string shortened(const std::string& text, size_t width) {
   if (text.size() <= width) return text;
   size_t end = width - 3;
-  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // inside of a character
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // inside a character
   return text.substr(0, end) + "...";
 }
 
-// The text without control characters that a terminal would obey.
+// The text without control characters that a terminal would interpret.
 std::string printable(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');

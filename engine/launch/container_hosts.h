@@ -36,9 +36,9 @@ class OtherHosts {
   std::vector<Line> lines_;
 };
 
-// The side of another host, `name`: connects to the first one, which has this long to answer, and returns the exit code
-// of the job once that has ended. Signals that ask to stop are left to the first host. Throws RunError if it cannot
-// connect, or if the connection ends before the job does.
+// The side of every other host, called `name`: connects to the first host, which has this long to answer, and returns
+// the exit code of the job once that has ended. Signals that ask to stop are left to the first host. Throws RunError if
+// it cannot connect, or if the connection ends before the job does.
 int wait_for_first_host(const std::string& first, const std::string& name, std::chrono::seconds limit);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// `shardline train` as the program of a training container: makes a config of the job's description, and writes the
+// `shardline train` as the program of a training container: makes a config from the job's description, and writes the
 // cause of a failure to the file that the platform shows.
 #pragma once
 #include <functional>

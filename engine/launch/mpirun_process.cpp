@@ -44,8 +44,8 @@ void count_request(int signal, siginfo_t*, void*) {
   if (request_stop(signal)) asked_again = true;
 }
 
-// Ends what an mpirun that has ended has left on this host: programs with which it reaches other hosts, and ranks that
-// are stopped. They have the launcher's address in their environment.
+// Ends what a finished mpirun has left on this host: programs with which it reaches other hosts, and ranks that are
+// stopped. They have the launcher's address in their environment.
 void end_left_over_processes() {
   namespace fs = std::filesystem;
   const std::string variable = cat('\0', kLifelineVariable, '=', std::getenv(kLifelineVariable), '\0');

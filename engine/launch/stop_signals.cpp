@@ -19,7 +19,8 @@ constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
 const char* words = "";
 
-// Records the request. Returns whether it ends the process at once: nothing is lost by that, or it is the second one.
+// Records the request. Returns whether it ends the process at once, because nothing would be lost or because it is the
+// second one.
 bool ends_at_once(int signal, bool may_be_second) {
   const bool again = request_stop(signal) && may_be_second;
   return again || run_phase() == RunPhase::preparing;
@@ -73,7 +74,7 @@ sigset_t stop_signals() {
   return signals;
 }
 
-// Signals that came since they were blocked are delivered to it.
+// Signals that arrived since they were blocked are delivered to it.
 void start_thread_for_signals() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -34,7 +34,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPause = 5s;  // between two questions to hosts that do not answer
+constexpr auto kPause = 5s;  // between two attempts to reach hosts that do not answer
 
 // Returns none if the directory cannot be read, because the reason why the ranks ended is more important.
 std::vector<CheckpointPlace> checkpoints_seen(const std::string& directory) {
@@ -322,7 +322,7 @@ class Attempts {
   std::ostream& log_;
   SavedCheckpoints checkpoints_;
   bool has_saved_ = false, has_trained_ = false;  // in any attempt
-  std::vector<std::string> batch_settings_;       // after a lack of memory
+  std::vector<std::string> batch_settings_;       // after memory ran out
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ bool has_text(const Answer& answer) {
 void check_logits(std::span<const float> logits, const char* which, size_t window) {
   for (size_t token = 0; token < logits.size(); ++token) {
     if (std::isfinite(logits[token])) continue;
-    throw RunError(cat("answers cannot be ordered: the ", which, " logit of token ", token, " in window ", window,
+    throw RunError(cat("answers cannot be ranked: the ", which, " logit of token ", token, " in window ", window,
                        " of a question is ", logits[token],
                        "; the model's weights have diverged or overflow in this number type"));
   }

@@ -46,7 +46,7 @@ struct AnswerChoice {
   // With `may_be_none`: the lowest score (sum of both logits) of "no answer" over the windows minus the score of the
   // best text. Otherwise 0.
   float null_score_diff = 0;
-  std::optional<size_t> chosen;  // place in `best`; nothing: no answer, as null_score_diff is above the threshold
+  std::optional<size_t> chosen;  // index in `best`; nothing: no answer, because null_score_diff is too large
 
   Answer answer() const { return chosen ? best[*chosen] : Answer(); }
 };

@@ -22,7 +22,8 @@ bool is_constant(std::span<const double> values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to()) == values.end();
 }
 
-// The differences to the mean, scaled to length 1. They are first divided by the largest, so that no square overflows.
+// The differences from the mean, scaled to length 1. They are first divided by the largest, so that no square
+// overflows.
 std::vector<double> standardized(std::span<const double> values) {
   std::vector<double> result(values.begin(), values.end());
   const double mean = std::accumulate(result.begin(), result.end(), 0.0) / double(result.size());

@@ -24,7 +24,7 @@ class Progress {
   using Clock = std::function<double()>;  // seconds since an arbitrary moment
 
   // Which steps are printed as a line: every n-th (0: none), and these. Without a terminal the first and the last
-  // always are; on a terminal all steps move a bar.
+  // always are; on a terminal every step advances a bar.
   struct LoggedSteps {
     int64_t every = 0;
     bool first = false, last = false;

@@ -45,7 +45,7 @@ std::string event(double wall_time, int64_t step) {
   std::string out;
   append_key(out, 1, fixed64);
   append_little_endian(out, std::bit_cast<uint64_t>(wall_time));
-  if (step != 0) {  // as protobuf does, a zero is left out
+  if (step != 0) {  // zeros are left out, as in protobuf
     append_key(out, 2, varint);
     append_varint(out, step);
   }

@@ -1,4 +1,4 @@
-// One self-contained HTML file: no scripts, no other files, readable in light and dark and on a phone.
+// One self-contained HTML file: no scripts, no other files, readable in light and dark mode and on a phone.
 #pragma once
 #include <string>
 #include <vector>

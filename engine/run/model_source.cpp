@@ -80,7 +80,7 @@ void check_use_of_program(const Config& config, const char* place) {
     throw ConfigError(cat(place, ": a program has attention of its own; leave attention_in_fp32 and ",
                           "query_key_layer_scaling out"));
   if (config.training.neftune_noise_alpha)
-    throw ConfigError("/training/neftune_noise_alpha: a program takes no noise on its embeddings; leave it out");
+    throw ConfigError("/training/neftune_noise_alpha: programs do not support noise on their embeddings; leave it out");
 }
 
 // The head that the program has.

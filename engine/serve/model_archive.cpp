@@ -49,8 +49,9 @@ fs::path place_of(const fs::path& archive_path, const std::string& name) {
   const fs::path path = fs::path(name).lexically_normal();
   const bool leaves = path.empty() || path.is_absolute() || *path.begin() == "..";
   if (leaves || name.find('\0') != std::string::npos)
-    throw DataError(cat(archive_path.string(), ": has a file \"", name,
-                        "\", which would be outside of the model's directory; archives have files below their root"));
+    throw DataError(
+        cat(archive_path.string(), ": has a file \"", name,
+            "\", which would be outside of the model's directory; the files of an archive must be below its root"));
   return path;
 }
 
@@ -73,8 +74,9 @@ class Unpacking {
       const fs::path place = folder_ / place_of(path_, name ? name : "");
       const auto kind = archive_entry_filetype(entry);
       if (archive_entry_hardlink(entry) || (kind != AE_IFREG && kind != AE_IFDIR))
-        throw DataError(cat(path_.string(), ": \"", name ? name : "",
-                            "\" is neither a plain file nor a directory; archives of models have nothing else"));
+        throw DataError(
+            cat(path_.string(), ": \"", name ? name : "",
+                "\" is neither a plain file nor a directory; archives of models must not contain anything else"));
       make_directories((kind == AE_IFDIR ? place : place.parent_path()).string());
       if (kind == AE_IFREG) write(place);
     }

@@ -82,8 +82,8 @@ void Service::handle(HttpRequest request, HttpServer::Respond respond_to) {
     return respond(accepted, error_response(405, cat("/invocations takes POST, not ", accepted.request.method)));
   const std::string encoding = media_type(accepted.request.content_encoding);
   if (!encoding.empty() && encoding != "identity")
-    return respond(accepted, error_response(415, cat("bodies in the encoding \"", encoding,
-                                                     "\" are not read; send them without Content-Encoding")));
+    return respond(accepted, error_response(415, cat("bodies with Content-Encoding \"", encoding,
+                                                     "\" are not supported; send them uncompressed")));
   std::unique_lock lock(mutex_);
   if (ends_) {
     lock.unlock();

@@ -58,7 +58,7 @@ void read_planned(const StudyFile& study, const StudyRun& run, RunRecord& record
   record.samples_per_second = positive(plan, "samples_per_second");
   record.parameters = plan.at("parameters").require(json_integer(1, 9007199254740991)).get<int64_t>();
   if (!plan.at("fits").require(json_boolean()).get<bool>())
-    throw DataError("does not fit the devices: " + plan.text("memory", ""));
+    throw DataError("does not fit on the devices: " + plan.text("memory", ""));
 }
 
 // The last error that a run printed, or else its last line.

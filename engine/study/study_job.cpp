@@ -200,7 +200,7 @@ int study_job(const std::string& path, const StudyOptions& options, std::ostream
   if (const auto others = other_records_file(study.output_dir); fs::exists(others) || !finished.others.empty())
     write_records(others, finished.others);
   Results results(study, runs, std::move(finished.of_study));
-  if (results.count() > 0) out << results.count() << " of " << runs.size() << " runs have finished before" << std::endl;
+  if (results.count() > 0) out << results.count() << " of " << runs.size() << " runs had already finished" << std::endl;
   std::vector<Program> programs;
   for (const auto& run : runs) {
     if (results.has(run)) continue;

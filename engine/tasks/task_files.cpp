@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The names, without extension, that files of a part have in the data sets' own archives or in exports of the hub; an
-// earlier one is taken before a later one.
+// The names, without extension, that files of a part have in the data sets' own archives or in exports of the hub;
+// earlier ones take precedence.
 std::vector<std::string> names_of(DataName name, DataPart part) {
   const bool is_mnli = name == DataName::mnli, is_mrpc = name == DataName::mrpc;
   switch (part) {
@@ -59,7 +59,8 @@ std::vector<std::string> files_of_part(const std::string& folder, DataName name,
                       word_of(name), "\"; name the file in place of the folder"));
 }
 
-// Folders stand for their files of the split, except that those of known data sets have names of their own.
+// A folder stands for its files of the split. The files of known data sets are found later, because they have names of
+// their own.
 std::vector<std::string> split_of(const DataOptions& data, const std::vector<std::string>& paths, Split split) {
   if (data.task_name) return paths;
   std::vector<std::string> files;

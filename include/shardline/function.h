@@ -25,7 +25,7 @@ namespace function_parts {
 
 inline constexpr const char* kLibrary = "shardline_functions";
 
-// The type of an argument in an operator's schema, which has one type of whole numbers and one of floating ones.
+// The type of an argument in an operator's schema, which has one integer type and one floating-point type.
 template <class Argument, class Plain = std::decay_t<Argument>>
 using InSchema =
     std::conditional_t<std::is_same_v<Plain, bool>, bool,

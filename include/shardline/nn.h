@@ -25,7 +25,7 @@ struct ColumnLinearOptions {
   TORCH_ARG(int64_t, in_features);
   TORCH_ARG(int64_t, out_features);
   TORCH_ARG(bool, bias) = true;
-  // Every rank gets all columns of the result; otherwise, what follows must compute with the rank's own ones.
+  // Every rank gets all columns of the result; otherwise, what follows must compute with the rank's own columns.
   TORCH_ARG(bool, gather_output) = false;
   TORCH_ARG(double, init_std) = 0.02;
 };

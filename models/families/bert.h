@@ -25,8 +25,8 @@ struct BertConfig : EncoderConfig {
 };
 
 // Reads the keys of BERT, which RoBERTa shares, into `config`, which holds their defaults. `read` records
-// contradictions and unsupported features (cross attention, relative positions) as mistakes, also an is_decoder that
-// does not suit the head.
+// contradictions and unsupported features (cross attention, relative positions) as mistakes, including an is_decoder
+// that does not suit the head.
 void read_bert_config(HfConfigReader& read, HeadChoice::Kind head, BertConfig& config);
 BertConfig bert_config(HfConfigReader& read, HeadChoice::Kind head);
 

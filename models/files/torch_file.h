@@ -12,7 +12,7 @@ namespace shardline {
 class TorchFile : public TensorFile {
  public:
   // Checks that every tensor is inside its storage, and every storage inside the file, before anything is used. Throws
-  // a DataError that names file, tensor, rule, values and what to do, also if something is not a tensor.
+  // a DataError that names file, tensor, rule, values and what to do; it also throws for anything that is not a tensor.
   explicit TorchFile(const std::string& path);
 
  private:

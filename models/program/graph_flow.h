@@ -25,7 +25,7 @@ struct GraphFlow {
   using IsGiven = std::function<bool(int value)>;
   GraphPart part(const Graph& graph, const std::vector<int>& wanted, int begin, int end, const IsGiven& is_given) const;
 
-  // What would pass if the graph was cut before each of its nodes, and at its end: the sum of `features_of` over the
+  // What would pass if the graph were cut before each of its nodes, and at its end: the sum of `features_of` over the
   // values that are made before and read afterwards; -1 if that is -1 for one of them.
   using FeaturesOf = std::function<int64_t(int value)>;
   std::vector<int64_t> widths_of_cuts(const Graph& graph, const FeaturesOf& features_of) const;

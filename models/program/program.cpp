@@ -235,7 +235,7 @@ class Cutter {
   void check_labels(const GraphInput& labels) const {
     const auto& sizes = value(labels.value).sizes;
     const bool wants_rows = use_.predicts != Predicts::segment;
-    const bool has_rows = wants_rows || program_->label_dtype == at::kLong;  // numbers of samples may be as many
+    const bool has_rows = wants_rows || program_->label_dtype == at::kLong;  // a sample may have as many numbers
     const bool by_row = sizes.size() == 2 && (!sizes[1].expression.empty() || use_.predicts == Predicts::target_row ||
                                               (has_rows && sizes[1] == program_->source_length));
     if (use_.predicts != Predicts::span && by_row != wants_rows)
@@ -335,7 +335,7 @@ class Cutter {
     return ids ? ids->value : -1;
   }
 
-  // The values of a call that takes rows of a table, also of a parameter by table[indices]; -1 for other calls.
+  // The values of a call that takes rows of a table, including a parameter by table[indices]; -1 for other calls.
   std::pair<int, int> table_and_indices(const GraphNode& node) const {
     const auto argument = [&](const char* name) { return node.arguments[place_of_argument(node, name)]; };
     if (node.name == kLookup) return {argument("weight").value, argument("indices").value};
@@ -483,7 +483,7 @@ class Cutter {
   }
 
   // For programs without repeated modules: stretches between the narrowest places that separate products, except for
-  // places that are wide compared to those near them, such as inside of an MLP.
+  // places that are wide compared to those near them, such as inside an MLP.
   std::vector<Stretch> stretches_of_products() const {
     constexpr int kNear = 3;
     constexpr int64_t kWide = 2;  // times the narrowest

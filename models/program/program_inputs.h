@@ -97,7 +97,7 @@ Microbatch sample_batch(const Program& program, const at::Tensor& ids, int64_t t
 // programs with one.
 Microbatch sample_batch(const Program& program, int64_t samples, int64_t source, int64_t target, int64_t id);
 
-// Zeros for the columns of so many samples.
+// Zeros for the columns of this many samples.
 std::map<std::string, at::Tensor> zero_columns(const Program& program, int64_t samples);
 
 // The number of labels or targets, counted as the data counts them, as a scalar.

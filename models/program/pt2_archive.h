@@ -12,7 +12,7 @@
 
 namespace shardline {
 
-// What a module of a C++ program says about its division (include/shardline/nn.h).
+// What a module of a C++ program declares about its division (include/shardline/nn.h).
 struct SplitMark {
   std::string module;     // its path
   std::string kind;       // "ColumnLinear"

@@ -184,7 +184,7 @@ class SampleCheck {
     auto ids = at::empty({1, length + target}, at::kLong);
     for (int64_t i = 0; i < ids.numel(); ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % program_.vocab_size;
     Microbatch batch = sample_batch(program_, ids, target);
-    for (auto& [name, column] : batch.columns)  // other columns may be the numbers of rows of a table
+    for (auto& [name, column] : batch.columns)  // other columns may be indices of the rows of a table
       if (column.is_floating_point()) column = random_numbers(stream, column.sizes().vec()).to(column.scalar_type());
     batch.samples.fill_(int64_t(number));
     batch.segment_samples.fill_(int64_t(number));

@@ -204,7 +204,7 @@ class Step {
     return elements;
   }
 
-  // The trained parameters of the stage that has most.
+  // The trained parameters of the stage that has the most.
   double largest_stage() const { return *std::max_element(elements_.begin(), elements_.end()); }
 
   // As above, but counts a tied parameter once if a stage uses it twice.

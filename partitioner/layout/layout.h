@@ -130,12 +130,12 @@ std::string to_string(const Layout& layout);
 // Whether two layers are blocks with equal costs, provided that the same parts of them are recomputed.
 bool alike(const LayerSpec& a, const LayerSpec& b);
 
-// The number of a parameter's elements on the first tensor-parallel rank, which has most.
+// The number of a parameter's elements on the first tensor-parallel rank, which has the most.
 int64_t local_elements(const ParamSpec& param, int tensor);
 
 enum class Counted { all, trained };
 
-// Parameters of a layer on the tensor-parallel rank with most, including tied ones, since each use holds a copy.
+// Parameters of a layer on the tensor-parallel rank with the most, including tied ones, since each use holds a copy.
 int64_t local_parameters(const LayerSpec& layer, int tensor, Counted counted);
 
 // How many of these parameters are sharded by the replicas.

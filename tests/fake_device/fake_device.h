@@ -44,7 +44,7 @@ size_t pinned_bytes();
 // Number of existing events.
 int live_events();
 
-// From now on the device's streams and events, and questions of its memory, throw c10::Error with this text, as after a
+// From now on the device's streams and events, and queries of its memory, throw c10::Error with this text, as after a
 // kernel has failed; "" ends that.
 void break_device(at::Device device, const std::string& text);
 
@@ -70,7 +70,7 @@ struct Counts {
 Counts take_counts();
 
 // Whether operators for products and for flash attention compute, which they do initially. Otherwise they are only
-// checked and counted, and their results have any values.
+// checked and counted, and their results may have any values.
 void make_products(bool made);
 
 // Records work that is not an operator of torch, such as a kernel or a collective. To be called on the thread that

@@ -436,7 +436,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   Launch queued("aten::_scaled_dot_product_flash_attention_backward", current_stream(q.device().index()));
   for (const auto& tensor : {d_out, q, k, v, out, log_sum_exp}) queued.uses(tensor, false);
-  // As CUDA's operator does, which adds up dq and the sums over features in fp32, for whole blocks of 128 tokens and 32
+  // Like CUDA's operator, which adds up dq and the sums over features in fp32, for whole blocks of 128 tokens and 32
   // features.
   const int64_t tokens = (q.size(2) + 127) / 128 * 128, features = (q.size(3) + 31) / 32 * 32;
   const at::Tensor dq_sum = at::empty({q.size(0), tokens, q.size(1), features}, q.options().dtype(at::kFloat));

@@ -36,7 +36,7 @@ struct NcclTrouble {
   int init_result = 0;       // the result of init_rank, which then makes no communicator
   int send_result = 0;       // the result of every send
   bool stays_away = false;   // its launches never reach the others
-  int busy_questions = 0;    // number of questions about a launch in its stream that are answered with "in progress"
+  int busy_questions = 0;    // number of queries about a launch in its stream that are answered with "in progress"
 };
 NcclTrouble& nccl_trouble();
 // From now on, all communicators of this thread report this error.

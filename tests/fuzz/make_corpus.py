@@ -153,7 +153,7 @@ def torch_files():
     yield "refused/archive_without_storage", zip_of([(b"m/data.pkl", pickled(two))])
     yield "refused/archive_with_overlap", zip_of([(b"m/data/0", eight), (b"m/data.pkl", pickled(two))]).replace(
         struct.pack("<2I", 8, 8), struct.pack("<2I", 60, 60))
-    hidden = zip_of([(b"m/data/0", eight)]).split(b"PK\1\2")[0]  # an entry inside of the pickle
+    hidden = zip_of([(b"m/data/0", eight)]).split(b"PK\1\2")[0]  # an entry inside the pickle
     nested = bytearray(zip_of([(b"m/data.pkl", pickled(two, location=hidden)), (b"m/data/0", eight)]))
     nested[(at := nested.rindex(b"PK\1\2") + 42):at + 4] = struct.pack("<I", nested.index(hidden))
     yield "refused/archive_nested", bytes(nested)

@@ -9,7 +9,7 @@
 
 namespace shardline::fuzz {
 
-// The file of this header, with as much data as its last tensor says, at most a page.
+// The file of this header, with as much data as its last tensor states, but at most a page.
 inline std::string safetensors_of(const std::string& header) {
   constexpr uint64_t most = 4096;
   uint64_t end = 0;

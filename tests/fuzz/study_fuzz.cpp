@@ -44,7 +44,7 @@ void check_summary(const StudySummary& summary) {
 FUZZ_TARGET(study) {
   auto files = fuzz::files_of(data, size, {"study-file.json", "prices.json", "study.json", "study.jsonl"});
   fuzz::fill_folder(files);
-  // A matrix multiplies what its values take.
+  // A matrix multiplies the memory that its values take.
   constexpr fuzz::Allowance kOfMatrix{.fixed = 64 << 20, .per_byte = 65536};
   bool accepted = true;
   if (files.contains("study-file.json")) {

@@ -89,8 +89,8 @@ void check_cuts(const Tokenizer& tokenizer, const std::string& whole) {
           cut({.truncation = truncation, .max_length = most, .windows = windows, .stride = most / 2}, pair);
 }
 
-// What is listed of a part is the same part up to there; a part that begins inside of the text goes on, whatever it
-// has.
+// Listing the seams changes no ids, and all seams are inside the text; a part that begins in the middle of the text
+// does not end before that place.
 void check_seams(const Tokenizer& tokenizer, const std::string& text, const std::vector<int32_t>& ids) {
   const auto whole = tokenizer.encode_part(text, {}, {.listed_until = text.size() + 1});
   FUZZ_REQUIRE(whole.ids == ids, "other ids with a list");

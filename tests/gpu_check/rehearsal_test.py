@@ -216,7 +216,7 @@ class Rehearsal(unittest.TestCase):
         self.script(package / "bin/bench_step", f"echo '{line}'")
         entries = self.phase("memory", "--only", "plain", package=package, code=1)
         self.assertIn("3.000 times the planned memory", entries["plain"]["why"])
-        # A loss that is not a number: our programs write null, Python's NaN.
+        # A loss that is not a number: our programs write null, Python's write NaN.
         for word in ("null", "NaN"):
             self.script(package / "bin/bench_step", f"echo '{line.replace('2.5', word)}'")
             entries = self.phase("memory", "--only", "plain", package=package, code=1)

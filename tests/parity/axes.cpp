@@ -88,7 +88,7 @@ size_t index_of(const std::vector<Axis>& axes, const std::string& name) {
   return static_cast<size_t>(found - axes.begin());
 }
 
-// Starts from an uncovered pair and gives the other axes, in random order, the value that covers most.
+// Starts from an uncovered pair and gives the other axes, in random order, the value that covers the most.
 Row grown(const std::vector<Axis>& axes, const std::set<Pair>& open, Dice& dice, int& covered) {
   Row row(axes.size());
   const auto [a, va, b, vb] = *std::next(open.begin(), static_cast<std::ptrdiff_t>(dice(open.size())));

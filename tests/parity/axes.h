@@ -27,7 +27,7 @@ std::vector<Axis> all_axes();
 std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values);
 
 // Points in which every feasible pair of values of two axes occurs at least once: greedy, the same for equal seeds.
-// Points that cover most come first.
+// Points that cover the most pairs come first.
 std::vector<Point> covering_array(const std::vector<Axis>& axes, uint64_t seed);
 
 // Every combination of the values of `crossed`, each in a point whose other axes take random values that are feasible

@@ -13,7 +13,7 @@ struct RandomTask {
   uint64_t seed = 0;
   std::string task;  // as Point::task
   int64_t vocab = 0, length = 0, types = 1;
-  bool ignored = false;                                  // a third of the labels does not count
+  bool ignored = false;                                  // a third of the labels do not count
   bool packed = false;                                   // completions: several in each sample
   std::string padding = "dynamic";                       // as Point::padding
   std::function<int64_t(int64_t step)> samples_in_step;  // in the global batch

@@ -9,7 +9,7 @@ namespace shardline::parity {
 struct RandomTokens {
   uint64_t seed = 0;
   int64_t vocab = 0, length = 0;
-  bool ignored = false;                                  // a third of the labels does not count, nor does sample 1
+  bool ignored = false;                                  // a third of the labels do not count, nor does sample 1
   bool packed = false;                                   // several documents in each sample
   std::function<int64_t(int64_t step)> samples_in_step;  // in the global batch
 };

@@ -39,7 +39,7 @@ class Browser:
             os.dup2(reads, 3)
             os.dup2(writes, 4)
 
-        # Without a sandbox, because containers often forbid it; it opens pages of this project alone.
+        # No sandbox: containers often forbid it, and only pages of this project are opened.
         self.process = subprocess.Popen(
             [path, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
              "--disable-dev-shm-usage", "--disable-extensions", "--disable-background-networking", "--hide-scrollbars",

@@ -135,7 +135,7 @@ class Classification(ProgramTest):
                 self.assertAlmostEqual(json.loads(result.out.splitlines()[-1])["eval_loss"],
                                        self.metrics()[-1]["eval_loss"], 5)
                 self.expect(0, "predict", "out", "--set", "data.test=train.jsonl", *used, says="wrote 40 predictions")
-                if column == "score":  # the head stays that of a regression, also where scores look like classes
+                if column == "score":  # the head stays that of a regression, even where scores look like classes
                     result = self.expect(0, "eval", config, "--set", "model.path=out", "--set", "model.config={}",
                                          "--set", "data.train=integers.jsonl", "--set",
                                          "data.validation=integers.jsonl")

@@ -12,7 +12,7 @@ from harness import unittest
 from served import BERT, GPT2, Load, POST, Server, Serving
 
 UPLOAD = 300_000_000
-LONG_LABELS = [letter * 1000 for letter in "abc"]  # of answers that are large
+LONG_LABELS = [letter * 1000 for letter in "abc"]  # make answers large
 
 
 class Failures(Serving):

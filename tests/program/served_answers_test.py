@@ -36,7 +36,7 @@ class Answers(ProgramTest):
         data = {"train": "rows.jsonl", "test": "rows.jsonl", "tokenizer": "tokenizer", "sequence_length": MOST,
                 **(data or {})}
         config = self.config(task=task, model={"config": keys, "init": "random"}, data=data,
-                             runtime={"dtype": "float64"})  # whatever else is in a batch rounds less
+                             runtime={"dtype": "float64"})  # less rounding that depends on the rest of a batch
         self.expect(0, "predict", config, "--output", "made.jsonl", says=f"wrote {len(rows)} predictions")
         predictions = [json.loads(line) for line in (self.dir / "made.jsonl").read_text().splitlines()]
         server = serve_test.Server(self, config)

@@ -108,7 +108,7 @@ class Runs(StudyTest):
         name = "batch=4,seed=43"
         lines = [json.dumps(record) for run, record in records.items() if run != name]
         (self.dir / "study/study.jsonl").write_text("\n".join(lines) + "\n")
-        self.expect(0, "study", study, says=["3 of 4 runs have finished before", f"[4/4] {name}"])
+        self.expect(0, "study", study, says=["3 of 4 runs had already finished", f"[4/4] {name}"])
         again = self.records()
         for run in records:
             self.assertEqual(run == name, again[run]["job_seconds"] != records[run]["job_seconds"], run)
@@ -196,16 +196,16 @@ class Runs(StudyTest):
         before = self.records()
         self.assertEqual(list(before), ["learning_rate=0.001", "learning_rate=0.002"])
         larger = dict(matrix={"learning_rate": [1e-3], "training.weight_decay": [0.0, 0.5]}, repeats=2)
-        self.expect(0, "study", self.write(**larger), says="1 of 4 runs have finished before")
+        self.expect(0, "study", self.write(**larger), says="1 of 4 runs had already finished")
         records = self.records()
         self.assertEqual(records["learning_rate=0.001"]["job_seconds"], before["learning_rate=0.001"]["job_seconds"])
         self.assertEqual(records["learning_rate=0.001"]["group"], "training.weight_decay=0.0")
         self.assertEqual(len(records), 4)
         # Runs that the study no longer contains stay, too.
         self.expect(0, "study", self.write(matrix={"learning_rate": [1e-3, 2e-3]}),
-                    says="2 of 2 runs have finished before")
+                    says="2 of 2 runs had already finished")
         self.assertEqual(self.records(), before)
-        self.expect(0, "study", self.write(**larger), says="4 of 4 runs have finished before")
+        self.expect(0, "study", self.write(**larger), says="4 of 4 runs had already finished")
 
     def test_a_run_that_was_interrupted_starts_from_the_beginning(self):
         self.config(training={"max_steps": 1000000, "save_steps": 5, "resume_from_checkpoint": "auto"})

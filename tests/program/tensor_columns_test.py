@@ -163,7 +163,7 @@ class TensorColumns(ProgramTest):
                     says="has no columns")
         self.expect(2, "train", self.pictures(inputs={"pixel_values": "picture"}), says="has no tensor picture")
         self.expect(2, "train", self.pictures(inputs={"pixels": "image"}), says="the program has no such argument")
-        self.expect(2, "plan", self.pictures(data={"tokenizer": "bytes"}), says="/data/tokenizer: has nothing to do")
+        self.expect(2, "plan", self.pictures(data={"tokenizer": "bytes"}), says="/data/tokenizer: has no effect")
         self.expect(2, "train", self.pictures(data={"label_column": "coarze"}), says="coarze")
 
 

@@ -1,6 +1,6 @@
 // Memory that the processes of one host share. It has no name in a file system: other processes open it through the
 // process that created it, and the kernel frees it with the last process that maps it. So nothing is left behind,
-// whichever way the processes end.
+// however the processes end.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ class SharedSegment {
   char* data() const;  // aligned to a page
 
   // A process signs in at its own place (0, 1, ...) and stays signed in until it ends. The kernel signs it out, so this
-  // works whichever way the process ends.
+  // works however the process ends.
   bool sign_in(int place);
   bool is_signed_in(int place) const;  // asks about another process
 

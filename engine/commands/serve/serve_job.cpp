@@ -36,7 +36,7 @@ void require_served(const Config& config) {
         cat("/model/path: serve needs a model directory, but ", config.model.path, " is an exported program"));
 }
 
-// The model's config.json with the keys that the config of the job adds, as it is written.
+// The model's config.json as written, with the keys that the job's config adds.
 json written_config(const Config& config) {
   const std::filesystem::path file = std::filesystem::path(config.model.path) / "config.json";
   json keys = config.model.path.empty() ? json::object() : read_data_json(file.string());

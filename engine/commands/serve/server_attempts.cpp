@@ -25,8 +25,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Passes on requests to stop. After the second one it repeats the signal, because a process takes signals that follow
-// at once for one.
+// Passes on requests to stop. After the second one it repeats the signal, because a process may receive signals in
+// quick succession as one.
 int status_of_process(pid_t process) {
   int passed_on = 0;
   while (true) {

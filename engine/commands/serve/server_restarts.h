@@ -18,8 +18,8 @@ class ServerRestarts {
   static constexpr int kMost = 5;                           // in succession, of attempts that end early
   static constexpr auto kEarly = std::chrono::seconds(60);  // of serving; an attempt that ends before that ends early
 
-  // Whether to start it again. If not, reason() says why; it is empty if a restart was out of the question: what has
-  // never served is not expected to.
+  // Whether to start it again. If not, reason() says why; it is empty if a restart was out of the question, because the
+  // server never began to serve.
   bool again_after(const ServerEnd& end);
   const std::string& reason() const { return reason_; }
 

@@ -12,7 +12,7 @@
 
 namespace shardline {
 
-// Readers for the options themselves, inside of their wrappers.
+// Readers for the options themselves, inside their wrappers.
 struct WrappedSections {
   JsonReader smp;
   JsonReader mpi;

@@ -50,7 +50,7 @@ struct DataOptions {
   // For masked words:
   double mlm_probability = 0.15;  // for a token, or for a word
   bool line_by_line = false;      // each line or row is a sample; false: they are joined and cut into samples
-  bool whole_word_mask = false;   // the tokens of a word are hidden together
+  bool whole_word_mask = false;   // the tokens of a word are masked together
   // For sources with targets:
   std::string source_column = "source", target_column = "target";
   std::string prefix;           // before each source
@@ -173,7 +173,7 @@ struct SmpOptions {
   RecomputeRules activation_checkpointing;
   bool offload_activations = false;  // activations are kept outside of the device
   OffloadScope offload_scope = OffloadScope::checkpointed;
-  int activation_loading_horizon = 4;       // instructions before their use at which they are back
+  int activation_loading_horizon = 4;       // number of instructions before their use by which they are back
   std::optional<std::string> offload_path;  // directory; unset: output_dir
   bool offload_optimizer_states = false;    // optimizer states and fp32 masters are on the host; accelerators only
   bool shard_optimizer_state = false;       // each replica holds a part of it (ZeRO-1)

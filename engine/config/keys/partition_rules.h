@@ -28,7 +28,7 @@ void to_json(nlohmann::json& json, const PartitionByHand& partition);  // null i
 void from_json(const nlohmann::json& json, PartitionByHand& partition);
 
 // Returns, for each layer, the stage of the first rule that matches it, or -1. Throws ConfigError for a rule that
-// applies to no layer, with the layer's name if it is a path inside of one.
+// applies to no layer, with the layer's name if it is a path inside one.
 std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpec& spec);
 
 }  // namespace shardline

@@ -210,8 +210,8 @@ std::vector<Key> precision_and_memory_keys() {
       no_effect("fsdp_config", json_any(), nullptr, "only used with fsdp"),
       no_effect("fsdp_min_num_params", json_integer(0), 0, "version 4: only used with fsdp"),
       no_effect("fsdp_transformer_layer_cls_to_wrap", optional_text, nullptr, "version 4: only used with fsdp"),
-      no_effect("accelerate_config", json_any(), nullptr, "there is no Accelerate here"),
-      no_effect("accelerator_config", json_any(), nullptr, "there is no Accelerate here; `split_batches` is refused"),
+      no_effect("accelerate_config", json_any(), nullptr, "Accelerate is not used"),
+      no_effect("accelerator_config", json_any(), nullptr, "Accelerate is not used; `split_batches` is refused"),
   };
 }
 
@@ -360,7 +360,7 @@ std::vector<Key> process_keys() {
       no_effect("dataloader_in_order", json_boolean(), true, loader),
       refused("split_batches", nullptr,
               "Version 4: let per_device_train_batch_size be the batch size of all devices together.",
-              "set global_batch_size instead"),
+              "set global_batch_size"),
       no_effect("dispatch_batches", optional_flag, nullptr, "version 4: " + loader),
       no_effect("remove_unused_columns", json_boolean(), true, "only the columns that the task needs are read"),
       no_effect("ddp_find_unused_parameters", optional_flag, nullptr, reducer),

@@ -69,7 +69,7 @@ void check_columns(const Config& config, const Complaint& complain) {
   if (config.data.task_name)
     complain("data.task_name", "has texts, but the model takes columns of tensors", "leave it out");
   if (config.task == kSequenceClassification && !config.data.tokenizer.empty())
-    complain("data.tokenizer", "has nothing to do: the model takes columns of tensors", "leave it out");
+    complain("data.tokenizer", "has no effect, because the model takes columns of tensors", "leave it out");
 }
 
 // Whether the data need no tokenizer although the model has none.

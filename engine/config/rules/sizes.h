@@ -29,7 +29,7 @@ int ranks_per_host(const Config& config, int world_size);
 int configured_world_size(const Config& config);
 
 // A layout's degrees and batch sizes; engine/plan/resolve.h adds the other fields. Throws ConfigError that lists every
-// rule that is violated, with the nearest values that keep it.
+// rule that is violated, with the nearest values that satisfy it.
 Layout resolve_sizes(const Config& config, int world_size);
 
 // Called for each violation with the key ("smp_options.microbatches"), the rule, and what to change.

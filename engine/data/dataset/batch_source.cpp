@@ -196,7 +196,7 @@ const FedSource::Fed& FedSource::at(int64_t step) const {
   const auto ahead = step - first_step_;
   if (ahead < 0 || ahead >= std::ssize(waiting_)) {
     throw RunError(cat("no batch was fed for step ", step, "; steps ", first_step_, " to ",
-                       first_step_ + waiting_.size() - 1, " are there"));
+                       first_step_ + waiting_.size() - 1, " are available"));
   }
   return waiting_[ahead];
 }

@@ -77,8 +77,8 @@ void SampleOrder::shuffle(int64_t epoch) {
   shuffled_epoch_ = epoch;
 }
 
-// As transformers' LengthGroupedSampler: parts of the permutation, of several batches each, are sorted from the longest
-// sample to the shortest.
+// As in transformers' LengthGroupedSampler: parts of the permutation, of several batches each, are sorted from the
+// longest sample to the shortest.
 void SampleOrder::group_by_length() {
   SL_ASSERT(std::ssize(lengths_) == options_.samples, lengths_.size(), " lengths of ", options_.samples, " samples");
   const int64_t batch = options_.global_batch;
@@ -90,7 +90,7 @@ void SampleOrder::group_by_length() {
     std::ranges::stable_sort(from, from + std::min(part, options_.samples - begin), std::ranges::greater(), length_of);
     if (length_of(permutation_[begin]) > length_of(permutation_[longest])) longest = begin;
   }
-  // A batch that is too large for the memory shows in the first step.
+  // This way, a batch that is too large for the memory fails in the first step.
   std::swap(permutation_[0], permutation_[longest]);
 }
 

@@ -85,7 +85,7 @@ class DelimitedRows final : public RowFile {
     return !fields.empty();
   }
 
-  // Takes the next field with the character that ends it; whether another one of this row follows.
+  // Takes the next field with the character that ends it; returns whether another field of this row follows.
   bool take_field(std::vector<std::string>& fields) {
     const char delimiter = is_csv_ ? ',' : '\t';
     std::string field;

@@ -22,7 +22,7 @@ class FileWindow {
   // The part in memory that has not been taken yet.
   std::string_view rest() const { return decompressor_ ? std::string_view(buffer_).substr(taken_) : plain_; }
   void take(size_t bytes);
-  // Makes the rest longer; false: it already has the end of the text. Views of the rest become invalid. Throws
+  // Makes the rest longer; false: it already reaches the end of the text. Views of the rest become invalid. Throws
   // DataError for damaged data, and for a rest that would become too long, such as a line without an end.
   bool grow();
   // All of the text that has not been taken yet.

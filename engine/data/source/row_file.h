@@ -51,7 +51,7 @@ struct MissingColumn : DataError {
   using DataError::DataError;
 };
 
-// Calls `read`, which reads the first row of a file: if this row has no such column, the mistake is in the config.
+// Calls `read`, which reads the first row of a file: if this row lacks the column, the mistake is in the config.
 template <class Read>
 void read_first_row(const Read& read) try {
   read();
@@ -60,7 +60,7 @@ void read_first_row(const Read& read) try {
 }
 
 // The value in a column. Throws MissingColumn, which lists the existing columns and the config key that names the
-// column ("data.text_column"); or DataError if `key` is not a config key, but an advice on what to set.
+// column ("data.text_column"); or DataError if `key` is not a config key, but advice on what to set.
 const nlohmann::json& column_of(const DataRow& row, const std::string& column, const std::string& key);
 // The names of the labels in a column that the row's file states; empty: it states none.
 const std::vector<std::string>& label_names_of(const DataRow& row, const std::string& column);

@@ -45,7 +45,7 @@ std::optional<Split> split_in_name(const std::string& name) {
   return {};
 }
 
-// The split that the path of a file inside of a folder indicates.
+// The split that the path of a file inside a folder indicates.
 std::optional<Split> split_in_path(const fs::path& inside) {
   for (const fs::path& part : inside)
     if (const auto split = split_in_name(part.string())) return split;

@@ -53,7 +53,7 @@ void TokenFile::open_megatron(const std::filesystem::path& index_path) {
   check(size >= kHeader, "has ", size, " bytes; a Megatron index has at least ", kHeader);
   check(index.starts_with(kMegatronMagic), "does not begin with MMIDIDX, as a Megatron index does; rename it if the ",
         file_->path().filename().string(), " next to it is not a Megatron file");
-  check(load<uint64_t>(index, 9) == 1, "has version ", load<uint64_t>(index, 9), "; only version 1 is known");
+  check(load<uint64_t>(index, 9) == 1, "has version ", load<uint64_t>(index, 9), "; only version 1 is supported");
 
   static const std::map<int, std::pair<Kind, int64_t>> kinds = {{1, {Kind::u8, 1}},  {2, {Kind::i8, 1}},
                                                                 {3, {Kind::i16, 2}}, {4, {Kind::i32, 4}},
@@ -129,8 +129,8 @@ void TokenFile::open_llmc() {
   const bool gpt2 = load<int32_t>(file_->bytes(), 0) == kLlmcGpt2Magic;
   const auto version = load<int32_t>(file_->bytes(), 4);
   if (version != (gpt2 ? 1 : 7)) {
-    throw DataError(cat(name, ": llm.c version ", version, " where ", gpt2 ? 1 : 7,
-                        " is known; write it again with a current llm.c"));
+    throw DataError(cat(name, ": llm.c version ", version, ", but only version ", gpt2 ? 1 : 7,
+                        " is supported; write it again with a current llm.c"));
   }
   format_ = gpt2 ? "llm.c (GPT-2)" : "llm.c (Llama 3)";
   kind_ = gpt2 ? Kind::u16 : Kind::u32;

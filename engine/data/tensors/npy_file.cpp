@@ -143,7 +143,7 @@ NpyFile::NpyFile(const std::string& path) : TensorFile(path) {
   if (!bytes_.starts_with(kNpyMagic) || bytes_.size() < kNpyMagic.size() + kVersionBytes)
     fail("it does not begin with \\x93NUMPY");
   const int version = static_cast<uint8_t>(bytes_[kNpyMagic.size()]);
-  if (version < 1 || version > 3) fail(cat("it has the version ", version, ", but 1 to 3 are known"));
+  if (version < 1 || version > 3) fail(cat("it has the version ", version, ", but only versions 1 to 3 are supported"));
   const size_t length_bytes = version == 1 ? 2 : 4, begin = kNpyMagic.size() + kVersionBytes + length_bytes;
   if (bytes_.size() < begin) fail("it is too short");
   const uint64_t length = little_endian(bytes_.substr(begin - length_bytes, length_bytes));

@@ -57,7 +57,7 @@ SplitPattern::SplitPattern(const std::string& pattern, Keep keep) : pattern_(pat
     throw DataError(cat("the split pattern ", pattern, " is not valid at character ", where, ": ", message_of(error)));
   }
   code_ = std::shared_ptr<void>(code, pcre2_code_free);
-  // Without machine code the interpreter does the same, slower.
+  // Without machine code the interpreter does the same, but more slowly.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   bytes_behind_ = lookbehind_bytes(code, pattern);
   uint32_t may_be_empty = 0;

@@ -17,7 +17,7 @@ Outcome read_precision(const Given& given, Draft& draft) {
   const std::string precision = plain_text(given.value);
   if (precision == "no" || precision == "fp32" || is_off(given.value)) return neutral("fp32 is the default");
   if (precision != "fp16" && precision != "bf16")
-    return refused(cat("there is no precision \"", precision, "\" here; use bf16 or fp16"));
+    return refused(cat("precision \"", precision, "\" is not supported; use bf16 or fp16"));
   return draft.give("training." + precision, true, given.name);
 }
 
@@ -30,7 +30,7 @@ ForeignKey like_deepspeed(const std::string& name, const std::vector<std::string
 
 Outcome shard_all(const Given& given, Draft& draft) {
   if (draft.replicas() == 0)
-    return refused("shards everything over all processes, whose number the file does not say; give --ranks N");
+    return refused("shards everything over all processes, whose number the file does not state; give --ranks N");
   if (draft.replicas() == 1) return neutral("there is one replica");
   return draft.give("smp_options.sharded_data_parallel_degree", draft.replicas(), given.name, "all replicas");
 }
@@ -50,10 +50,10 @@ Outcome read_fsdp_strategy(const Given& given, Draft& draft) {
   if (strategy == "NO_SHARD" || strategy == "3") return neutral("nothing is sharded");
   if (strategy == "HYBRID_SHARD" || strategy == "4") {
     const int64_t of_host = draft.processes_per_host();
-    if (of_host <= 1) return refused("shards over the processes of a host, whose number the file does not say");
+    if (of_host <= 1) return refused("shards over the processes of a host, whose number the file does not state");
     return draft.give("smp_options.sharded_data_parallel_degree", of_host, given.name, "the processes of a host");
   }
-  return refused(cat("there is no strategy \"", strategy, "\" here; use FULL_SHARD, SHARD_GRAD_OP or HYBRID_SHARD"));
+  return refused(cat("strategy \"", strategy, "\" is not supported; use FULL_SHARD, SHARD_GRAD_OP or HYBRID_SHARD"));
 }
 
 Outcome read_reshard(const Given& given, Draft& draft) {
@@ -78,8 +78,8 @@ Outcome read_sequence_parallelism(const Given& given, Draft& draft) {
 }
 
 Outcome read_gpu_ids(const Given& given, Draft&) {
-  if (is_off(given.value) || plain_text(given.value) == "all") return neutral("ranks take the GPUs that there are");
-  return refused("ranks take the GPUs that there are; set CUDA_VISIBLE_DEVICES, and leave it out");
+  if (is_off(given.value) || plain_text(given.value) == "all") return neutral("ranks use the available GPUs");
+  return refused("ranks use the available GPUs; set CUDA_VISIBLE_DEVICES, and leave it out");
 }
 
 Keys keys_of_fsdp() {
@@ -116,7 +116,7 @@ Keys keys_of_deepspeed() {
       like_deepspeed(at + "gradient_clipping", {"gradient_clipping"}),
       like_deepspeed(at + "offload_optimizer_device", {"zero_optimization", "offload_optimizer", "device"}),
       like_deepspeed(at + "offload_param_device", {"zero_optimization", "offload_param", "device"}),
-      refuses(at + "deepspeed_moe_layer_cls_names", "there are no mixtures of experts here"),
+      refuses(at + "deepspeed_moe_layer_cls_names", "mixtures of experts are not supported"),
   };
   for (const char* name : {"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_multinode_launcher",
                            "offload_optimizer_nvme_path", "offload_param_nvme_path"})

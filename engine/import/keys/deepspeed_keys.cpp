@@ -31,7 +31,7 @@ Outcome read_stage(const Given& given, Draft& draft) {
   if (stage == 3) {
     if (draft.replicas() == 0)
       return refused(
-          "stage 3 shards everything over all processes, whose number the file does not say; give --ranks N");
+          "stage 3 shards everything over all processes, whose number the file does not state; give --ranks N");
     if (draft.replicas() == 1) return neutral("there is one replica");
     return draft.give("smp_options.sharded_data_parallel_degree", draft.replicas(), given.name, "all replicas");
   }
@@ -73,7 +73,7 @@ Outcome read_optimizer(const Given& given, Draft& draft) {
                       type == "Adam" ? "DeepSpeed's Adam is AdamW unless adam_w_mode is false" : "");
   if (type == "Adam") return draft.give("training.optim", "adam", given.name);
   if (type == "SGD") return draft.give("training.optim", "sgd", given.name);
-  return refused(cat("there is no optimizer \"", type, "\" here; use AdamW, Adam or SGD"));
+  return refused(cat("optimizer \"", type, "\" is not supported; use AdamW, Adam or SGD"));
 }
 
 Outcome read_betas(const Given& given, Draft& draft) {
@@ -122,7 +122,7 @@ Outcome read_schedule_type(const std::string& type, const Given& given, Draft& d
   if (type == "WarmupDecayLR") return draft.give("training.lr_scheduler_type", "linear", given.name);
   if (type == "WarmupLR") return draft.give("training.lr_scheduler_type", "constant_with_warmup", given.name);
   if (type != "WarmupCosineLR")
-    return refused(cat("there is no schedule \"", type, "\" here; use WarmupDecayLR, WarmupLR or WarmupCosineLR"));
+    return refused(cat("schedule \"", type, "\" is not supported; use WarmupDecayLR, WarmupLR or WarmupCosineLR"));
   const json end = end_of_cosine(given);
   if (!json_number(0, 1).accepts(end)) return refused("cos_min_ratio must be a number from 0 to 1");
   if (end == 0) return draft.give("training.lr_scheduler_type", "cosine", given.name);

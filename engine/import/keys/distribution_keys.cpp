@@ -39,7 +39,7 @@ Outcome hybrid_shard_degree(const Given& given, Draft& draft) {
   const std::string target = "smp_options.sharded_data_parallel_degree";
   if (value_for(json_integer(0), given.value) != 0) return draft.give(target, given.value, given.name);
   if (draft.replicas() == 0)
-    return refused("0 means all GPUs, whose number the job does not say; give the degree, or --ranks N");
+    return refused("0 means all GPUs, whose number the job does not state; give the degree, or --ranks N");
   return draft.give(target, draft.replicas(), given.name, "0: all replicas");
 }
 
@@ -68,8 +68,8 @@ const Vocabulary& model_parallel_keys() {
                        ignores("allow_empty_shards", "shards may always be empty"),
                        maps("random_seed", "training.seed"),
                        refuses("context_parallel_degree", "sequences are not split over GPUs here; leave it out", 1),
-                       refuses("expert_parallel_degree", "there are no mixtures of experts here; leave it out", 1),
-                       refuses("moe_load_balancing", "there are no mixtures of experts here; leave it out"),
+                       refuses("expert_parallel_degree", "mixtures of experts are not supported; leave it out", 1),
+                       refuses("moe_load_balancing", "mixtures of experts are not supported; leave it out"),
                    }};
     all.own_keys = keys_of_section("smp_options");
     return all;
@@ -93,7 +93,7 @@ const Vocabulary& distribution_keys() {
           reads("torch_distributed.enabled", "", "each GPU gets a process in any case", torch_distributed),
           reads("pytorchddp.enabled", "", "each GPU gets a process in any case", torch_distributed),
           maps("pytorchddp.custom_mpi_options", "mpi_options.custom_mpi_options"),
-          other_distribution("parameter_server", "there are no parameter servers here"),
+          other_distribution("parameter_server", "parameter servers are not supported"),
           other_distribution("multi_worker_mirrored_strategy", "TensorFlow's strategies are not supported"),
           other_distribution("pytorchxla", "this device is not supported"),
           refuses("instance_groups", "all hosts have the same number of ranks; leave the groups out"),

@@ -47,7 +47,7 @@ Keys keys_of_estimator() {
       refuses("inputs.*.compression", "unpack the files", "None"),
       refuses("inputs.*.record_wrapping", "files are read as they are; leave it out", "None"),
       refuses("instance_groups", "all hosts have the same number of ranks; give instance_type and instance_count"),
-      refuses("compiler_config", "there is no compiler; leave it out"),
+      refuses("compiler_config", "compilation is not supported; leave it out"),
   };
   add_with_old_name(keys, reads_instance_type("instance_type"), "train_instance_type");
   add_with_old_name(keys, reads_instance_count("instance_count"), "train_instance_count");

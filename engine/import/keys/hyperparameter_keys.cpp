@@ -364,7 +364,7 @@ Keys platform_keys() {
       ignores("sagemaker_torch_distributed_enabled", "each GPU gets a process in any case"),
       ignores("sagemaker_pytorch_ddp_enabled", "each GPU gets a process in any case"),
       reads_instance_type("sagemaker_instance_type"),
-      refuses("sagemaker_parameter_server_enabled", "there are no parameter servers here"),
+      refuses("sagemaker_parameter_server_enabled", "parameter servers are not supported"),
       ignores("sagemaker_submit_directory", "no Python is run"),
       ignores("sagemaker_requirements", "no Python is run"),
       ignores("sagemaker_container_log_level", "changes no output"),

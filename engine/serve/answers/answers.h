@@ -23,7 +23,7 @@ nlohmann::json filled_masks(const Invocation& request, const ServedModel& model)
 // top_p, repetition_penalty, no_repeat_ngram_size, stop, seed, return_full_text, num_return_sequences.
 nlohmann::json generated_texts(const Invocation& request, const ServedModel& model);
 
-// The one of these that the model's head is for.
+// Calls the one of these that matches the model's head.
 nlohmann::json answer_of(const Invocation& request, const ServedModel& model);
 
 }  // namespace shardline

@@ -70,7 +70,7 @@ json classified_texts(const Invocation& request, const ServedModel& model) {
     answers.push_back(lists ? best : best.front());
   }
   if (request.is_list()) return answers;
-  // As the pipeline: a list of one for a text, but not for a pair.
+  // Like the pipeline: a list of one for a text, but not for a pair.
   return lists || request.inputs().json().is_object() ? answers.front() : answers;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMostWords = 1000;           // for a mask
+constexpr int64_t kMostWords = 1000;           // per mask
 constexpr int64_t kMostShownTokens = 1 << 25;  // of the sequences in an answer
 
 // The id of a word as the vocabulary writes it, or else of the first token of the word.
@@ -102,7 +102,7 @@ json filled_masks(const Invocation& request, const ServedModel& model) {
     }
     answers.push_back(is_only ? masks.front() : masks);
   }
-  return answers.size() == 1 ? answers.front() : answers;  // as the pipeline, also for a list of one
+  return answers.size() == 1 ? answers.front() : answers;  // like the pipeline, even for a list of one
 }
 
 }  // namespace shardline

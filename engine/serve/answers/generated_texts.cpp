@@ -103,7 +103,7 @@ Continuation continuation_of(const JsonValue& input, const TextOptions& options,
                "send a shorter text, or a smaller parameters.max_new_tokens");
   int64_t most_new = std::min(room, kUsualNewTokens);
   if (options.most_tokens) most_new = *options.most_tokens - std::ssize(encoding.ids);
-  if (options.most_new) most_new = *options.most_new;  // as in transformers, also beside max_length
+  if (options.most_new) most_new = *options.most_new;  // as in transformers, even if max_length is given, too
   if (most_new < 1)
     input.fail(cat("has ", encoding.ids.size(), " tokens, and parameters.max_length, which counts them, is ",
                    *options.most_tokens),

@@ -29,7 +29,7 @@ struct HttpError : Error {
   HttpError(int with_status, const std::string& what, int retry_after = 0)
       : Error(what), status(with_status), retry_after_seconds(retry_after) {}
   int status;
-  int retry_after_seconds;  // 0: not said
+  int retry_after_seconds;  // 0: not stated
 };
 
 // {"code": 400, "type": "Bad Request", "message": ...}

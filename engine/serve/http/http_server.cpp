@@ -201,7 +201,7 @@ struct HttpServer::Parts {
                         .content_type = media_type(text(message[http::field::content_type])),
                         .accept = text(message[http::field::accept]),
                         .content_encoding = text(message[http::field::content_encoding])};
-    if (request.path.starts_with("http://")) {  // the absolute form, which proxies are sent
+    if (request.path.starts_with("http://")) {  // the absolute form, which clients send to proxies
       const size_t path = request.path.find('/', std::string_view("http://").size());
       request.path = path == std::string::npos ? "/" : request.path.substr(path);
     }

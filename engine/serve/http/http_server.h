@@ -1,4 +1,4 @@
-// An HTTP/1.1 server. One thread reads and writes for all connections; what answers a request runs on other threads.
+// An HTTP/1.1 server. One thread reads and writes for all connections; requests are answered on other threads.
 //
 // Clients cannot make it exceed its limits: on the time in which a connection sends a request and takes its answer, on
 // the bytes of a body, with and without Content-Length, and on the bytes of all bodies held at a time. If there are too

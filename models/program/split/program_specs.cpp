@@ -33,7 +33,7 @@ ModelSpec ProgramSpecs::split(int ranks, const SplitChoices& choices, bool divid
   if (is_new) made->second = spec_of_program(program_, traced_length_, split);
   ModelSpec spec = made->second;
   spec.variant = cat(100 * split->share, " % of the products with weights are split");
-  if (divides_rows && program_->has_target()) spec.variant += "; rows are divided between layers, not inside of them";
+  if (divides_rows && program_->has_target()) spec.variant += "; rows are divided between layers, not inside them";
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     spec.layers[layer].units = split->units[layer];
     spec.layers[layer].flops_per_token = whole_.layers[layer].flops_per_token;

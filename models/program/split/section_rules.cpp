@@ -107,7 +107,7 @@ void DimensionRules::pick() {
   make(self);
 }
 
-// As modules of C++ programs take the rows before the next ones.
+// How modules of C++ programs take the rows before the next ones.
 void DimensionRules::narrow() {
   Dimensions self = read("self");
   const int64_t along = counted(integer("dim"), self.size());

@@ -1,4 +1,4 @@
-// What the modules of include/shardline/nn.h say about the division of a model.
+// What the modules of include/shardline/nn.h declare about the division of a model.
 #pragma once
 #include <vector>
 

@@ -163,7 +163,7 @@ class RunMaker {
   GraphArgument argument(const IValue& value, const GraphNode& node) {
     if (value.isTensor()) return tensor_argument(value.toTensor());
     if (value.isSymInt()) return {.constant = value.toSymInt().expect_int()};
-    if (value.isGenerator()) refuse(cat("gives a generator to ", node.text()), "training draws all random numbers");
+    if (value.isGenerator()) refuse(cat("passes a generator to ", node.text()), "training draws all random numbers");
     if (value.isTensorList() || value.isOptionalTensorList()) {
       GraphArgument list{.is_list = true, .as = value.isTensorList() ? As::tensors : As::optional_tensors};
       for (const auto& item : value.toList()) {

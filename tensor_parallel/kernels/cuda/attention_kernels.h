@@ -90,7 +90,7 @@ class MaskOfQueries {
     lower_[1] = lower_[0] + lower_half(2 * sizes.max_positions);  // eight rows of max_positions / 4 blocks
   }
 
-  // Calls use(kept), where kept.columns(pair)(e, i) tells whether element i of group of eight 2 * pair + e is kept.
+  // Calls use(kept), where kept.columns(pair)(e, i) is true if element i of group of eight 2 * pair + e is kept.
   // Columns begin with `key`, in the order of KeysAsColumns.
   template <int kEights, class Use>
   SHARDLINE_DEVICE void with(int64_t key, const Use& use) const {
@@ -132,7 +132,7 @@ class MaskOfKeys {
     lane_block_ = query * query_blocks_ + lower_half((first + KeysAsRows<kSets>::key_of(0, 0)) / 4);
   }
 
-  // Calls use(kept), where kept.eight(n)(set, i) tells whether element i of the n-th group of eight of a set is kept.
+  // Calls use(kept), where kept.eight(n)(set, i) is true if element i of the n-th group of eight of a set is kept.
   // Columns are queries, beginning with `query`.
   template <int kEights, class Use>
   SHARDLINE_DEVICE void with(int64_t query, const Use& use) const {

@@ -88,9 +88,9 @@ SHARDLINE_KERNEL(kThreads, count_atomically, uint64_t* out, bool reads_at_once) 
   if (thread_index() == 0) out[block_x()] = total[0];
 }
 
-// Returns what the neighbour copied from global memory, and zero for neighbours whose numbers do not exist.
 enum class CopyFault { none, no_wait, no_barrier_after_wait, no_barrier_before_copy, overlapping, misaligned };
 
+// Returns what the neighbour copied from global memory, and zero for neighbours whose numbers do not exist.
 SHARDLINE_KERNEL(kThreads, rotate_copies, const float* in, float* out, CopyFault fault) {
   SharedRoom room;
   const auto values = room.take<float>(kThreads);

@@ -74,7 +74,7 @@ TEST_CASE("an allocation above the cap is refused with the totals, and what is c
     } catch (const HostMemoryError& error) {
       message = error.what();
     }
-    CHECK_THAT(message, Catch::Contains("2000000 bytes more (gradients)") && Catch::Contains("gradients 3500000"));
+    CHECK_THAT(message, Catch::Contains("another 2000000 bytes (gradients)") && Catch::Contains("gradients 3500000"));
     CHECK(live_in(MemoryClass::gradients) == 3500000);
   }
   set_memory_cap(0);

@@ -146,9 +146,9 @@ TEST_CASE("of a list a pattern stands for all names below a path that it matches
   CHECK_THROWS_WITH(firsts({"enc"}), Contains("matches no layer"));
   CHECK_THROWS_WITH(firsts({"*", "decoder"}), Contains("matches no layer that earlier entries have not matched"));
   CHECK_THROWS_WITH(firsts({"encoder.layer.10.mlp.fc"}),
-                    "/list/0: \"encoder.layer.10.mlp.fc\" is inside of encoder.layer.10, and no part of a layer can be "
+                    "/list/0: \"encoder.layer.10.mlp.fc\" is inside encoder.layer.10, and no part of a layer can be "
                     "named; write \"encoder.layer.10\"");
-  CHECK_THROWS_WITH(firsts({"encoder", "*.[1-3].mlp"}), Contains("is inside of encoder.layer.1,"));
+  CHECK_THROWS_WITH(firsts({"encoder", "*.[1-3].mlp"}), Contains("is inside encoder.layer.1,"));
 }
 
 }  // namespace shardline::name_pattern_test

@@ -21,7 +21,7 @@ ModelFacts facts() {
           .most_tokens = 64};
 }
 
-// What the program answers to a body; each prompt goes on with its last letter, counted up.
+// What the program answers to a body; each prompt continues with the letters that follow its last one.
 AnswerBody answered(const std::string& body, const std::string& content_type, const std::string& accept) {
   return serve_handlers().transform_fn(FakeModel(facts(), {}), body, content_type, accept);
 }
@@ -58,7 +58,7 @@ TEST_CASE("each step of serving can be replaced, once") {
   CHECK_THROWS_AS(use(again), ConfigError);
   CHECK_THROWS_WITH(add_handlers({.input_fn = read_invocation}), Catch::Matchers::Contains("input_fn"));
 
-  // One that replaces the whole may use the others.
+  // A handler that replaces all steps may use the others.
   Registry whole;
   whole.transform_fn(
       [](const ServedModel& model, const std::string& text, const std::string& type, const std::string& accept) {

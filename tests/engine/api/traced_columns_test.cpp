@@ -218,7 +218,7 @@ TEST_CASE("configs that do not fit the columns of a traced module are refused") 
           "columns of other names; it has numbers, kind");
   refused("traced-surrogate", {{"model", {{"inputs", {{"numbers", "labels"}}}}}}, "which is not one of the data");
   refused("traced-images", {{"model", {{"inputs", {{"image", "numbers"}}}}}}, "numbers");
-  refused("traced-surrogate", {{"data", {{"tokenizer", "bytes"}}}}, "/data/tokenizer: has nothing to do");
+  refused("traced-surrogate", {{"data", {{"tokenizer", "bytes"}}}}, "/data/tokenizer: has no effect");
   refused("traced-surrogate", {{"data", {{"sequence_length", 5}}}}, "/data/sequence_length: must be 1 ");
   refused("mixing-surrogate", json::object(), "the call of aten::mean.dim");
   refused("images-as-words", {{"task", "causal-lm"}}, "the model takes columns of tensors, which \"causal-lm\"");

@@ -73,7 +73,7 @@ struct Net : torch::nn::Module {
   torch::nn::ModuleList blocks;
 };
 
-// The same blocks of modules that say how they are divided, with a loss of its own.
+// The same blocks of modules that declare how they are divided, with a loss of its own.
 struct SplitNet : torch::nn::Module {
   struct Part : torch::nn::Module {
     explicit Part(int64_t width)
@@ -113,7 +113,7 @@ struct SplitNet : torch::nn::Module {
   nn::CrossEntropy loss;
 };
 
-// The same of torch's modules, with the values of that one.
+// The same made of torch's modules, with the same values.
 struct PlainNet : torch::nn::Module {
   struct Attention : torch::nn::Module {
     explicit Attention(int64_t width) : q(width, width), k(width, width), v(width, width), out(width, width) {

@@ -1,4 +1,4 @@
-// Exported programs that a Trainer trains on the memory of its caller, beside what PyTorch computes with them.
+// Exported programs that a Trainer trains on its caller's memory, compared with what PyTorch computes with them.
 #include <ATen/TensorOperators.h>
 
 #include <nlohmann/json.hpp>

@@ -30,7 +30,7 @@ TEST_CASE("tokens of the sequence become less likely, or more") {
 }
 
 TEST_CASE("tokens in a row come only once") {
-  // After 0 came 1 and 3.
+  // 0 was followed by 1 and 3.
   CHECK(ruled({.no_repeat_ngram_size = 2}, {0, 1, 0, 3, 0}, 1) == Values{3, kNever, 1, kNever, -0.5});
   CHECK(ruled({.no_repeat_ngram_size = 3}, {0, 1, 2, 4, 0, 1}, 1) == Values{3, -3, kNever, 0.5, -0.5});
   CHECK(ruled({.no_repeat_ngram_size = 1}, {0, 4}, 1) == Values{kNever, -3, 1, 0.5, kNever});

@@ -27,7 +27,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// What a terminal would show in its last line, and the longest that was ever drawn.
+// What a terminal would show in its last line, and the longest line that was ever drawn.
 struct Screen {
   std::string last;
   size_t widest = 0;

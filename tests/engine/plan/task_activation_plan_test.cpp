@@ -70,7 +70,7 @@ Config config_of(const Choice& c) {
   return parse_config(file.dump(), "activation test of tasks");
 }
 
-// Throws if a rank does not count what the plan says of it; packed documents may keep up to 5 % less or more.
+// Throws unless a rank counts what the plan states for it; packed documents may keep up to 5 % less or more.
 void check_planned(const Choice& choice) {
   const Config config = config_of(choice);
   const int ranks = choice.on.p * choice.on.t;

@@ -267,9 +267,9 @@ TEST_CASE("modules of a program are placed and recomputed by their paths", "[spe
   const auto placed = plan(by_hand({{{"layers", "blocks"}, {"stage", 0}}, {{"layers", "embedding"}, {"stage", 0}}}));
   CHECK(placed.stage_of_layer == std::vector{0, 0, 0, 1});
   CHECK_THROWS_WITH(plan(by_hand({{{"layers", "blocks.0.up"}, {"stage", 0}}})),
-                    Contains("/smp_options/manual_partition/0: \"blocks.0.up\" is inside of blocks.0, and no part of"));
+                    Contains("/smp_options/manual_partition/0: \"blocks.0.up\" is inside blocks.0, and no part of"));
   CHECK_THROWS_WITH(plan(by_hand({{{"layers", "places"}, {"stage", 0}}})),
-                    Contains("\"places\" is inside of embedding, and no part of a layer can be named"));
+                    Contains("\"places\" is inside embedding, and no part of a layer can be named"));
   const auto recomputed = plan({{"activation_checkpointing", {{{"layers", "blocks"}, {"strategy", "each"}}}}});
   CHECK(plan_json(recomputed)["recompute"] == plan_json(plan({{"activation_checkpointing", "each"}}))["recompute"]);
   CHECK(plan_json(recomputed)["recompute"] != plan_json(plan(json::object()))["recompute"]);

@@ -49,7 +49,7 @@ ModelFacts facts_of(Kind kind) {
   return facts;
 }
 
-// A server of one task, with a thread in place of the model.
+// A server for one task, with a thread in place of the model.
 class Server {
  public:
   explicit Server(Kind kind)
@@ -267,7 +267,7 @@ std::string framed(const std::string& head, const std::string& body) {
   return cat("POST /invocations HTTP/1.1\r\nHost: x\r\n", head, "Content-Length: ", body.size(), "\r\n\r\n", body);
 }
 
-// What is wrong with the answer to a request that is HTTP; empty: nothing.
+// What is wrong with the answer to a valid HTTP request; empty: nothing.
 std::string flaw_of(const Answer& answer) {
   const json told = json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
   if (answer.status == 200)

@@ -18,7 +18,7 @@ class FakeModel final : public ServedModel {
     for (const Example& example : examples) said.push_back(say_(example));
     return said;
   }
-  // Each prompt goes on with its last token, counted up.
+  // Each prompt continues with the tokens that follow its last one.
   std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const override {
     std::vector<std::vector<int32_t>> made;
     asked = prompts;

@@ -171,7 +171,7 @@ TEST_CASE("each example gets the words that it wants for its masks") {
     }
     const std::vector<Logits> all = model.logits({masked({6, 7}, {.most = 61})});
     for (int64_t row = 0; row < 2; ++row) {
-      std::map<double, double> scores;  // of each word
+      std::map<double, double> scores;  // by word
       for (int64_t i = 0; i < 61; ++i) scores[all[0].row(row)[i]] = all[0].row(row)[61 + i];
       const auto words = found[2].row(row);
       CHECK(std::set{words[0], words[1]} == std::set{9.0, 60.0});

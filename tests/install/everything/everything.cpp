@@ -39,7 +39,7 @@ struct Calm : torch::autograd::Function<Calm> {
   }
 };
 
-// A transformer that says how ranks divide it.
+// A transformer that declares how ranks divide it.
 struct Divided : torch::nn::Module {
   struct Block : torch::nn::Module {
     explicit Block(int64_t width)

@@ -1,4 +1,4 @@
-// Programs that were exported for batches and samples of one size, beside the same programs for any size.
+// Programs that were exported for batches and samples of one size, compared with the same programs for any size.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 

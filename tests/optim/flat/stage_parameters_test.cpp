@@ -206,7 +206,7 @@ TEST_CASE("values are whole when they are used, and shards otherwise") {
       for (const auto& range : parameters.trained_ranges()) range.values.add_(1);
       parameters.publish_values();
       check("updated", 1);
-      int shards = 0;  // what is always there: a part of it all
+      int shards = 0;  // parameters whose whole values have no memory
       for (const auto* p : parameters.stored()) shards += !has_storage(p->value);
       const std::scoped_lock lock(mutex);
       if ((shards > 0) != (sharding.level == Level::weights)) mistakes.push_back("whole values stayed");

@@ -77,8 +77,8 @@ TEST_CASE("a block's forward and backward are predicted within 6 percent each") 
 }
 
 // Without a pipeline a step is short, so that what happens once a step shows: this is what the tables leave for it,
-// with an uncertainty of 10 ms from rounding. That the engine's description counts the sweep of clipping rests on these
-// two numbers, so this guards the price and does not validate it.
+// with an uncertainty of 10 ms from rounding. The engine's description counts the sweep of clipping because of these
+// two numbers, so this comparison guards the price but does not validate it.
 TEST_CASE("what a step without a pipeline does outside its blocks is predicted") {
   const auto& row = recompute_rows().front();
   for (const bool selective : {false, true}) {

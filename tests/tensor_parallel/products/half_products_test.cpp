@@ -20,7 +20,7 @@ struct Restore {
   ~Restore() { use_products(ProductLibrary::automatic); }
 };
 
-// A [rows, columns] window of a larger tensor, so that rows are strided; around it stands what must not be read.
+// A [rows, columns] window of a larger tensor, so that rows are strided; the rest of that tensor must not be read.
 at::Tensor window(int64_t rows, int64_t columns, at::ScalarType type, double scale = 1) {
   at::Tensor whole = at::full({rows + 2, columns + 5}, NAN, type);
   at::Tensor inner = whole.narrow(0, 1, rows).narrow(1, 3, columns);

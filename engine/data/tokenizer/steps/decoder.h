@@ -15,7 +15,7 @@ Decoder plain_decoder();
 Decoder byte_level_decoder();
 Decoder word_piece_decoder(const std::string& prefix);
 Decoder metaspace_decoder(char32_t replacement, bool prepended);
-// Spaces, bytes, and one space at the beginning removed if it was prepended: of SentencePiece's BPE.
+// The decoder of SentencePiece's BPE: spaces, bytes, and the removal of a prepended space.
 Decoder byte_fallback_decoder(bool prepended);
 
 // Reads a component of a tokenizer.json. Throws a DataError that names what is not supported.

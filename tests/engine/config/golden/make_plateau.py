@@ -25,7 +25,7 @@ RUNS = [  # arguments, metrics
     ({"patience": 1, "threshold": 0.3, "threshold_mode": "abs"}, FALLING),
     ({"patience": 1, "threshold": 0.0, "threshold_mode": "abs"}, FALLING),
     ({"patience": 0, "factor": 0.5, "min_lr": 5e-5}, LEVEL),
-    ({"patience": 0, "factor": 0.1}, LEVEL[:8]),  # until eps holds it
+    ({"patience": 0, "factor": 0.1}, LEVEL[:8]),  # until eps stops it
     ({"patience": 0, "factor": 0.3, "eps": 1e-5}, LEVEL[:8]),
     ({"patience": 0, "factor": 0.0, "min_lr": 1e-5}, LEVEL[:4]),
     ({"patience": 1, "threshold": 1.5}, LEVEL[:8]),  # no metric is a gain

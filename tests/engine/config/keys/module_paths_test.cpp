@@ -56,12 +56,11 @@ TEST_CASE("modules stand for the layers below them where stages are given by han
   CHECK(stages(R"([{"layers": "model.encoder", "stage": 0}, {"layers": "model.decoder", "stage": 1}])") == "-011-");
   // All of the embedding is in the module, but not all of the head.
   CHECK(stages(R"([{"layers": "model.decoder.1", "stage": 1}, {"layers": "model", "stage": 0}])") == "0001-");
-  CHECK_THROWS_WITH(
-      stages(R"([{"layers": "model.encoder.0.fc", "stage": 0}])"),
-      Contains("/smp_options/manual_partition/0: \"model.encoder.0.fc\" is inside of model.encoder.0, and "
-               "no part of a layer can be named; write \"model.encoder.0\""));
+  CHECK_THROWS_WITH(stages(R"([{"layers": "model.encoder.0.fc", "stage": 0}])"),
+                    Contains("/smp_options/manual_partition/0: \"model.encoder.0.fc\" is inside model.encoder.0, and "
+                             "no part of a layer can be named; write \"model.encoder.0\""));
   CHECK_THROWS_WITH(stages(R"([{"layers": "*", "stage": 0}, {"layers": "out", "stage": 1}])"),
-                    Contains("manual_partition/1: \"out\" is inside of head, and no part of a layer can be named"));
+                    Contains("manual_partition/1: \"out\" is inside head, and no part of a layer can be named"));
   CHECK_THROWS_WITH(stages(R"([{"layers": "model.encode", "stage": 0}])"), Contains("matches no layer"));
 }
 
@@ -70,7 +69,7 @@ TEST_CASE("modules stand for the blocks below them where activations are recompu
   CHECK(recomputed(R"([{"layers": "model.decoder.0", "strategy": "none"}, {"layers": "model", "strategy": "each"}])") ==
         "none each none each none ");
   CHECK_THROWS_WITH(recomputed(R"([{"layers": "model.decoder.1.mlp", "strategy": "each"}])"),
-                    Contains("activation_checkpointing/0: \"model.decoder.1.mlp\" is inside of model.decoder.1, and no "
+                    Contains("activation_checkpointing/0: \"model.decoder.1.mlp\" is inside model.decoder.1, and no "
                              "part of a block can be named"));
 }
 
@@ -79,7 +78,7 @@ TEST_CASE("modules stand for the units below them", "[config]") {
       wishes(R"([{"pattern": "model.decoder", "split": false}, {"pattern": "model.decoder.1.mlp", "split": true}])") ==
       "model.decoder.0.attn=1 model.decoder.0.mlp=1 model.decoder.1.attn=1 model.decoder.1.mlp=0 ");
   CHECK_THROWS_WITH(wishes(R"([{"pattern": "model.encoder.0.mlp.fc", "split": false}])"),
-                    Contains("is inside of model.encoder.0.mlp, and no part of a unit"));
+                    Contains("is inside model.encoder.0.mlp, and no part of a unit"));
 }
 
 }  // namespace shardline::module_paths_test

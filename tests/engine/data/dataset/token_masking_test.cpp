@@ -132,7 +132,7 @@ TEST_CASE("an example with labels has a hidden token, by chance each of them") {
   for (const bool whole_words : {false, true}) {
     CAPTURE(whole_words);
     const MaskingRule rule{.probability = 1e-6, .whole_words = whole_words, .mask_token = kMask, .words = kWords};
-    std::map<std::vector<int64_t>, int> examples_with;  // exactly these places are hidden
+    std::map<std::vector<int64_t>, int> examples_with;  // exactly these places are masked
     for (int64_t i = 0; i < set.size(); ++i) {
       std::vector<int64_t> places;
       for (const auto& token : TokenMasking(rule, 1).tokens_of(set, i, 0)) places.push_back(token.place);

@@ -1,4 +1,4 @@
-// Programs whose layers pass several tensors of different shapes, beside the same modules run by LibTorch.
+// Programs whose layers pass several tensors of different shapes, compared with the same modules run by LibTorch.
 #include "models/program/layers/border_slots.h"
 
 #include <ATen/TensorOperators.h>

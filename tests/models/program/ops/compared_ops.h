@@ -1,4 +1,4 @@
-// Our ops beside ATen's on the same tensors.
+// Our ops compared with ATen's on the same tensors.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>

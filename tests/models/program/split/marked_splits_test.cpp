@@ -1,4 +1,4 @@
-// Models of the modules that say how they are divided.
+// Models made of modules that declare how they are divided.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>

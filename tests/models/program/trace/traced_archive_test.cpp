@@ -170,7 +170,7 @@ TORCH_LIBRARY_IMPL(traced_archive_test, Autograd, library) {
 
 namespace {
 
-// That an operator is one call with its own gradient, on sizes that the trace has not seen.
+// Checks that an operator is one call with its own gradient, on sizes that the trace has not seen.
 void check_carried(const std::string& name, const std::function<at::Tensor(Net& net, const at::Tensor& x)>& of) {
   Pt2Archive archive = archive_of(model_of([&](Net& net, const at::Tensor& ids) { return of(net, net.forward(ids)); }));
   CHECK(std::ranges::count_if(archive.graph.nodes,

@@ -289,7 +289,7 @@ TEST_CASE("the clip factor is that of the host") {
   words[ExactSum::kInfinities] = 1;
   CHECK(factor_of(words, 1, 1) == 0);
   words[ExactSum::kNans] = 1;
-  CHECK(factor_of(words, 1, 1) == 1);  // as std::min(1, NaN): the update spreads it
+  CHECK(factor_of(words, 1, 1) == 1);  // like std::min(1, NaN): the update spreads it
 }
 
 }  // namespace shardline::update_kernels_test

@@ -26,7 +26,7 @@ TEST_CASE("the picture has a box for every computation, a row for every stage, a
     CHECK(count(svg, ">stage ") == 3);
     CHECK(count(svg, schedule.name + ": 3 stages, 4 microbatches, bubble ") == 1);
     CHECK(count(svg, "darker") == (schedule.chunks() > 3 ? 1 : 0));
-    CHECK(count(svg, "http") == 1);  // the name space; nothing is fetched
+    CHECK(count(svg, "http") == 1);  // the namespace; nothing is fetched
   }
 }
 
