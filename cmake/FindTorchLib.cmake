@@ -71,8 +71,8 @@ if(TorchLib_FOUND AND NOT TARGET TorchLib::cpu)
     find_library(TORCHLIB_NCCL_LIB NAMES libnccl.so.2 nccl
       HINTS "${TorchLib_ROOT_DIR}/../nvidia/nccl/lib" ${CUDAToolkit_LIBRARY_DIR})
     if(NOT TORCHLIB_NCCL_INCLUDE OR NOT TORCHLIB_NCCL_LIB)
-      message(FATAL_ERROR "NCCL's nccl.h or libnccl.so.2 is missing; install it (wheel nvidia-nccl-cu13 beside LibTorch, "
-        "package libnccl-dev), or set -DTORCHLIB_NCCL_INCLUDE=FOLDER and -DTORCHLIB_NCCL_LIB=FILE")
+      message(FATAL_ERROR "NCCL's nccl.h or libnccl.so.2 is missing; install it (wheel nvidia-nccl-cu13 next to "
+        "LibTorch, package libnccl-dev), or set -DTORCHLIB_NCCL_INCLUDE=FOLDER and -DTORCHLIB_NCCL_LIB=FILE")
     endif()
     add_library(TorchLib::nccl SHARED IMPORTED)
     set_target_properties(TorchLib::nccl PROPERTIES

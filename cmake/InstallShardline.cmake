@@ -22,8 +22,8 @@ if(SHARDLINE_PROGRAM)
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME shardline)
 endif()
 
-# cpack -G DEB|TGZ. LibTorch is no Debian package: it is found in /opt/libtorch, where it was at build time, or through
-# LD_LIBRARY_PATH.
+# cpack -G DEB|TGZ. LibTorch is not a Debian package: it is found in /opt/libtorch, where it was at build time, or
+# through LD_LIBRARY_PATH.
 set(CPACK_PACKAGE_NAME shardline)
 set(CPACK_PACKAGE_VENDOR shardline)
 set(CPACK_PACKAGE_CONTACT "the authors of shardline")

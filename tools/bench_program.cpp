@@ -1,11 +1,11 @@
 // The cost of a model that is a program instead of one of the built-in families; prints one JSON line.
 //
 //   bench_program steps [--rounds 20] [--batch 4] [--length 128] [--dropout 0.1] [--type fp32|bf16|fp16]
-//       Training steps of GPT-2 124M as a torch::nn::Module that is traced and as the built-in family, in turns, in one
-//       process.
+//       Training steps of GPT-2 124M as a torch::nn::Module that is traced and as the built-in family, alternately, in
+//       one process.
 //   bench_program interpreter [--rounds 50] [--batch 4] [--length 128] [--width 768]
-//       A traced model of two blocks, run by the interpreter and by its module, in turns: the forward pass, and forward
-//       and backward. Both run ATen's products and operators, so that they differ in who makes the calls.
+//       A traced model of two blocks, run by the interpreter and by its module, alternately: the forward pass, and
+//       forward and backward. Both run ATen's products and operators, so they differ only in what makes the calls.
 //
 // A ratio is that of the medians, and its spread is that of the ratios of rounds. On a shared machine, compare the
 // shortest times, too, and the processor's seconds.
@@ -155,7 +155,7 @@ nlohmann::ordered_json ratios(const Times& a, const Times& b) {
           {"of_processor_seconds", median(a.processor) / median(b.processor)}};
 }
 
-// Runs the two in turns; the first round is a warm-up.
+// Runs the two alternately; the first round is a warm-up.
 std::pair<Times, Times> in_turns(int rounds, const std::function<void()>& a, const std::function<void()>& b) {
   Times of_a, of_b;
   a();

@@ -1,4 +1,4 @@
-"""Throughput of `shardline serve` and of servers around transformers, in turns.
+"""Throughput of `shardline serve` and of servers around transformers, alternately.
 
     python tools/bench_serve.py build/tools/shardline MODEL_DIRECTORY [--task text-classification | text-generation]
         [--peers fastapi,transformers-serve] [--clients 64] [--requests 2000] [--rounds 5] [--cores 0,1] [--json FILE]

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Measures shardline's collectives against Open MPI's own and PyTorch's over Gloo: one run, alternating.
 
-In every round bench_collectives runs first (shared memory, messages and Open MPI by turns), then Gloo, with as many
-processes and the same operations, sizes and numbers of repetitions, so that disturbances of the machine affect all of
-them. Prints one markdown table per operation and number of ranks: algbw in GB/s (bytes / time, as in nccl-tests), the
-median of the rounds' medians, and in brackets their range; the last columns are the medians of the rounds' ratios.
+In every round bench_collectives runs first (alternating between shared memory, messages and Open MPI), then Gloo, with
+as many processes and the same operations, sizes and numbers of repetitions, so that disturbances of the machine affect
+all of them. Prints one markdown table per operation and number of ranks: algbw in GB/s (bytes / time, as in
+nccl-tests), the median of the rounds' medians, and in brackets their range; the last columns are the medians of the
+rounds' ratios.
 
   tools/compare_collectives.py [--ranks 2,4] [--operations all_reduce,...] [--smallest 1024] [--rounds 5]
 

@@ -3,7 +3,7 @@
   python3 gpu_peer.py '{"model_type": "gpt2", ...}' --batch 8 --microbatches 4 [--weights fp32|bf16] [--device cuda]
 
 AdamW (fused), gradients clipped to norm 1, every step on the same ids. With fp32 weights products are bf16 by autocast;
-with bf16 weights everything is bf16, also the optimizer's states. Started by gpu_check.py.
+with bf16 weights everything is bf16, including the optimizer's states. Started by gpu_check.py.
 """
 import argparse
 import json

@@ -54,7 +54,7 @@ void check_factors(const json& factors, const std::string& place) {
   reader.report_unknown_keys();
   const auto contradict = [&](const char* one, const char* other) {
     if (reader.has(one) && reader.has(other))
-      reader.fail(one, cat("contradicts ", other), cat("leave out one of them, also in \"rules\""));
+      reader.fail(one, cat("contradicts ", other), cat("leave out one of them, in \"rules\" as well"));
   };
   contradict("batch", "global_batch");
   contradict("epochs", "steps");

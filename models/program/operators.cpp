@@ -31,7 +31,7 @@ bool writes_to_itself(const c10::FunctionSchema& schema) {
   return true;
 }
 
-// Whether the operator has an argument that tells it not to draw, such as `train` and `dropout` of aten::lstm.
+// Whether the operator has an argument that stops it from drawing, such as `train` and `dropout` of aten::lstm.
 bool may_be_told_not_to_draw(const c10::FunctionSchema& schema) {
   return std::ranges::any_of(schema.arguments(), [](const c10::Argument& argument) {
     return is_training_flag(argument.name()) || is_probability(argument.name());

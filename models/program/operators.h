@@ -10,8 +10,8 @@
 namespace shardline {
 
 // Why programs with this operator cannot run here; empty if they can. Operators that draw random numbers are accepted
-// only if training draws the numbers itself (dropout and attention) or if they can be told not to draw (see draws_of).
-// Operators that change tensors are accepted only if they write to their first argument.
+// only if training draws the numbers itself (dropout and attention) or if an argument can stop them from drawing (see
+// draws_of). Operators that change tensors are accepted only if they write to their first argument.
 std::string refusal_of(const std::string& name, const std::string& overload);
 
 // As above for an operator of any library, judged only by its effects: for the user's own code.

@@ -72,7 +72,7 @@ void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& posi
 
 // ---- softmax cross entropy over a vocabulary that may be split over ranks; logits [rows, v] of this rank's part
 // Per row: the largest logit, the sum of exp(logit - largest), and the logit of the label (0 if the label, counted from
-// this part's first entry, is not in [0, v)). Each [rows], fp32 or wider, also for half-precision logits.
+// this part's first entry, is not in [0, v)). Each [rows], fp32 or wider, even for half-precision logits.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label);
 // In place: logits become (softmax - onehot(label)) * scale, given each row's log of the whole sum of exponentials.
 // Rows whose scale is 0 (ignored labels) become 0. log_sum_exp, scale [rows]; label as above.

@@ -49,7 +49,8 @@ DEFINE_CONVERSIONS(Fp16)
 // Calls run(S{}) for a half-precision tensor.
 template <class Run>
 void with_half_type_of(const at::Tensor& t, const Run& run) {
-  SL_ASSERT(t.scalar_type() == at::kBFloat16 || t.scalar_type() == at::kHalf, t.scalar_type(), " is no half precision");
+  SL_ASSERT(t.scalar_type() == at::kBFloat16 || t.scalar_type() == at::kHalf, t.scalar_type(),
+            " is not half precision");
   if (t.scalar_type() == at::kBFloat16)
     run(Bf16{});
   else

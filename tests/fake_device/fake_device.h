@@ -7,7 +7,8 @@
 // wrong stream, an early read on the host or an early release is thus found in every run, whatever the timing.
 // Violations are:
 //
-//  - memory that is used on one stream while another may still use it, also for the tensor that was there before;
+//  - memory that is used on one stream while another may still use it, even as the memory of the tensor that was
+//    there before;
 //  - an operator on a device that is not the thread's current one (a missing guard);
 //  - memory of one stream that is freed while another may still use it, without record_stream;
 //  - host memory that is written before a copy has filled it, or changed while a copy to the device reads it.

@@ -1,11 +1,11 @@
 """Builds and runs the fuzz targets; tools/fuzz.sh calls it with the packages and LibTorch in place.
 
   tools/fuzz.sh [--runs N | --seconds N] [TARGET...]   N inputs over all targets (1000000), or N seconds for each
-  tools/fuzz.sh --short [TARGET...]                    the turn of tools/test.sh: the targets without torch, some seconds
+  tools/fuzz.sh --short [TARGET...]                    the run of tools/test.sh: the targets without torch, some seconds
   tools/fuzz.sh --coverage [TARGET...]                 the lines of each parser that the inputs reach; fails below 90 %
   tools/fuzz.sh --planted [PATCH...]                   each bug of tests/fuzz/planted is found within its number of runs
 
-Inputs that reach something new are kept in build-fuzz/corpus/TARGET, from which later turns start. An input that breaks
+Inputs that reach something new are kept in build-fuzz/corpus/TARGET, from which later runs start. An input that breaks
 a promise is build-fuzz/findings/TARGET-...; `build-fuzz/tests/fuzz/PROGRAM --target=TARGET FILE` reads it again, where
 PROGRAM is fuzz_text, fuzz_tensors, fuzz_serve or fuzz_config.
 """

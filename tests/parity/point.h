@@ -62,8 +62,8 @@ struct Point {
   Point reference() const;
 };
 
-// "6 heads"; "3 heads" with an inner size that is no multiple of anything; "1 head" with 3 words and 3 inner features,
-// so that of 4 ranks some have none; "2 tokens", fewer than ranks.
+// "6 heads"; "3 heads" with an inner size that is not a multiple of anything; "1 head" with 3 words and 3 inner
+// features, so that of 4 ranks some have none; "2 tokens", fewer than ranks.
 Shape shape_of(const Point& point);
 
 // smp_options.tensor_parallel_layers of the point.

@@ -1,4 +1,4 @@
-"""Errors of the file system while checkpoints are saved: training goes on, and what was saved before stays.
+"""Errors of the file system while checkpoints are saved: training continues, and what was saved before stays.
 
 A preloaded library (file_calls/recorder.cpp) lets one call of every second save fail, another one each time, until each
 has failed once. The default is a sample of errors and layouts; all of them, in about ten minutes:

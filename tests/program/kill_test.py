@@ -1,4 +1,4 @@
-"""Whatever is killed and whenever, also while a checkpoint is saved: the run continues as if nothing had happened.
+"""Whatever is killed and whenever, even while a checkpoint is saved: the run continues as if nothing had happened.
 
     ctest --test-dir build-test -R all_kills        all layouts, about five minutes
 
@@ -179,7 +179,7 @@ class Kills(ProgramTest):
             time.sleep(0.001)
 
     def wait_for_instant(self, process, luck):
-        """Waits for some moment of the start, between steps or of a save. Returns whom to kill then, as process ids,
+        """Waits for some moment of the start, between steps or of a save. Returns the processes to kill then, as ids,
         and a function that says what a save is doing."""
         moment = luck.choices(["start", "step", "save"], [15, 35, 50])[0]
         if moment == "start":

@@ -65,7 +65,7 @@ class NewTokens(ProgramTest):
         self.assertNotIn("around the mean", result.out)
 
     def test_resume(self):
-        """A checkpoint has the rows, so a run continues with the same bits, also on another layout."""
+        """A checkpoint has the rows, so a run continues with the same bits, even on another layout."""
         saving = {"max_steps": 6, "save_steps": 3}
         self.expect(0, "train", self.task({"path": "base"}, "larger", "new.txt", saving, output_dir="whole"))
         for name, layout in {"same": {}, "other": {"t": 2}}.items():

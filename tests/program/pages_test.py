@@ -1,4 +1,4 @@
-"""Pages of `shardline report` and `shardline study` in a headless Chromium, light and dark, on a phone and on a desk.
+"""Pages of `shardline report` and `shardline study` in a headless Chromium, light and dark, phone and desktop.
 
 SHARDLINE_SCREENSHOTS=FOLDER writes pictures of them there.
 """

@@ -1,4 +1,4 @@
-"""A server of models: what clients cannot do to it, and how it goes on after failures."""
+"""A server of models: what clients cannot do to it, and how it continues after failures."""
 import concurrent.futures
 import json
 import os

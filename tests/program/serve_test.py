@@ -96,7 +96,7 @@ class Answers(Serving):
         server.stop()
 
     def test_texts(self):
-        """Continued prompts do not depend on what passes through the model beside them."""
+        """Continued prompts do not depend on what passes through the model along with them."""
         server = Server(self, self.model("causal-lm", GPT2))
         prompts = ["one", "a longer prompt", "x" * 40, "one"]
         alone = [server.ask(prompt, max_new_tokens=12)[0]["generated_text"] for prompt in prompts]
@@ -157,7 +157,7 @@ class Answers(Serving):
         server.stop()
 
     def test_overload_and_end(self):
-        """More than the queue holds is refused at once; what is accepted is answered also after a signal."""
+        """More than the queue holds is refused at once; what is accepted is answered even after a signal."""
         server = Server(self, self.model("causal-lm", GPT2), "--workers", "2", "--queue-length", "2")
         def ask(_):
             status, headers, body = server.post({"inputs": "x", "parameters": {"max_new_tokens": 400}})
@@ -195,7 +195,7 @@ class Answers(Serving):
         silent.close()
 
     def test_ranks(self):
-        """Ranks of a pipeline and of tensor parallelism answer as one does, also after a time without requests."""
+        """Ranks of a pipeline and of tensor parallelism answer as one does, even after a time without requests."""
         expected = {}
         training = {"ddp_timeout": 8}
         for name, sections in {"one": {}, "ranks": {"p": 2, "t": 2, "communicator": "threads", "training": training},

@@ -106,7 +106,7 @@ class Answers(ProgramTest):
             self.assert_scores(mask["scores"], [word["score"] for word in answer])
 
     def test_wanted_words(self):
-        """More words than usual and only certain ones, also on ranks that share the vocabulary."""
+        """More words than usual and only certain ones, including on ranks that share the vocabulary."""
         expected = {}
         for name, layout in {"one": {}, "ranks": {"p": 2, "t": 2, "communicator": "threads"}}.items():
             server = serve_test.Server(self, self.config(
@@ -125,7 +125,7 @@ class Answers(ProgramTest):
             self.assertEqual([word["token"] for word in every], expected["tokens"], name)
 
     def test_texts(self):
-        """Stops, penalties and lengths, also for requests that are continued together."""
+        """Stops, penalties and lengths, including those of requests that are continued together."""
         server = serve_test.Server(self, self.config(task="causal-lm", model={"config": GPT2, "init": "random"}, data={
             "tokenizer": "bytes"}))
         def made(prompt="abc", **parameters):

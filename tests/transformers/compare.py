@@ -8,7 +8,7 @@ decay 0.1 by HF's rule, clip 1.0, dropout 0), the saved directory opened by tran
 reference is transformers in float32, but clipped by a norm that is added up in float64: torch's float32 norm of a
 gradient of GPT-2's size is wrong in the fourth digit. "exact_" numbers are against transformers in float64, and the line
 "transformers" says how far its own float32 is from that. With --tokenizer, the "bytes"
-tokenizer saved beside the weights must give every text its UTF-8 bytes. Needs torch, transformers, numpy.
+tokenizer saved next to the weights must give every text its UTF-8 bytes. Needs torch, transformers, numpy.
 """
 import argparse
 import json

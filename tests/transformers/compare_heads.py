@@ -298,7 +298,7 @@ def compare(program, case, layout, references):
         out, output_loading_info=True)
     assert isinstance(model, type(case.open(case.folder / "model"))), type(model)
     if not getattr(model.config, "tie_word_embeddings", True):
-        found["missing_keys"] -= {"lm_head.bias"}  # RoBERTa's class has it beside decoder.bias without using it
+        found["missing_keys"] -= {"lm_head.bias"}  # RoBERTa's class has it but does not use it
     wrong = {key: found[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs") if found[key]}
     assert not wrong, wrong
     logits = map(case.head.without_bias, (case.evaluate(model)[2], references["float32"]["logits"]))

@@ -196,7 +196,7 @@ class Tags(OfRows):
 
 
 class Philox:
-    """Philox4x32-10 as core/numbers/philox.h describes it, to hide the tokens that shardline hides."""
+    """Philox4x32-10 as core/numbers/philox.h describes it, to mask the tokens that shardline masks."""
     def __init__(self, seed, op, step, sample):
         self.key, self.rest = (seed & 0xFFFFFFFF, seed >> 32), (op << 16, sample, step)
 
@@ -237,7 +237,7 @@ class HiddenWords(OfRows):
             yield Sample(ids, e.type_ids, labels)
 
     def test_rows(self, rows, tokenizer):
-        """A word in each row is hidden."""
+        """A word in each row is masked."""
         mask = "[MASK]" if tokenizer.token_to_id("[MASK]") is not None else "<mask>"
         for i, row in enumerate(rows):
             hidden = row["text"].split()[:5]  # tokens that any tokenizer fits into a sample

@@ -3,9 +3,9 @@ that can be learned but for its noise, and compares the scores of the validation
 
     python tests/transformers/quality.py build/tools/shardline [--task NAME ...] [--seeds N] [--layout P T] [--markdown FILE]
 
-A share of the labels is replaced by chance, also in the validation data, so no model can reach a score of 0.97. It fails
-unless each score is between 0.75 and 0.97 and the means are within 0.01. --markdown writes the table of docs/transformers.md.
-Needs torch 2.11, transformers 5.23, accelerate, scikit-learn, seqeval.
+A share of the labels is replaced at random, in the validation data as well, so no model can reach a score of 0.97. It
+fails unless each score is between 0.75 and 0.97 and the means are within 0.01. --markdown writes the table of
+docs/transformers.md. Needs torch 2.11, transformers 5.23, accelerate, scikit-learn, seqeval.
 """
 import argparse
 import json

@@ -178,7 +178,7 @@ std::vector<Key> data_keys() {
       honoured("prefix", data, &Data::prefix, json_text(),
                "`seq2seq-lm`: text before each source, such as `summarize: `."),
       honoured("max_target_length", data, &Data::max_target_length, json_integer(1, 1 << 24),
-               "`seq2seq-lm`: maximum number of tokens in a target, also when targets are generated. The source has "
+               "`seq2seq-lm`: maximum number of tokens in a target, including generated ones. The source has "
                "the rest of `sequence_length`."),
       honoured("question_column", data, &Data::question_column, json_text(),
                "`question-answering`: column of the question."),

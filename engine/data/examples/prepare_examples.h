@@ -23,7 +23,7 @@ struct ExampleSetOptions {
   ExampleShape shape;
   EncodeRow encode;
   // Above 0: the tokens of all rows, one after the other, are cut into examples of this many; the rest at the end is
-  // left out, also at the end of a part. Each of them counts as a row. Examples of such a set have no targets.
+  // left out, as it is at the end of a part. Each of them counts as a row. Examples of such a set have no targets.
   int64_t chunk = 0;
   std::string settings;  // everything else that the examples depend on: task, columns, labels, tokenizer, lengths
   std::filesystem::path cache_folder;
@@ -35,7 +35,7 @@ struct ExampleSetOptions {
 // time. Throws DataError for bad data or if there is no example, and RunError if the cache's disk fails.
 std::filesystem::path prepare_examples(const ExampleSetOptions& options);
 
-// The rows of a file of any format, also of tensors.
+// The rows of a file of any format, including files of tensors.
 std::unique_ptr<RowFile> open_any_rows(const DataFile& file);
 
 // The first row of a file; false if it has none.

@@ -43,7 +43,7 @@ class RowFile {
 // line, also a blank one, is a row whose only column is "text". conll: each line has a word and its annotations,
 // separated by white space; blank lines and -DOCSTART- separate sentences. A sentence is a row, whose columns "0", "1",
 // ... are lists; the first is also called "tokens", and the last of several "label". parquet, arrow: see arrow_rows.h.
-// Texts may be compressed. Throws DataError, also for tokens, which have no columns.
+// Texts may be compressed. Throws DataError, including for tokens, which have no columns.
 std::unique_ptr<RowFile> open_rows(const DataFile& file);
 
 // A row has no column of the name that a config key gives.

@@ -27,7 +27,7 @@ struct Grid {
   json smp;
 };
 
-// Every degree, schedule, placement, sharding and memory option occurs at least once, also with uneven numbers of heads
+// Every degree, schedule, placement, sharding and memory option occurs at least once, and with uneven numbers of heads
 // and layers.
 const std::vector<Grid>& grids() {
   static const std::vector<Grid> all = {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kWords = 16, kWidth = 16, kCopies = 8, kBlocks = 8, kFirst = 2, kLast = 5;
 
-// The blocks from kFirst to kLast pass a wide tensor beside the hidden states.
+// The blocks from kFirst to kLast pass a wide tensor in addition to the hidden states.
 struct SkipNet : torch::nn::Module {
   SkipNet() : words(kWords, kWidth), head(kWidth, kWords) {
     register_module("words", words);

@@ -1,4 +1,4 @@
-"""Makes plateau.json: learning rates of torch's ReduceLROnPlateau after each of a row of evaluations.
+"""Makes plateau.json: learning rates of torch's ReduceLROnPlateau after each of a series of evaluations.
 
     python tests/engine/config/golden/make_plateau.py      (torch 2.11)
 

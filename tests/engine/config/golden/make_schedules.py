@@ -1,4 +1,4 @@
-"""Makes schedules.json: learning rates of the schedules of transformers, step by step, also beyond the last one.
+"""Makes schedules.json: learning rates of the schedules of transformers, step by step, even beyond the last one.
 
     python tests/engine/config/golden/make_schedules.py      (torch 2.11, transformers 5.23)
 

@@ -49,7 +49,7 @@ TEST_CASE("Hosts of an allocation come from the batch system", "[allocation]") {
   }
   const EnvironmentVariable slurm("SLURM_JOB_NODELIST", "n[1-2]");
   CHECK(allocated_hosts() == Hosts{"n1", "n2"});
-  const EnvironmentVariable launcher(kHostsOfLauncher, "a,b,c");  // what the ranks are told
+  const EnvironmentVariable launcher(kHostsOfLauncher, "a,b,c");  // what the ranks receive
   CHECK(allocated_hosts() == Hosts{"a", "b", "c"});
 }
 

@@ -28,7 +28,7 @@ std::unique_ptr<float[]> random_floats(int64_t count, unsigned seed, int smalles
   return values;
 }
 
-// Checks the sums, also with their words in a different order, because ranks add words.
+// Checks the sums, and again with their words in a different order, because ranks add words.
 void check_sum(const float* gradient, int64_t count, int parts) {
   ExactSum expected;
   for (int64_t i = 0; i < count; i += kNormLeaf) expected.add(norm_leaf(gradient + i));
