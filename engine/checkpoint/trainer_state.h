@@ -40,7 +40,7 @@ struct TrainerState {
       nlohmann::json::object();  // what `best` and `patience` compare: metric, direction, data; empty if unknown
   std::optional<Patience> patience;
   nlohmann::json log_history = nlohmann::json::array();  // entries as transformers' Trainer makes them
-  // Losses of the steps since its last entry of losses: their sum and number.
+  // The sum and the number of the losses since the last entry with a loss.
   double logged_loss = 0;
   int64_t logged_steps = 0;
   nlohmann::json curve = nlohmann::json::object();  // see curve_settings.h

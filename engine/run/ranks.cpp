@@ -79,7 +79,7 @@ void set_up_process(const Config& config) {
   set_gpu_products(uses_tf32(config));
 }
 
-// Makes the device of the context ready, which is the current one of this thread.
+// Prepares the context's device, which is this thread's current one.
 void set_up_device(const Config& config, RankContext& context) {
   // This process may have run before, with a larger batch.
   trim_memory();

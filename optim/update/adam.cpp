@@ -43,7 +43,8 @@ std::vector<StatePart> Adam::state() {
   return parts;
 }
 
-// Where the device has a kernel for it: for small ranges, a launch each would take longer than the update.
+// Updates all ranges in a few launches if the device has a kernel: for small ranges, a launch takes longer than the
+// update. Returns false if it has none.
 bool Adam::update_at_once(double learning_rate, const GradientFactor& gradient_factor) {
   if (states_.empty()) return true;
   const at::Tensor& values = states_.front().range.values;

@@ -172,7 +172,7 @@ Layout check_sizes(const Config& config, int world_size, const Complaint& compla
   if (const std::int64_t all = std::int64_t{microbatches} * batch.accumulation_steps; all > kMostMicrobatchesOfStep) {
     complain("smp_options.microbatches",
              cat("makes ", microbatches, " x ", batch.accumulation_steps, " accumulation steps = ", all,
-                 " microbatches of a replica and a step, more than ", kMostMicrobatchesOfStep),
+                 " microbatches per replica and step, more than ", kMostMicrobatchesOfStep),
              "use fewer and larger ones");
     return layout;
   }

@@ -108,7 +108,7 @@ ExampleSet::ExampleSet(const std::filesystem::path& path, std::shared_ptr<const 
   if (shape_.types) types_ = take<uint8_t>(rest, header.tokens);
   if (shape_.words) continues_ = take<uint8_t>(rest, header.tokens);
   for (int64_t begin = 0; const int64_t end : name_ends) {
-    if (end < begin || std::cmp_greater(end, rest.size())) refuse("its names of files are damaged");
+    if (end < begin || std::cmp_greater(end, rest.size())) refuse("its file names are damaged");
     tensor_files_.emplace_back(rest.substr(begin, end - begin));
     begin = end;
   }

@@ -101,7 +101,7 @@ class Doctor {
   std::map<int, int64_t> ends() const;
   std::vector<int> ended_as(FlightEnd end) const;
 
-  JobRecords job_;  // without what happened later than:
+  JobRecords job_;  // without what happened after `moment_`
   int64_t moment_;  // when the first rank failed, else when the job ended, or now
   bool has_failure_ = false;
   // By rank, group, stream and peer: the first operation that was begun later than that.

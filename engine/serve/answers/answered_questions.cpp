@@ -78,7 +78,7 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
   const int64_t fresh = options.window_tokens - others - options.shared_tokens;  // in each further window
   if (fresh < 1)
     input.fail(cat("leaves nothing new for a window of ", options.window_tokens, " tokens: ", others,
-                   " are not of the context, and windows share ", options.shared_tokens),
+                   " are not part of the context, and windows share ", options.shared_tokens),
                "send a shorter question, a smaller parameters.doc_stride or a larger parameters.max_seq_len");
   require_few_windows(input, earlier + of_context / fresh,
                       "send shorter contexts, fewer in a request, or a smaller parameters.doc_stride");

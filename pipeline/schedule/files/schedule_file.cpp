@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMost = 1 << 20;  // microbatches or chunks: larger numbers are typing errors
+constexpr int kMost = 1 << 20;  // microbatches or chunks: larger numbers are typos
 
 // Removes the digits at the front of `text` and returns their number; -1 if there are none.
 int take_number(std::string_view& text) {

@@ -32,7 +32,7 @@ void add_leaves(const json& value, const std::string& place, std::vector<std::st
   leaves.push_back(place);
 }
 
-// The same of a command line, as place.key: options before the script belong to its launcher.
+// The same for a command line, as place.key: options before the script belong to its launcher.
 void add_arguments(const std::string& text, std::vector<std::string>& leaves) {
   std::string line;
   std::vector<std::string> words;
@@ -51,7 +51,7 @@ void add_arguments(const std::string& text, std::vector<std::string>& leaves) {
   }
 }
 
-// The same of YAML whose maps are indented by two spaces, without lists.
+// The same for YAML whose maps are indented by two spaces, without lists.
 void add_lines(const std::string& text, const std::string& place, std::vector<std::string>& leaves) {
   std::vector<std::string> steps;
   std::string line;
@@ -68,7 +68,7 @@ void add_lines(const std::string& text, const std::string& place, std::vector<st
   }
 }
 
-// The same of the text of a file with this extension.
+// The same for the text of a file with this extension.
 void add_values(const std::string& text, const std::string& extension, const std::string& place,
                 std::vector<std::string>& leaves) {
   if (extension == ".txt") return add_arguments(text, leaves);
