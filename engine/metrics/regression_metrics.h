@@ -4,12 +4,12 @@
 
 namespace shardline {
 
-// Pearson's correlation, in [-1, 1]. NaN if all predictions or all labels are equal (also for fewer than two), or if
-// one is not finite.
+// Pearson's correlation, in [-1, 1]. NaN if all predictions or all labels are equal (which includes fewer than two), or
+// if one is not finite.
 double pearson_correlation(std::span<const double> predictions, std::span<const double> labels);
 
 // Pearson's correlation of ranks, in [-1, 1]; equal values have the mean of their ranks. NaN if all predictions or all
-// labels are equal (also for fewer than two), or if one is NaN.
+// labels are equal (which includes fewer than two), or if one is NaN.
 double spearman_correlation(std::span<const double> predictions, std::span<const double> labels);
 
 // NaN without examples.

@@ -242,7 +242,7 @@ class GraphReader {
 
   static int value_of(const JsonValue& name, const Scope& scope) {
     const auto found = scope.values.find(name.text());
-    if (found == scope.values.end()) name.fail("must be a value that exists before");
+    if (found == scope.values.end()) name.fail("must be a value that already exists");
     return found->second;
   }
 

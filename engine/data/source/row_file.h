@@ -40,7 +40,7 @@ class RowFile {
 // commas, quotes (doubled) or line breaks. tsv: fields between tabs; quotes are ordinary characters. The first row of
 // both names the columns. json: an array of objects, or an object whose "data" is one, as SQuAD has it (its paragraphs
 // become rows with id, title, context, question, answers); a file with one object per line is read as jsonl. text: each
-// line, also a blank one, is a row whose only column is "text". conll: each line has a word and its annotations,
+// line, including a blank one, is a row whose only column is "text". conll: each line has a word and its annotations,
 // separated by white space; blank lines and -DOCSTART- separate sentences. A sentence is a row, whose columns "0", "1",
 // ... are lists; the first is also called "tokens", and the last of several "label". parquet, arrow: see arrow_rows.h.
 // Texts may be compressed. Throws DataError, including for tokens, which have no columns.

@@ -81,7 +81,7 @@ const Vocabulary& container_keys() {
                 read_replication),
           refuses("inputdataconfig.*.RecordWrapperType", "files are read as they are; leave it out", "None"),
           refuses("inputdataconfig.*.CompressionType", "unpack the files", "None"),
-          ignores("inputdataconfig.*.ContentType", "data.format chooses by the files"),
+          ignores("inputdataconfig.*.ContentType", "data.format depends on the files"),
           ignores("inputdataconfig.*.InputDataSourceType", "the channel's folder has the files"),
           reads_channel("channels.*", "the folder of the channel, or SM_CHANNEL_*", name_of_channel, place_of_channel),
           reads("model_dir", "output_dir", "/opt/ml/model, or SM_MODEL_DIR", read_model_folder).in_phase(2),

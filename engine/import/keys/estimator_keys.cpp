@@ -42,7 +42,7 @@ Keys keys_of_estimator() {
       reads_channel("inputs.*.s3_data", place, channel_of_fit, folder_of_fit),
       reads("inputs.*.distribution", "", "FullyReplicated; others are refused", read_replication),
       reads("inputs.*.input_mode", "", "File and FastFile; Pipe is refused", read_input_mode),
-      ignores("inputs.*.content_type", "data.format chooses by the files"),
+      ignores("inputs.*.content_type", "data.format depends on the files"),
       ignores("inputs.*.s3_data_type", "nothing is read from S3"),
       refuses("inputs.*.compression", "unpack the files", "None"),
       refuses("inputs.*.record_wrapping", "files are read as they are; leave it out", "None"),

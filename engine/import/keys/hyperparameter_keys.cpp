@@ -320,7 +320,7 @@ Keys gpt_example_arguments() {
       reads("activation_strategy", "smp_options.activation_checkpointing", "", read_strategy),
       refuses("manual_partition", "give smp_options.manual_partition, the number of blocks of each stage"),
       refuses("use_bert_data", "give the data as text or tokens"),
-      refuses("data_type", "data.format chooses by the files; leave it out", "gpt"),
+      refuses("data_type", "data.format depends on the files; leave it out", "gpt"),
       refuses("fast_validation", "evaluations use all of their samples; leave it out"),
   };
   const std::string one_form = "checkpoints do not depend on the layout and have one format";

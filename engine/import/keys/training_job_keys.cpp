@@ -42,7 +42,7 @@ Keys channel_keys() {
       ignores(system + "FileSystemType", "the channel's folder has the files"),
       ignores(system + "FileSystemAccessMode", "data is only read"),
       reads_channel(system + "DirectoryPath", "as S3Uri", channel_of, folder_of),
-      ignores(channel + "ContentType", "data.format chooses by the files"),
+      ignores(channel + "ContentType", "data.format depends on the files"),
       refuses(channel + "CompressionType", "unpack the files", "None"),
       refuses(channel + "RecordWrapperType", "files are read as they are; leave it out", "None"),
       reads(channel + "InputMode", "", "File and FastFile; Pipe is refused", read_input_mode),

@@ -104,7 +104,7 @@ TEST_CASE("tensors that are not inside their bytes are refused", "[pt2]") {
 TEST_CASE("a graph that contradicts itself is refused", "[pt2]") {
   const char* linear = "torch.ops.aten.linear.default";
   CHECK_THAT(said_of_first(linear, [](json& node) { node["inputs"][0]["arg"]["as_tensor"]["name"] = "ghost"; }),
-             Contains("must be a value that exists before; got \"ghost\""));
+             Contains("must be a value that already exists; got \"ghost\""));
   CHECK_THAT(said_of_first(linear, [](json& node) { node["inputs"].erase(1); }),
              Contains("the operator needs an argument weight"));
   CHECK_THAT(said_of_first(linear, [](json& node) { node["inputs"][1]["name"] = "wait"; }),

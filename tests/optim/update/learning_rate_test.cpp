@@ -11,7 +11,7 @@ TEST_CASE("learning rates are those of transformers.get_scheduler") {
     RateSchedule type;
     double warmup;
     int64_t total;
-    std::vector<double> rates;  // for steps 1, 2, ..., also beyond the last one
+    std::vector<double> rates;  // for steps 1, 2, ..., and beyond the last one
   };
   const Golden golden[] = {
       {RateSchedule::linear, 0, 5, {3e-4, 2.4e-4, 1.8e-4, 1.2e-4, 6e-5, 0, 0}},
