@@ -199,7 +199,7 @@ BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<
   plan.holdings = gather_holdings(contents, parts, world);
   const BlockShares shares(contents, plan.holdings);
   for (const auto& group : writers) {
-    std::vector<int> holders;  // who holds the run of blocks that begins at `begin`
+    std::vector<int> holders;  // the ranks that hold the run of blocks that begins at `begin`
     size_t begin = plan.blocks.size();
     FileWriters file_writers(shares, group);
     for (size_t file = 0; file < contents.files().size(); ++file) {

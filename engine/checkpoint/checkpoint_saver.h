@@ -28,7 +28,7 @@ namespace shardline {
 
 struct CheckpointSaverParts {
   std::string directory;       // where the checkpoints are made
-  Stores stores;               // who shares the directory
+  Stores stores;               // which ranks share the directory
   bool on_each_store = false;  // every store gets all of a checkpoint
   const ModelSpec& spec;
   StageParameters& parameters;

@@ -53,7 +53,8 @@ Texts failures_of_two(const std::function<void(CommunicatorPtr control)>& job) {
 }
 
 TEST_CASE("nccl: does what every communicator does") {
-  const Texts of_hosts = {"limits run from the wait", "an expired wait tells both times"};  // tests below replace these
+  const Texts of_hosts = {"limits run from the wait",
+                          "an expired wait states both times"};  // tests below replace these
   for (const int ranks : {1, 3})
     for (const auto& behaviour : testing::comm_behaviours()) {
       if (std::find(of_hosts.begin(), of_hosts.end(), behaviour.name) != of_hosts.end()) continue;

@@ -47,7 +47,7 @@ struct RunCheckpointsParts {
   const Config& config;
   const JobParts& job;
   RankContext& context;
-  const Stores& stores;  // who shares the directory of checkpoints
+  const Stores& stores;  // which ranks share the directory of checkpoints
   RankTrainer& trainer;
   const EpochSource& data;
   const EpochSource *validation, *mismatched;  // null: none

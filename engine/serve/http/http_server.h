@@ -2,7 +2,7 @@
 //
 // Clients cannot make it exceed its limits: on the time in which a connection sends a request and takes its answer, on
 // the bytes of a body, with and without Content-Length, and on the bytes of all bodies held at a time. If there are too
-// many connections, the one that has been silent for the longest time makes room for a new one.
+// many connections, the one that has been without a complete request for the longest time makes room for a new one.
 #pragma once
 #include <chrono>
 #include <cstddef>

@@ -231,7 +231,7 @@ void limits_run_from_the_wait(Communicator& comm) {
   EXPECT(comm.rank() != 0 || at::equal(message, at::full({3}, 7, at::kFloat)));
 }
 
-void an_expired_wait_tells_both_times(Communicator& comm) {
+void an_expired_wait_states_both_times(Communicator& comm) {
   if (comm.size() == 1) return;
   using namespace std::chrono_literals;
   const at::Tensor message = at::zeros({2, 3}, at::kFloat);
@@ -421,7 +421,7 @@ std::vector<CommBehaviour> comm_behaviours() {
           {"messages of a pair keep their order", messages_of_a_pair_keep_their_order},
           {"many operations at once", many_operations_at_once},
           {"limits run from the wait", limits_run_from_the_wait},
-          {"an expired wait tells both times", an_expired_wait_tells_both_times},
+          {"an expired wait states both times", an_expired_wait_states_both_times},
           {"groups are independent", groups_are_independent},
           {"helpers carry host values", helpers_carry_host_values},
           {"barriers hold", barriers_hold},

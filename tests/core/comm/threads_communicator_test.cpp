@@ -182,7 +182,7 @@ TEST_CASE("threads: what does not match is named on every rank") {
   }
 }
 
-TEST_CASE("threads: an expired wait says who waited for what, how long and with which limit") {
+TEST_CASE("threads: an expired wait states which rank waited for what, how long and with which limit") {
   const auto begin = std::chrono::steady_clock::now();
   const std::string text = message_of<DistributedError>([] {
     run_ranks(2, [](CommunicatorPtr world) {

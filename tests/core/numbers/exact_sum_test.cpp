@@ -33,7 +33,7 @@ TEST_CASE("sums that doubles would round are exact") {
   CHECK(std::isinf(sum_of({most, most}).value()));
 }
 
-TEST_CASE("the order, and who adds which part, change nothing") {
+TEST_CASE("neither the order nor which rank adds which part changes anything") {
   std::mt19937_64 random(5);
   std::vector<double> values;
   for (int i = 0; i < 5000; ++i)

@@ -12,7 +12,7 @@ using Catch::Contains;
 using nlohmann::json;
 using namespace words_program;
 
-TEST_CASE("a smaller batch is told from every other difference") {
+TEST_CASE("a smaller batch is distinguished from every other difference") {
   Config config;
   const auto settings = [&](int64_t batch, int64_t steps) {
     return curve_settings(config, {.global_batch = batch, .total_steps = steps, .data = "digest"});

@@ -99,7 +99,7 @@ TEST_CASE("any flipped bit of a manifest is found") {
     CHECK_THROWS_AS(parse_manifest(text.substr(0, length), "m"), DataError);
 }
 
-TEST_CASE("a manifest of a newer version is told from a damaged one") {
+TEST_CASE("a manifest of a newer version is distinguished from a damaged one") {
   const auto newer = [](int version, bool is_intact) {
     nlohmann::json body = nlohmann::json::parse(manifest_text(small_manifest()));
     body.erase("checksum");

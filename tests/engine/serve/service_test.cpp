@@ -27,7 +27,7 @@ HttpRequest invocation(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a queue gives results to those who wait for them") {
+TEST_CASE("a queue gives results to the requests that wait for them") {
   ModelQueue queue;
   auto first = std::async(std::launch::async, [&] {
     return queue.run({example_of(3), example_of(4)}, Clock::now() + 60s);

@@ -1,4 +1,4 @@
-// A listening socket that outlives those who serve with it.
+// A listening socket that outlives the processes that serve with it.
 #include "engine/serve/http/socket_keeper.h"
 
 #include <arpa/inet.h>
@@ -52,7 +52,7 @@ TEST_CASE("without a keeper, a socket ends with its owner") {
   CHECK_FALSE(ListeningSocket("0.0.0.0", 0).is_ipv6());
 }
 
-TEST_CASE("connections wait for the next one who serves") {
+TEST_CASE("connections wait for the next serving process") {
   std::optional<SocketKeeper> keeper(std::in_place);
   CHECK(has_socket_keeper());
   CHECK_FALSE(keeper->take_begin());

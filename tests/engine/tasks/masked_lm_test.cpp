@@ -142,7 +142,7 @@ TEST_CASE("masked-lm: predictions are the best words of each mask, and the text 
   CHECK(masks[1].at("words").size() == kBestWords);
 }
 
-TEST_CASE("masked-lm: metrics count the hidden tokens of an evaluation") {
+TEST_CASE("masked-lm: metrics count the masked tokens of an evaluation") {
   const Task task([](DataOptions& data) { data.mlm_probability = 0.5; });
   ExampleWriter writer(task.task->shape());
   for (int i = 0; i < 20; ++i) writer.add(task.encode("abc d d d d").examples[0]);

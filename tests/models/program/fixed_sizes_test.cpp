@@ -108,7 +108,7 @@ TEST_CASE("a program that was exported without dynamic sizes says for which it w
   CHECK(program_of("heads", {}, {})->fixed_source() == 0);
 }
 
-TEST_CASE("it computes the same as with dynamic sizes, with the same dropout, also for fewer samples", "[fixed]") {
+TEST_CASE("it computes the same as with dynamic sizes, with the same dropout, even for fewer samples", "[fixed]") {
   const auto fixed = program_of("fixed_heads", {}, {}), any = program_of("heads", {}, {});
   for (const auto& lengths : {std::vector<int64_t>{5, 5, 5, 5}, {5, 5, 5}, {5}})
     check_same(fixed, any, batch_of(lengths, 11, 3), 5);

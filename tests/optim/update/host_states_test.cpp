@@ -249,7 +249,7 @@ const OptimizerOptions kAdamW{.kind = Kind::adamw, .weight_decay = 0.1};
 
 }  // namespace
 
-TEST_CASE("states on the host give the bits of states on the device, also where copies come as late as they may") {
+TEST_CASE("states on the host give the bits of states on the device, even if copies come as late as they may") {
   const OptimizerOptions optimizers[] = {kAdamW,
                                          {.kind = Kind::adam, .weight_decay = 0.1, .max_gradient_value = 0.02},
                                          {.kind = Kind::sgd, .momentum = 0.9, .nesterov = true},

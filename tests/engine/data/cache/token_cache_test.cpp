@@ -452,7 +452,7 @@ TEST_CASE("waiting for another maker has a limit that starts again while its fil
   CHECK(seen.back() > 50);
 }
 
-TEST_CASE("a maker marks its lock whenever it goes on, also while it reads the lines of its text") {
+TEST_CASE("a maker marks its lock whenever it goes on, even while it reads the lines of its text") {
   const TempFolder folder;
   const std::string line = "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
   std::string lines;

@@ -47,7 +47,7 @@ Masks masks_of(const ExampleSet& set, const MaskingRule& rule, uint64_t seed, in
 
 }  // namespace
 
-TEST_CASE("tokens are hidden with BERT's shares, and never those without a label") {
+TEST_CASE("tokens are masked with BERT's shares, and never those without a label") {
   const TempFolder folder;
   const auto set = examples(folder);
   const MaskingRule rule{.probability = 0.15, .mask_token = kMask, .words = kWords};
@@ -95,7 +95,7 @@ TEST_CASE("masks follow from seed, epoch, example and place") {
   CHECK(different.size() == 50);
 }
 
-TEST_CASE("the tokens of a word are hidden together, all as the mask") {
+TEST_CASE("the tokens of a word are masked together") {
   const TempFolder folder;
   const auto set = examples(folder);
   const MaskingRule rule{.whole_words = true, .mask_token = kMask, .words = kWords};
@@ -120,7 +120,7 @@ TEST_CASE("the tokens of a word are hidden together, all as the mask") {
   CHECK(hidden / words == Approx(0.15).margin(0.02));
 }
 
-TEST_CASE("an example with labels has a hidden token, by chance each of them") {
+TEST_CASE("an example with labels has a masked token, and each may be it") {
   const TempFolder folder;
   ExampleWriter writer({.labels = true, .words = true});
   for (int64_t i = 0; i < kExamples; ++i)
@@ -162,7 +162,7 @@ TEST_CASE("the rest of a word that begins in the example before is hidden as a w
   CHECK(hidden > 0.08 * kExamples);
 }
 
-TEST_CASE("a source of hidden tokens: replicas share the batch, and epochs hide other tokens") {
+TEST_CASE("a source of masked tokens: replicas share the batch, and each epoch masks other tokens") {
   const TempFolder folder;
   const auto set = examples(folder);
   const MaskingRule rule{.mask_token = kMask, .words = kWords};

@@ -94,7 +94,7 @@ TEST_CASE("rows of tables that cannot be read are refused with their line") {
   CHECK_THAT(error_of(std::string("a\nb\0c\n", 6), DataFormat::text), Contains("NUL byte at offset 3"));
 }
 
-TEST_CASE("rows of text: every line, also a blank one") {
+TEST_CASE("rows of text: every line, including a blank one") {
   const TempFolder folder;
   const Rows rows = read(folder, "a.txt", "\xEF\xBB\xBFone\r\n\n two \nlast", DataFormat::text);
   CHECK(rows.columns == std::vector<json>{{{"text", "one"}}, {{"text", ""}}, {{"text", " two "}}, {{"text", "last"}}});

@@ -42,7 +42,7 @@ TEST_CASE("a saved dictionary of splits stands for the folder of the split") {
              Contains("saved: has the splits train, validation, but none for test"));
 }
 
-TEST_CASE("names of files and folders tell the splits of a folder") {
+TEST_CASE("names of files and folders indicate the splits of a folder") {
   const TempFolder folder;
   for (const char* name : {"README.md", "data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet",
                            "data/dev_1.jsonl", "test/a.csv", "trainer.txt", "data/train.bin", "data/train.idx"})

@@ -179,7 +179,7 @@ TEST_CASE("doctor: a rank that stopped is named with its lag and place, though i
   CHECK(json["ranks"][0]["waits_for"]["not_begun_by"] == std::vector{2});
 }
 
-TEST_CASE("doctor: who waits for a rank that waits itself is not to blame") {
+TEST_CASE("doctor: a rank that waits for a waiting rank is not to blame") {
   Job job(3);
   const FlightGroup front = job.group("tp", {0, 1}), back = job.group("dp", {1, 2});
   job.wait(0, front, "all_reduce");
@@ -327,7 +327,7 @@ TEST_CASE("doctor: of two ranks, the one that is ahead has left something out") 
   }
 }
 
-TEST_CASE("doctor: an equal purpose of every operation hides where one is missing, not who lacks it") {
+TEST_CASE("doctor: an equal purpose of every operation hides where one is missing, not which rank lacks it") {
   Job job(2);
   const FlightGroup dp = job.group("dp", {0, 1}), pp = job.group("pp", {0, 1});
   for (int i = 0; i < 3; ++i) job.run(0, dp, "all_reduce", "reduce rows");
@@ -425,7 +425,7 @@ TEST_CASE("doctor: of a job that ended without an error, the process that ended 
   CHECK(diagnosis_json(found)["cause"] == "ended");
 }
 
-TEST_CASE("doctor: who waited for a process that ended in an operation that it had begun is named, too") {
+TEST_CASE("doctor: a rank that waited for a process that ended in an operation that it had begun is named, too") {
   Job job(2);
   const FlightGroup pair = job.group("pp", {0, 1});
   const bool is_message = GENERATE(true, false);
