@@ -1,6 +1,6 @@
 // The cost of a model that is a program instead of one of the built-in families; prints one JSON line.
 //
-//   bench_program steps [--rounds 20] [--batch 4] [--length 128] [--dropout 0.1] [--type fp32|bf16|fp16]
+//   bench_program steps [--rounds 20] [--batch 4] [--length 128] [--width 768] [--dropout 0.1] [--type fp32|bf16|fp16]
 //       Training steps of GPT-2 124M as a torch::nn::Module that is traced and as the built-in family, alternately, in
 //       one process.
 //   bench_program interpreter [--rounds 50] [--batch 4] [--length 128] [--width 768]
@@ -169,9 +169,13 @@ std::pair<Times, Times> in_turns(int rounds, const std::function<void()>& a, con
 
 // ---- steps
 
+int64_t heads_of(const Options& options) {
+  return std::max<int64_t>(options.width / 64, 1);
+}
+
 Config config_of(const Options& options, const nlohmann::json& model) {
   nlohmann::json config = {{"model", {{"config", model}}},
-                           {"data", {{"sequence_length", options.length}}},
+                           {"data", {{"format", "memory"}, {"sequence_length", options.length}}},
                            {"training",
                             {{"global_batch_size", options.batch},
                              {"learning_rate", 1e-4},
@@ -209,6 +213,8 @@ void measure_steps(const Options& options, RankContext& context) {
   Trained traced(options, {{"model_type", kTracedGpt2}}, context);
   Trained built_in(options,
                    {{"model_type", "gpt2"},
+                    {"n_embd", options.width},
+                    {"n_head", heads_of(options)},
                     {"attn_pdrop", options.dropout},
                     {"embd_pdrop", options.dropout},
                     {"resid_pdrop", options.dropout}},
@@ -230,7 +236,7 @@ void measure_steps(const Options& options, RankContext& context) {
 
 int run_steps(const Options& options) {
   add_family(kTracedGpt2, family_of_traced(kTracedGpt2, HeadChoice::Kind::causal_lm, [&](const nlohmann::json&) {
-               return traced_model({.dropout = options.dropout});
+               return traced_model({.width = options.width, .heads = heads_of(options), .dropout = options.dropout});
              }));
   const Config config = config_of(options, {{"model_type", "gpt2"}});
   run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) { measure_steps(options, context); });
@@ -303,10 +309,10 @@ int run(int argc, char** argv) {
     command->add_option("--length", options.length, "tokens of a sample")
         ->capture_default_str()
         ->check(CLI::Range(2, 1024));
+    command->add_option("--width", options.width, "features")->capture_default_str()->check(CLI::PositiveNumber);
   }
   steps->add_option("--dropout", options.dropout)->capture_default_str()->check(CLI::Range(0.0, 0.9));
   steps->add_option("--type", options.type)->capture_default_str()->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  interpreter->add_option("--width", options.width, "features")->capture_default_str()->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   if (options.rounds == 0) options.rounds = *steps ? 20 : 50;
   return *steps ? run_steps(options) : run_interpreter(options);
