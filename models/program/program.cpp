@@ -15,16 +15,6 @@ namespace {
 
 using Predicts = ProgramUse::Predicts;
 
-// A run of modules PATH.0, PATH.1, ... of one class, and the positions of their nodes.
-struct Blocks {
-  std::string path;
-  std::vector<int> begins;  // by block: its first node
-  int end = 0;              // after the last node of the last block
-
-  int begin() const { return begins.front(); }
-  double nodes_of_block() const { return double(end - begin()) / begins.size(); }
-};
-
 // The nodes of one layer.
 struct Stretch {
   std::string name;
@@ -428,60 +418,6 @@ class Cutter {
     }
   }
 
-  // All runs of modules of one class that execute one after another.
-  std::vector<Blocks> find_runs() const {
-    struct Module {
-      std::string type;
-      int begin, end;
-    };
-    std::map<std::string, std::map<int, Module>> modules;
-    for (size_t i = 0; i < graph().nodes.size(); ++i)
-      for (const auto& module : graph().nodes[i].modules) {
-        const size_t dot = module.path.rfind('.');
-        if (dot == std::string::npos || dot + 1 == module.path.size() || module.path.size() - dot > 7 ||
-            module.path.find_first_not_of("0123456789", dot + 1) != std::string::npos)
-          continue;
-        auto& run = modules[module.path.substr(0, dot)];
-        const auto [found, is_new] =
-            run.try_emplace(std::stoi(module.path.substr(dot + 1)), Module{module.type, int(i), 0});
-        found->second.end = i + 1;
-      }
-    std::vector<Blocks> runs;
-    for (const auto& [path, run] : modules) {
-      Blocks blocks{.path = path};
-      bool is_run = true;
-      for (const auto& [number, module] : run) {
-        is_run &= number == std::ssize(blocks.begins) && module.type == run.begin()->second.type &&
-                  module.begin >= blocks.end;
-        blocks.begins.push_back(module.begin);
-        blocks.end = module.end;
-      }
-      if (is_run) runs.push_back(std::move(blocks));
-    }
-    return runs;
-  }
-
-  // The longest run of modules (the outermost of equally long ones), and further runs of modules of comparable size,
-  // such as the blocks of a decoder. In graph order.
-  std::vector<Blocks> find_blocks() const {
-    std::vector<Blocks> runs = find_runs();
-    if (runs.empty()) return {};
-    std::ranges::stable_sort(runs, [](const Blocks& a, const Blocks& b) {
-      return std::pair(-std::ssize(a.begins), a.path.size()) < std::pair(-std::ssize(b.begins), b.path.size());
-    });
-    std::vector<Blocks> chosen = {runs.front()};
-    std::ranges::stable_sort(runs,
-                             [](const Blocks& a, const Blocks& b) { return a.end - a.begin() > b.end - b.begin(); });
-    for (const auto& run : runs) {
-      constexpr double kLeastShare = 0.25;
-      const bool is_apart = std::ranges::all_of(
-          chosen, [&](const Blocks& other) { return run.end <= other.begin() || run.begin() >= other.end; });
-      if (is_apart && run.nodes_of_block() >= kLeastShare * chosen.front().nodes_of_block()) chosen.push_back(run);
-    }
-    std::ranges::sort(chosen, {}, [](const Blocks& blocks) { return blocks.begin(); });
-    return chosen;
-  }
-
   // For programs without repeated modules: stretches between the narrowest places that separate products, except for
   // places that are wide compared to those near them, such as inside of an MLP.
   std::vector<Stretch> stretches_of_products() const {
@@ -522,7 +458,7 @@ class Cutter {
   std::vector<Stretch> find_stretches() const {
     std::vector<Stretch> stretches = {{.name = "embedding"}};
     int end = 0;
-    const std::vector<Blocks> all = find_blocks();
+    const std::vector<ModuleRun> all = repeated_modules(graph());
     if (all.empty()) return stretches_of_products();
     for (const auto& blocks : all) {
       if (stretches.size() > 1 && end < blocks.begin())

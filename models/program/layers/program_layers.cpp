@@ -30,9 +30,9 @@
 #include "models/program/layers/part_loss.h"
 #include "models/program/layers/part_run.h"
 #include "models/program/layers/program_dropout.h"
+#include "models/program/layers/program_positions.h"
 #include "models/program/operators.h"
 #include "models/program/program_inputs.h"
-#include "models/program/program_positions.h"
 #include "tensor_parallel/ops/cross_entropy.h"
 #include "tensor_parallel/ops/elementwise.h"
 

@@ -3,9 +3,9 @@
 #include <ATen/ops/arange.h>
 
 #include "core/error.h"
+#include "models/program/layers/program_positions.h"
 #include "models/program/masks/unmasked.h"
 #include "models/program/program_inputs.h"
-#include "models/program/program_positions.h"
 #include "models/traced/sample_check.h"
 #include "tests/models/program/pairs_program.h"
 #include "tests/models/program/program_run.h"
