@@ -79,7 +79,7 @@ class ProgramLayerRun : public Layer {
     if (is_first_ && context.embedding_noise > 0)
       throw RunError("programs do not support noise on embeddings; leave neftune_noise_alpha out");
     const ProgramBatch batch(*program_, rows);
-    if (context.mode == Mode::generate && !program_->has_target() && rows.position_count > batch.source.length())
+    if (context.mode == Mode::generate && !program_->has_target() && rows.position_count > batch.source.longest())
       throw RunError("a program does not cache earlier positions; generate without a cache");
     if (batch.source.is_padded() && !program_->argument("attention_mask"))
       throw RunError(cat(program_->archive.path,

@@ -172,6 +172,15 @@ TEST_CASE("targets pass beside a source of one row", "[fixed]") {
   CHECK(form->features == 6);
 }
 
+TEST_CASE("earlier positions that are not in a microbatch are refused, whatever the fixed length", "[fixed]") {
+  ProgramRun run(program_of("words", {}, {.source = 7}), at::kDouble);
+  Microbatch next = batch_of({1}, words_program::kWords);
+  next.positions = next.positions + 4;
+  next.position_count = 5;
+  CHECK_THAT(message_of<RunError>([&] { run.run(next, Mode::generate); }),
+             Contains("a program does not cache earlier positions"));
+}
+
 TEST_CASE("the next token follows from the last one before the padding", "[fixed]") {
   const auto fixed = program_of("words", {}, {.samples = 2, .source = 7});
   ProgramRun one(fixed, at::kDouble), other(program_of("words", {}, {}), at::kDouble);
