@@ -43,6 +43,7 @@ class Cutter {
     check_numbers();
     check_changes();
     find_arguments();
+    count_dimensions();
     find_light_values();
     const std::vector<int> logits = find_logits();
     find_loss(logits);
@@ -84,15 +85,25 @@ class Cutter {
     throw ConfigError(cat(archive.place(), ": ", what, "; ", archive.verb(), " ", wanted));
   }
 
-  // Values that depend on parameters only through arithmetic and lookups of things other than tokens.
+  // Values that depend on parameters only through arithmetic and lookups of things other than tokens, or that do not
+  // depend on the arguments.
   void find_light_values() {
     const int ids = value_of_ids();
     is_light_.assign(graph().values.size(), true);
+    std::vector<bool> is_alone(graph().values.size(), true);
+    for (const auto& input : graph().inputs) is_alone[input.value] = input.kind != GraphInput::Kind::user;
     for (const auto& node : graph().nodes) {
-      bool light = !is_product(node.name) && node.name != kAttention && node.name != kDropout;
+      bool alone = node.name != kAttention && node.name != kDropout, light = alone && !is_product(node.name);
       if (node.name == kLookup) light &= origin(node.arguments[place_of_argument(node, "indices")].value) != ids;
-      for (const auto& argument : node.arguments) visit_values(argument, [&](int used) { light &= is_light_[used]; });
-      for (const auto& result : node.results) is_light_[result.value] = light;
+      for (const auto& argument : node.arguments)
+        visit_values(argument, [&](int used) {
+          light = light && is_light_[used];
+          alone = alone && is_alone[used];
+        });
+      for (const auto& result : node.results) {
+        is_light_[result.value] = light || alone;
+        is_alone[result.value] = alone;
+      }
     }
   }
 
@@ -153,17 +164,28 @@ class Cutter {
              "it with an example whose target has a different length than its source");
   }
 
-  // Arguments are of one batch, whose size is a number if it was fixed in the export.
+  // Arguments are of one batch, whose size is a number if it was fixed in the export. Positions may be the same for
+  // all.
   void add_batch(const GraphInput& input) {
+    if (has_common_positions(*program_, input)) return;
     const GraphSize& batch = value(input.value).sizes[0];
     const bool is_fixed = batch.expression.empty();
-    if (!batches_.empty() && (is_fixed || program_->fixed_samples > 0) && batches_.front() != batch)
+    auto& batches = program_->batches;
+    if (!batches.empty() && (is_fixed || program_->fixed_samples > 0) && batches.front() != batch)
       refuse(cat("its ", input.name, " has a batch of ", is_fixed ? cat(batch.number) : "any size",
                  ", but another argument one of ",
                  program_->fixed_samples > 0 ? cat(program_->fixed_samples) : "any size"),
              "it with dynamic_shapes {0: Dim.AUTO} for all of them, or for none");
     if (is_fixed) program_->fixed_samples = batch.number;
-    batches_.push_back(batch);
+    batches.push_back(batch);
+  }
+
+  void count_dimensions() {
+    if (program_->fixed_samples == 0 && program_->fixed_source() == 0 && program_->fixed_target() == 0) return;
+    std::map<int, std::vector<Counts>> of_arguments;
+    for (const auto& input : graph().inputs)
+      if (input.kind == GraphInput::Kind::user) of_arguments[input.value] = counts_of_argument(*program_, input);
+    program_->counted = counted_dimensions(graph(), flow(), of_arguments);
   }
 
   // The arguments that are given columns of the data, whose sizes are fixed but for the batch.
@@ -382,13 +404,14 @@ class Cutter {
 
   // Whether it is [batch, length, features] of the source or of the target.
   bool is_hidden(int number) const {
-    return is_of_rows(number) && (value(number).sizes[1] == program_->source_length || program_->is_of_target(number));
+    return is_of_rows(number) &&
+           (program_->counts(number, 1, Counts::source) == true || program_->counts(number, 1, Counts::target) == true);
   }
 
   // The same with any length.
   bool is_of_rows(int number) const {
     const auto& [name, dtype, sizes] = value(number);
-    return dtype == at::kFloat && sizes.size() == 3 && std::ranges::find(batches_, sizes[0]) != batches_.end() &&
+    return dtype == at::kFloat && sizes.size() == 3 && program_->counts(number, 0, Counts::samples) == true &&
            sizes[2].expression.empty();
   }
 
@@ -399,11 +422,23 @@ class Cutter {
     return border;
   }
 
+  // What cannot be told of a value that passes.
+  std::string doubt_about(int number) const {
+    const auto& sizes = value(number).sizes;
+    for (size_t i = 0; i < sizes.size(); ++i)
+      for (const Counts what : {Counts::samples, Counts::source, Counts::target})
+        if (!program_->counts(number, i, what) && (i == 0) == (what == Counts::samples))
+          return cat(", and its calls do not show whether the ", sizes[i].number, " of its dimension ", i, " are the ",
+                     i == 0 ? "samples" : "tokens",
+                     " that it was exported for (use another number, or dynamic_shapes)");
+    return "";
+  }
+
   void check_border(const ProgramLayer& layer) const {
     for (const int number : layer.border)
       if (!hidden_form(*program_, number))
         refuse(cat("layer ", layer.name, " needs the value ", value(number).name, " (made by ",
-                   graph().nodes[flow().producer[number]].text(), ") of an earlier one"),
+                   graph().nodes[flow().producer[number]].text(), ") of an earlier one", doubt_about(number)),
                "a model in which only hidden states, [batch, length, features] or other sizes of which only the batch "
                "and one length vary, pass from one layer to the next");
     std::map<int, int> of_storage;
@@ -473,8 +508,7 @@ class Cutter {
 
   std::shared_ptr<Program> program_;
   const ProgramUse& use_;
-  std::vector<bool> is_light_;      // by value
-  std::vector<GraphSize> batches_;  // the first sizes of the arguments
+  std::vector<bool> is_light_;  // by value
 };
 
 }  // namespace
@@ -504,8 +538,21 @@ at::Tensor Program::constant(int value) const {
 }
 
 bool Program::is_of_target(int value) const {
-  const auto& sizes = graph().values[value].sizes;
-  return has_target() && sizes.size() >= 2 && sizes[1] == target_length;
+  return graph().values[value].sizes.size() >= 2 && counts(value, 1, Counts::target).value_or(true);
+}
+
+std::optional<bool> Program::counts(int value, size_t dimension, Counts what) const {
+  const GraphSize& size = graph().values[value].sizes[dimension];
+  const bool fits = what == Counts::samples  ? std::ranges::count(batches, size) > 0
+                    : what == Counts::source ? size == source_length
+                                             : has_target() && size == target_length;
+  // Rows of columns are as many for all samples, so it does not matter what they are.
+  const bool is_clear = !size.expression.empty() || size.number == 1 || (what == Counts::source && !columns.empty());
+  if (!fits || is_clear) return fits;
+  const bool is_known = std::cmp_less(value, counted.size()) && dimension < counted[value].size();
+  const Counts counts = is_known ? counted[value][dimension] : Counts::unknown;
+  if (counts == what || (what == Counts::samples && counts == Counts::repeated)) return true;
+  return counts == Counts::unknown || counts == Counts::repeated ? std::nullopt : std::optional(false);
 }
 
 std::shared_ptr<const Program> cut_program(Pt2Archive archive, const ProgramUse& use) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/model/microbatch.h"
+#include "models/program/counted_dimensions.h"
 #include "models/program/graph_flow.h"
 #include "models/program/interpreter.h"
 #include "models/program/program_loss.h"
@@ -63,8 +64,10 @@ struct Program {
   int64_t vocab_size = 0;                     // size of the table in which input_ids are looked up
   int64_t pad_id = 0;                         // the word table's padding, or the id that ids are compared with
   std::vector<ProgramLookup> lookups;         // look-ups in other tables
+  std::vector<GraphSize> batches;             // the sizes of arguments that are numbers of samples
   GraphSize source_length, target_length;     // target: for programs with a target
   int64_t fixed_samples = 0;                  // how many samples it takes at a time; 0: any number
+  CountedDimensions counted;                  // empty if no size of the arguments of tokens is fixed
   std::vector<TensorColumn> columns;          // columns that the data must have; empty: its samples are token ids
   std::optional<at::ScalarType> label_dtype;  // the type of the argument `labels`
   // The same program for sources of one length and targets of one length; null: this one. See masks/unmasked.h.
@@ -84,6 +87,9 @@ struct Program {
   const GraphInput* input_of(int value) const;                 // null if a node computes the value
   at::Tensor constant(int value) const;                        // a buffer or constant of the archive; or undefined
   bool is_of_target(int value) const;                          // [batch, length of the target, ...]
+  // Whether a dimension of a value counts samples or tokens; nothing if it has that size, but the calls do not show
+  // what it counts.
+  std::optional<bool> counts(int value, size_t dimension, Counts what) const;
 };
 
 inline constexpr const char* kIdsArgument = "input_ids";
