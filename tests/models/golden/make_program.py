@@ -10,6 +10,7 @@ sections has products that make several things of unequal sizes, such as queries
 pairs is an encoder with a decoder: the labels are shifted in place, and biases of attention are looked up in a table
 that all blocks of a side share.
 pictures classifies images: its samples are tensors, and its blocks get a row for each patch and one of the class.
+fixed_pictures is the same model, exported for 3 samples.
 sounds is an encoder of tensors with a decoder.
 channels passes [batch, channels, length] from block to block, has positions that all samples share, and a product of
 parameters that all blocks use.
@@ -454,6 +455,8 @@ def make_senses():
     torch.manual_seed(2)
     values, labels = torch.randn(4, 2, 4, 4), torch.tensor([2, 0, 1, 1])
     make_tensors("pictures", Pictures, "pixel_values", labels[:3], [1, 1], values, labels)
+    three = {"pixel_values": values[:3], "labels": labels[:3]}
+    torch.export.save(exported(Pictures, three, [0, 0]), DATA / "fixed_pictures.pt2")
     values = torch.randn(3, 3, 9)
     labels = torch.tensor([[3, 5, 1, 4], [7, 1, -100, -100], [2, 2, 9, -100]])
     make_tensors("sounds", Sounds, "input_features", torch.randint(WORDS, (3, 4)), [1, 2], values, labels)
