@@ -408,7 +408,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   // The trained weights are saved first, so that nothing that follows can lose them.
   const auto save_model = [&] {
     for (const auto& lock : locks) lock.require_held();
-    saver.save(trainer.parameters(), records.show("bytes of the model written"));
+    saver.save(trainer.parameters(), records.show("bytes of the model written"), trainer.trained_steps());
     enter_phase(RunPhase::saved);
   };
   save_model();
@@ -425,6 +425,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
         if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // else nothing to load
           load_checkpoint_parameters(best, parts, trainer.parameters(), show);
+          trainer.set_trained_steps(step_of_checkpoint(fs::path(best).filename()).value_or(last));
           save_model();
         }
         model = "the best model";

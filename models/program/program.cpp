@@ -41,7 +41,7 @@ class Cutter {
 
   std::shared_ptr<const Program> cut() {
     check_numbers();
-    check_changes();
+    find_changes();
     find_arguments();
     count_dimensions();
     find_light_values();
@@ -113,18 +113,49 @@ class Cutter {
         refuse(cat("parameter ", name, " has the dtype ", entry.dtype), "the model with parameters in float32");
   }
 
-  // What the program is given may be used again, so it must not change.
-  void check_changes() const {
+  // What the program is given may be used again, so it must not change, except for buffers.
+  void find_changes() {
+    std::vector<int> buffers;
     for (const auto& input : graph().inputs) {
-      const auto found = flow().changes.find(flow().storage[input.value]);
-      if (found == flow().changes.end()) continue;
-      const std::string call = cat("the call of ", graph().nodes[found->second.front()].text(), " changes ");
-      if (input.kind == GraphInput::Kind::buffer)
-        refuse(cat(call, "its buffer ", input.name,
-                   ", whose value would depend on which microbatches a replica has had before"),
-               "a model without running statistics and counters");
-      refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
+      if (!program_->is_changed(input.value)) continue;
+      const GraphNode& node = graph().nodes[flow().changes.at(flow().storage[input.value]).front()];
+      const std::string call = cat("the call of ", node.text(), " changes ");
+      if (input.kind != GraphInput::Kind::buffer)
+        refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
+      if (const std::string why = why_not_kept(input.value); !why.empty())
+        refuse(
+            cat(call, "its buffer ", input.name, ", whose new value ", why),
+            "a model whose buffers change only by what follows from buffers and constants, such as counters of steps");
+      buffers.push_back(input.value);
     }
+    if (buffers.empty()) return;
+    const GraphPart changes = changes_of(buffers);
+    BufferStates::Values begin;
+    for (const int value : changes.inputs)
+      begin[value] = program_->archive.constants.at(program_->input_of(value)->name);
+    program_->buffers = std::make_shared<BufferStates>(graph(), changes, std::move(begin));
+  }
+
+  GraphPart changes_of(const std::vector<int>& buffers) const {
+    return flow().part(graph(), buffers, 0, graph().nodes.size(), [](int) { return false; });
+  }
+
+  // Why a changed buffer would not be the same on every rank and in every layout; empty if it is.
+  std::string why_not_kept(int buffer) const {
+    if (program_->archive.is_traced)
+      return "would be lost with the run, because only exported programs are saved whole";
+    const GraphPart changes = changes_of({buffer});
+    for (const int value : changes.inputs) {
+      const GraphInput& input = *program_->input_of(value);
+      if (input.kind == GraphInput::Kind::user)
+        return cat("depends on ", input.name, ", so on which samples a microbatch and a replica have");
+      if (input.kind == GraphInput::Kind::parameter)
+        return cat("depends on the parameter ", input.name, ", of which a rank may have a part or nothing");
+    }
+    for (const int number : changes.nodes)
+      if (const GraphNode& node = graph().nodes[number]; node.name == kDropout || node.name == kAttention)
+        return cat("depends on ", node.text(), ", which draws random numbers");
+    return "";
   }
 
   void find_arguments() {
@@ -534,7 +565,9 @@ at::Tensor Program::constant(int value) const {
   const GraphInput* input = input_of(value);
   const bool is_constant =
       input && (input->kind == GraphInput::Kind::buffer || input->kind == GraphInput::Kind::constant);
-  return is_constant ? archive.constants.at(input->name) : at::Tensor();
+  if (!is_constant) return {};
+  const at::Tensor& constant = archive.constants.at(input->name);
+  return is_changed(value) ? constant.clone() : constant;
 }
 
 bool Program::is_of_target(int value) const {
