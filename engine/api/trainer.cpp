@@ -182,6 +182,7 @@ void Trainer::Parts::resume(const std::string& checkpoint) {
                        spec());
   trainer.optimizer().set_updates(state.updates);
   trainer.set_loss_scaler_state(state.loss_scaler);
+  trainer.set_trained_steps(state.step);
   step = state.step;
 }
 

@@ -7,6 +7,7 @@
 #include "engine/commands/job.h"
 #include "engine/commands/parts/job_parts.h"
 #include "engine/commands/parts/open_data.h"
+#include "engine/commands/parts/run_checks.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"
@@ -73,6 +74,7 @@ std::string differences_text(const std::vector<LayoutDifference>& differences) {
 
 void check_layout(const Config& config) {
   const PlannedModel planned = plan_model(in_float64(config), configured_world_size(config));
+  check_fixed_sizes(config, planned.model, planned.plan.layout, /*trains=*/true);
   check_data(config, planned, /*must_be_there=*/true);
 }
 

@@ -9,6 +9,7 @@
 #include "engine/commands/parts/evaluation.h"
 #include "engine/commands/parts/job_parts.h"
 #include "engine/commands/parts/open_data.h"
+#include "engine/commands/parts/run_checks.h"
 #include "engine/commands/parts/used_model.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/sizes.h"
@@ -43,6 +44,7 @@ void check_predict(const Config& config, const std::string& path) {
   const Config used = in_evaluation_precision(config);
   const PlannedModel planned = plan_model(used, configured_world_size(used));
   require_whole(planned.model);
+  check_fixed_sizes(used, planned.model, planned.plan.layout, /*trains=*/false);
   check_predicted_data(used, planned, /*must_be_there=*/true);
 }
 
@@ -52,6 +54,7 @@ void predict_job(const Config& written, const std::string& path, RankContext& co
   const Config config = completed_config(in_evaluation_precision(written), *context.world, /*trains=*/false);
   JobParts parts = make_parts(config, context);
   require_whole(parts.model);
+  check_fixed_sizes(config, parts.model, parts.plan.layout, /*trains=*/false);
   const PredictedData data = open_predicted_data(config, parts.model, parts.plan.layout, context);
   const std::string file = path.empty() ? predictions_file(config) : path;
   explain_memory(parts, context, /*trains=*/false, [&] {

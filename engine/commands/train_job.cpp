@@ -196,22 +196,22 @@ std::string text_of(const SetUp& times, double end) {
 }
 
 // All ranks have the same numbers of samples.
-void check_filled(const Config& config, const JobParts& parts, const JobData& data, int64_t steps) {
-  const auto check = [&](const char* key, const EpochSource* source, int64_t most, int microbatches) {
-    if (!source) return;
-    const auto samples = [&](int64_t step) { return source->samples_in_step(step); };
-    try {
-      check_filled({key, std::min(most, source->steps_per_epoch()), samples, microbatches}, parts.model.spec,
-                   parts.plan.layout.replicas);
-    } catch (const ConfigError& error) {
-      throw AllRanks<ConfigError>(error.what());
-    }
-  };
-  check("/data/train", data.train.get(), steps, parts.plan.train.microbatches);
-  const TrainingOptions& training = config.training;
-  if (training.eval_strategy == EvalStrategy::no && !training.do_eval && !training.eval_on_start) return;
+void check_filled(const char* key, const EpochSource* source, int64_t most_steps, int microbatches,
+                  const JobParts& parts) {
+  if (!source) return;
+  const auto samples = [&](int64_t step) { return source->samples_in_step(step); };
+  try {
+    check_filled({key, std::min(most_steps, source->steps_per_epoch()), samples, microbatches}, parts.model.spec,
+                 parts.plan.layout.replicas);
+  } catch (const ConfigError& error) {
+    throw AllRanks<ConfigError>(error.what());
+  }
+}
+
+void check_filled_evaluation(const JobParts& parts, const JobData& data) {
   for (const auto* source : {data.validation.get(), data.mismatched.get()})
-    check("/data/validation", source, std::numeric_limits<int64_t>::max(), parts.plan.forward.microbatches);
+    check_filled("/data/validation", source, std::numeric_limits<int64_t>::max(), parts.plan.forward.microbatches,
+                 parts);
 }
 
 // Returns why all ranks have stopped before the last step, if they have.
@@ -242,7 +242,10 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   if (config.training.do_predict) predicted = open_predicted_data(config, parts.model, parts.plan.layout, context);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
   times.opened_data = steady_seconds();
-  check_filled(config, parts, data, steps);
+  check_filled("/data/train", data.train.get(), steps, parts.plan.train.microbatches, parts);
+  const TrainingOptions& training = config.training;
+  if (training.eval_strategy != EvalStrategy::no || training.do_eval || training.eval_on_start)
+    check_filled_evaluation(parts, data);
   if (measures_before_training(config, parts.plan, parts.model)) {
     place_by_measured_times(config, parts, context);
     shared = check_devices(parts, context);
@@ -405,7 +408,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   // The trained weights are saved first, so that nothing that follows can lose them.
   const auto save_model = [&] {
     for (const auto& lock : locks) lock.require_held();
-    saver.save(trainer.parameters(), records.show("bytes of the model written"));
+    saver.save(trainer.parameters(), records.show("bytes of the model written"), trainer.trained_steps());
     enter_phase(RunPhase::saved);
   };
   save_model();
@@ -422,6 +425,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
         if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // else nothing to load
           load_checkpoint_parameters(best, parts, trainer.parameters(), show);
+          trainer.set_trained_steps(step_of_checkpoint(fs::path(best).filename()).value_or(last));
           save_model();
         }
         model = "the best model";
@@ -471,6 +475,7 @@ void check_evaluate(const Config& config) {
   const Config used = in_evaluation_precision(config);
   const PlannedModel planned = plan_model(used, configured_world_size(used));
   require_whole(planned.model);
+  check_fixed_sizes(used, planned.model, planned.plan.layout, /*trains=*/false);
   check_validation_data(used, planned);
 }
 
@@ -480,7 +485,9 @@ void evaluate_job(const Config& written, RankContext& context) {
   const Config config = completed_config(in_evaluation_precision(written), *context.world, /*trains=*/false);
   JobParts parts = make_parts(config, context);
   require_whole(parts.model);
+  check_fixed_sizes(config, parts.model, parts.plan.layout, /*trains=*/false);
   JobData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
+  check_filled_evaluation(parts, data);
   Evaluation evaluation;
   explain_memory(parts, context, /*trains=*/false, [&] {
     RankTrainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);

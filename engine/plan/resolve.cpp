@@ -125,6 +125,10 @@ Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout
 Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_size) {
   Layout layout = resolve_choices(config, spec, resolve_sizes(config, world_size));
   layout.sharding = sharding_of(config.smp, layout.replicas);
+  // By default, evaluations fill the microbatches of a program that takes a fixed number of samples.
+  const TrainingOptions usual;
+  if (spec.most_samples > 0 && config.training.per_device_eval_batch_size == usual.per_device_eval_batch_size)
+    layout.eval_batch = spec.most_samples * layout.microbatches_per_accumulation();
   return layout;
 }
 

@@ -83,12 +83,18 @@ void ModelSaver::discard() const {
 }
 
 // The file with which the model was opened, with the weights that have just been written.
-void ModelSaver::write_program() const {
+void ModelSaver::write_program(int64_t steps) const {
   std::vector<SafetensorsFile> files;
   for (const auto& path : writer_.unfinished_weights()) files.emplace_back(path);
+  const Program& program = *exported_->program;
+  std::map<std::string, at::Tensor> buffers;
+  if (program.buffers)
+    for (const auto& [value, tensor] : program.buffers->before(steps + 1))
+      buffers.emplace(program.input_of(value)->name, tensor);
   write_pt2(
-      exported_->program->archive,
+      program.archive,
       [&](const std::string& name) {
+        if (const auto buffer = buffers.find(name); buffer != buffers.end()) return buffer->second;
         for (const auto& file : files)
           if (file.tensors().contains(name)) return file.tensor(name);
         return at::Tensor();
@@ -97,10 +103,10 @@ void ModelSaver::write_program() const {
 }
 
 // Gives the files their names. An earlier program goes first: it must not be next to weights that are not its own.
-void ModelSaver::finish() {
+void ModelSaver::finish(int64_t steps) {
   const std::string program = file_in(directory_, kProgramFile);
   if (exported_) {
-    write_program();
+    write_program(steps);
     std::error_code ignored;
     fs::remove(program, ignored);
   }
@@ -108,7 +114,7 @@ void ModelSaver::finish() {
   if (exported_) rename_file(unfinished_program(), program);
 }
 
-void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
+void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show, int64_t steps) {
   const RankGroups& groups = parameters.groups();
   const int64_t element_bytes = c10::elementSize(parameters.trained_type());
   int64_t done = 0, total = 0;
@@ -129,7 +135,7 @@ void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
       [&](Work& gathered) { work.await(gathered); });
   writer_.flush();
   work.finish();
-  if (groups.rank == 0) finish();
+  if (groups.rank == 0) finish(steps);
   groups.world->barrier({.what = "model saved"});
 }
 

@@ -29,14 +29,15 @@ class ModelSaver {
 
   // Collective over the world. Each rank writes its own slices; the time limit is renewed while bytes arrive on the
   // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete. For an exported
-  // program, rank 0 also writes model.pt2, alone and without renewing the time limit of the waiting ranks.
-  void save(StageParameters& parameters, const LongWork::Show& show = {});
+  // program, rank 0 also writes model.pt2, alone and without renewing the time limit of the waiting ranks; the buffers
+  // that the program changes are those after `steps` training steps.
+  void save(StageParameters& parameters, const LongWork::Show& show = {}, int64_t steps = 0);
 
  private:
   void create();
   void discard() const;
-  void finish();
-  void write_program() const;
+  void finish(int64_t steps);
+  void write_program(int64_t steps) const;
   std::string unfinished_program() const;
 
   std::string directory_;

@@ -187,6 +187,7 @@ StepMetrics RankTrainer::train_step(BatchSource& data, int64_t step) {
     optimizer_->step(rate, gradient_norm.factor(scale, largest_norm(config_)));
     parameters_.publish_values();
   }
+  trained_steps_ = step;
   const double norm = gradient_norm.value() / scale;
   set_flight_instruction("");
   take_records();  // the run is over, because the norm is known
@@ -252,6 +253,7 @@ LossTerm RankTrainer::evaluate(BatchSource& data, int64_t steps, const UseLogits
     samples += read_microbatches(data, step, plan_.forward.microbatches, microbatches).samples;
     const RunResult run = executor_.run(plan_.forward, microbatches,
                                         {.mode = Mode::evaluate,
+                                         .step = trained_steps_ + 1,
                                          .label_smoothing = config_.training.label_smoothing_factor,
                                          .predicts = use != nullptr});
     const LossTerm loss = total_loss(run);
@@ -299,7 +301,7 @@ at::Tensor RankTrainer::next_logits(const Microbatch& rows, const std::vector<Kv
   const std::vector<Microbatch> batch = {on_device(rows, stage_.activations.device())};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.layout.pipeline, 1), batch,
-                                 {.mode = Mode::generate, .caches = caches});
+                                 {.mode = Mode::generate, .step = trained_steps_ + 1, .caches = caches});
   auto logits = groups_.coordinates.p == stage_of_chunk.back()
                     ? run.outputs[0].contiguous()
                     : at::empty({rows.segments(), stage_.spec->vocab_size},

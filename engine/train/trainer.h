@@ -54,6 +54,9 @@ class RankTrainer {
   void set_loss_scaler_state(const std::optional<LossScaler::State>& state);
   std::optional<PlateauRate::State> plateau_rate_state() const;
   void set_plateau_rate_state(const std::optional<PlateauRate::State>& state);
+  // The training steps so far, in which evaluations find the buffers that an exported program changes.
+  int64_t trained_steps() const { return trained_steps_; }
+  void set_trained_steps(int64_t steps) { trained_steps_ = steps; }
   // The begin and end of the last train_step, the instructions of this rank in it, and the peak of its activations.
   StepRecords last_step();
   // The loss over `steps` global batches of `data`; its weight is above 0. Collective over the world. Throws DataError
@@ -101,6 +104,7 @@ class RankTrainer {
   RunResult last_run_;
   std::vector<InstructionRecord> last_records_;
   BatchTotals last_batch_;
+  int64_t trained_steps_ = 0;
   double step_start_ = 0, gradients_complete_ = 0, step_end_ = 0;  // steady_seconds() of the last step
 };
 

@@ -92,4 +92,18 @@ struct GraphPart {
   std::vector<int> inputs, outputs;
 };
 
+// A run of modules PATH.0, PATH.1, ... of one class, and the positions of their nodes.
+struct ModuleRun {
+  std::string path;
+  std::vector<int> begins;  // by module: its first node
+  int end = 0;              // after the last node of the last module
+
+  int begin() const { return begins.front(); }
+  double nodes_of_block() const { return double(end - begin()) / begins.size(); }
+};
+
+// The longest run of modules that execute one after another (the outermost of equally long ones), and further runs of
+// modules of comparable size, such as the blocks of a decoder. In graph order.
+std::vector<ModuleRun> repeated_modules(const Graph& graph);
+
 }  // namespace shardline

@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/files/json_data.h"
-#include "models/program/number_functions.h"
 #include "models/program/operators.h"
+#include "models/program/ops/number_functions.h"
 
 namespace shardline {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "core/error.h"
 #include "models/graph/autocast_mode.h"
-#include "models/program/number_functions.h"
 #include "models/program/operators.h"
 #include "models/program/ops/attention_op.h"
 #include "models/program/ops/dropped_attention.h"
+#include "models/program/ops/number_functions.h"
 #include "models/program/ops/own_operators.h"
 
 namespace shardline {

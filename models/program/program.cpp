@@ -15,16 +15,6 @@ namespace {
 
 using Predicts = ProgramUse::Predicts;
 
-// A run of modules PATH.0, PATH.1, ... of one class, and the positions of their nodes.
-struct Blocks {
-  std::string path;
-  std::vector<int> begins;  // by block: its first node
-  int end = 0;              // after the last node of the last block
-
-  int begin() const { return begins.front(); }
-  double nodes_of_block() const { return double(end - begin()) / begins.size(); }
-};
-
 // The nodes of one layer.
 struct Stretch {
   std::string name;
@@ -51,8 +41,9 @@ class Cutter {
 
   std::shared_ptr<const Program> cut() {
     check_numbers();
-    check_changes();
+    find_changes();
     find_arguments();
+    count_dimensions();
     find_light_values();
     const std::vector<int> logits = find_logits();
     find_loss(logits);
@@ -94,15 +85,25 @@ class Cutter {
     throw ConfigError(cat(archive.place(), ": ", what, "; ", archive.verb(), " ", wanted));
   }
 
-  // Values that depend on parameters only through arithmetic and lookups of things other than tokens.
+  // Values that depend on parameters only through arithmetic and lookups of things other than tokens, or that do not
+  // depend on the arguments.
   void find_light_values() {
     const int ids = value_of_ids();
     is_light_.assign(graph().values.size(), true);
+    std::vector<bool> is_alone(graph().values.size(), true);
+    for (const auto& input : graph().inputs) is_alone[input.value] = input.kind != GraphInput::Kind::user;
     for (const auto& node : graph().nodes) {
-      bool light = !is_product(node.name) && node.name != kAttention && node.name != kDropout;
+      bool alone = node.name != kAttention && node.name != kDropout, light = alone && !is_product(node.name);
       if (node.name == kLookup) light &= origin(node.arguments[place_of_argument(node, "indices")].value) != ids;
-      for (const auto& argument : node.arguments) visit_values(argument, [&](int used) { light &= is_light_[used]; });
-      for (const auto& result : node.results) is_light_[result.value] = light;
+      for (const auto& argument : node.arguments)
+        visit_values(argument, [&](int used) {
+          light = light && is_light_[used];
+          alone = alone && is_alone[used];
+        });
+      for (const auto& result : node.results) {
+        is_light_[result.value] = light || alone;
+        is_alone[result.value] = alone;
+      }
     }
   }
 
@@ -112,18 +113,49 @@ class Cutter {
         refuse(cat("parameter ", name, " has the dtype ", entry.dtype), "the model with parameters in float32");
   }
 
-  // What the program is given may be used again, so it must not change.
-  void check_changes() const {
+  // What the program is given may be used again, so it must not change, except for buffers.
+  void find_changes() {
+    std::vector<int> buffers;
     for (const auto& input : graph().inputs) {
-      const auto found = flow().changes.find(flow().storage[input.value]);
-      if (found == flow().changes.end()) continue;
-      const std::string call = cat("the call of ", graph().nodes[found->second.front()].text(), " changes ");
-      if (input.kind == GraphInput::Kind::buffer)
-        refuse(cat(call, "its buffer ", input.name,
-                   ", whose value would depend on which microbatches a replica has had before"),
-               "a model without running statistics and counters");
-      refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
+      if (!program_->is_changed(input.value)) continue;
+      const GraphNode& node = graph().nodes[flow().changes.at(flow().storage[input.value]).front()];
+      const std::string call = cat("the call of ", node.text(), " changes ");
+      if (input.kind != GraphInput::Kind::buffer)
+        refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
+      if (const std::string why = why_not_kept(input.value); !why.empty())
+        refuse(
+            cat(call, "its buffer ", input.name, ", whose new value ", why),
+            "a model whose buffers change only by what follows from buffers and constants, such as counters of steps");
+      buffers.push_back(input.value);
     }
+    if (buffers.empty()) return;
+    const GraphPart changes = changes_of(buffers);
+    BufferStates::Values begin;
+    for (const int value : changes.inputs)
+      begin[value] = program_->archive.constants.at(program_->input_of(value)->name);
+    program_->buffers = std::make_shared<BufferStates>(graph(), changes, std::move(begin));
+  }
+
+  GraphPart changes_of(const std::vector<int>& buffers) const {
+    return flow().part(graph(), buffers, 0, graph().nodes.size(), [](int) { return false; });
+  }
+
+  // Why a changed buffer would not be the same on every rank and in every layout; empty if it is.
+  std::string why_not_kept(int buffer) const {
+    if (program_->archive.is_traced)
+      return "would be lost with the run, because only exported programs are saved whole";
+    const GraphPart changes = changes_of({buffer});
+    for (const int value : changes.inputs) {
+      const GraphInput& input = *program_->input_of(value);
+      if (input.kind == GraphInput::Kind::user)
+        return cat("depends on ", input.name, ", so on which samples a microbatch and a replica have");
+      if (input.kind == GraphInput::Kind::parameter)
+        return cat("depends on the parameter ", input.name, ", of which a rank may have a part or nothing");
+    }
+    for (const int number : changes.nodes)
+      if (const GraphNode& node = graph().nodes[number]; node.name == kDropout || node.name == kAttention)
+        return cat("depends on ", node.text(), ", which draws random numbers");
+    return "";
   }
 
   void find_arguments() {
@@ -163,17 +195,28 @@ class Cutter {
              "it with an example whose target has a different length than its source");
   }
 
-  // Arguments are of one batch, whose size is a number if it was fixed in the export.
+  // Arguments are of one batch, whose size is a number if it was fixed in the export. Positions may be the same for
+  // all.
   void add_batch(const GraphInput& input) {
+    if (has_common_positions(*program_, input)) return;
     const GraphSize& batch = value(input.value).sizes[0];
     const bool is_fixed = batch.expression.empty();
-    if (!batches_.empty() && (is_fixed || program_->fixed_samples > 0) && batches_.front() != batch)
+    auto& batches = program_->batches;
+    if (!batches.empty() && (is_fixed || program_->fixed_samples > 0) && batches.front() != batch)
       refuse(cat("its ", input.name, " has a batch of ", is_fixed ? cat(batch.number) : "any size",
                  ", but another argument one of ",
                  program_->fixed_samples > 0 ? cat(program_->fixed_samples) : "any size"),
              "it with dynamic_shapes {0: Dim.AUTO} for all of them, or for none");
     if (is_fixed) program_->fixed_samples = batch.number;
-    batches_.push_back(batch);
+    batches.push_back(batch);
+  }
+
+  void count_dimensions() {
+    if (program_->fixed_samples == 0 && program_->fixed_source() == 0 && program_->fixed_target() == 0) return;
+    std::map<int, std::vector<Counts>> of_arguments;
+    for (const auto& input : graph().inputs)
+      if (input.kind == GraphInput::Kind::user) of_arguments[input.value] = counts_of_argument(*program_, input);
+    program_->counted = counted_dimensions(graph(), flow(), of_arguments);
   }
 
   // The arguments that are given columns of the data, whose sizes are fixed but for the batch.
@@ -392,13 +435,14 @@ class Cutter {
 
   // Whether it is [batch, length, features] of the source or of the target.
   bool is_hidden(int number) const {
-    return is_of_rows(number) && (value(number).sizes[1] == program_->source_length || program_->is_of_target(number));
+    return is_of_rows(number) &&
+           (program_->counts(number, 1, Counts::source) == true || program_->counts(number, 1, Counts::target) == true);
   }
 
   // The same with any length.
   bool is_of_rows(int number) const {
     const auto& [name, dtype, sizes] = value(number);
-    return dtype == at::kFloat && sizes.size() == 3 && std::ranges::find(batches_, sizes[0]) != batches_.end() &&
+    return dtype == at::kFloat && sizes.size() == 3 && program_->counts(number, 0, Counts::samples) == true &&
            sizes[2].expression.empty();
   }
 
@@ -409,11 +453,23 @@ class Cutter {
     return border;
   }
 
+  // What cannot be told of a value that passes.
+  std::string doubt_about(int number) const {
+    const auto& sizes = value(number).sizes;
+    for (size_t i = 0; i < sizes.size(); ++i)
+      for (const Counts what : {Counts::samples, Counts::source, Counts::target})
+        if (!program_->counts(number, i, what) && (i == 0) == (what == Counts::samples))
+          return cat(", and its calls do not show whether the ", sizes[i].number, " of its dimension ", i, " are the ",
+                     i == 0 ? "samples" : "tokens",
+                     " that it was exported for (use another number, or dynamic_shapes)");
+    return "";
+  }
+
   void check_border(const ProgramLayer& layer) const {
     for (const int number : layer.border)
       if (!hidden_form(*program_, number))
         refuse(cat("layer ", layer.name, " needs the value ", value(number).name, " (made by ",
-                   graph().nodes[flow().producer[number]].text(), ") of an earlier one"),
+                   graph().nodes[flow().producer[number]].text(), ") of an earlier one", doubt_about(number)),
                "a model in which only hidden states, [batch, length, features] or other sizes of which only the batch "
                "and one length vary, pass from one layer to the next");
     std::map<int, int> of_storage;
@@ -426,60 +482,6 @@ class Cutter {
                    graph().nodes[changes->second.front()].text(), " changes in place"),
                "a model that passes one of them, or a copy, from one module to the next");
     }
-  }
-
-  // All runs of modules of one class that execute one after another.
-  std::vector<Blocks> find_runs() const {
-    struct Module {
-      std::string type;
-      int begin, end;
-    };
-    std::map<std::string, std::map<int, Module>> modules;
-    for (size_t i = 0; i < graph().nodes.size(); ++i)
-      for (const auto& module : graph().nodes[i].modules) {
-        const size_t dot = module.path.rfind('.');
-        if (dot == std::string::npos || dot + 1 == module.path.size() || module.path.size() - dot > 7 ||
-            module.path.find_first_not_of("0123456789", dot + 1) != std::string::npos)
-          continue;
-        auto& run = modules[module.path.substr(0, dot)];
-        const auto [found, is_new] =
-            run.try_emplace(std::stoi(module.path.substr(dot + 1)), Module{module.type, int(i), 0});
-        found->second.end = i + 1;
-      }
-    std::vector<Blocks> runs;
-    for (const auto& [path, run] : modules) {
-      Blocks blocks{.path = path};
-      bool is_run = true;
-      for (const auto& [number, module] : run) {
-        is_run &= number == std::ssize(blocks.begins) && module.type == run.begin()->second.type &&
-                  module.begin >= blocks.end;
-        blocks.begins.push_back(module.begin);
-        blocks.end = module.end;
-      }
-      if (is_run) runs.push_back(std::move(blocks));
-    }
-    return runs;
-  }
-
-  // The longest run of modules (the outermost of equally long ones), and further runs of modules of comparable size,
-  // such as the blocks of a decoder. In graph order.
-  std::vector<Blocks> find_blocks() const {
-    std::vector<Blocks> runs = find_runs();
-    if (runs.empty()) return {};
-    std::ranges::stable_sort(runs, [](const Blocks& a, const Blocks& b) {
-      return std::pair(-std::ssize(a.begins), a.path.size()) < std::pair(-std::ssize(b.begins), b.path.size());
-    });
-    std::vector<Blocks> chosen = {runs.front()};
-    std::ranges::stable_sort(runs,
-                             [](const Blocks& a, const Blocks& b) { return a.end - a.begin() > b.end - b.begin(); });
-    for (const auto& run : runs) {
-      constexpr double kLeastShare = 0.25;
-      const bool is_apart = std::ranges::all_of(
-          chosen, [&](const Blocks& other) { return run.end <= other.begin() || run.begin() >= other.end; });
-      if (is_apart && run.nodes_of_block() >= kLeastShare * chosen.front().nodes_of_block()) chosen.push_back(run);
-    }
-    std::ranges::sort(chosen, {}, [](const Blocks& blocks) { return blocks.begin(); });
-    return chosen;
   }
 
   // For programs without repeated modules: stretches between the narrowest places that separate products, except for
@@ -522,7 +524,7 @@ class Cutter {
   std::vector<Stretch> find_stretches() const {
     std::vector<Stretch> stretches = {{.name = "embedding"}};
     int end = 0;
-    const std::vector<Blocks> all = find_blocks();
+    const std::vector<ModuleRun> all = repeated_modules(graph());
     if (all.empty()) return stretches_of_products();
     for (const auto& blocks : all) {
       if (stretches.size() > 1 && end < blocks.begin())
@@ -537,8 +539,7 @@ class Cutter {
 
   std::shared_ptr<Program> program_;
   const ProgramUse& use_;
-  std::vector<bool> is_light_;      // by value
-  std::vector<GraphSize> batches_;  // the first sizes of the arguments
+  std::vector<bool> is_light_;  // by value
 };
 
 }  // namespace
@@ -564,12 +565,27 @@ at::Tensor Program::constant(int value) const {
   const GraphInput* input = input_of(value);
   const bool is_constant =
       input && (input->kind == GraphInput::Kind::buffer || input->kind == GraphInput::Kind::constant);
-  return is_constant ? archive.constants.at(input->name) : at::Tensor();
+  if (!is_constant) return {};
+  const at::Tensor& constant = archive.constants.at(input->name);
+  return is_changed(value) ? constant.clone() : constant;
 }
 
 bool Program::is_of_target(int value) const {
-  const auto& sizes = graph().values[value].sizes;
-  return has_target() && sizes.size() >= 2 && sizes[1] == target_length;
+  return graph().values[value].sizes.size() >= 2 && counts(value, 1, Counts::target).value_or(true);
+}
+
+std::optional<bool> Program::counts(int value, size_t dimension, Counts what) const {
+  const GraphSize& size = graph().values[value].sizes[dimension];
+  const bool fits = what == Counts::samples  ? std::ranges::count(batches, size) > 0
+                    : what == Counts::source ? size == source_length
+                                             : has_target() && size == target_length;
+  // Rows of columns are as many for all samples, so it does not matter what they are.
+  const bool is_clear = !size.expression.empty() || size.number == 1 || (what == Counts::source && !columns.empty());
+  if (!fits || is_clear) return fits;
+  const bool is_known = std::cmp_less(value, counted.size()) && dimension < counted[value].size();
+  const Counts counts = is_known ? counted[value][dimension] : Counts::unknown;
+  if (counts == what || (what == Counts::samples && counts == Counts::repeated)) return true;
+  return counts == Counts::unknown || counts == Counts::repeated ? std::nullopt : std::optional(false);
 }
 
 std::shared_ptr<const Program> cut_program(Pt2Archive archive, const ProgramUse& use) {

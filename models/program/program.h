@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "core/model/microbatch.h"
+#include "models/program/buffer_states.h"
+#include "models/program/counted_dimensions.h"
 #include "models/program/graph_flow.h"
 #include "models/program/interpreter.h"
 #include "models/program/program_loss.h"
@@ -63,13 +65,16 @@ struct Program {
   int64_t vocab_size = 0;                     // size of the table in which input_ids are looked up
   int64_t pad_id = 0;                         // the word table's padding, or the id that ids are compared with
   std::vector<ProgramLookup> lookups;         // look-ups in other tables
+  std::vector<GraphSize> batches;             // the sizes of arguments that are numbers of samples
   GraphSize source_length, target_length;     // target: for programs with a target
   int64_t fixed_samples = 0;                  // how many samples it takes at a time; 0: any number
+  CountedDimensions counted;                  // empty if no size of the arguments of tokens is fixed
   std::vector<TensorColumn> columns;          // columns that the data must have; empty: its samples are token ids
   std::optional<at::ScalarType> label_dtype;  // the type of the argument `labels`
   // The same program for sources of one length and targets of one length; null: this one. See masks/unmasked.h.
   std::shared_ptr<const Program> unmasked;
-  int64_t unmasked_length = 0;  // valid up to this length of sources and of targets
+  int64_t unmasked_length = 0;            // valid up to this length of sources and of targets
+  std::shared_ptr<BufferStates> buffers;  // that it changes; null: none
 
   const Graph& graph() const { return archive.graph; }
   // The rows of a sample's source in programs with columns, whatever the sample; 0: as many as it has tokens.
@@ -82,8 +87,13 @@ struct Program {
   const std::string& given_to(const GraphInput& argument) const;
   const GraphInput* argument(const std::string& given) const;  // the argument that is given this; null if there is none
   const GraphInput* input_of(int value) const;                 // null if a node computes the value
-  at::Tensor constant(int value) const;                        // a buffer or constant of the archive; or undefined
-  bool is_of_target(int value) const;                          // [batch, length of the target, ...]
+  // A buffer or constant of the archive, a copy if calls change it; or undefined.
+  at::Tensor constant(int value) const;
+  bool is_changed(int value) const { return flow.changes.contains(flow.storage[value]); }
+  bool is_of_target(int value) const;  // [batch, length of the target, ...]
+  // Whether a dimension of a value counts samples or tokens; nothing if it has that size, but the calls do not show
+  // what it counts.
+  std::optional<bool> counts(int value, size_t dimension, Counts what) const;
 };
 
 inline constexpr const char* kIdsArgument = "input_ids";

@@ -24,7 +24,8 @@ namespace {
 
 using Predicts = ProgramUse::Predicts;
 
-constexpr std::array kOfRows = {"input_ids", "attention_mask", "position_ids", "token_type_ids"};
+constexpr const char* kPositionIds = "position_ids";
+constexpr std::array kOfRows = {"input_ids", "attention_mask", kPositionIds, "token_type_ids"};
 
 // Labels by the tokens themselves: the label of a row is that of the next token in its segment.
 at::Tensor own_labels(const Microbatch& batch, const RowGrid& grid) {
@@ -198,32 +199,47 @@ ProgramBatch::ProgramBatch(const Program& of, const Microbatch& rows)
 
 std::optional<HiddenForm> hidden_form(const Program& program, int value) {
   const auto& [name, dtype, sizes] = program.graph().values[value];
-  const bool has_batch = std::ranges::any_of(program.graph().inputs, [&](const GraphInput& input) {
-    const auto& of_input = program.graph().values[input.value].sizes;
-    return input.kind == GraphInput::Kind::user && !sizes.empty() && !of_input.empty() && of_input[0] == sizes[0];
-  });
-  if (dtype != at::kFloat || !has_batch) return {};
-  const auto counts_tokens = [&](const GraphSize& size) {
-    // A number in [batch, number] can be that of features, even if it is equal to a fixed length. As features, all of
-    // them pass, also those where a sample has padding.
-    if (sizes.size() == 2 && size.expression.empty()) return false;
-    return (program.source_rows() != 1 && size == program.source_length) ||
-           (program.has_target() && size == program.target_length);
-  };
+  if (dtype != at::kFloat || sizes.empty() || program.counts(value, 0, Counts::samples) != true) return {};
   HiddenForm form{.length = -1, .features = 1};
-  const bool is_usual = sizes.size() == 3 && counts_tokens(sizes[1]);
+  bool is_open = false;
   for (size_t i = 1; i < sizes.size(); ++i) {
-    if (is_usual ? i == 1 : counts_tokens(sizes[i])) {
-      if (form.length >= 0) return {};
+    const auto of_source = program.source_rows() == 1 ? false : program.counts(value, i, Counts::source);
+    const auto of_target = program.counts(value, i, Counts::target);
+    const bool is_number = sizes[i].expression.empty();
+    // A number in [batch, number] may pass as features, all of them, also those where a sample has padding.
+    const bool counts_tokens = (of_source == true || of_target == true) && !(sizes.size() == 2 && is_number);
+    if (counts_tokens && form.length < 0) {
       form.length = int(i);
-      form.of_target = program.has_target() && sizes[i] == program.target_length;
-    } else if (!sizes[i].expression.empty()) {
+      form.of_target = of_target == true;
+    } else if (!is_number) {
       return {};
     } else {
+      is_open |= !of_source || !of_target;
       form.features *= sizes[i].number;
     }
   }
+  if (form.length < 0 && is_open && sizes.size() > 2) return {};
   return form;
+}
+
+bool has_common_positions(const Program& program, const GraphInput& argument) {
+  const auto& sizes = program.graph().values[argument.value].sizes;
+  const bool is_one = sizes.size() == 2 && sizes[0].expression.empty() && sizes[0].number == 1;
+  return (is_one || sizes.size() == 1) && program.given_to(argument) == kPositionIds;
+}
+
+std::vector<Counts> counts_of_argument(const Program& program, const GraphInput& argument) {
+  const std::string& given = program.given_to(argument);
+  std::vector<Counts> counts(program.graph().values[argument.value].sizes.size(), Counts::other);
+  if (counts.empty()) return counts;
+  if (!has_common_positions(program, argument)) counts[0] = Counts::samples;
+  const bool is_labels = given == "labels" && program.use.predicts != Predicts::segment;
+  const bool is_target = given == "decoder_input_ids" || given == "decoder_attention_mask" ||
+                         (is_labels && program.use.predicts == Predicts::target_row);
+  const bool is_source = is_labels || std::ranges::count(kOfRows, given) > 0;
+  const size_t tokens = counts.size() - 1;  // [batch, length], or [length] of positions
+  if (is_target || is_source) counts[tokens] = is_target ? Counts::target : Counts::source;
+  return counts;
 }
 
 bool has_columns(const ProgramUse& use) {
@@ -258,7 +274,12 @@ at::Tensor program_argument(const GraphInput& input, const ProgramBatch& batch, 
   }
   if (given == "input_ids") return batch.source.spread(rows.ids, batch.program.pad_id);
   if (given == "attention_mask") return batch.source.spread(at::ones_like(rows.ids));
-  if (given == "position_ids") return batch.source.spread(rows.positions);
+  if (given == kPositionIds) {
+    const at::Tensor positions = batch.source.spread(rows.positions);
+    if (!has_common_positions(batch.program, input)) return positions;
+    // Samples agree where they have tokens; padding has position 0.
+    return positions.amax(0, batch.program.graph().values[input.value].sizes.size() == 2);
+  }
   if (given == "token_type_ids")
     return batch.source.spread(rows.types.defined() ? rows.types : at::zeros_like(rows.ids));
   if (given == "decoder_attention_mask") return batch.target.spread(at::ones_like(rows.ids));

@@ -71,7 +71,8 @@ struct HiddenForm {
   int64_t features = 0;    // of a row: the product of its other sizes
 };
 
-// Nothing if the value cannot pass from one layer to the next.
+// Nothing if the value cannot pass from one layer to the next, also if it cannot be told whether its sizes are those of
+// tokens that may be padding.
 std::optional<HiddenForm> hidden_form(const Program& program, int value);
 
 // Whether arguments are given columns of the data with tensors, and not token ids: if model.inputs has a name that no
@@ -84,6 +85,11 @@ bool has_columns(const ProgramUse& use);
 bool is_given(const std::string& given, const ProgramUse& use);
 bool is_column(const std::string& given, const ProgramUse& use);
 std::string given_names(const ProgramUse& use);  // without columns
+
+// Whether an argument is given positions [1, length] or [length], which are the same for all samples.
+bool has_common_positions(const Program& program, const GraphInput& argument);
+// What the dimensions of an argument count.
+std::vector<Counts> counts_of_argument(const Program& program, const GraphInput& argument);
 
 // The value of an argument: for rows [segments, length], int64; for a column [segments, ...], in the argument's type,
 // with `floating` for float; labels of a causal model are those of the tokens themselves. Throws a RunError if `batch`

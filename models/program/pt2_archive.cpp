@@ -197,6 +197,7 @@ Pt2Archive read_pt2(const std::string& path) {
   for (const auto& [name, payload] : parameters) add(payload);
   weights->set_header(records.at(program));
   archive.weights = weights;
+  archive.constant_file = std::make_shared<Pt2Tensors>(constants);
   check_inputs(archive);
   return archive;
 }

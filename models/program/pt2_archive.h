@@ -30,6 +30,7 @@ struct Pt2Archive {
   std::map<std::string, bool> trainable;                  // by name in `weights`
   std::map<std::string, std::vector<std::string>> names;  // by name in `weights`: its other names
   std::map<std::string, at::Tensor> constants;            // buffers and constants by name, views of the file
+  std::shared_ptr<const TensorFile> constant_file;        // where they are; null: in no file
   std::vector<SplitMark> marks;                           // of a traced program; parameters are names in the graph
 
   // The beginning of messages: the config key that names the program, and the path.

@@ -18,10 +18,10 @@ namespace {
 constexpr size_t kMostPadding = 256;    // bytes by which an entry, or the end, may be longer than in the source
 constexpr uint64_t kFormatVersion = 6;  // the container's version, as written by torch.export.save
 
-// Replaces the values of the parameters in a record, which begins at this byte of the archive.
-void change_values(const Pt2Archive& archive, const std::function<at::Tensor(const std::string&)>& value_of,
+// Replaces the values of tensors in a record, which begins at this byte of the archive.
+void change_values(const TensorFile& tensors, const std::function<at::Tensor(const std::string&)>& value_of,
                    uint64_t begin, std::string& record) {
-  for (const auto& [name, entry] : archive.weights->tensors()) {
+  for (const auto& [name, entry] : tensors.tensors()) {
     if (entry.begin == entry.end || entry.begin < begin || entry.end > begin + record.size()) continue;
     const at::Tensor value = value_of(name);
     if (!value.defined()) continue;
@@ -69,7 +69,8 @@ void write_pt2(const Pt2Archive& archive, const std::function<at::Tensor(const s
       const std::string record = name.substr(name.find('/') + 1);
       if (is_made_by_writer(record)) continue;
       std::string changed(bytes);
-      change_values(archive, value_of, bytes.data() - source.bytes().data(), changed);
+      for (const auto& tensors : {archive.weights, archive.constant_file})
+        if (tensors) change_values(*tensors, value_of, bytes.data() - source.bytes().data(), changed);
       writer.writeRecord(record, changed.data(), changed.size());
     }
     writer.writeEndOfFile();

@@ -53,6 +53,13 @@ class FixedSizes(ProgramTest):
         self.assertTrue(evaluated[0])
         self.assert_same(*evaluated)
 
+    def test_evaluations_need_no_batch_size(self):
+        losses = []
+        for model in ("heads", "fixed_heads"):
+            result = self.expect(0, "eval", self.exported(model, data={"validation": "tokens.bin"}))
+            losses.append(json.loads(result.out.splitlines()[-1])["eval_loss"])
+        self.assertAlmostEqual(*losses, delta=1e-12)
+
     def test_layouts_are_compared_with_one_process_of_smaller_microbatches(self):
         self.expect(0, "check", self.exported(p=2, communicator="threads"),
                     says="the layout gives the same numbers as one process")
@@ -66,6 +73,10 @@ class FixedSizes(ProgramTest):
         evaluating = {"data": {"validation": "tokens.bin"}, "training": {"per_device_eval_batch_size": 16}}
         self.expect(2, "plan", self.exported(**evaluating), says=[
             "/training/per_device_eval_batch_size: makes microbatches of 8 samples", "takes at most 4; set it to 8"])
+        self.expect(2, "eval", self.exported(**evaluating), says="makes microbatches of 8 samples")
+        for command in ("plan", "train"):
+            self.expect(2, command, self.exported(data={"packing": "bfd"}), says=[
+                '/data/packing: "bfd" puts several documents into a sample', "takes exactly 4", '"wrapped" or "none"'])
 
 
 if __name__ == "__main__":

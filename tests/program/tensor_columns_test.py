@@ -117,6 +117,21 @@ class TensorColumns(ProgramTest):
         self.expect(0, "report", "out")
         self.assertNotIn("this task reads", (self.dir / "out/report.html").read_text())
 
+    def test_a_program_of_a_fixed_batch_evaluates_and_predicts_alike(self):
+        scores, losses = [], []
+        for model in ("pictures", "fixed_pictures"):
+            used = ["--set", f"model.path={MODELS / model}.pt2"]
+            losses.append(json.loads(self.expect(0, "eval", self.pictures(), *used).out.splitlines()[-1])["eval_loss"])
+            self.expect(0, "predict", self.pictures(), *used, "--output", f"{model}.jsonl")
+            lines = [json.loads(line) for line in (self.dir / f"{model}.jsonl").read_text().splitlines()]
+            self.assertEqual(len(lines), SAMPLES)  # the last batch has one sample less than the program takes
+            scores.append([line["score"] for line in lines])
+        self.assert_same(*scores)
+        self.assertAlmostEqual(*losses, delta=1e-12)
+        for command in ("eval", "predict"):
+            self.expect(2, command, self.pictures(training={"per_device_eval_batch_size": 4}), *used, says=[
+                "/training/per_device_eval_batch_size: makes microbatches of 4 samples", "takes at most 3; set it to 3"])
+
     def test_commands_know_what_a_sample_is(self):
         self.expect(0, "plan", self.pictures())
         self.expect(0, "profile", self.pictures())

@@ -250,6 +250,7 @@ void RunCheckpoints::continue_from(const ResumePoint& point) {
                        parts_.job.model.spec);
   trainer.optimizer().set_updates(point.state.updates);
   trainer.set_loss_scaler_state(point.state.loss_scaler);
+  trainer.set_trained_steps(point.state.step);
   const TrainerState now = state_;
   state_ = point.state;
   state_.best_of = now.best_of;

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "engine/commands/parts/open_data.h"
 #include "engine/commands/parts/run_checkpoints.h"
+#include "engine/config/keys/choices.h"
 #include "engine/config/rules/findings.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/saving_rules.h"
@@ -67,11 +68,18 @@ bool evaluates(const Config& config) {
          config.training.do_predict;
 }
 
-// A program that was exported with fixed sizes takes only samples and microbatches of these.
-void check_fixed_sizes(const Config& config, const PlannedModel& planned) {
-  if (!planned.model.exported) return;
-  const Program& program = *planned.model.exported->program;
-  const Layout& layout = planned.plan.layout;
+// Whether a sample may consist of several documents that do not attend to each other, each of which is a sample of the
+// program.
+bool packs_documents(const Config& config) {
+  const Packing packing = config.data.used_packing();
+  return config.task == kCausalLm && (packing == Packing::bfd || packing == Packing::wrapped_reset);
+}
+
+}  // namespace
+
+void check_fixed_sizes(const Config& config, const ModelSource& model, const Layout& layout, bool trains) {
+  if (!model.exported) return;
+  const Program& program = *model.exported->program;
   Findings findings;
   const auto require = [&](bool fits, const auto&... text) {
     if (!fits) findings.check([&] { throw ConfigError(cat(text...)); });
@@ -89,23 +97,25 @@ void check_fixed_sizes(const Config& config, const PlannedModel& planned) {
             " tokens", target > 0 ? cat(" (", all - target, " of the source and ", target, " of the target)") : "",
             "; set it to ", all, exported(1));
   if (const int64_t samples = program.fixed_samples; samples > 0) {
+    require(!packs_documents(config), "/data/packing: \"", word_of(config.data.used_packing()),
+            "\" puts several documents into a sample, so that the number of documents in a microbatch varies, but ",
+            path, " takes exactly ", samples, "; use \"wrapped\" or \"none\"", exported(0));
     const char* key = config.training.global_batch_size && !config.training.per_device_train_batch_size
                           ? "global_batch_size"
                           : "per_device_train_batch_size";
-    require(layout.microbatch_size == samples, "/training/", key, ": makes microbatches of ", layout.microbatch_size,
-            " samples, but ", path, " takes exactly ", samples, "; make the global batch ",
+    require(!trains || layout.microbatch_size == samples, "/training/", key, ": makes microbatches of ",
+            layout.microbatch_size, " samples, but ", path, " takes exactly ", samples, "; make the global batch ",
             samples * layout.microbatches * layout.replicas, " instead of ", layout.global_batch(),
             ", change smp_options.microbatches", exported(0));
     const int64_t parts = layout.microbatches_per_accumulation(), evaluated = (layout.eval_batch + parts - 1) / parts;
-    require(!evaluates(config) || evaluated <= samples, "/training/per_device_eval_batch_size: makes microbatches of ",
-            evaluated, " samples, but ", path, " takes at most ", samples, "; set it to ",
+    require((trains && !evaluates(config)) || evaluated <= samples,
+            "/training/per_device_eval_batch_size: makes microbatches of ", evaluated, " samples, but ", path,
+            " takes at most ", samples, "; set it to ",
             std::max<int64_t>(config.training.per_device_eval_batch_size * samples * parts / layout.eval_batch, 1),
             exported(0));
   }
   findings.throw_all();
 }
-
-}  // namespace
 
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment) {
   const bool starting = moment == RunMoment::starting;
@@ -118,7 +128,7 @@ void check_run(const Config& config, const PlannedModel& planned, RunMoment mome
     findings.check([&] { check_offload_path(config); });
   }
   findings.check([&] { check_optimizer(machine); });
-  findings.check([&] { check_fixed_sizes(config, planned); });
+  findings.check([&] { check_fixed_sizes(config, planned.model, planned.plan.layout, /*trains=*/true); });
   findings.check([&] { check_best_metric(config, planned.model.head); });
   findings.check([&] { check_memory_cap(config, planned.plan, has_accelerators(machine)); });
   findings.check([&] { check_data(config, planned, starting); });

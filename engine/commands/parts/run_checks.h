@@ -19,6 +19,10 @@ enum class RunMoment {
 // Throws everything that is wrong as one ConfigError, or as one DataError if only the data is wrong.
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment);
 
+// Throws a ConfigError if an exported program of fixed sizes does not take the samples and microbatches that the config
+// makes. trains: otherwise, the program is only evaluated.
+void check_fixed_sizes(const Config& config, const ModelSource& model, const Layout& layout, bool trains);
+
 // A program of fixed sizes that computes its loss for all samples of a microbatch as a whole cannot fill up
 // microbatches. Throws ConfigError("KEY: ...") if one of the `steps` batches of a source has microbatches that are
 // neither empty nor whole. microbatches: of each replica.

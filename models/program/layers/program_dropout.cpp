@@ -12,27 +12,26 @@ namespace shardline {
 
 DropoutSite site_of(const Program& program, const GraphNode& node) {
   using Kind = DropoutSite::Kind;
-  const auto sizes_of = [&](int argument) { return program.graph().values[node.arguments[argument].value].sizes; };
-  const auto is_length = [&](const GraphSize& size) {
-    return size == program.source_length || (program.has_target() && size == program.target_length);
+  const auto value_of = [&](int argument) { return node.arguments[argument].value; };
+  // Without evidence, dimensions are what their sizes suggest.
+  const auto counts = [&](int argument, size_t dimension, Counts what) {
+    return program.counts(value_of(argument), dimension, what).value_or(true);
   };
-  const auto is_target = [&](const GraphSize& size) { return program.has_target() && size == program.target_length; };
-  const auto is_batch = [&](const GraphSize& size) {
-    return std::ranges::any_of(program.graph().inputs, [&](const GraphInput& input) {
-      const auto& of_input = program.graph().values[input.value].sizes;
-      return input.kind == GraphInput::Kind::user && !of_input.empty() && of_input[0] == size;
-    });
+  const auto is_target = [&](int argument, size_t dimension) { return counts(argument, dimension, Counts::target); };
+  const auto is_length = [&](int argument, size_t dimension) {
+    return counts(argument, dimension, Counts::source) || is_target(argument, dimension);
   };
   const bool attends = node.name == kAttention;
-  if (node.arguments[0].value < 0 || (attends && node.arguments[1].value < 0)) return {};
-  const auto sizes = sizes_of(0), others = attends ? sizes_of(1) : sizes;
-  if (sizes.empty() || !is_batch(sizes[0])) return {};
-  if (sizes.size() == 4) {
-    const GraphSize &queries = sizes[2], &keys = others[attends ? 2 : 3];
-    if (is_length(queries) && is_length(keys)) return {Kind::pairs, is_target(queries), is_target(keys)};
-  }
+  if (value_of(0) < 0 || (attends && value_of(1) < 0)) return {};
+  const auto& sizes = program.graph().values[value_of(0)].sizes;
+  if (sizes.empty() || !counts(0, 0, Counts::samples)) return {};
+  const int keys = attends ? 1 : 0;
+  const size_t of_keys = attends ? 2 : 3;
+  const bool has_keys = program.graph().values[value_of(keys)].sizes.size() > of_keys;
+  if (sizes.size() == 4 && has_keys && is_length(0, 2) && is_length(keys, of_keys))
+    return {Kind::pairs, is_target(0, 2), is_target(keys, of_keys)};
   if (attends) return {};
-  if (sizes.size() == 3 && is_length(sizes[1]) && sizes[2].expression.empty()) return {Kind::rows, is_target(sizes[1])};
+  if (sizes.size() == 3 && is_length(0, 1) && sizes[2].expression.empty()) return {Kind::rows, is_target(0, 1)};
   if (sizes.size() == 2 && sizes[1].expression.empty()) return {Kind::segments};
   return {};
 }

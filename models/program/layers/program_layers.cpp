@@ -30,9 +30,9 @@
 #include "models/program/layers/part_loss.h"
 #include "models/program/layers/part_run.h"
 #include "models/program/layers/program_dropout.h"
+#include "models/program/layers/program_positions.h"
 #include "models/program/operators.h"
 #include "models/program/program_inputs.h"
-#include "models/program/program_positions.h"
 #include "tensor_parallel/ops/cross_entropy.h"
 #include "tensor_parallel/ops/elementwise.h"
 
@@ -79,7 +79,8 @@ class ProgramLayerRun : public Layer {
     if (is_first_ && context.embedding_noise > 0)
       throw RunError("programs do not support noise on embeddings; leave neftune_noise_alpha out");
     const ProgramBatch batch(*program_, rows);
-    if (context.mode == Mode::generate && !program_->has_target() && rows.position_count > batch.source.length())
+    if (program_->buffers) buffers_ = program_->buffers->before(context.step);
+    if (context.mode == Mode::generate && !program_->has_target() && rows.position_count > batch.source.longest())
       throw RunError("a program does not cache earlier positions; generate without a cache");
     if (batch.source.is_padded() && !program_->argument("attention_mask"))
       throw RunError(cat(program_->archive.path,
@@ -222,6 +223,9 @@ class ProgramLayerRun : public Layer {
         inputs.push_back(parameter(source->name));
       } else if (source->kind == GraphInput::Kind::user) {
         inputs.push_back(in_own_type(program_argument(*source, batch, floating_)));
+      } else if (const auto buffer = buffers_.find(value); buffer != buffers_.end()) {
+        const at::Tensor& constant = constants_.at(value);  // of the archive
+        inputs.push_back(buffer->second.to(constant.device(), constant.scalar_type(), false, /*copy=*/true));
       } else {
         inputs.push_back(constants_.at(value));
       }
@@ -320,6 +324,7 @@ class ProgramLayerRun : public Layer {
   std::optional<PartRun> part_, part_of_unmasked_, logits_;
   WithoutHead without_head_, unmasked_without_head_;
   std::map<int, at::Tensor> constants_;  // by value of the graph
+  BufferStates::Values buffers_;         // those that the program changes, before this step
 };
 
 class ProgramSpecMaker {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "core/error.h"
+#include "models/program/layers/program_positions.h"
 #include "models/program/operators.h"
-#include "models/program/program_positions.h"
 #include "models/program/split/dimension_rules.h"
 #include "models/program/split/observed_sizes.h"
 

@@ -10,7 +10,10 @@ sections has products that make several things of unequal sizes, such as queries
 pairs is an encoder with a decoder: the labels are shifted in place, and biases of attention are looked up in a table
 that all blocks of a side share.
 pictures classifies images: its samples are tensors, and its blocks get a row for each patch and one of the class.
+fixed_pictures is the same model, exported for 3 samples.
 sounds is an encoder of tensors with a decoder.
+channels passes [batch, channels, length] from block to block, has positions that all samples share, and a product of
+parameters that all blocks use.
 
   tests/models/golden/make_program.py        (needs torch 2.11)
 """
@@ -24,6 +27,7 @@ from torch.export import Dim
 DATA = pathlib.Path(__file__).parent / "program"
 WORDS, POSITIONS, FEATURES, BLOCKS = 11, 8, 4, 2
 WIDTH, DROPOUT = 8, 0.1  # for heads.pt2
+CHANNELS = 6
 
 
 class Block(nn.Module):
@@ -367,11 +371,44 @@ class Sounds(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
 
 
+class ChannelBlock(nn.Module):
+    """A token gets something of itself and of the two before."""
+
+    def __init__(self):
+        super().__init__()
+        self.near, self.down = nn.Conv1d(CHANNELS, 8, 3), nn.Conv1d(8, CHANNELS, 1)
+
+    def forward(self, x, table):
+        near = torch.tanh(self.near(nn.functional.pad(x, (2, 0))))
+        return x + self.down(near) * table.sum(0)[None, :, None]
+
+
+class Channels(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, CHANNELS), nn.Embedding(POSITIONS, CHANNELS)
+        self.left, self.right = nn.Parameter(torch.randn(4, 3) / 2), nn.Parameter(torch.randn(3, CHANNELS) / 2)
+        self.blocks = nn.ModuleList([ChannelBlock() for _ in range(BLOCKS)])
+        self.head = nn.Linear(CHANNELS, WORDS)
+
+    def forward(self, input_ids, attention_mask, position_ids, labels):
+        x = ((self.words(input_ids) + self.places(position_ids)) * attention_mask[:, :, None]).transpose(1, 2)
+        table = self.left @ self.right
+        for block in self.blocks:
+            x = block(x, table)
+        logits = self.head(x.transpose(1, 2))
+        next_labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
+        loss = nn.functional.cross_entropy(logits.reshape(-1, WORDS), next_labels.reshape(-1), ignore_index=-100)
+        return {"loss": loss, "logits": logits}
+
+
 def exported(make, arguments, sizes=None):
-    """The program of a model, traced with these arguments by name; sizes: how many first ones may differ; None: two."""
+    """The program of a model, traced with these arguments by name; sizes: how many first ones may differ, or which;
+    None: two."""
     torch.manual_seed(1)
     model = make().train()
-    rows = tuple({i: Dim.AUTO for i in range(count)} for count in sizes or [2] * len(arguments))
+    rows = tuple({i: Dim.AUTO for i in (range(which) if isinstance(which, int) else which)}
+                 for which in sizes or [2] * len(arguments))
     program = torch.export.export(model, tuple(arguments.values()), dynamic_shapes=rows)
     for node in (node for module in program.graph_module.modules() for node in module.graph.nodes):
         for key in ("stack_trace", "source_fn_stack", "torch_fn"):
@@ -418,15 +455,35 @@ def make_senses():
     torch.manual_seed(2)
     values, labels = torch.randn(4, 2, 4, 4), torch.tensor([2, 0, 1, 1])
     make_tensors("pictures", Pictures, "pixel_values", labels[:3], [1, 1], values, labels)
+    three = {"pixel_values": values[:3], "labels": labels[:3]}
+    torch.export.save(exported(Pictures, three, [0, 0]), DATA / "fixed_pictures.pt2")
     values = torch.randn(3, 3, 9)
     labels = torch.tensor([[3, 5, 1, 4], [7, 1, -100, -100], [2, 2, 9, -100]])
     make_tensors("sounds", Sounds, "input_features", torch.randint(WORDS, (3, 4)), [1, 2], values, labels)
+
+
+def make_channels():
+    torch.manual_seed(1)
+    ids = torch.randint(WORDS, (3, 5))
+    arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "position_ids": torch.arange(5)[None],
+                 "labels": ids.clone()}
+    program = exported(Channels, arguments, [2, 2, [1], 2])
+    torch.export.save(program, DATA / "channels.pt2")
+    module = program.module()
+    torch.manual_seed(2)
+    ids = torch.randint(WORDS, (4, 6))
+    result = module(ids, torch.ones_like(ids), torch.arange(6)[None], ids)
+    result["loss"].backward()
+    (DATA / "channels.json").write_text(json.dumps(
+        {"ids": ids.tolist(), "loss": result["loss"].item(),
+         "gradients": {name: parameter.grad.flatten().tolist() for name, parameter in module.named_parameters()}}) + "\n")
 
 
 def main():
     DATA.mkdir(exist_ok=True)
     make_pairs()
     make_senses()
+    make_channels()
     torch.manual_seed(1)
     ids = torch.randint(WORDS, (3, 5))
     # Labels are a different tensor from ids: otherwise the program would look up the labels.

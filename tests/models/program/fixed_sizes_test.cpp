@@ -3,9 +3,9 @@
 #include <ATen/ops/arange.h>
 
 #include "core/error.h"
+#include "models/program/layers/program_positions.h"
 #include "models/program/masks/unmasked.h"
 #include "models/program/program_inputs.h"
-#include "models/program/program_positions.h"
 #include "models/traced/sample_check.h"
 #include "tests/models/program/pairs_program.h"
 #include "tests/models/program/program_run.h"
@@ -141,7 +141,11 @@ TEST_CASE("classes of samples and targets of fixed sizes count once", "[fixed]")
 TEST_CASE("features of a sample pass whole, even if there are as many as tokens", "[fixed]") {
   const auto form_of = [](const std::shared_ptr<const Program>& program, std::vector<GraphSize> sizes) {
     Program with_value = *program;
+    std::vector<Counts> counted;
+    for (const auto& size : sizes)
+      counted.push_back(counted.empty() ? Counts::samples : size == GraphSize{7, ""} ? Counts::source : Counts::other);
     with_value.archive.graph.values.push_back({.name = "passed", .dtype = at::kFloat, .sizes = std::move(sizes)});
+    with_value.counted.push_back(std::move(counted));
     return hidden_form(with_value, int(with_value.archive.graph.values.size()) - 1);
   };
   const auto words = program_of("words", {}, {.samples = 4, .source = 7});
@@ -170,6 +174,102 @@ TEST_CASE("targets pass beside a source of one row", "[fixed]") {
   CHECK(form->of_target);
   CHECK(form->length == 1);
   CHECK(form->features == 6);
+}
+
+TEST_CASE("positions that all samples share are those of PyTorch", "[fixed]") {
+  const auto wanted = nlohmann::json::parse(contents(golden("program/channels.json")));
+  std::vector<int64_t> flat;
+  for (const std::vector<int64_t> row : wanted["ids"]) flat.insert(flat.end(), row.begin(), row.end());
+  const at::Tensor ids = at::tensor(flat).view({4, 6});
+  const auto without_batch = [](Graph& graph) {
+    for (const auto& input : graph.inputs)
+      if (input.name == "position_ids") graph.values[input.value].sizes.erase(graph.values[input.value].sizes.begin());
+  };
+  for (const bool has_two_sizes : {true, false}) {
+    const auto program = program_of("channels", {}, {}, has_two_sizes ? std::function<void(Graph&)>() : without_batch);
+    CHECK(program->fixed_samples == 0);
+    ProgramRun run(program, at::kDouble, {}, 6);
+    const LossTerm loss = run.train(causal_microbatch(ids, ids, at::arange(4)));
+    CHECK(loss.sum / loss.weight == Approx(wanted["loss"].get<double>()).epsilon(1e-6));
+    for (const auto& [name, gradient] : run.gradients()) {
+      const auto of_torch = at::tensor(wanted["gradients"][name].get<std::vector<double>>(), at::kDouble);
+      INFO(name);
+      CHECK((gradient.flatten() / loss.weight - of_torch).abs().max().item<double>() < 1e-6);
+    }
+  }
+  check_samples(program_of("channels", {}, {}), spec_of_program(program_of("channels", {}, {}), 6), 6);
+}
+
+TEST_CASE("as many channels as tokens, and rows of a table as samples, are not taken for them", "[fixed]") {
+  const auto any = program_of("channels", {}, {});
+  for (const Sizes& sizes : {Sizes{.samples = 4, .source = 6}, Sizes{.samples = 4}, Sizes{.source = 6}}) {
+    const auto fixed = program_of("channels", {}, sizes);
+    const auto form = hidden_form(*fixed, fixed->layers[1].border.at(0));
+    REQUIRE(form);
+    CHECK(form->length == 2);
+    CHECK(form->features == 6);
+    for (const auto& layer : fixed->layers) CHECK(layer.border.size() == (layer.name == "embedding" ? 0 : 1));
+    for (const auto& lengths : {std::vector<int64_t>{6, 6, 6, 6}, {3, 6, 5}, {4}})
+      check_same(fixed, any, batch_of(lengths, 11, 2), 6);
+  }
+}
+
+TEST_CASE("what fixed sizes count is what the expressions of other sizes say", "[fixed]") {
+  const auto check = [](const std::string& name, const ProgramUse& use, const Sizes& sizes) {
+    INFO(name);
+    const auto any = program_of(name, use, {}), fixed = program_of(name, use, sizes);
+    REQUIRE(any->graph().values.size() == fixed->counted.size());
+    const auto is_batch = [&](const GraphSize& size) { return std::ranges::count(any->batches, size) > 0; };
+    int known = 0, tokens = 0;
+    for (size_t value = 0; value < fixed->counted.size(); ++value)
+      for (size_t i = 0; i < fixed->counted[value].size(); ++i) {
+        const GraphSize& size = any->graph().values[value].sizes[i];
+        const Counts counts = fixed->counted[value][i];
+        INFO(any->graph().values[value].name << " dimension " << i);
+        if (counts == Counts::unknown || counts == Counts::repeated) continue;
+        if (size.expression.empty()) CHECK(counts == Counts::other);
+        if (is_batch(size)) CHECK(counts == Counts::samples);
+        if (size == any->source_length && any->columns.empty()) CHECK(counts == Counts::source);
+        if (any->has_target() && size == any->target_length) CHECK(counts == Counts::target);
+        ++known;
+        tokens += counts == Counts::source || counts == Counts::target;
+      }
+    CHECK(known > 50);
+    CHECK((tokens > 10 || !any->columns.empty()));
+  };
+  const Sizes both = {.samples = 4, .source = 7};
+  for (const char* name : {"words", "heads", "patches", "sections", "channels"}) check(name, {}, both);
+  check("window", {.predicts = Predicts::row}, both);
+  check("pairs", kPairs, {.samples = 4, .source = 8, .target = 6});
+  check("pictures", kPictures, {.samples = 3});
+}
+
+TEST_CASE("a call that does not show what sizes count is refused by name", "[fixed]") {
+  const auto turned = [](Graph& graph) {
+    for (auto& node : graph.nodes)
+      if (node.text() == "aten::transpose.int") {
+        node = {.name = "aten::rot90",
+                .arguments = {node.arguments[0],
+                              {.constant = int64_t{1}},
+                              {.constant = c10::IValue(std::vector<int64_t>{1, 2})}},
+                .results = node.results,
+                .modules = node.modules};
+        return;
+      }
+  };
+  CHECK_THROWS_WITH(program_of("channels", {}, {.samples = 4, .source = 6}, turned),
+                    Contains("(made by aten::rot90) of an earlier one") &&
+                        Contains("whether the 6 of its dimension 1 are the tokens"));
+  CHECK_NOTHROW(program_of("channels", {}, {.samples = 4, .source = 7}, turned));
+}
+
+TEST_CASE("earlier positions that are not in a microbatch are refused, whatever the fixed length", "[fixed]") {
+  ProgramRun run(program_of("words", {}, {.source = 7}), at::kDouble);
+  Microbatch next = batch_of({1}, words_program::kWords);
+  next.positions = next.positions + 4;
+  next.position_count = 5;
+  CHECK_THAT(message_of<RunError>([&] { run.run(next, Mode::generate); }),
+             Contains("a program does not cache earlier positions"));
 }
 
 TEST_CASE("the next token follows from the last one before the padding", "[fixed]") {

@@ -50,8 +50,8 @@ class ProgramRun {
       : ProgramRun(cut_program(std::move(archive)), type, {}, traced_length) {}
 
   // Returns the loss of a microbatch in training, and adds the gradients.
-  LossTerm train(const Microbatch& batch, double loss_scale = 1) {
-    MicrobatchContext context{.batch = &batch, .seed = 5, .step = 1, .loss_scale = loss_scale};
+  LossTerm train(const Microbatch& batch, double loss_scale = 1, int64_t step = 1) {
+    MicrobatchContext context{.batch = &batch, .seed = 5, .step = step, .loss_scale = loss_scale};
     std::vector<Border> inputs;
     std::vector<std::vector<torch::autograd::Edge>> edges;
     Border border;

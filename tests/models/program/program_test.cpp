@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "models/program/layers/program_layers.h"
-#include "models/program/program_positions.h"
+#include "models/program/layers/program_positions.h"
 #include "tests/models/program/pairs_program.h"
 #include "tests/models/program/words_program.h"
 
@@ -154,17 +154,28 @@ TEST_CASE("calls that change memory belong to every part that reads it afterward
   for (const char* call : {"aten::copy_", "aten::fill_", "aten::masked_fill_"})
     CHECK(std::ranges::count(of_embedding, call) == 1);
   CHECK(std::ranges::count(calls(*program, program->layers[0].part), "aten::copy_") == 0);
-  const auto changing = [](const char* value) {
-    return changed([value](json& graph) {
+  const auto changing = [](const std::string& value, const std::string& added = "") {
+    return changed([&](json& graph) {
+      const auto tensor = [](const char* argument, const std::string& name) -> json {
+        return {{"name", argument}, {"arg", {{"as_tensor", {{"name", name}}}}}};
+      };
       auto& node = first_node(graph, "torch.ops.aten.gelu.default");
-      node = {{"target", "torch.ops.aten.zero_.default"},
-              {"inputs", {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", value}}}}}}}},
+      json inputs = json::array({tensor("self", value)});
+      if (!added.empty()) inputs.push_back(tensor("other", added));
+      node = {{"target", added.empty() ? "torch.ops.aten.zero_.default" : "torch.ops.aten.add_.Tensor"},
+              {"inputs", inputs},
               {"outputs", node["outputs"]},
               {"metadata", node["metadata"]}};
     });
   };
   CHECK_THROWS_WITH(changing("attention_mask"), Contains("the call of aten::zero_ changes attention_mask in place"));
-  CHECK_THROWS_WITH(changing("b_scale"), Contains("the call of aten::zero_ changes its buffer scale, whose value"));
+  CHECK_THROWS_WITH(changing("b_scale", "attention_mask"),
+                    Contains("the call of aten::add_.Tensor changes its buffer scale, whose new value depends on "
+                             "attention_mask, so on which samples"));
+  CHECK_THROWS_WITH(changing("b_scale", "p_places_weight"),
+                    Contains("whose new value depends on the parameter places.weight"));
+  CHECK(changing("b_scale")->buffers);
+  CHECK(!cut_program(read_pt2(path()))->buffers);
 }
 
 }  // namespace shardline::program_test

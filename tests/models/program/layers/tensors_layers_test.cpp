@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "models/program/layers/program_layers.h"
-#include "models/program/program_positions.h"
+#include "models/program/layers/program_positions.h"
 #include "tests/models/program/program_run.h"
 #include "tests/models/program/tensors_program.h"
 #include "tests/models/program/words_program.h"

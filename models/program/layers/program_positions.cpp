@@ -1,4 +1,4 @@
-#include "models/program/program_positions.h"
+#include "models/program/layers/program_positions.h"
 
 #include <ATen/core/grad_mode.h>
 

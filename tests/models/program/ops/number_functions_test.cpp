@@ -1,4 +1,4 @@
-#include "models/program/number_functions.h"
+#include "models/program/ops/number_functions.h"
 
 #include <limits>
 

@@ -1,0 +1,41 @@
+// The buffers that a program changes, such as counters of its steps. Only changes that follow from buffers and
+// constants alone are accepted: then the values before a training step are a function of its number and of the archive,
+// so that each rank computes them for itself, whatever the layout, and a run that continues from a checkpoint has the
+// same. As in PyTorch, where a step is one call of the program with the whole batch, a step changes a buffer once.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "models/program/graph.h"
+#include "models/program/interpreter.h"
+
+namespace shardline {
+
+class BufferStates {
+ public:
+  // By value of the graph.
+  using Values = std::map<int, at::Tensor>;
+
+  // changes: from buffers and constants to the changed buffers, which it changes in place. begin: the values of its
+  // inputs in the archive.
+  BufferStates(Graph graph, const GraphPart& changes, Values begin);
+
+  // The changed buffers before this training step (counted from 1; less: before the first one), on the CPU. Threads may
+  // call it at the same time. The tensors must not be changed.
+  Values before(int64_t step);
+
+ private:
+  Values after(const Values& before) const;
+
+  const Graph graph_;
+  const GraphPart changes_;
+  const Interpreter interpreter_;
+  std::mutex mutex_;
+  std::map<int64_t, Values> known_;  // of all inputs, by step: those before the first step and some of the latest
+};
+
+}  // namespace shardline

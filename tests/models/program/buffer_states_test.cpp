@@ -1,0 +1,96 @@
+// Programs that change their buffers, beside programs whose buffers have the values that they should have.
+#include "models/program/buffer_states.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/program/pt2_writer.h"
+#include "models/traced/sample_check.h"
+#include "tests/models/program/program_run.h"
+#include "tests/models/program/words_program.h"
+
+#include "tests/catch.h"
+
+namespace shardline::buffer_states_test {
+namespace {
+
+using namespace words_program;
+
+constexpr double kShare = 0.5;
+
+// Multiplies the buffer that the head uses by kShare, before the rest of the program.
+Pt2Archive halving(const std::string& file = path()) {
+  Pt2Archive archive = read_pt2(file);
+  Graph& graph = archive.graph;
+  const auto scale = std::ranges::find(graph.inputs, "scale", &GraphInput::name);
+  REQUIRE(scale != graph.inputs.end());
+  GraphValue halved = graph.values[scale->value];
+  halved.name = "halved";
+  graph.values.push_back(halved);
+  graph.nodes.insert(graph.nodes.begin(), GraphNode{.name = "aten::mul_",
+                                                    .overload = "Scalar",
+                                                    .arguments = {{.value = scale->value}, {.constant = kShare}},
+                                                    .results = {{0, -1, int(graph.values.size()) - 1}}});
+  return archive;
+}
+
+// The program without changes, with the buffer after so many.
+std::shared_ptr<const Program> scaled(int changes) {
+  Pt2Archive archive = read_pt2(path());
+  at::Tensor& scale = archive.constants.at("scale");
+  scale = scale.clone() * std::pow(kShare, changes);
+  return cut_program(std::move(archive));
+}
+
+Microbatch batch() {
+  return causal_microbatch(ids(), ids(), at::arange(ids().size(0)));
+}
+
+}  // namespace
+
+TEST_CASE("a buffer that changes by itself is a function of the step", "[buffers]") {
+  const auto program = cut_program(halving());
+  REQUIRE(program->buffers);
+  const at::Tensor begin = read_pt2(path()).constants.at("scale");
+  for (const int64_t step : {0, 1, 2, 5, 3, 40, 1, 2}) {  // forwards and backwards
+    const auto values = program->buffers->before(step);
+    REQUIRE(values.size() == 1);
+    CHECK(values.begin()->second.equal(begin * std::pow(kShare, std::max<int64_t>(step, 1) - 1)));
+  }
+  CHECK(program->archive.constants.at("scale").equal(begin));
+}
+
+TEST_CASE("all microbatches and passes of a step find the buffer that the step changes once", "[buffers]") {
+  ProgramRun run(cut_program(halving()), at::kDouble);
+  for (const int64_t step : {1, 3}) {
+    ProgramRun wanted(scaled(int(step)), at::kDouble);
+    const LossTerm loss = wanted.train(batch());
+    for (int microbatch = 0; microbatch < 2; ++microbatch)
+      CHECK(run.train(batch(), 1, step).sum == Approx(loss.sum).epsilon(1e-12));
+  }
+  ProgramRun again(cut_program(halving()), at::kDouble), wanted(scaled(3), at::kDouble);
+  again.train(batch(), 1, 3);
+  wanted.train(batch());
+  CHECK(largest_difference(again.gradients(), wanted.gradients()) < 1e-12);
+}
+
+TEST_CASE("samples are checked with buffers that change, and ranks of any step get theirs", "[buffers]") {
+  const auto program = cut_program(halving());
+  check_samples(program, spec_of_program(program, 4), 4);
+}
+
+TEST_CASE("the next run begins with the buffers that were written", "[buffers]") {
+  const ScratchDirectory scratch;
+  const auto program = cut_program(halving());
+  const auto after = program->buffers->before(5 + 1);
+  write_pt2(
+      program->archive, [&](const std::string& name) { return name == "scale" ? after.begin()->second : at::Tensor(); },
+      scratch / "trained.pt2");
+  const auto next = cut_program(halving(scratch / "trained.pt2"));
+  CHECK(next->buffers->before(2).begin()->second.equal(program->buffers->before(7).begin()->second));
+}
+
+}  // namespace shardline::buffer_states_test
