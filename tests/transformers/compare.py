@@ -22,6 +22,8 @@ import numpy as np
 import torch
 import transformers
 
+from make_golden import widen_attention
+
 SHAPES = {
     "small": dict(n_layer=5, n_head=6, n_embd=48, vocab_size=1009, n_positions=64),
     "inner": dict(n_layer=3, n_head=4, n_embd=64, n_inner=100, vocab_size=515, n_positions=64, activation_function="gelu",
@@ -155,6 +157,7 @@ def main():
         directory = os.path.join(scratch, "model")
         model, batches = make_directory(args.shape, directory)
         wide = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64)
+        widen_attention(wide)
         exact = train_transformers(wide, batches, args.optim)
         del wide
         reference = train_transformers(model, batches, args.optim)

@@ -40,6 +40,8 @@ FAMILIES = {
 # The roles of a tokenizer whose files do not name them.
 ROLES = {"xlm-roberta": dict(bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>", pad_token="<pad>",
                              unk_token="<unk>", mask_token="<mask>")}
+# Tokenizers whose config has clean_up_tokenization_spaces. (Version 4 also sets it for BERT's.)
+CLEANED = ("distilbert", "xlm-roberta")
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 TEXT = """the plot of this film is not bad but a little dull and nobody that I know would return value for such a very
 long import of self references where every scene if none else has one more function than the last""".split()
@@ -251,6 +253,7 @@ class Masks(Task):
         yield [masked(1), masked(2)], {"targets": draw.sample(words, 12), "top_k": 9}
         yield masked(1), {"targets": draw.sample(words, 3) + ["unknownwordsarelong", "film", "film"]}
         yield masked(1), {"targets": "film"}
+        yield f"I do n't think they 're good , {tokenizer.mask_token} 's it .", {"top_k": 20}
 
 
 class Texts(Task):
@@ -275,6 +278,8 @@ class Texts(Task):
         if "stop" in parameters:
             parameters["stop_strings"] = parameters.pop("stop")
             rest["tokenizer"] = tokenizer
+        if MAJOR < 5:  # there, the pipeline removes spaces before punctuation unless told not to
+            rest["clean_up_tokenization_spaces"] = False
         config = transformers.GenerationConfig(do_sample=False, eos_token_id=model.config.eos_token_id, pad_token_id=0,
                                                **parameters)
         return plain(pipe(inputs, generation_config=config, **rest))
@@ -299,7 +304,13 @@ TASKS = {family: GENERATORS if family.startswith("gpt") else ENCODERS for family
 
 def compare(program, folder, family, title, task):
     place, keys = FAMILIES[family]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZERS / place, **ROLES.get(family, {}))
+    # Version 4 finds no class for a tokenizer.json alone, and its general class makes token types.
+    named = MAJOR >= 5 or family != "xlm-roberta"
+    settings = dict(ROLES.get(family, {}), **({"clean_up_tokenization_spaces": True} if family in CLEANED else {}))
+    tokenizer = (transformers.AutoTokenizer if named else transformers.PreTrainedTokenizerFast).from_pretrained(
+        TOKENIZERS / place, **settings)
+    if MAJOR < 5 and family in ("distilbert", "xlm-roberta"):
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
     if family.startswith("gpt"):
         keys = dict(keys, bos_token_id=0, pad_token_id=0)
         keys["eos_token_id"] = getattr(task, "ends", 0)
@@ -309,7 +320,7 @@ def compare(program, folder, family, title, task):
     (folder / "generation_config.json").unlink(missing_ok=True)
     tokenizer.model_max_length = 128
     tokenizer.save_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, model_input_names=tokenizer.model_input_names)
     problems, count, largest = [], 0, 0
     with Server(program, folder, task.name) as server:
         for inputs, parameters in task.cases(random.Random(title), tokenizer):

@@ -1,5 +1,5 @@
 """Makes golden/ in this folder with transformers: python tests/transformers/make_golden.py [RUN ...] (torch 2.11,
-transformers 5.23). Without names, all of it again.
+transformers 5.23 or 5.24). Without names, all of it again.
 
     golden/CASE/model      a model directory
     golden/RUN/gradients   the complete gradient of step 1, written like a model: by Hugging Face's names. Computed in
@@ -22,6 +22,7 @@ import types
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.trainer_pt_utils import LabelSmoother
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -94,21 +95,50 @@ def neo_scores_in_own_dtype(self, query, key, value, attention_mask=None):
     return weights @ value, weights
 
 
+class Float32Results(TorchDispatchMode):
+    """Collects the operations that make a float32 tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        results = operation(*args, **(kwargs or {}))
+        for result in results if isinstance(results, (tuple, list)) else (results,):
+            if isinstance(result, torch.Tensor) and result.dtype == torch.float32:
+                self.operations.add(str(operation))
+        return results
+
+
 def widen_attention(model):
-    """transformers makes GPT-J's sines, cosines and scores, and GPT-Neo's scores, in float32, whatever the model's
-    dtype."""
+    """Lets a float64 model compute everything below its head in float64, and checks that it does.
+
+    Whatever the model's dtype, transformers makes GPT-J's sines and cosines in float32, and also GPT-J's and GPT-Neo's
+    scores, except in torch's own attention. This changes the gradients of make_families.py's GPT-J by up to 5e-8 (sines
+    and cosines) and 1.6e-7 (scores) of their norms. The places differ between versions of transformers, and replacing
+    those of another version has no effect without being an error; hence the check, which runs each model."""
     if model.dtype != torch.float64:
         return
-    if model.config.model_type == "gpt_neo":
-        for block in model.transformer.h:
+    config = model.config
+    if config.model_type == "gpt_neo":
+        for block in model.base_model.h:
             block.attn.attention._attn = types.MethodType(neo_scores_in_own_dtype, block.attn.attention)
-    if model.config.model_type != "gptj":
-        return
-    angles = torch.arange(model.config.n_positions, dtype=torch.float64)[:, None] / 10000 ** (
-        torch.arange(0, model.config.rotary_dim, 2, dtype=torch.float64) / model.config.rotary_dim)
-    for block in model.transformer.h:
-        block.attn.embed_positions = torch.cat((angles.sin(), angles.cos()), dim=1)
-        block.attn._attn = types.MethodType(scores_in_own_dtype, block.attn)
+    if config.model_type == "gptj":
+        angles = torch.arange(config.n_positions, dtype=torch.float64)[:, None] / 10000 ** (
+            torch.arange(0, config.rotary_dim, 2, dtype=torch.float64) / config.rotary_dim)
+        holders = [module for module in model.modules() if hasattr(module, "embed_positions")]
+        assert holders
+        for holder in holders:  # each block's attention; since version 5.24, one module of the model
+            holder.embed_positions = torch.cat((angles.sin(), angles.cos()), dim=1)
+        if hasattr(model.base_model.h[0].attn, "_attn"):
+            for block in model.base_model.h:
+                block.attn._attn = types.MethodType(scores_in_own_dtype, block.attn)
+        else:  # since version 5.24
+            model.set_attn_implementation("sdpa")
+    ids = torch.arange(3, 9).view(2, 3)
+    with Float32Results() as narrow, torch.no_grad():
+        model.base_model(input_ids=ids, attention_mask=torch.tensor([[1, 1, 1], [1, 1, 0]]))
+    assert not narrow.operations, (config.model_type, narrow.operations)
 
 
 def age(directory, config):

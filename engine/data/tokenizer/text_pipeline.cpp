@@ -29,7 +29,8 @@ TextPipeline::TextPipeline(const TextPipelineSpec& spec)
       model_(spec.model),
       post_processor_(spec.post_processor),
       decoder_(spec.decoder),
-      marks_continuations_(spec.marks_continuations) {
+      marks_continuations_(spec.marks_continuations),
+      cleans_up_(spec.cleans_up) {
   const auto learn = [&](const std::string& token, int32_t id) {
     tokens_[id] = token;
     vocab_size_ = std::max<int64_t>(vocab_size_, int64_t{id} + 1);
@@ -115,7 +116,8 @@ std::string TextPipeline::decode(std::span<const int32_t> ids) const {
     const auto found = tokens_.find(id);
     if (found != tokens_.end()) tokens.push_back(found->second);
   }
-  return decoder_(std::move(tokens));
+  std::string text = decoder_(std::move(tokens));
+  return cleans_up_ ? without_spaces_of_tokens(std::move(text)) : text;
 }
 
 std::optional<int32_t> TextPipeline::id(std::string_view token) const {

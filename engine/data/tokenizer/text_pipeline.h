@@ -29,6 +29,7 @@ struct TextPipelineSpec {
   PostProcessor post_processor;
   Decoder decoder;
   bool marks_continuations = false;  // see Tokenizer
+  bool cleans_up = false;            // texts of ids are without_spaces_of_tokens
 };
 
 class TextPipeline {
@@ -65,7 +66,7 @@ class TextPipeline {
   mutable std::once_flag ids_are_made_;  // few programs ask for ids, so they are made when the first does
   mutable std::unordered_map<std::string_view, int32_t> ids_;
   std::unordered_set<int32_t> added_, special_;
-  bool marks_continuations_;
+  bool marks_continuations_, cleans_up_;
   int64_t vocab_size_ = 0;
 };
 

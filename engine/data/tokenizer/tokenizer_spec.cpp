@@ -50,6 +50,7 @@ std::optional<int32_t> find_token(const TokenizerSpec& spec, const std::string& 
 
 TokenizerPtr make_tokenizer(TokenizerSpec spec, const SpecialTokens& special, const std::string& digest) {
   const bool lines_apart = lines_are_apart(spec);
+  const bool is_bpe = std::holds_alternative<BpeVocabulary>(spec.model);
   const TextPipelineSpec pipeline{.ids = spec.ids,
                                   .added = spec.added,
                                   .normalizer = spec.normalizer,
@@ -57,7 +58,8 @@ TokenizerPtr make_tokenizer(TokenizerSpec spec, const SpecialTokens& special, co
                                   .model = make_model(spec),
                                   .post_processor = spec.post_processor,
                                   .decoder = spec.decoder,
-                                  .marks_continuations = std::holds_alternative<WordPieceOptions>(spec.model)};
+                                  .marks_continuations = std::holds_alternative<WordPieceOptions>(spec.model),
+                                  .cleans_up = spec.cleans_up && !is_bpe};
   if (!spec.window_rules) return std::make_shared<PipelineTokenizer>(pipeline, lines_apart, special, digest);
   spec.window_rules->added = spec.added;
   return std::make_shared<BpeTokenizer>(pipeline, *spec.window_rules, special, digest);

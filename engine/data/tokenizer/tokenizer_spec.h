@@ -26,6 +26,7 @@ struct TokenizerSpec {
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
   Decoder decoder = plain_decoder();
+  bool cleans_up = false;  // clean_up_tokenization_spaces of transformers, which affects all models but BPE
   // Byte-level BPE whose words can be proven in windows of a text: the same rules, without `added`.
   std::optional<WordRules> window_rules;
   // No step of the normalizer looks across the end of a line.

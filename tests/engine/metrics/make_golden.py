@@ -8,7 +8,9 @@ every assigned code point.
 
 Made with Python 3.11, scikit-learn 1.9.1, scipy 1.17.1, seqeval 1.2.2, transformers 4.57.6 (squad_metrics), and
 sparseml 1.7.0, whose package has the function postprocess_qa_predictions of transformers' run_qa. Only the source of that
-function is used: its package need not be importable, only unpacked on the module path.
+function is used: its package need not be importable, only unpacked on the module path:
+
+    pip download --no-deps sparseml==1.7.0 && unzip -q -d sparseml sparseml-*.whl && export PYTHONPATH=$PWD/sparseml
 
 NaN is written as null.
 """

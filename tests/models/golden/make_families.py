@@ -1,5 +1,5 @@
 """Makes families/ in this folder with transformers: python make_families.py [FAMILY ...] (torch 2.11, transformers
-5.23). Without names, all of them.
+5.23 or 5.24). Without names, all of them.
 
     families/FAMILY/config.json, model.safetensors   a model directory with the tensors of all heads
     families/FAMILY/runs.json                        what transformers makes of it, for each head
@@ -68,8 +68,7 @@ RUNS = [("causal-lm", None, 0.0), ("causal-lm", None, 0.1),
 def has_head(family, task):
     if family in DECODERS and task == "masked-lm":
         return False
-    # make_golden.py records GPT-J's "causal-lm".
-    return (family, task) not in (("gptj", "token-classification"), ("gptj", "causal-lm"), ("distilbert", "causal-lm"))
+    return (family, task) not in (("gptj", "token-classification"), ("distilbert", "causal-lm"))
 
 
 def value(name, shape):

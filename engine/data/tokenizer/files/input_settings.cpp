@@ -29,10 +29,11 @@ TextSide truncated_side(const JsonValue& tokenizer) {
   return side_in(tokenizer.at("truncation").at("direction"), "Left", "Right");
 }
 
-std::string apply_input_settings(const std::filesystem::path& folder, const std::string& tokenizer_class,
-                                 TokenizerSpec& spec) {
+std::string apply_settings(const std::filesystem::path& folder, const std::string& tokenizer_class,
+                           TokenizerSpec& spec) {
   bool drops_types = has_no_types(tokenizer_class);
   with_json_file(folder, "tokenizer_config.json", [&](const JsonValue& file) {
+    spec.cleans_up = file.flag("clean_up_tokenization_spaces", false);
     if (file.has("truncation_side"))
       spec.post_processor.truncated_side = side_in(file.at("truncation_side"), "left", "right");
     if (!file.has("model_input_names")) return;

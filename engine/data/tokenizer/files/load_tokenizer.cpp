@@ -42,7 +42,7 @@ std::string digest_of(const fs::path& folder, const fs::path& vocabulary) {
 TokenizerPtr build(TokenizerSpec spec, const fs::path& folder, const fs::path& vocabulary, const std::string& digest,
                    const std::string& tokenizer_class = "") {
   const SpecialTokens special = find_special_tokens(folder, spec);
-  const std::string settings = apply_input_settings(folder, tokenizer_class, spec);
+  const std::string settings = apply_settings(folder, tokenizer_class, spec);
   try {
     return make_tokenizer(std::move(spec), special, digest + settings);
   } catch (const DataError& error) {

@@ -31,12 +31,15 @@ void replace_each(std::string& text, std::string_view old, std::string_view with
     text.replace(at, old.size(), with);
 }
 
-// Removes the spaces that stand before punctuation and English contractions.
-void clean_up(std::string& text) {
+// Removes the spaces that stand before punctuation and English contractions. The tokenizers library also makes a
+// contraction.
+void clean_up(std::string& text, bool contracts) {
   static constexpr std::pair<const char*, const char*> kRules[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  for (const auto& [old, with] : kRules) replace_each(text, old, with);
+  for (const auto& [old, with] : kRules) {
+    if (contracts || old != std::string_view(" do not")) replace_each(text, old, with);
+  }
 }
 
 DecoderStep join_word_pieces(const std::string& prefix, bool cleans_up) {
@@ -47,7 +50,7 @@ DecoderStep join_word_pieces(const std::string& prefix, bool cleans_up) {
       } else if (i > 0) {
         tokens[i].insert(0, " ");
       }
-      if (cleans_up) clean_up(tokens[i]);
+      if (cleans_up) clean_up(tokens[i], true);
     }
   };
 }
@@ -179,6 +182,11 @@ Decoder metaspace_decoder(char32_t replacement, bool prepended) {
 
 Decoder byte_fallback_decoder(bool prepended) {
   return chain({spaces_for(0x2581, false), join_byte_tokens, fuse, strip_tokens(" ", prepended ? 1 : 0, 0)});
+}
+
+std::string without_spaces_of_tokens(std::string text) {
+  clean_up(text, false);
+  return text;
 }
 
 Decoder read_decoder(const JsonValue& component) {

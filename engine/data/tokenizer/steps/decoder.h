@@ -18,6 +18,9 @@ Decoder metaspace_decoder(char32_t replacement, bool prepended);
 // The decoder of SentencePiece's BPE: spaces, bytes, and the removal of a prepended space.
 Decoder byte_fallback_decoder(bool prepended);
 
+// A decoded text without the spaces before punctuation and English contractions: clean_up_tokenization of transformers.
+std::string without_spaces_of_tokens(std::string text);
+
 // Reads a component of a tokenizer.json. Throws a DataError that names what is not supported.
 Decoder read_decoder(const JsonValue& component);
 

@@ -316,4 +316,25 @@ TEST_CASE("tokens become the text that the reference library makes of them") {
   CHECK(round("llama", "The  fox \xf0\x9f\x98\x80") == "The  fox \U0001F600");
 }
 
+TEST_CASE("decoded texts lose the spaces before punctuation as with transformers, if the files say so") {
+  const auto round = [](const std::string& name, bool cleans_up) {
+    const TempFolder folder;
+    json config;
+    for (const auto& file : std::filesystem::directory_iterator(kGolden + "examples/" + name)) {
+      const std::string file_name = file.path().filename().string(), content = read_file(file.path().string());
+      if (file_name == "tokenizer_config.json") config = json::parse(content);
+      folder.write(file_name, content);
+    }
+    config["clean_up_tokenization_spaces"] = cleans_up;
+    folder.write("tokenizer_config.json", config.dump());
+    const TokenizerPtr tokenizer = load_tokenizer(folder.path().string());
+    return tokenizer->decode(tokenizer->encode("I 'm sure they do not , do n't they ' ll ."));
+  };
+  CHECK(round("bert", true) == "i'm sure they do not, don't they'll.");
+  CHECK(round("bert", false) == "i ' m sure they do not, do n ' t they ' ll.");
+  CHECK(round("unigram", true) == "I'm sure they do not, don't they'll.");
+  CHECK(round("unigram", false) == "I 'm sure they do not , do n't they ' ll .");
+  CHECK(round("roberta", true) == "I 'm sure they do not , do n't they ' ll .");  // BPE keeps its spaces
+}
+
 }  // namespace shardline::example_test
