@@ -218,7 +218,7 @@ const Vocabulary& launcher_keys() {
          "standalone", "rdzv_backend", "rdzv_endpoint", "rdzv_id"});
     add("shardline starts its ranks itself", {"monitor_interval", "multi_gpu", "launcher"});
     add("config_file determines what is sharded", {"use_deepspeed", "use_fsdp"});
-    add("there is no Python code to run or to compile", {"m", "module", "dynamo_backend"});
+    add("there is no Python code to run or to compile", {"m", "module", "u", "dynamo_backend"});
     return all;
   }();
   return keys;
