@@ -43,11 +43,11 @@ std::string work_of(const StudyRun& run);
 
 // How many ranks can compute here at the same time: GPUs if the config's runs use them, else cores.
 int devices_here(const Config& config);
-// The cores that a run takes on this host: all of them if its threads are not set or it uses GPUs.
+// The cores that a run takes on this host: all of them if its threads are not set or it uses GPUs, one for a plan.
 int cores_of(const StudyRun& run);
 
-// All runs, in the order of the study; its points must outlive them. Throws ConfigError for a config that `train` would
-// refuse, and for runs that do not fit this machine while no cluster is given.
+// All runs, in the order of the study; its points must outlive them. Throws ConfigError for a config with a mistake
+// that shows without its data and model, and for runs that do not fit this machine while no cluster is given.
 std::vector<StudyRun> expand(const StudyFile& study);
 
 }  // namespace shardline

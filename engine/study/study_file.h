@@ -19,7 +19,7 @@ struct PublishedResult {
 // One combination of settings; its repeats differ in their seed alone.
 struct StudyPoint {
   std::string name;        // unique, and the name of a directory
-  nlohmann::json factors;  // an object: checked keys, see kFactors in the source, and keys of the config ("a.b")
+  nlohmann::json factors;  // an object: checked keys, see known_factors() in the source, and keys of the config ("a.b")
   PublishedResult published;
 };
 

@@ -19,7 +19,7 @@ class ServerRestarts {
   static constexpr auto kEarly = std::chrono::seconds(60);  // of serving; an attempt that ends before that ends early
 
   // Whether to start it again. If not, reason() says why; it is empty if a restart was out of the question, because the
-  // server never began to serve.
+  // server never began to serve, was asked to stop, or ended with a code other than kExitFailed.
   bool again_after(const ServerEnd& end);
   const std::string& reason() const { return reason_; }
 

@@ -1,6 +1,6 @@
 // The token ids of a data set in one memory-mapped file, with another one for the ends of documents. They are made
 // once per host and found again by a digest of everything that they depend on: paths, sizes and contents of the data
-// files,
+// files, the tokenizer, the options and the version of this format.
 #pragma once
 #include <chrono>
 #include <filesystem>

@@ -6,9 +6,10 @@
 
 namespace shardline {
 
-// parquet: a Parquet file. arrow: an Arrow stream, as `datasets` writes it, or an Arrow file. Rows have the values that
-// JSON Lines would have (engine/data/arrow/json_values.h). A few hundred rows are in memory at a time. Throws
-// DataError, including for a build without Apache Arrow's libraries, or if they are not found.
+// parquet: a Parquet file, of which a few hundred rows are in memory at a time. arrow: an Arrow stream, as `datasets`
+// writes it, or an Arrow file; these are mapped, and read by their record batches. Rows have the values that JSON Lines
+// would have (engine/data/arrow/json_values.h). Throws DataError, including for a build without Apache Arrow's
+// libraries, or if they are not found.
 std::unique_ptr<RowFile> open_arrow(const DataFile& file);
 
 // Why such files cannot be read here; empty: they can be.

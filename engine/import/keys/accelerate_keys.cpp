@@ -195,7 +195,6 @@ const Vocabulary& accelerate_keys() {
 
 const Vocabulary& launcher_keys() {
   static const Vocabulary keys = [] {
-    const std::string ranks = "ranks find each other through MPI";
     Vocabulary all{
         .title = "Launchers",
         .introduction = "Options of `torchrun`, `deepspeed` and `accelerate launch` before the script.",
@@ -205,31 +204,21 @@ const Vocabulary& launcher_keys() {
                  reads_machines("num_nodes"), reads_processes("num_processes"), reads_machines("num_machines"),
                  reads("mixed_precision", "training.fp16, training.bf16", "", read_precision),
                  holds("config_file", accelerate_keys, "the name of accelerate's file"),
+                 maps("max_restarts", "mpi_options.max_restarts"),
+                 maps("num_cpu_threads_per_process", "runtime.threads_per_rank"),
                  refuses("hostfile", "name the machines with --hosts A,B"),
                  refuses("include", "name the machines with --hosts A,B"),
                  refuses("exclude", "name the machines with --hosts A,B")},
         .names_vary = true};
-    for (const char* name : {"node_rank",
-                             "master_addr",
-                             "master_port",
-                             "machine_rank",
-                             "main_process_ip",
-                             "main_process_port",
-                             "standalone",
-                             "rdzv_backend",
-                             "rdzv_endpoint",
-                             "rdzv_id",
-                             "max_restarts",
-                             "monitor_interval",
-                             "multi_gpu",
-                             "use_deepspeed",
-                             "use_fsdp",
-                             "m",
-                             "num_cpu_threads_per_process",
-                             "dynamo_backend",
-                             "module",
-                             "launcher"})
-      all.keys.push_back(ignores(name, ranks));
+    const auto add = [&](const std::string& reason, const std::vector<const char*>& names) {
+      for (const char* name : names) all.keys.push_back(ignores(name, reason));
+    };
+    add("ranks find each other through MPI",
+        {"node_rank", "master_addr", "master_port", "machine_rank", "main_process_ip", "main_process_port",
+         "standalone", "rdzv_backend", "rdzv_endpoint", "rdzv_id"});
+    add("shardline starts its ranks itself", {"monitor_interval", "multi_gpu", "launcher"});
+    add("config_file determines what is sharded", {"use_deepspeed", "use_fsdp"});
+    add("there is no Python code to run or to compile", {"m", "module", "u", "dynamo_backend"});
     return all;
   }();
   return keys;

@@ -339,7 +339,9 @@ Keys other_keys() {
   };
   for (const char* name : {"partition_activations", "contiguous_memory_optimization", "number_checkpoints",
                            "synchronize_checkpoint_boundary", "profile"})
-    keys.push_back(reads(std::string("activation_checkpointing.") + name, "", "", read_recompute));
+    keys.push_back(reads(std::string("activation_checkpointing.") + name, "",
+                         "the model or smp_options.activation_checkpointing determines what is recomputed",
+                         read_recompute));
   const auto add = [&](const std::string& reason, const std::vector<const char*>& names) {
     for (const char* name : names) keys.push_back(ignores(name, reason));
   };

@@ -351,8 +351,7 @@ Keys platform_keys() {
   return {
       holds("mp_parameters", model_parallel_keys, "as SageMaker's library passes `parameters` on"),
       reads_script("sagemaker_program"),
-      reads("sagemaker_mpi_enabled", "", "",
-            [](const Given&, Draft&) { return neutral("several ranks are always started with mpirun"); }),
+      ignores("sagemaker_mpi_enabled", "several ranks are always started with mpirun"),
       maps("sagemaker_mpi_num_of_processes_per_host", "mpi_options.processes_per_host"),
       maps("sagemaker_mpi_custom_mpi_options", "mpi_options.custom_mpi_options"),
       reads("sagemaker_distributed_dataparallel_enabled", "smp_options.ddp", "",

@@ -127,6 +127,17 @@ TEST_CASE("what DeepSpeed does without a key is done here") {
         json{{"global_batch_size", 4}, {"max_grad_norm", 0}});
 }
 
+TEST_CASE("options of a launcher become keys, or have reasons of their own") {
+  const auto import = import_text_as(
+      "accelerate launch --max_restarts 3 --num_cpu_threads_per_process 4 --use_fsdp --main_process_port 1 run_clm.py "
+      "--train_file t.txt --do_train",
+      "job", {});
+  CHECK(import.config["mpi_options"] == json{{"max_restarts", 3}});
+  CHECK(import.config["runtime"] == json{{"threads_per_rank", 4}});
+  CHECK(outcome_of(import, "launcher.use_fsdp").note == "config_file determines what is sharded");
+  CHECK(outcome_of(import, "launcher.main_process_port").note == "ranks find each other through MPI");
+}
+
 TEST_CASE("accelerate uses the section of its distributed_type") {
   const auto import_with = [](const std::string& type) {
     return import_text_as("compute_environment: LOCAL_MACHINE\ndistributed_type: " + type +
