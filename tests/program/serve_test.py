@@ -115,6 +115,15 @@ class Answers(Serving):
         (self.dir / "texts.json").write_text(json.dumps(config))
         self.expect(0, "generate", "texts.json", "--prompt", "a", "--max-new-tokens", "2")
 
+    def test_task_of_a_model_without_its_head(self):
+        """A directory's own class may be of no task, or of another one; --task then names the head that it has, too."""
+        self.expect(0, "train", self.model("masked-lm", training={"max_steps": 1}))
+        config = json.loads((self.dir / "out/config.json").read_text())
+        (self.dir / "out/config.json").write_text(json.dumps(config | {"architectures": ["BertForPreTraining"]}))
+        server = Server(self, "out", "--task", "fill-mask")
+        self.assertEqual(len(server.ask("this [MASK] is good")), 5)
+        server.stop()
+
     def test_texts(self):
         """Continued prompts do not depend on what passes through the model beside them."""
         server = Server(self, self.model("causal-lm", GPT2))
