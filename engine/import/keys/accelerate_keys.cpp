@@ -243,6 +243,7 @@ const Vocabulary& launcher_keys() {
                              "use_deepspeed",
                              "use_fsdp",
                              "m",
+                             "u",
                              "num_cpu_threads_per_process",
                              "dynamo_backend",
                              "module",

@@ -362,7 +362,8 @@ Keys other_keys() {
 void add_deepspeed_defaults(const json& root, Draft& draft) {
   const std::string reason = "what DeepSpeed does without ";
   if (!root.contains("gradient_clipping")) draft.add("training.max_grad_norm", kClipping, reason + "gradient_clipping");
-  if (root.contains("optimizer")) draft.add("training.learning_rate", kRateOfWarmup, reason + "optimizer.params.lr");
+  if (root.contains("optimizer") && !root.contains(json::json_pointer("/optimizer/params/lr")))
+    draft.add("training.learning_rate", kRateOfWarmup, reason + "optimizer.params.lr");
   const bool scales = is_true(draft, "training.fp16") && !draft.has("training.static_loss_scale") &&
                       !draft.has("training.dynamic_loss_args");
   if (!scales) return;

@@ -368,6 +368,7 @@ Keys platform_keys() {
   return {
       holds("mp_parameters", model_parallel_keys, "as SageMaker's library passes `parameters` on"),
       reads_script("sagemaker_program"),
+      maps("task", "task", "of a config, for scripts that are not known here"),
       reads("sagemaker_mpi_enabled", "", "",
             [](const Given&, Draft&) { return neutral("several ranks are always started with mpirun"); }),
       maps("sagemaker_mpi_num_of_processes_per_host", "mpi_options.processes_per_host"),

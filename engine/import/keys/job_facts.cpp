@@ -135,9 +135,10 @@ Outcome read_script(const Given& given, Draft& draft) {
   if (draft.has("task")) return neutral("no Python is run");
   if (const std::string task = task_told_by_keys(draft); !task.empty())
     return draft.give("task", task, given.name, "no Python is run; the job's keys determine its task");
-  return refused(
-      cat("no Python is run, and the job does not say its task; give it with --set "
-          "task=causal-lm (or masked-lm, sequence-classification, token-classification, question-answering)"));
+  return refused(cat(
+      "no Python is run, and the job does not say its task; give it with --set "
+      "task=causal-lm (or masked-lm, sequence-classification, token-classification, question-answering), or with the "
+      "hyperparameter task"));
 }
 
 bool is_for_training(const std::string& channel) {

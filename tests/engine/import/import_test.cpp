@@ -76,6 +76,7 @@ TEST_CASE("a job that does not train is refused") {
   CHECK_THAT(refused_keys("--do_eval"), Contains("arguments.do_eval") && Contains("add do_train"));
   CHECK_THAT(refused_keys("--do-predict"), Contains("predict") && Contains("add do_train"));
   CHECK(refusals_text(import_text_as("my_train.py --task_name mrpc --do_eval", "job", {})).empty());
+  CHECK(refusals_text(import_text_as("python -u run_glue.py --do_train", "job", {})).empty());
 }
 
 TEST_CASE("arguments as Python reads them") {
@@ -118,6 +119,10 @@ TEST_CASE("what DeepSpeed does without a key is done here") {
   };
   const json scaled = training(R"({"fp16": {"enabled": true}, "optimizer": {"type": "AdamW"}})");
   CHECK(scaled["dynamic_loss_args"] == json{{"init_scale", 65536}, {"delayed_shift", 2}});
+  // The training arguments determine the rate, also if they leave it at their own default.
+  const json open = training(R"({"zero_optimization": {"stage": 1}, "gradient_clipping": "auto",
+                                 "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}}})");
+  CHECK(open == json{{"optim", "adamw_torch"}});
   CHECK(scaled["learning_rate"] == 0.001);
   CHECK(training(R"({"fp16": {"enabled": true, "initial_scale_power": 4, "hysteresis": 1}, "gradient_clipping": 2})") ==
         json{{"fp16", true}, {"dynamic_loss_args", {{"init_scale", 16}, {"delayed_shift", 1}}}, {"max_grad_norm", 2}});
@@ -351,6 +356,7 @@ TEST_CASE("the task follows from the script, from telling keys, or from --set") 
   CHECK(task({{"entry_point", "train.py"}}, {.channels = {}, .hosts = {}, .settings = {"task=masked-lm"}}) ==
         "masked-lm");
   CHECK_THAT(refusal({{"entry_point", "train.py"}}, "entry_point"), Contains("--set task="));
+  CHECK(task({{"entry_point", "train.py"}, {"hyperparameters", {{"task", "masked-lm"}}}}) == "masked-lm");
   CHECK(estimator({{"entry_point", "run_glue.py"}}).config["data"]["sequence_length"] == 128);
 }
 
