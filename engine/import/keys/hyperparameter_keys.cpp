@@ -352,6 +352,7 @@ Keys gpt_example_arguments() {
            {"same_seed", "numbers do not depend on the layout"},
            {"clean_cache", "memory is reused in any case"},
            {"use_distributed_transformer", "tensor_parallel_degree splits every model"},
+           {"delayed_param", "each rank builds only its own part of the model"},
            {"finetune_6b", "model.path names the weights"},
            {"fused_softmax", fused},
            {"fused_dropout", fused},
