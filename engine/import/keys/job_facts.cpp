@@ -174,8 +174,10 @@ json files_of(const std::string& path) {
 // Throws ConfigError for a --channel whose files are not used, because the job gives others.
 void require_used(const std::string& channel, const std::string& place, const std::string& target, const Draft& draft) {
   const json& value = draft.value(target);
-  for (const json& path : value.is_array() ? value : json::array({value}))
-    if (path.is_string() && path.get<std::string>().starts_with(place)) return;
+  for (const json& one : value.is_array() ? value : json::array({value})) {
+    const std::string path = plain_text(one);
+    if (path == place || path.starts_with(place.ends_with('/') ? place : place + '/')) return;
+  }
   throw ConfigError(cat("--channel ", channel, "=", place, ": the job sets ", target, " to ", value.dump(),
                         "; replace it with --set ", target, "=", place, ", or leave the channel out"));
 }
