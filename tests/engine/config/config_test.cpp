@@ -291,14 +291,6 @@ TEST_CASE("An empty object says all that is required", "[config]") {
     CHECK_THAT(message, Contains(key));
 }
 
-TEST_CASE("Only training requires data", "[config]") {
-  const std::string text = R"({"model": {"path": "m"}, "training": {"max_steps": 3}, "output_dir": "o"})";
-  CHECK_THAT(error_of([&] { parse_config(text, "c.json"); }), Contains("data.train or data.validation is required"));
-  const Config config = parse_config(text, "c.json", {}, Purpose::other);
-  CHECK(config.data.train.empty());
-  CHECK(config == parse_config(resolved(config).dump(), "c.json", {}, Purpose::other));
-}
-
 TEST_CASE("SageMaker's forms mean the same as the bare options", "[config]") {
   const Config bare = with(
       R"({"smp_options": {"partitions": 2, "tensor_parallel_degree": 2, "microbatches": 4, "ddp": true},
