@@ -73,9 +73,10 @@ struct ImportLine {
 // overrides. on_ranks: a process that mpirun has started is a rank, and the first rank determines all of this for the
 // others (completed_config).
 Config load(CommandLine& line, bool on_ranks, bool trains) {
+  const Purpose purpose = trains ? Purpose::training : Purpose::other;
   const auto read = [&] {
     return std::filesystem::is_directory(line.config) ? config_of_directory(line.config, line.overrides)
-                                                      : read_config(line.config, line.overrides);
+                                                      : read_config(line.config, line.overrides, purpose);
   };
   const Config written = read();
   if (on_ranks && is_started_rank(written)) return written;

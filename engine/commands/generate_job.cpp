@@ -13,6 +13,7 @@
 #include "engine/config/config.h"
 #include "engine/config/rules/program_rules.h"
 #include "engine/config/rules/sizes.h"
+#include "engine/generate/continued_text.h"
 #include "engine/generate/generator.h"
 #include "engine/generate/target_generator.h"
 
@@ -126,7 +127,9 @@ void generate_job(const Config& written, const GenerateOptions& options, RankCon
                               : generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling,
                                          i, parts.model.has_caches());
       if (!context.out) continue;
-      const auto text = tokenizer->decode(tokens);
+      std::vector<int32_t> before;
+      if (!writes_targets(config)) before.assign(prompts[i].begin(), prompts[i].end());
+      const auto text = continued_text(*tokenizer, before, tokens);
       if (options.json)
         *context.out << nlohmann::json{{"prompt", texts[i]}, {"text", text}, {"tokens", tokens}}.dump(
                             -1, ' ', false, nlohmann::json::error_handler_t::replace)

@@ -68,17 +68,16 @@ Config config_of_directory(const std::string& directory, const std::vector<std::
   // A config requires data and output_dir; the commands that take a directory use neither unless they are set.
   nlohmann::json minimal = {
       {"model", {{"path", directory}}}, {"data", {{"train", directory}}}, {"output_dir", directory}};
-  const std::string task = task_of_directory(directory);
-  minimal["task"] = task;
+  minimal["task"] = task_of_directory(directory);
   const auto parsed = [&](int64_t most_positions) {
     minimal["data"]["sequence_length"] = std::min<int64_t>(DataOptions().sequence_length, most_positions);
     return parse_config(minimal.dump(), directory, overrides);
   };
-  const auto model = described_model({.path = directory}, head_choice(task));
+  constexpr int64_t kAnyLength = 2;
+  const Config any = parsed(kAnyLength);  // its task and model may be those of overrides
+  const auto model = described_model(any.model, head_choice(any));
   if (!model || !model->mistakes.empty()) return parsed(DataOptions().sequence_length);
-  if (!model->trace) return parsed(model->max_positions);
-  constexpr int64_t kAnyLength = 2;  // only a traced model has its tables of positions
-  return parsed(open_model(parsed(kAnyLength)).spec.max_positions);
+  return parsed(model->trace ? open_model(any).spec.max_positions : model->max_positions);
 }
 
 }  // namespace shardline

@@ -152,7 +152,8 @@ std::string saved_before_stop(RunCheckpoints& checkpoints, const std::string& st
 }
 
 void require_validation(const Config& config) {
-  if (config.data.validation.empty() && config.data.validation_split_percentage == 0)
+  const DataOptions& data = config.data;
+  if (data.validation.empty() && (data.train.empty() || data.validation_split_percentage == 0))
     throw ConfigError(
         "/data/validation: no data to evaluate on; name files, e.g. --set data.validation=FILE, or set "
         "data.validation_split_percentage");

@@ -81,7 +81,7 @@ Readers open_sections(const JsonDocument& document) {
 
 // Checks each rule only if its sections were read without a mistake: a misspelled key must not look like a
 // contradiction.
-void check_between_keys(Readers& readers, const Config& config) {
+void check_between_keys(Readers& readers, const Config& config, Purpose purpose) {
   const SectionReader reader = [&](const std::string& section) -> JsonReader& { return readers.of(section); };
   const Complaint complain = [&](const std::string& key, const std::string& rule, const std::string& advice) {
     const std::string of_model = "model.config.";
@@ -102,6 +102,7 @@ void check_between_keys(Readers& readers, const Config& config) {
   if (readers.mpi.clean()) check_ranks_of_host(config, complain);
   const bool layout = readers.smp.clean() && readers.mpi.clean();
   const bool runtime = readers.runtime.clean();
+  if (data && purpose == Purpose::training) check_has_data(config, complain);
   if (model && data) check_model_and_data(config, complain);
   if (model && data) check_model_config(config, complain);
   if (training) check_training(config, complain);
@@ -122,7 +123,7 @@ void check_between_keys(Readers& readers, const Config& config) {
         configured_world_size(config) / (config.smp.pipeline_parallel_degree * config.smp.tensor_parallel_degree));
 }
 
-Config read_document(const JsonDocument& document) {
+Config read_document(const JsonDocument& document, Purpose purpose) {
   Config config;
   Readers readers = open_sections(document);
   for (const auto& section : config_sections()) read_section(readers.of(section.name), section, config);
@@ -133,24 +134,25 @@ Config read_document(const JsonDocument& document) {
   for (JsonReader* section :
        {&readers.model, &readers.data, &readers.training, &readers.smp, &readers.mpi, &readers.runtime})
     section->report_unknown_keys();
-  if (!a_section_may_be_missing) check_between_keys(readers, config);
+  if (!a_section_may_be_missing) check_between_keys(readers, config, purpose);
   readers.root.throw_problems();
   return config;
 }
 
-Config read_with_overrides(JsonDocument document, const std::vector<std::string>& overrides) {
+Config read_with_overrides(JsonDocument document, const std::vector<std::string>& overrides, Purpose purpose) {
   for (const auto& assignment : overrides) apply_override(document, assignment);
-  return read_document(document);
+  return read_document(document, purpose);
 }
 
 }  // namespace
 
-Config read_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return read_with_overrides(read_json_file(path), overrides);
+Config read_config(const std::string& path, const std::vector<std::string>& overrides, Purpose purpose) {
+  return read_with_overrides(read_json_file(path), overrides, purpose);
 }
 
-Config parse_config(const std::string& text, const std::string& file, const std::vector<std::string>& overrides) {
-  return read_with_overrides(parse_json(text, file), overrides);
+Config parse_config(const std::string& text, const std::string& file, const std::vector<std::string>& overrides,
+                    Purpose purpose) {
+  return read_with_overrides(parse_json(text, file), overrides, purpose);
 }
 
 json resolved(const Config& config, const json& derived) {

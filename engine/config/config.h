@@ -7,11 +7,16 @@
 
 namespace shardline {
 
+// Training needs data; the other commands check what they need themselves.
+enum class Purpose { training, other };
+
 // Reads FILE; `overrides` ("training.max_steps=10": path=VALUE, VALUE is JSON or a bare string) are applied first.
 // Fills in defaults that depend on other keys. Throws one ConfigError that lists every mistake.
-Config read_config(const std::string& path, const std::vector<std::string>& overrides = {});
+Config read_config(const std::string& path, const std::vector<std::string>& overrides = {},
+                   Purpose purpose = Purpose::training);
 // The same for a text; `file` is its name in messages.
-Config parse_config(const std::string& text, const std::string& file, const std::vector<std::string>& overrides = {});
+Config parse_config(const std::string& text, const std::string& file, const std::vector<std::string>& overrides = {},
+                    Purpose purpose = Purpose::training);
 
 // A config file with every honoured key written out: reading it again gives an equal Config. `derived` (such as sizes)
 // is stored under the key "derived", which reading ignores.

@@ -195,6 +195,8 @@ std::optional<PredictionReport> read_predictions(RunHistory& run) {
         report.worst.resize(kMostWorst);
       }
     }
+    if (!is_over && std::getline(lines, line))
+      throw DataError(cat(path, " has more predictions than the run's data has rows, so they are of other data"));
   } catch (const Error& error) {
     run.notes.push_back(cat("predictions: ", error.what()));
     return {};

@@ -132,6 +132,8 @@ HttpResponse Service::answer(const Accepted& accepted) const {
     return error_response(400, error.what());
   } catch (const std::exception& error) {
     return error_response(500, error.what());
+  } catch (...) {  // the handlers of a program may throw anything
+    return error_response(500, "a handler has failed without saying why");
   }
 }
 

@@ -15,7 +15,8 @@ namespace shardline {
 // Whether the config of a task with labels leaves it to the data which labels exist, or what their names are: neither
 // model.config nor the config.json of model.path names them, apart from the default names LABEL_0, LABEL_1, ..., and
 // model.config does not have their number, unless it is that of the data set that data.task_name names. The scores of a
-// directory's regression need no names. Commands on a model's directory use that model's labels.
+// directory's regression need no names. Without data, and for commands on a model's directory, the labels are the
+// model's.
 bool leaves_labels_open(const Config& config);
 
 // The same config with the labels that it leaves open. They are those of the data set that data.task_name names, or

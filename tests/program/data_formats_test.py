@@ -100,6 +100,10 @@ class DataFormats(ProgramTest):
             result = self.expect(0, "train", self.run_of(task, **run))
             self.assertIn("b.jsonl: ", result.out)
             self.assertIn("of an epoch (", result.out)
+            with self.subTest(task, files=1):  # a weight changes nothing
+                self.expect(0, "train", self.run_of(task, ["rows.jsonl"], data={"train_weights": [2]},
+                                                    output_dir="one"))
+                self.assertTrue(any("loss" in line for line in self.metrics("one")))
             expected = self.losses()
             again = dict(training, resume_from_checkpoint="out/checkpoint-5")
             for layout in ({}, {"mpi_options": {"processes_per_host": 2}, "communicator": "threads"}):

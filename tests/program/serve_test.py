@@ -95,6 +95,35 @@ class Answers(Serving):
         server.refuses(400, {"inputs": "no mask"}, "/inputs: has no [MASK]")
         server.stop()
 
+    def test_no_data(self):
+        """Commands that read no training data require none in their config."""
+        config = json.loads((self.dir / self.model(training={"per_device_eval_batch_size": 2})).read_text())
+        del config["data"]["train"]
+        for name, degree in ("one.json", 1), ("two.json", 2):
+            config["smp_options"] = {"pipeline_parallel_degree": degree}
+            (self.dir / name).write_text(json.dumps(config))
+            server = Server(self, name)
+            self.assertIn(server.ask("this film is good")[0]["label"], ("no", "maybe", "yes"))
+            server.stop()
+        (self.dir / "test.jsonl").write_text('{"text": "this film is good"}\n')
+        self.expect(0, "predict", "one.json", "--set", "data.test=test.jsonl", "--output", "predicted.jsonl")
+        self.assertEqual(len((self.dir / "predicted.jsonl").read_text().splitlines()), 1)
+        self.expect(2, "train", "one.json", says="/data/train: data.train or data.validation is required")
+        for setting in [], ["--set", "data.validation_split_percentage=10"]:
+            self.expect(2, "eval", "one.json", *setting, says="/data/validation: no data to evaluate on")
+        config.update(task="causal-lm", model={"config": GPT2, "init": "random"}, data={"tokenizer": "bytes", "sequence_length": 16})
+        (self.dir / "texts.json").write_text(json.dumps(config))
+        self.expect(0, "generate", "texts.json", "--prompt", "a", "--max-new-tokens", "2")
+
+    def test_task_of_a_model_without_its_head(self):
+        """A directory's own class may be of no task, or of another one; --task then names the head that it has, too."""
+        self.expect(0, "train", self.model("masked-lm", training={"max_steps": 1}))
+        config = json.loads((self.dir / "out/config.json").read_text())
+        (self.dir / "out/config.json").write_text(json.dumps(config | {"architectures": ["BertForPreTraining"]}))
+        server = Server(self, "out", "--task", "fill-mask")
+        self.assertEqual(len(server.ask("this [MASK] is good")), 5)
+        server.stop()
+
     def test_texts(self):
         """Continued prompts do not depend on what passes through the model along with them."""
         server = Server(self, self.model("causal-lm", GPT2))

@@ -80,7 +80,8 @@ Config completed_config(const Config& written, Communicator& world, bool trains)
       chosen = resolved(own).dump();
   }
   chosen = broadcast_string(world, chosen, 0);
-  if (!chosen.empty()) config = parse_config(chosen, "the config of the first rank");
+  if (!chosen.empty())
+    config = parse_config(chosen, "the config of the first rank", {}, trains ? Purpose::training : Purpose::other);
   if (world.rank() == 0) check_world(config, world);  // its host knows the allocation
   return config;
 }

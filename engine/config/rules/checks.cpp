@@ -47,6 +47,10 @@ void check_sharding(const Config& config, const Complaint& complain) {
              "leave that out, or give a number");
 }
 
+bool has_files(const DataOptions& data) {
+  return !data.train.empty() || !data.validation.empty();
+}
+
 }  // namespace
 
 void report_mistakes(const std::function<void()>& read,
@@ -120,6 +124,11 @@ void check_traced(const Config& config, const Complaint& complain) {
              "register it for sequence-classification or seq2seq-lm");
 }
 
+void check_has_data(const Config& config, const Complaint& complain) {
+  if (!has_files(config.data) && config.data.format != DataFormat::memory)
+    complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
+}
+
 void check_model_and_data(const Config& config, const Complaint& complain) {
   const bool has_config = !config.model.config.empty();
   if (config.model.path.empty() && !has_config)
@@ -129,15 +138,12 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
     complain("model.init", "\"pretrained\" needs model.path",
              "set it to the directory with the weights, or use \"random\"");
   const bool in_memory = config.data.format == DataFormat::memory;
-  const bool has_files = !config.data.train.empty() || !config.data.validation.empty();
-  if (in_memory && has_files)
+  if (in_memory && has_files(config.data))
     complain("data.format", "\"memory\" has no files: a program gives its samples to a Trainer",
              "leave it out, or train and validation");
   const bool follows_program = reads_columns(config);  // the length of samples
   if (config.data.sequence_length < 2 && !in_memory && !follows_program)
     complain("data.sequence_length", "must be at least 2: one token predicts nothing", "use longer samples");
-  if (!has_files && !in_memory)
-    complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
   if (config.data.tokenizer.empty() && config.model.path.empty() && !has_no_texts(config))
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");

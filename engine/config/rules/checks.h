@@ -13,6 +13,7 @@ namespace shardline {
 void report_mistakes(const std::function<void()>& read,
                      const std::function<void(const std::string& rule, const std::string& advice)>& report);
 
+void check_has_data(const Config& config, const Complaint& complain);
 void check_model_and_data(const Config& config, const Complaint& complain);
 // Checks the keys of model.config, merged with the directory's config.json, and the sample length against the model.
 void check_model_config(const Config& config, const Complaint& complain);

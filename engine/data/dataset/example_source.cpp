@@ -27,8 +27,8 @@ void add_bins(const Examples& data, int64_t begin, int64_t end, int64_t packed_l
 }
 
 PartBins bins_of(const Examples& data, int64_t packed_length, bool has_weights) {
-  std::vector<int64_t> ends = {data.size()};  // examples before the end of each part
-  if (has_weights) {
+  std::vector<int64_t> ends = {data.size()};            // examples before the end of each part
+  if (has_weights && !data.set->part_ends().empty()) {  // a set of a single part does not name its end
     ends.clear();
     for (const int64_t row : data.set->part_ends()) {
       int64_t end = ends.empty() ? 0 : ends.back();

@@ -52,7 +52,7 @@ struct ExampleCounts {
   int64_t rows = 0;
   int64_t shortened = 0;  // rows of which a part, or all, is in no example: too long, cut off or without a label
   int64_t left_over = 0;  // tokens at the end, or at the end of a part, that fill no example
-  // Rows before the end of each part of the data; empty: it has no parts.
+  // Rows before the end of each part of the data; empty: there is a single part.
   std::vector<int64_t> part_ends = {};
 };
 

@@ -77,6 +77,14 @@ Outcome read_sequence_parallelism(const Given& given, Draft& draft) {
                     "true: memory; false: speed");
 }
 
+// Megatron's batch of a replica does not depend on the number of ranks that share its layers.
+Outcome read_tensor_degree(const Given& given, Draft& draft) {
+  const Outcome outcome = draft.give("smp_options.tensor_parallel_degree", given.value, given.name);
+  if (outcome.fate == Fate::mapped && draft.integer("smp_options.tensor_parallel_degree", 1) > 1)
+    draft.add("smp_options.prescaled_batch", true, "Megatron does not multiply batches by the tensor-parallel degree");
+  return outcome;
+}
+
 Outcome read_gpu_ids(const Given& given, Draft&) {
   if (is_off(given.value) || plain_text(given.value) == "all") return neutral("ranks use the available GPUs");
   return refused("ranks use the available GPUs; set CUDA_VISIBLE_DEVICES, and leave it out");
@@ -130,9 +138,11 @@ Keys keys_of_deepspeed() {
 Keys keys_of_megatron() {
   const std::string at = "megatron_lm_config.megatron_lm_";
   return {
-      maps(at + "tp_degree", "smp_options.tensor_parallel_degree"),
+      reads(at + "tp_degree", "smp_options.tensor_parallel_degree", "above 1: with prescaled_batch",
+            read_tensor_degree),
       maps(at + "pp_degree", "smp_options.pipeline_parallel_degree"),
-      maps(at + "num_micro_batches", "smp_options.microbatches"),
+      maps(at + "num_micro_batches", "training.gradient_accumulation_steps",
+           "each microbatch has per_device_train_batch_size samples"),
       maps(at + "gradient_clipping", "training.max_grad_norm"),
       reads(at + "recompute_activations", "smp_options.activation_checkpointing", "selective", read_selective),
       reads(at + "sequence_parallelism", "smp_options.optimize", "true: memory; false: speed",
@@ -167,6 +177,13 @@ bool is_of_other_type(const json& root, const std::string& key) {
          plain_text(root["distributed_type"]) != type->second;
 }
 
+// A config of DeepSpeed inside of accelerate's leaves the same keys to DeepSpeed's defaults as a file of it.
+void add_defaults_of_deepspeed(const json& root, Draft& draft) {
+  const json config = root.value("deepspeed_config", json());
+  if (config.is_object() && !config.contains("deepspeed_config_file") && !is_of_other_type(root, "deepspeed_config"))
+    deepspeed_keys().add_defaults(config, draft);
+}
+
 }  // namespace
 
 const Vocabulary& accelerate_keys() {
@@ -179,6 +196,7 @@ const Vocabulary& accelerate_keys() {
       for (const char* name : names) all.keys.push_back(ignores(name, reason));
     };
     all.is_unused = is_of_other_type;
+    all.add_defaults = add_defaults_of_deepspeed;
     add("determines which of the sections below is used", {"distributed_type"});
     add("the keys below it determine what is enabled", {"compute_environment"});
     add("there is no Python code to run or to compile", {"main_training_function", "dynamo_backend", "dynamo_config",

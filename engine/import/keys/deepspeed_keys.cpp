@@ -307,6 +307,12 @@ Keys keys_of_sharding() {
   return keys;
 }
 
+// Both print lines; the training arguments are read first.
+Outcome read_steps_per_print(const Given& given, Draft& draft) {
+  if (draft.has("training.logging_steps")) return neutral("logging_steps is given");
+  return draft.give("training.logging_steps", given.value, given.name);
+}
+
 Outcome read_recompute(const Given& given, Draft& draft) {
   return neutral(draft.has("smp_options.activation_checkpointing")
                      ? "smp_options.activation_checkpointing says what is recomputed"
@@ -318,7 +324,7 @@ Keys other_keys() {
       switch_key("tensorboard", "training.report_to"),
       refuses("wandb.enabled", "use tensorboard; trackers such as W&B can import its events"),
       refuses("comet.enabled", "use tensorboard; trackers can import its events"),
-      maps("steps_per_print", "training.logging_steps"),
+      reads("steps_per_print", "training.logging_steps", "unless that is given", read_steps_per_print).in_phase(1),
       maps("dataloader_drop_last", "training.dataloader_drop_last"),
       refuses("sparse_attention", "leave it out"),
       refuses("compression_training", "leave it out"),
@@ -358,7 +364,8 @@ Keys other_keys() {
 void add_deepspeed_defaults(const json& root, Draft& draft) {
   const std::string reason = "what DeepSpeed does without ";
   if (!root.contains("gradient_clipping")) draft.add("training.max_grad_norm", kClipping, reason + "gradient_clipping");
-  if (root.contains("optimizer")) draft.add("training.learning_rate", kRateOfWarmup, reason + "optimizer.params.lr");
+  if (root.contains("optimizer") && !root.contains(json::json_pointer("/optimizer/params/lr")))
+    draft.add("training.learning_rate", kRateOfWarmup, reason + "optimizer.params.lr");
   const bool scales = is_true(draft, "training.fp16") && !draft.has("training.static_loss_scale") &&
                       !draft.has("training.dynamic_loss_args");
   if (!scales) return;

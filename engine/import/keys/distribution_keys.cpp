@@ -37,6 +37,8 @@ ForeignKey other_distribution(const std::string& name, const std::string& what) 
 // Version 2: the number of GPUs that share one copy of the model; 0 means all.
 Outcome hybrid_shard_degree(const Given& given, Draft& draft) {
   const std::string target = "smp_options.sharded_data_parallel_degree";
+  if (draft.integer("smp_options.tensor_parallel_degree", 1) > 1)
+    draft.add("smp_options.prescaled_batch", true, "in version 2, the GPUs that share a layer read the same samples");
   if (value_for(json_integer(0), given.value) != 0) return draft.give(target, given.value, given.name);
   if (draft.replicas() == 0)
     return refused("0 means all GPUs, whose number the job does not state; give the degree, or --ranks N");
@@ -53,24 +55,25 @@ Outcome sm_activation_offloading(const Given& given, Draft& draft) {
 
 const Vocabulary& model_parallel_keys() {
   static const Vocabulary keys = [] {
-    Vocabulary all{.title = "Parameters of smdistributed.modelparallel",
-                   .introduction =
-                       "All parameters of versions 1.x are keys of `smp_options` under the same names "
-                       "([config](config.md)). These "
-                       "are those of version 2:",
-                   .keys = {
-                       reads("hybrid_shard_degree", "smp_options.sharded_data_parallel_degree", "0: all replicas",
-                             hybrid_shard_degree)
-                           .in_phase(2),
-                       reads("sm_activation_offloading", "smp_options.offload_activations, smp_options.offload_scope",
-                             "", sm_activation_offloading),
-                       ignores("fsdp_cache_flush_warnings", "there is no such cache"),
-                       ignores("allow_empty_shards", "shards may always be empty"),
-                       maps("random_seed", "training.seed"),
-                       refuses("context_parallel_degree", "sequences are not split over GPUs here; leave it out", 1),
-                       refuses("expert_parallel_degree", "mixtures of experts are not supported; leave it out", 1),
-                       refuses("moe_load_balancing", "mixtures of experts are not supported; leave it out"),
-                   }};
+    Vocabulary all{
+        .title = "Parameters of smdistributed.modelparallel",
+        .introduction =
+            "All parameters of versions 1.x are keys of `smp_options` under the same names "
+            "([config](config.md)). These "
+            "are those of version 2:",
+        .keys = {
+            reads("hybrid_shard_degree", "smp_options.sharded_data_parallel_degree",
+                  "0: all replicas; beside a tensor_parallel_degree above 1 also prescaled_batch", hybrid_shard_degree)
+                .in_phase(2),
+            reads("sm_activation_offloading", "smp_options.offload_activations, smp_options.offload_scope", "",
+                  sm_activation_offloading),
+            ignores("fsdp_cache_flush_warnings", "there is no such cache"),
+            ignores("allow_empty_shards", "shards may always be empty"),
+            maps("random_seed", "training.seed"),
+            refuses("context_parallel_degree", "sequences are not split over GPUs here; leave it out", 1),
+            refuses("expert_parallel_degree", "mixtures of experts are not supported; leave it out", 1),
+            refuses("moe_load_balancing", "mixtures of experts are not supported; leave it out"),
+        }};
     all.own_keys = keys_of_section("smp_options");
     return all;
   }();

@@ -16,6 +16,13 @@ namespace {
 using nlohmann::json;
 using Keys = std::vector<ForeignKey>;
 
+// Another value in the same object, whatever dashes are in its name.
+json value_beside(const Given& given, const std::string& name) {
+  for (const auto& [key, value] : given.root.items())
+    if (plain_name(key) == name) return value;
+  return nullptr;
+}
+
 Outcome give_path(const std::string& target, const Given& given, Draft& draft) {
   const std::string path = plain_text(given.value);
   if (const std::string here = local_path(path, draft); here != path)
@@ -71,12 +78,12 @@ Outcome read_regression(const Given& given, Draft& draft) {
 // The seed of shuffle_train_dataset, whose default is 42.
 Outcome read_shuffle(const Given& given, Draft& draft) {
   if (!is_on(given.value)) return neutral("is off: samples are the first ones");
-  const json seed = given.at({"shuffle_seed"});
+  const json seed = value_beside(given, "shuffle_seed");
   return draft.give("data.max_samples_seed", seed.is_null() ? json(42) : seed, given.name, "the seed, or its default");
 }
 
 Outcome read_shuffle_seed(const Given& given, Draft& draft) {
-  if (!is_on(given.at({"shuffle_train_dataset"}))) return neutral("is only used with shuffle_train_dataset");
+  if (!is_on(value_beside(given, "shuffle_train_dataset"))) return neutral("is only used with shuffle_train_dataset");
   return draft.give("data.max_samples_seed", given.value, given.name);
 }
 
@@ -112,19 +119,27 @@ Outcome read_output(const Given& given, Draft& draft) {
   return draft.give("output_dir", path, given.name);
 }
 
-// Another value in the same object, whatever dashes are in its name.
-json value_beside(const Given& given, const std::string& name) {
-  for (const auto& [key, value] : given.root.items())
-    if (plain_name(key) == name) return value;
-  return nullptr;
-}
-
 Outcome read_training(const Given& given, Draft&) {
   if (is_on(given.value)) return neutral("the command decides: shardline train");
   if (given.value.is_null()) return neutral("unset");
   return refused(
       "the job trains nothing, but its config is one of a training run; leave it out to train, or use shardline "
       "eval or predict");
+}
+
+// The config of Accelerate in TrainingArguments, as an object or its text.
+Outcome read_accelerator_config(const Given& given, Draft& draft) {
+  if (is_off(given.value)) return neutral("unset");
+  const json config = given.value.is_string() ? json_in_text(plain_text(given.value)) : given.value;
+  if (!config.is_object()) return refused("give the keys of the file as an object, or leave it out");
+  if (is_on(config.value("split_batches", json(false))))
+    return refused(
+        "split_batches makes per_device_train_batch_size the batch of all devices; give that batch as "
+        "global_batch_size");
+  const json accumulation = config.value("gradient_accumulation_kwargs", json());
+  if (accumulation.is_object() && accumulation.contains("num_steps"))
+    return draft.give("training.gradient_accumulation_steps", accumulation["num_steps"], given.name, "num_steps");
+  return neutral("there is no Accelerate here");
 }
 
 // A key that asks for more than training, which scripts do only if do_train is given.
@@ -187,6 +202,8 @@ Keys script_arguments() {
       ignores("dtype", "bf16 and fp16 determine the precision"),
       ignores("low_cpu_mem_usage", "each rank reads only its part of the files"),
       holds("deepspeed", deepspeed_keys, "the file of DeepSpeed's config, or the config"),
+      reads("accelerator_config", "training.gradient_accumulation_steps",
+            "num_steps of gradient_accumulation_kwargs; split_batches is refused", read_accelerator_config),
       refuses("text_column_delimiter", "join the columns in the files"),
       refuses("streaming", "leave it out: token ids are cached on disk once"),
   };
@@ -219,13 +236,13 @@ Keys notebook_arguments() {
 }
 
 Outcome read_strategy(const Given& given, Draft& draft) {
-  if (is_off(given.at({"activation_checkpointing"})) && !given.at({"activation_checkpointing"}).is_null())
-    return neutral("activation_checkpointing is off");
+  const json flag = value_beside(given, "activation_checkpointing");
+  if (is_off(flag) && !flag.is_null()) return neutral("activation_checkpointing is off");
   return draft.give("smp_options.activation_checkpointing", given.value, given.name);
 }
 
 Outcome read_recompute_flag(const Given& given, Draft& draft) {
-  if (!given.at({"activation_strategy"}).is_null())
+  if (!value_beside(given, "activation_strategy").is_null())
     return neutral(is_on(given.value) ? "activation_strategy says which" : "is off");
   const bool is_flag = is_on(given.value) || is_off(given.value);
   return draft.give(is_flag ? "training.activation_checkpointing" : "smp_options.activation_checkpointing", given.value,
@@ -335,6 +352,7 @@ Keys gpt_example_arguments() {
            {"same_seed", "numbers do not depend on the layout"},
            {"clean_cache", "memory is reused in any case"},
            {"use_distributed_transformer", "tensor_parallel_degree splits every model"},
+           {"delayed_param", "each rank builds only its own part of the model"},
            {"finetune_6b", "model.path names the weights"},
            {"fused_softmax", fused},
            {"fused_dropout", fused},
@@ -351,6 +369,7 @@ Keys platform_keys() {
   return {
       holds("mp_parameters", model_parallel_keys, "as SageMaker's library passes `parameters` on"),
       reads_script("sagemaker_program"),
+      maps("task", "task", "of a config, for scripts that are not known here"),
       ignores("sagemaker_mpi_enabled", "several ranks are always started with mpirun"),
       maps("sagemaker_mpi_num_of_processes_per_host", "mpi_options.processes_per_host"),
       maps("sagemaker_mpi_custom_mpi_options", "mpi_options.custom_mpi_options"),
@@ -365,6 +384,7 @@ Keys platform_keys() {
       reads_instance_type("sagemaker_instance_type"),
       refuses("sagemaker_parameter_server_enabled", "parameter servers are not supported"),
       ignores("sagemaker_submit_directory", "no Python is run"),
+      ignores("_tuning_objective_metric", "metrics.jsonl has all numbers of a run"),
       ignores("sagemaker_requirements", "no Python is run"),
       ignores("sagemaker_container_log_level", "changes no output"),
       ignores("sagemaker_job_name", "output_dir names the run"),

@@ -73,13 +73,15 @@ Outcome divide_processes(const Given& given, Draft& draft) {
 
 struct Script {
   const char* task;
-  int sequence_length = 0;  // the script's default, if ours is another; 0: the same
+  // The script's defaults, if ours are others; 0: the same.
+  int sequence_length = 0;
+  int validation_split_percentage = 0;
 };
 
 const std::map<std::string, Script>& scripts() {
   static const std::map<std::string, Script> all = {
-      {"run_clm", {"causal-lm"}},
-      {"run_mlm", {"masked-lm", 512}},
+      {"run_clm", {"causal-lm", 0, 5}},
+      {"run_mlm", {"masked-lm", 512, 5}},
       {"run_glue", {"sequence-classification", 128}},
       {"run_classification", {"sequence-classification", 128}},
       {"run_qa", {"question-answering", 384}},
@@ -90,10 +92,15 @@ const std::map<std::string, Script>& scripts() {
   return all;
 }
 
+constexpr std::string_view kWithoutTrainer = "_no_trainer";  // how scripts end that have a loop of their own
+
+bool is_without_trainer(const std::string& script) {
+  return fs::path(script).stem().string().ends_with(kWithoutTrainer);
+}
+
 std::string stem_of(const std::string& script) {
   const std::string stem = fs::path(script).stem().string();
-  const std::string suffix = "_no_trainer";
-  return stem.ends_with(suffix) ? stem.substr(0, stem.size() - suffix.size()) : stem;
+  return is_without_trainer(script) ? stem.substr(0, stem.size() - kWithoutTrainer.size()) : stem;
 }
 
 // The task that one of the given keys requires; empty: none of them does.
@@ -128,9 +135,10 @@ Outcome read_script(const Given& given, Draft& draft) {
   if (draft.has("task")) return neutral("no Python is run");
   if (const std::string task = task_told_by_keys(draft); !task.empty())
     return draft.give("task", task, given.name, "no Python is run; the job's keys determine its task");
-  return refused(
-      cat("no Python is run, and the job does not state its task; give it with --set "
-          "task=causal-lm (or masked-lm, sequence-classification, token-classification, question-answering)"));
+  return refused(cat(
+      "no Python is run, and the job does not state its task; give it with --set "
+      "task=causal-lm (or masked-lm, sequence-classification, token-classification, question-answering), or with the "
+      "hyperparameter task"));
 }
 
 bool is_for_training(const std::string& channel) {
@@ -161,6 +169,17 @@ json files_of(const std::string& path) {
   }
   std::ranges::sort(files);
   return files.empty() ? json(path) : json(files);
+}
+
+// Throws ConfigError for a --channel whose files are not used, because the job gives others.
+void require_used(const std::string& channel, const std::string& place, const std::string& target, const Draft& draft) {
+  const json& value = draft.value(target);
+  for (const json& one : value.is_array() ? value : json::array({value})) {
+    const std::string path = plain_text(one);
+    if (path == place || path.starts_with(place.ends_with('/') ? place : place + '/')) return;
+  }
+  throw ConfigError(cat("--channel ", channel, "=", place, ": the job sets ", target, " to ", value.dump(),
+                        "; replace it with --set ", target, "=", place, ", or leave the channel out"));
 }
 
 // The key that a channel gives; empty: none.
@@ -229,9 +248,18 @@ bool trains_only_if_told(const Draft& draft) {
 }
 
 void add_defaults_of_script(Draft& draft) {
-  const auto known = scripts().find(stem_of(draft.script.value_or("")));
-  if (known != scripts().end() && known->second.sequence_length > 0)
-    draft.add("data.sequence_length", known->second.sequence_length, cat("the default of ", *draft.script));
+  const std::string script = draft.script.value_or("");
+  if (const auto known = scripts().find(stem_of(script)); known != scripts().end()) {
+    const std::string reason = cat("the default of ", script);
+    const auto& [task, length, held_out] = known->second;
+    if (length > 0) draft.add("data.sequence_length", length, reason);
+    const bool divides = held_out > 0 && !draft.has("data.validation") && !draft.has("data.train_weights") &&
+                         std::ranges::none_of(draft.options().channels, [&](const auto& name_and_path) {
+                           return target_of_channel(name_and_path.first, draft) == "data.validation";
+                         });
+    if (divides) draft.add("data.validation_split_percentage", held_out, reason + " without validation files");
+    if (is_without_trainer(script)) draft.add("training.max_grad_norm", 0, cat(script, " does not clip"));
+  }
   if (const std::string task = task_told_by_keys(draft); !task.empty())
     draft.add("task", task, "the job's keys determine it");
 }
@@ -244,7 +272,10 @@ Outcome read_channel(const std::string& channel, const std::string& folder, cons
   const std::string place = is_here ? here->second : folder;
   const std::string target = target_of_channel(channel, draft);
   if (target.empty()) return neutral("no key reads this channel; files in it can be named by their paths");
-  if (draft.has(target)) return neutral(cat(target, " is given"));
+  if (draft.has(target)) {
+    if (is_here) require_used(channel, place, target, draft);
+    return neutral(cat(target, " is given"));
+  }
   const bool is_place = plain_text(given.value) == folder;  // in a container, where there is no --channel
   return draft.give(target, files_of_channel(target, place, draft), given.name,
                     is_here    ? "from --channel"
@@ -271,7 +302,8 @@ void add_channel(const std::string& channel, const std::string& place, Draft& dr
   if (target.empty())
     throw ConfigError(
         cat("--channel ", channel, "=", place, ": no key reads this channel; use train, validation, test or model"));
-  if (!draft.has(target)) draft.add(target, files_of_channel(target, place, draft), "from --channel");
+  if (draft.has(target)) return require_used(channel, place, target, draft);
+  draft.add(target, files_of_channel(target, place, draft), "from --channel");
 }
 
 std::string local_path(const std::string& path, const Draft& draft) {

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <iterator>
 #include <random>
+#include <span>
 
 #include "core/error.h"
+#include "engine/generate/continued_text.h"
 #include "engine/serve/answers/answers.h"
 #include "engine/serve/answers/request_text.h"
 
@@ -116,6 +118,13 @@ Continuation continuation_of(const JsonValue& input, const TextOptions& options,
           .stops = options.stops};
 }
 
+// Tokens that have a text of the user.
+std::vector<int32_t> without_special(std::span<const int64_t> ids, const Tokenizer& tokenizer) {
+  std::vector<int32_t> kept(ids.begin(), ids.end());
+  std::erase_if(kept, [&](int32_t id) { return tokenizer.is_special(id); });
+  return kept;
+}
+
 }  // namespace
 
 json generated_texts(const Invocation& request, const ServedModel& model) {
@@ -123,12 +132,14 @@ json generated_texts(const Invocation& request, const ServedModel& model) {
   const TextOptions options = text_options(request.parameters(), model.facts());
   const std::vector<JsonValue> inputs = request.each();
   std::vector<Continuation> prompts;
+  std::vector<std::vector<int32_t>> prompt_ids;  // of each input
   if (std::ssize(inputs) * options.count > kMostInputs)
     request.inputs().fail(cat("would become ", std::ssize(inputs) * options.count, " texts"),
                           cat("ask for at most ", kMostInputs, " in a request"));
   for (const JsonValue& input : inputs) {
     model.require_time();
     const Continuation prompt = continuation_of(input, options, model.facts());
+    prompt_ids.push_back(without_special(prompt.prompt, tokenizer));
     for (int64_t i = 0; i < options.count; ++i) {
       prompts.push_back(prompt);
       prompts.back().sequence = std::ssize(prompts) - 1;
@@ -139,8 +150,9 @@ json generated_texts(const Invocation& request, const ServedModel& model) {
     const size_t made = answers.empty() ? 0 : answers.back().size();
     if (answers.empty() || std::cmp_equal(made, options.count)) answers.push_back(json::array());
     std::erase_if(ids, [&](int32_t id) { return tokenizer.is_special(id); });
-    const std::string prompt = options.with_prompt ? inputs[answers.size() - 1].text() : "";
-    answers.back().push_back({{"generated_text", prompt + tokenizer.decode(ids)}});
+    const size_t input = answers.size() - 1;
+    const std::string prompt = options.with_prompt ? inputs[input].text() : "";
+    answers.back().push_back({{"generated_text", prompt + continued_text(tokenizer, prompt_ids[input], ids)}});
   }
   return request.is_list() ? answers : answers.front();
 }

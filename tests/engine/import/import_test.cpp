@@ -76,6 +76,7 @@ TEST_CASE("a job that does not train is refused") {
   CHECK_THAT(refused_keys("--do_eval"), Contains("arguments.do_eval") && Contains("add do_train"));
   CHECK_THAT(refused_keys("--do-predict"), Contains("predict") && Contains("add do_train"));
   CHECK(refusals_text(import_text_as("my_train.py --task_name mrpc --do_eval", "job", {})).empty());
+  CHECK(refusals_text(import_text_as("python -u run_glue.py --do_train", "job", {})).empty());
 }
 
 TEST_CASE("arguments as Python reads them") {
@@ -118,6 +119,10 @@ TEST_CASE("what DeepSpeed does without a key is done here") {
   };
   const json scaled = training(R"({"fp16": {"enabled": true}, "optimizer": {"type": "AdamW"}})");
   CHECK(scaled["dynamic_loss_args"] == json{{"init_scale", 65536}, {"delayed_shift", 2}});
+  // The training arguments determine the rate, also if they leave it at their own default.
+  const json open = training(R"({"zero_optimization": {"stage": 1}, "gradient_clipping": "auto",
+                                 "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}}})");
+  CHECK(open == json{{"optim", "adamw_torch"}});
   CHECK(scaled["learning_rate"] == 0.001);
   CHECK(training(R"({"fp16": {"enabled": true, "initial_scale_power": 4, "hysteresis": 1}, "gradient_clipping": 2})") ==
         json{{"fp16", true}, {"dynamic_loss_args", {{"init_scale", 16}, {"delayed_shift", 1}}}, {"max_grad_norm", 2}});
@@ -243,6 +248,89 @@ TEST_CASE("--ranks and --hosts say what a file does not") {
                     Contains("--ranks"));
 }
 
+TEST_CASE("what a script does without a key is done here") {
+  const auto config = [](const std::string& command, const ImportOptions& options = {}) {
+    return import_text_as(command + " --do_train --train_file t.txt", "job", options).config;
+  };
+  const std::string split = "validation_split_percentage";
+  CHECK(config("run_clm.py")["data"][split] == 5);
+  CHECK(config("run_mlm.py --validation_split_percentage 7")["data"][split] == 7);
+  CHECK_FALSE(config("run_clm.py --validation_file v.txt")["data"].contains(split));
+  CHECK_FALSE(config("run_clm.py", {.channels = {{"validation", "v.txt"}}})["data"].contains(split));
+  CHECK_FALSE(config("run_clm.py", {.channels = {{"test", "v.txt"}}})["data"].contains(split));
+  CHECK_FALSE(config("run_glue.py")["data"].contains(split));
+  CHECK(config("run_clm_no_trainer.py")["data"][split] == 5);
+  CHECK(config("run_glue_no_trainer.py")["training"] == json{{"max_grad_norm", 0}});
+  CHECK_FALSE(config("run_glue.py").contains("training"));
+}
+
+TEST_CASE("batches mean the same where other programs count them differently") {
+  const auto of_file = [](const std::string& text) { return import_text_as(text, "a.yaml", {}).config; };
+  const std::string megatron = "distributed_type: MEGATRON_LM\nnum_processes: 4\nmegatron_lm_config:\n";
+  const json both = of_file(megatron + "  megatron_lm_num_micro_batches: 4\n  megatron_lm_tp_degree: 2\n");
+  CHECK(both["training"]["gradient_accumulation_steps"] == 4);
+  CHECK(both["smp_options"] == json{{"tensor_parallel_degree", 2}, {"prescaled_batch", true}});
+  CHECK(of_file(megatron + "  megatron_lm_tp_degree: 1\n")["smp_options"] == json{{"tensor_parallel_degree", 1}});
+
+  const auto parallel = [](const json& parameters) {
+    const json distribution = {{"smdistributed", {{"modelparallel", {{"enabled", true}, {"parameters", parameters}}}}},
+                               {"mpi", {{"enabled", true}, {"processes_per_host", 8}}}};
+    return estimator({{"distribution", distribution}}).config["smp_options"];
+  };
+  CHECK(parallel({{"hybrid_shard_degree", 2}, {"tensor_parallel_degree", 2}})["prescaled_batch"] == true);
+  CHECK_FALSE(parallel({{"ddp", true}, {"tensor_parallel_degree", 2}}).contains("prescaled_batch"));  // version 1
+
+  const auto accelerator = [](const json& config) {
+    return estimator({{"hyperparameters", {{"accelerator_config", config}}}});
+  };
+  const std::string name = "hyperparameters.accelerator_config";
+  CHECK_THAT(outcome_of(accelerator({{"split_batches", true}}), name).note, Contains("global_batch_size"));
+  CHECK(outcome_of(accelerator("{\"split_batches\": true}"), name).fate == Fate::refused);
+  CHECK(outcome_of(accelerator("accelerator.json"), name).fate == Fate::refused);
+  CHECK(outcome_of(accelerator({{"split_batches", false}}), name).fate == Fate::neutral);
+  const json steps = {{"gradient_accumulation_kwargs", {{"num_steps", 4}}}};
+  CHECK(accelerator(steps).config["training"]["gradient_accumulation_steps"] == 4);
+}
+
+TEST_CASE("names with dashes mean the same to the keys beside them") {
+  const auto data = [](const json& hyperparameters) {
+    return estimator({{"hyperparameters", hyperparameters}}).config["data"];
+  };
+  const json seven = {{"max_samples_seed", 7}};
+  CHECK(data({{"shuffle-train-dataset", "true"}, {"shuffle-seed", "7"}}) == seven);
+  CHECK(data({{"shuffle_train_dataset", true}, {"shuffle_seed", 7}}) == seven);
+}
+
+TEST_CASE("DeepSpeed inside of accelerate's config does what its file does without a key") {
+  const auto training = [](const std::string& more) {
+    return import_text_as("distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  zero_stage: 2\n" + more,
+                          "a.yaml", {})
+        .config.value("training", json::object());
+  };
+  CHECK(training("") == json{{"max_grad_norm", 0}});
+  CHECK(training("  gradient_clipping: 0.5\n") == json{{"max_grad_norm", 0.5}});
+  CHECK(training("mixed_precision: fp16\n")["dynamic_loss_args"] == json{{"init_scale", 65536}, {"delayed_shift", 2}});
+}
+
+TEST_CASE("DeepSpeed's lines do not contradict those of the script") {
+  const json both = {{"logging_steps", 10}, {"deepspeed", {{"steps_per_print", 2000}}}};
+  const auto import = estimator({{"hyperparameters", both}});
+  CHECK(import.refused().empty());
+  CHECK(import.config["training"]["logging_steps"] == 10);
+}
+
+TEST_CASE("a channel of the command line whose files are not used is a mistake") {
+  const auto give = [](const ImportOptions& options) {
+    return import_text_as("run_clm.py --do_train --model_name_or_path gpt2 --train_file t.txt", "job", options);
+  };
+  CHECK_THROWS_WITH(give({.channels = {{"model", "models/gpt2"}}}),
+                    Contains("--channel model=models/gpt2") && Contains("--set model.path=models/gpt2"));
+  CHECK_THROWS_WITH(give({.channels = {{"train", "here.txt"}}}), Contains("the job sets data.train to \"t.txt\""));
+  CHECK_NOTHROW(give({.channels = {{"train", "t.txt"}}}));
+  const json inputs = {{"hyperparameters", {{"train_file", "/data/a.csv"}}}, {"inputs", {{"train", "s3://a"}}}};
+  CHECK_THROWS_WITH(estimator(inputs, {.channels = {{"train", "here.csv"}}}), Contains("--channel train=here.csv"));
+}
+
 TEST_CASE("channels of the command line are used once") {
   const auto import = estimator({{"inputs", {{"train", "s3://a"}, {"test", "s3://b"}}}},
                                 {.channels = {{"train", "a.csv"}, {"test", "b.csv"}, {"validation", "c.csv"}}});
@@ -279,6 +367,7 @@ TEST_CASE("the task follows from the script, from telling keys, or from --set") 
   CHECK(task({{"entry_point", "train.py"}}, {.channels = {}, .hosts = {}, .settings = {"task=masked-lm"}}) ==
         "masked-lm");
   CHECK_THAT(refusal({{"entry_point", "train.py"}}, "entry_point"), Contains("--set task="));
+  CHECK(task({{"entry_point", "train.py"}, {"hyperparameters", {{"task", "masked-lm"}}}}) == "masked-lm");
   CHECK(estimator({{"entry_point", "run_glue.py"}}).config["data"]["sequence_length"] == 128);
 }
 

@@ -72,6 +72,11 @@ TEST_CASE("The worst predictions of a file are found, with the numbers of their 
   CHECK(report->worst[2].row == 18);
   CHECK(report->worst[3].row == 1);
   CHECK(run.notes.empty());
+  write_file(folder.path() + "/fewer.jsonl", rows.substr(0, rows.rfind('\n', rows.size() - 2) + 1));
+  run.config.data.test = {folder.path() + "/fewer.jsonl"};
+  CHECK_FALSE(read_predictions(run));
+  CHECK(run.notes.at(0).find("of other data") != std::string::npos);
+  run.notes.clear();
   run.config.data.test = {folder.path() + "/none.jsonl"};
   CHECK_FALSE(read_predictions(run));
   CHECK(run.notes.size() == 1);

@@ -205,6 +205,11 @@ TEST_CASE("prompts go on within the model's positions") {
         std::string::npos);
   CHECK(refusal(model, {{"inputs", ""}}).starts_with("the request: /inputs: has no tokens"));
   CHECK(refusal(model, {{"inputs", "abcdefghi"}}).find("truncation") == std::string::npos);
+  ModelFacts words = facts(Kind::causal_lm);  // "[CLS] film [SEP]" goes on with [MASK], film, good, ##ing and a
+  words.most_tokens = 16;
+  const FakeModel of_words(words, {});
+  CHECK(ask(of_words, {{"inputs", "film"}, {"parameters", {{"max_new_tokens", 5}}}})[0]["generated_text"] ==
+        "film film gooding a");
   const json sampled = {{"do_sample", true}, {"max_new_tokens", 1}, {"seed", 3000000000}};
   CHECK(ask(model, {{"inputs", "a"}, {"parameters", sampled}}).size() == 1);
 }

@@ -87,6 +87,7 @@ TEST_CASE("a service refuses more requests than it has room for") {
   handlers.transform_fn = [&](const ServedModel&, const std::string& body, const std::string&, const std::string&) {
     if (body == "bad") throw DataError("the request: is bad");
     if (body == "broken") throw std::runtime_error("no disk");
+    if (body == "odd") throw 7;
     open.wait();
     return AnswerBody{"text/plain", body};
   };
@@ -120,6 +121,8 @@ TEST_CASE("a service refuses more requests than it has room for") {
   CHECK(status_of("bad") == 400);
   ask("broken");
   CHECK(status_of("broken") == 500);
+  ask("odd");
+  CHECK(status_of("odd") == 500);
   HttpRequest packed = invocation("packed");
   packed.content_encoding = "gzip";
   int status = 0;

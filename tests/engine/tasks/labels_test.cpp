@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/known_data.h"
 #include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/data/examples/example_set.h"
@@ -199,6 +200,15 @@ TEST_CASE("labels: a trained head keeps its number of labels") {
   const Config pretrained =
       labelled_from(folder, {{"architectures", {"BertForMaskedLM"}}, {"id2label", three}}, rows({"\"x\"", "\"y\""}));
   CHECK(head_of(pretrained).names == std::vector<std::string>{"x", "y"});
+}
+
+TEST_CASE("labels: without data, they are the model's") {
+  Config config = config_of("sequence-classification", {{"train", "no such file"}});
+  config.data.train.clear();
+  CHECK_FALSE(leaves_labels_open(config));
+  CHECK(with_labels_of_data(config) == config);
+  config.data.task_name = DataName::mnli;  // its labels are known
+  CHECK(head_of(with_labels_of_data(config)).names == known_data(DataName::mnli).labels);
 }
 
 TEST_CASE("labels: tags that are numbers need names, unless their number alone is given") {

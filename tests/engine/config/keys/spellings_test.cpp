@@ -191,6 +191,8 @@ TEST_CASE("Keys whose promise does not hold are refused", "[config][spellings]")
   CHECK_THAT(mistake(R"({"training": {"split_batches": true}})"), Contains("/training/split_batches: not supported"));
   CHECK_THAT(mistake(R"({"training": {"accelerator_config": {"split_batches": true}}})"),
              Contains("/training/accelerator_config: \"split_batches\" is not supported"));
+  CHECK_THAT(mistake(R"({"training": {"accelerator_config": {"gradient_accumulation_kwargs": {"num_steps": 4}}}})"),
+             Contains("give it as gradient_accumulation_steps"));
   CHECK_NOTHROW(reading(R"({"training": {"accelerator_config": {"split_batches": false, "even_batches": true}}})"));
   CHECK_THAT(mistake(R"({"runtime": {"communicator": "threads", "threads_per_rank": 2}})"),
              Contains("/runtime/threads_per_rank: must be 1 with communicator \"threads\""));

@@ -68,4 +68,13 @@ TEST_CASE("mistakes in the data of a task say what to change", "[config]") {
   CHECK(std::ranges::count(message, '\n') == 0);
 }
 
+TEST_CASE("only training requires data", "[config]") {
+  const std::string text = R"({"model": {"path": "m"}, "training": {"max_steps": 3}, "output_dir": "o"})";
+  CHECK_THROWS_WITH(parse_config(text, "c.json"),
+                    Catch::Contains("/data/train: data.train or data.validation is required"));
+  const Config config = parse_config(text, "c.json", {}, Purpose::other);
+  CHECK(config.data.train.empty());
+  CHECK(config == parse_config(resolved(config).dump(), "c.json", {}, Purpose::other));
+}
+
 }  // namespace shardline::checks_test
