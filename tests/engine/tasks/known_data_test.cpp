@@ -210,6 +210,8 @@ TEST_CASE("known data: a folder stands for the file of a part") {
   CHECK(names_mismatched(config));
   CHECK(names_mismatched(config_of("mnli", {{"train", all}, {"validation", "elsewhere/MNLI"}})));
   CHECK_FALSE(names_mismatched(one));
+  for (const char* name : {"saved/state.json", "saved/dataset_info.json"}) folder.write(name, "{}");
+  CHECK_FALSE(names_mismatched(config_of("mnli", {{"train", all}, {"validation", all + "/saved"}})));
   folder.write("train.jsonl", "{}");
   CHECK_THAT(message_of<DataError>([&] { read(config); }), Contains("has train.jsonl and train.tsv"));
   CHECK_THAT(message_of<DataError>([&] {
