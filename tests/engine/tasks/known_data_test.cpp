@@ -192,6 +192,19 @@ TEST_CASE("known data: amazon_polarity's files name no columns and count labels 
   CHECK(read(config_of("amazon_polarity", {{"train", rows}})) == Read{{"y"}, {1}});
 }
 
+TEST_CASE("known data: a model's labels may be in another order and in capitals") {
+  const TempFolder folder;
+  json file = json::parse(R"({"task": "sequence-classification", "model": {"config": {"model_type": "bert",
+    "vocab_size": 256, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}}, "data": {"tokenizer": "bytes",
+    "sequence_length": 64, "task_name": "mnli"}, "output_dir": "out"})");
+  file["model"]["config"]["id2label"] = {{"0", "CONTRADICTION"}, {"1", "Neutral"}, {"2", "ENTAILMENT"}};
+  for (const auto& train : {folder.write("own.tsv", kSamples[1].tsv), folder.write("hub.jsonl", kSamples[1].jsonl)}) {
+    file["data"]["train"] = train;
+    const Config config = with_labels_of_data(parse_config(file.dump(), "known data test"));
+    CHECK(read(config) == Read{{"ab", "cd"}, {2, 0}});
+  }
+}
+
 TEST_CASE("known data: a folder stands for the file of a part") {
   const TempFolder folder;
   for (const char* name : {"train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"})
