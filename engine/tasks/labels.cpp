@@ -207,6 +207,12 @@ std::string name_in(const KnownData& data, const json& value, const DataRow& row
   return id && *id >= 0 && *id < std::ssize(data.labels) ? data.labels[*id] : text;
 }
 
+std::string in_lower_case(std::string name) {
+  for (char& c : name)
+    if (c >= 'A' && c <= 'Z') c += 'a' - 'A';
+  return name;
+}
+
 std::string first_names(const std::vector<std::string>& names) {
   std::string list;
   for (size_t i = 0; i < std::min(names.size(), kShownLabels); ++i) list += (i == 0 ? "" : ", ") + names[i];
@@ -281,6 +287,8 @@ Config with_labels_of_data(const Config& config) {
 
 LabelIds::LabelIds(const Config& config, const HeadChoice& head) : names_(head.names), data_(config.data.task_name) {
   for (size_t id = 0; id < names_.size(); ++id) ids_.emplace(names_[id], id);
+  if (data_)  // models of known data sets may have names in capitals, which run_glue.py accepts, too
+    for (size_t id = 0; id < names_.size(); ++id) ids_.emplace(in_lower_case(names_[id]), id);
   are_numbered_ = std::ranges::none_of(names_, [](const auto& name) { return integer_in(name).has_value(); });
 }
 

@@ -15,8 +15,9 @@ namespace {
 
 using nlohmann::json;
 
-// A word's first token has the word's tag; its other tokens, and special ones, predict nothing. In a tokenised row,
-// each token is a word.
+// A word's first token has the word's tag; its other tokens, and special ones, predict nothing. Words have the tokens
+// that they have inside a text, also the first one, as with add_prefix_space of run_ner.py. In a tokenised row, each
+// token is a word.
 class TokenClassification final : public LabelledTask {
  public:
   TokenClassification(const Config& config, const HeadChoice& head, TokenizerPtr tokenizer)
@@ -46,7 +47,7 @@ class TokenClassification final : public LabelledTask {
 
   std::string settings() const override {
     return cat("token-classification ", words_, '\n', tags_, '\n', length_, ' ', tokenizer_->digest(), ' ',
-               json(head_.names).dump());
+               json(head_.names).dump(), tokenizer_->reads_space_with_word() ? " with spaces" : "");
   }
 
   MetricValues metrics(const Predicted& predicted) const override {
@@ -115,7 +116,10 @@ class TokenClassification final : public LabelledTask {
               .types = std::move(tokens->types),
               .first_of_word = std::move(tokens->places),
               .length = tokens->length};
-    const std::vector<std::string> words = words_of(row);
+    std::vector<std::string> words = words_of(row);
+    if (tokenizer_->reads_space_with_word())
+      for (std::string& word : words)
+        if (!word.empty() && word[0] != ' ') word.insert(word.begin(), ' ');
     const TextOrWords text = std::span<const std::string>(words);
     const auto [encoding, is_shortened, lacks_end] = encode_at_most(*tokenizer_, text, nullptr, length_);
     Sentence sentence{

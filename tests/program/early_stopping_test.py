@@ -68,6 +68,17 @@ class EarlyStopping(ProgramTest):
                     "training.resume_from_checkpoint=out/checkpoint-6")
         self.assertEqual([line["step"] for line in self.metrics("more") if "loss" in line], [7, 8])
 
+    def test_missing_metric(self):
+        """A metric that evaluations lack is an error and does not end training early or choose a model: no question here
+        lacks an answer."""
+        rows = [{"question": "what?", "context": f"it is {i}", "answers": {"text": [str(i)], "answer_start": [6]}}
+                for i in range(20)]
+        (self.dir / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        config = self.config(task="question-answering", data={
+            "train": "rows.jsonl", "validation": "rows.jsonl", "version_2_with_negative": True, "sequence_length": 32},
+            training={**IDLE, "metric_for_best_model": "NoAns_exact"})
+        self.expect(1, "train", config, says=["/training/metric_for_best_model", 'no "eval_NoAns_exact"', '"eval_HasAns_exact"'])
+
     def test_mistakes(self):
         config = self.config(training={"early_stopping_patience": 3}, data={"validation": "text.txt"})
         self.expect(2, "train", config, says=["/training/early_stopping_patience", "eval_strategy"])

@@ -171,7 +171,8 @@ class Tags(OfRows):
 
     def samples(self, tokenizer, rows, seed):
         for row in rows:
-            e = encode(tokenizer, row["tokens"], is_words=True)
+            spaces = getattr(tokenizer.pre_tokenizer, "add_prefix_space", None) is False  # run_ner.py sets it to True
+            e = encode(tokenizer, [" " + word if spaces else word for word in row["tokens"]], is_words=True)
             new = [word is not None and word != before for word, before in zip(e.word_ids, [None] + e.word_ids)]
             yield Sample(e.ids, e.type_ids, [self.names.index(row["tags"][word]) if is_new else NOTHING
                                              for word, is_new in zip(e.word_ids, new)])

@@ -135,11 +135,25 @@ std::shared_ptr<const TensorColumns> tensors_of(const ModelSource& model) {
   return std::make_shared<const TensorColumns>(model.exported->program->columns);
 }
 
-// The examples of a row, with their tensors.
-RowExamples encode(const LabelledTask& task, const TensorColumns* tensors, const DataRow& row, bool labelled) {
+// Throws DataError for a number of a row's tokens that is not below `count`.
+template <class Number>
+void check_below(const std::vector<Number>& numbers, int64_t count, const char* what, const DataRow& row) {
+  for (const Number number : numbers)
+    if (number >= count)
+      throw DataError(cat(row.where, ": has the ", what, ' ', int64_t{number}, ", but the model has ", count,
+                          " of them (0 to ", count - 1, "); use the model's own tokenizer"));
+}
+
+// The examples of a row, with their tensors. What the model does not have is reported now, not when a batch is read.
+RowExamples encode(const LabelledTask& task, const TensorColumns* tensors, const ModelSpec& spec, const DataRow& row,
+                   bool labelled) {
   RowExamples made = task.encode(row, labelled);
-  if (tensors)
-    for (Example& example : made.examples) example.tensors = tensors->places(row);
+  for (Example& example : made.examples) {
+    check_below(example.ids, spec.vocab_size, "token id", row);
+    if (spec.type_count > 0 && !task.shape().sequences) check_below(example.types, spec.type_count, "token type", row);
+    check_below(example.labels, spec.row_labels > 0 ? spec.row_labels : spec.vocab_size, "label", row);
+    if (tensors) example.tensors = tensors->places(row);
+  }
   return made;
 }
 
@@ -150,7 +164,8 @@ void check_rows(const Config& config, const ModelSource& model, const LabelledTa
   for (const auto& path : paths) {
     if (!is_data_file(path)) continue;
     for (const DataFile& file : task_files(config, part, {path}))
-      if (DataRow row; first_row(file, row)) read_first_row([&] { encode(task, tensors.get(), row, labelled); });
+      if (DataRow row; first_row(file, row))
+        read_first_row([&] { encode(task, tensors.get(), model.spec, row, labelled); });
   }
 }
 
@@ -330,15 +345,16 @@ std::shared_ptr<const ExampleSet> read_examples(const Config& config, const Mode
   ExampleShape shape = task.shape();
   shape.tensors = tensors ? tensors->size() : 0;
   const auto prepare = [&](const ReportBytes& report) {
-    return prepare_examples({.files = files,
-                             .shape = shape,
-                             .encode = [&](const DataRow& row) { return encode(task, tensors.get(), row, labelled); },
-                             .chunk = labelled ? task.chunk() : 0,
-                             .settings = cat(task.settings(), labelled ? "" : ", without labels",
-                                             tensors ? ", " + tensors->describe() : ""),
-                             .cache_folder = cache_folder(config),
-                             .threads = tokenizing_threads(),
-                             .progress = report});
+    return prepare_examples(
+        {.files = files,
+         .shape = shape,
+         .encode = [&](const DataRow& row) { return encode(task, tensors.get(), model.spec, row, labelled); },
+         .chunk = labelled ? task.chunk() : 0,
+         .settings = cat(task.settings(), labelled ? "" : ", without labels", tensors ? ", " + tensors->describe() : "",
+                         ", of ", model.spec.vocab_size, " words and ", model.spec.type_count, " types"),
+         .cache_folder = cache_folder(config),
+         .threads = tokenizing_threads(),
+         .progress = report});
   };
   const auto set = std::make_shared<const ExampleSet>(prepare_on_each_host(prepare, context, progress), tensors);
   digest += set->digest();

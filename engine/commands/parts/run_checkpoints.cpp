@@ -75,6 +75,15 @@ void complete_named(const std::string& path, const Config& config, const Stores&
   if (!lines.empty()) throw AllRanks<DataError>(cat(path, " is damaged; resume from another checkpoint:", lines));
 }
 
+// An evaluation that lacks the metric, as "NoAns_exact" is lacking where every question has an answer, could never
+// improve.
+AllRanks<RunError> missing_metric(const std::string& name, const EvaluationMetrics& metrics) {
+  std::string known;
+  for (const auto& [metric, value] : metrics.values) known += cat(known.empty() ? "\"" : ", \"", metric, '"');
+  return AllRanks<RunError>(
+      cat("/training/metric_for_best_model: the evaluation has no \"", name, "\"; use one of ", known));
+}
+
 bool is_better(const TrainingOptions& training, double metric, double than) {
   return larger_is_better(training) ? metric > than : metric < than;
 }
@@ -317,6 +326,7 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
     entry[name] = std::isfinite(value) ? json(value) : json(nullptr);
     if (name == best_metric(training)) newest_metric_ = value;
   }
+  if (!newest_metric_ && compares_evaluations(training)) throw missing_metric(best_metric(training), metrics);
   state_.log_history.push_back(std::move(entry));
   if (newest_metric_ && metrics.step > 0) {  // transformers' callback and scheduler also leave out one before training
     if (training.early_stopping_patience) spend_patience();

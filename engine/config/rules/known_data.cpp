@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <map>
 
@@ -63,12 +64,16 @@ const KnownData& known_data(DataName name) {
 }
 
 std::vector<std::string> mismatched_paths(const DataOptions& data) {
+  namespace fs = std::filesystem;
+  // Neither a file nor a data set that `datasets` has saved, which is a folder, has a second set in it.
+  const auto is_one_set = [](const std::string& path) {
+    std::error_code ignored;
+    const auto holds = [&](const char* file) { return fs::exists(fs::path(path) / file, ignored); };
+    return fs::is_regular_file(path, ignored) || (holds("state.json") && holds("dataset_info.json"));
+  };
   std::vector<std::string> paths = data.validation_mismatched;
   if (paths.empty() && data.task_name == DataName::mnli)
-    std::ranges::copy_if(data.validation, std::back_inserter(paths), [](const std::string& path) {
-      std::error_code ignored;
-      return !std::filesystem::is_regular_file(path, ignored);
-    });
+    std::ranges::copy_if(data.validation, std::back_inserter(paths), std::not_fn(is_one_set));
   return paths;
 }
 

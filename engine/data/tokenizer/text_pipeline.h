@@ -47,6 +47,7 @@ class TextPipeline {
   std::optional<int32_t> id(std::string_view token) const;
   std::string joined(std::vector<std::string> tokens) const { return decoder_(std::move(tokens)); }
   bool marks_continuations() const { return marks_continuations_; }
+  bool reads_space_with_word() const { return pre_tokenizer_.byte_level && !pre_tokenizer_.adds_space; }
   bool is_special(int32_t id) const { return special_.contains(id); }
   int64_t vocab_size() const { return vocab_size_; }
 

@@ -192,6 +192,19 @@ TEST_CASE("known data: amazon_polarity's files name no columns and count labels 
   CHECK(read(config_of("amazon_polarity", {{"train", rows}})) == Read{{"y"}, {1}});
 }
 
+TEST_CASE("known data: a model's labels may be in another order and in capitals") {
+  const TempFolder folder;
+  json file = json::parse(R"({"task": "sequence-classification", "model": {"config": {"model_type": "bert",
+    "vocab_size": 256, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}}, "data": {"tokenizer": "bytes",
+    "sequence_length": 64, "task_name": "mnli"}, "output_dir": "out"})");
+  file["model"]["config"]["id2label"] = {{"0", "CONTRADICTION"}, {"1", "Neutral"}, {"2", "ENTAILMENT"}};
+  for (const auto& train : {folder.write("own.tsv", kSamples[1].tsv), folder.write("hub.jsonl", kSamples[1].jsonl)}) {
+    file["data"]["train"] = train;
+    const Config config = with_labels_of_data(parse_config(file.dump(), "known data test"));
+    CHECK(read(config) == Read{{"ab", "cd"}, {2, 0}});
+  }
+}
+
 TEST_CASE("known data: a folder stands for the file of a part") {
   const TempFolder folder;
   for (const char* name : {"train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"})
@@ -210,6 +223,8 @@ TEST_CASE("known data: a folder stands for the file of a part") {
   CHECK(names_mismatched(config));
   CHECK(names_mismatched(config_of("mnli", {{"train", all}, {"validation", "elsewhere/MNLI"}})));
   CHECK_FALSE(names_mismatched(one));
+  for (const char* name : {"saved/state.json", "saved/dataset_info.json"}) folder.write(name, "{}");
+  CHECK_FALSE(names_mismatched(config_of("mnli", {{"train", all}, {"validation", all + "/saved"}})));
   folder.write("train.jsonl", "{}");
   CHECK_THAT(message_of<DataError>([&] { read(config); }), Contains("has train.jsonl and train.tsv"));
   CHECK_THAT(message_of<DataError>([&] {

@@ -52,7 +52,8 @@ TokenizerPtr build(TokenizerSpec spec, const fs::path& folder, const fs::path& v
 
 TokenizerPtr load_file(const fs::path& file) {
   const fs::path folder = file.parent_path();
-  return build(read_tokenizer_json(file), folder, file, digest_of(folder, file), tokenizer_class(folder));
+  const std::string name = tokenizer_class(folder);
+  return build(read_tokenizer_json(file, name), folder, file, digest_of(folder, file) + name, name);
 }
 
 TokenizerPtr load_folder(const fs::path& folder) {

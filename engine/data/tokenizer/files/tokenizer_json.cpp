@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "engine/data/text/regex_dialect.h"
+#include "engine/data/tokenizer/files/class_settings.h"
 #include "engine/data/tokenizer/files/input_settings.h"
 #include "engine/data/tokenizer/steps/components.h"
 #include "engine/data/tokenizer/steps/text_pattern.h"
@@ -165,8 +166,9 @@ bool works_by_line(const JsonValue& normalizer) {
 
 }  // namespace
 
-TokenizerSpec read_tokenizer_json(const std::filesystem::path& file) {
-  const json content = read_data_json(file);
+TokenizerSpec read_tokenizer_json(const std::filesystem::path& file, const std::string& tokenizer_class) {
+  json content = read_data_json(file);
+  apply_class_settings(file.parent_path(), tokenizer_class, content);
   const JsonValue root(content, file.string());
   TokenizerSpec spec;
   read_model(root.at("model"), spec);

@@ -9,8 +9,9 @@ namespace shardline {
 
 class JsonValue;
 
-// Throws a DataError that names a component and its type if the file needs rules that we do not have.
-TokenizerSpec read_tokenizer_json(const std::filesystem::path& file);
+// tokenizer_class: see class_settings.h; empty for none. Throws a DataError that names a component and its type if the
+// file needs rules that we do not have.
+TokenizerSpec read_tokenizer_json(const std::filesystem::path& file, const std::string& tokenizer_class);
 
 // Checks the ids of added tokens against those of the reference library: the vocabulary's, otherwise the next free ones
 // in file order. Throws DataError if the file's own ids differ.

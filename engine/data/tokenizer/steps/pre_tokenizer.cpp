@@ -119,7 +119,8 @@ void read_pre_tokenizer_part(const JsonValue& component, PreTokenizer& out) {
   } else if (type == "Metaspace") {
     out.steps.push_back(read_metaspace(component));
   } else if (type == "ByteLevel") {
-    out.steps.push_back(byte_level_split(component.flag("add_prefix_space", true), component.flag("use_regex", true)));
+    out.adds_space = component.flag("add_prefix_space", true);
+    out.steps.push_back(byte_level_split(out.adds_space, component.flag("use_regex", true)));
     out.byte_level = true;
   } else {
     refuse_type(component, type,
@@ -157,7 +158,7 @@ PreTokenizer bert_pre_tokenizer() {
 }
 
 PreTokenizer byte_level_pre_tokenizer(bool add_prefix_space) {
-  return {.steps = {byte_level_split(add_prefix_space, true)}, .byte_level = true};
+  return {.steps = {byte_level_split(add_prefix_space, true)}, .byte_level = true, .adds_space = add_prefix_space};
 }
 
 PrependScheme read_prepend_scheme(const JsonValue& component) {

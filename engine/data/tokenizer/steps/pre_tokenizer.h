@@ -15,6 +15,8 @@ struct PreTokenizer {
   std::vector<Step> steps;
   // The words are bytes: the model's vocabulary is written in the byte-level alphabet.
   bool byte_level = false;
+  // With byte_level: a space is added to a text that begins with another character.
+  bool adds_space = false;
   // The first step removes white space, and no word has any.
   bool removes_white_space = false;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -296,6 +297,17 @@ TEST_CASE(
   config.data.train = {
       place.folder.write("c.jsonl", "{\"prompt\": \"x\", \"completion\": \"y\"}\n{\"prompt\": \"z\"}\n")};
   CHECK_NOTHROW(check_data(config, planned, true));  // it stops reading there
+}
+
+TEST_CASE("open data: ids and labels that the model does not have are refused in any row, not when a batch has it") {
+  const Place place(10s);
+  for (const auto& [row, found] : std::map<std::string, std::string>{
+           {R"({"input_ids": [1, 2000, 3]})", "the token id 2000"},
+           {R"({"input_ids": [1, 2, 3], "labels": [-100, 2, 2001]})", "the label 2001"}}) {
+    const std::string file = place.folder.write("a.jsonl", cat(R"({"input_ids": [1, 2, 1999]})", '\n', row, '\n'));
+    CHECK_THROWS_WITH(open_alone(place, {{"train", file}, {"completion_only_loss", true}}),
+                      Contains(cat("a.jsonl:2: has ", found, ", but the model has 2000 of them")));
+  }
 }
 
 TEST_CASE("open data: label smoothing is refused where the loss does not use it") {

@@ -146,6 +146,79 @@ TEST_CASE("eos comes from tokenizer_config.json, else it is <|endoftext|>") {
   CHECK_THAT(message_of<DataError>([&] { load_tokenizer(folder.path().string()); }), Catch::Contains("<nobody>"));
 }
 
+TEST_CASE("BERT's classes take lower case, accents and Chinese characters from tokenizer_config.json") {
+  json vocabulary = json::object();
+  int32_t id = 0;
+  for (const char* token : {"[UNK]", "caf\u00e9", "cafe", "Caf\u00e9", "Cafe", "\u4f60", "\u597d", "\u4f60\u597d"})
+    vocabulary[token] = id++;
+  struct Case {
+    const char *config, *model_type;
+    bool lowercase;  // in tokenizer.json
+    const char* tokens;
+  };
+  const char *lower = "cafe|\u4f60|\u597d|", *cased = "Caf\u00e9|\u4f60|\u597d|";
+  for (const Case& one : std::initializer_list<Case>{
+           {R"({"tokenizer_class": "BertTokenizer", "do_lower_case": false})", "", true, cased},
+           {R"({"tokenizer_class": "DistilBertTokenizer", "do_lower_case": false})", "", true, cased},
+           {R"({"tokenizer_class": "BertTokenizerFast", "do_lower_case": true})", "", false, lower},
+           {R"({"tokenizer_class": "BertTokenizer"})", "", false, lower},
+           {R"({"do_lower_case": false})", "bert", true, cased},
+           {R"({"do_lower_case": true})", "distilbert", false, lower},
+           {R"({"tokenizer_class": "BertTokenizer", "strip_accents": false})", "", true, "caf\u00e9|\u4f60|\u597d|"},
+           {R"({"tokenizer_class": "BertTokenizer", "tokenize_chinese_chars": false})", "", true, "cafe|\u4f60\u597d|"},
+           // A class that is not named has no defaults. Other classes use tokenizer.json as it is, as does a file
+           // alone.
+           {"", "bert", false, cased},
+           {"{}", "bert", false, cased},
+           {R"({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": false})", "bert", true, lower},
+           {R"({"tokenizer_class": "TokenizersBackend"})", "bert", false, cased},
+           {R"({"do_lower_case": false})", "", true, lower}}) {
+    const TempFolder folder;
+    if (*one.config) folder.write("tokenizer_config.json", one.config);
+    if (*one.model_type) folder.write("config.json", json{{"model_type", one.model_type}}.dump());
+    const json shape = {{"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", vocabulary}}},
+                        {"normalizer", {{"type", "BertNormalizer"}, {"lowercase", one.lowercase}}},
+                        {"pre_tokenizer", {{"type", "BertPreTokenizer"}}}};
+    folder.write("tokenizer.json", shape.dump());
+    const TokenizerPtr tokenizer = load_tokenizer(folder.path().string());
+    std::string tokens;
+    for (const int32_t token : tokenizer->encode("Caf\u00e9 \u4f60\u597d")) tokens += tokenizer->token(token) + '|';
+    INFO(one.config << ' ' << one.model_type);
+    CHECK(tokens == one.tokens);
+  }
+}
+
+TEST_CASE("classes of byte-level BPE take the space before a text from tokenizer_config.json") {
+  const TokenizerPtr plain = load_tokenizer(kGolden + "gpt2");
+  const auto without = plain->encode("the fox"), with = plain->encode(" the fox");
+  REQUIRE(without != with);
+  struct Case {
+    const char* config;
+    bool in_file, adds_space;
+  };
+  for (const Case& one : std::initializer_list<Case>{
+           {R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true})", false, true},
+           {R"({"tokenizer_class": "RobertaTokenizer", "add_prefix_space": true})", false, true},
+           {R"({"tokenizer_class": "GPT2TokenizerFast"})", true, false},
+           {R"({"tokenizer_class": "RobertaTokenizer", "add_prefix_space": false})", true, false},
+           {R"({"tokenizer_class": "TokenizersBackend", "add_prefix_space": false})", true, true},
+           {"{}", true, true}}) {  // the class that config.json then implies has no defaults
+    const TempFolder folder;
+    json shape = gpt2_json();
+    shape["pre_tokenizer"]["add_prefix_space"] = one.in_file;
+    folder.write("tokenizer.json", shape.dump());
+    folder.write("tokenizer_config.json", one.config);
+    INFO(one.config);
+    const TokenizerPtr tokenizer = load_tokenizer(folder.path().string());
+    CHECK(tokenizer->encode("the fox") == (one.adds_space ? with : without));
+    const std::string before = tokenizer->digest();
+    folder.write("config.json", R"({"model_type": "gpt2"})");  // the class if tokenizer_config.json names none
+    const TokenizerPtr again = load_tokenizer(folder.path().string());
+    CHECK(again->encode("the fox") == tokenizer->encode("the fox"));
+    CHECK((again->digest() != before) == (one.config == std::string("{}")));
+  }
+}
+
 TEST_CASE("the digest changes with the files") {
   const TempFolder folder;
   folder.write("tokenizer.json", gpt2_json().dump());
