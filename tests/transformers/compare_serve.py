@@ -137,6 +137,10 @@ class Classes(Task):
         for function in ("sigmoid", "softmax", "none"):
             yield texts(draw, 2), {"function_to_apply": function, "top_k": 3}
         yield " ".join(TEXT * 8), {"truncation": True, "max_length": 100}
+        if transformers.__version__ < "5":
+            yield texts(draw, 1)[0], {"return_all_scores": True, "function_to_apply": "SOFTMAX"}
+            yield texts(draw, 2), {"return_all_scores": True}
+            yield texts(draw, 2), {"return_all_scores": False}
 
 
 class LabelSets(Classes):

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 #include "core/error.h"
@@ -20,7 +21,8 @@ ScoreFunction usual(const ModelFacts& facts) {
 ScoreFunction applied(const JsonValue& parameters, const ModelFacts& facts) {
   if (!parameters.has("function_to_apply")) return usual(facts);
   const JsonValue given = parameters.at("function_to_apply");
-  const std::string name = given.text();
+  std::string name = given.text();
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   if (name == "softmax") return ScoreFunction::softmax;
   if (name == "sigmoid") return ScoreFunction::sigmoid;
   if (name == "none") return ScoreFunction::none;
@@ -28,13 +30,26 @@ ScoreFunction applied(const JsonValue& parameters, const ModelFacts& facts) {
   given.fail("must be \"softmax\", \"sigmoid\", \"none\" or \"default\"");
 }
 
-// The labels with the highest scores, in this order.
-json labels_of(const std::vector<double>& scores, const HeadChoice& head, size_t most) {
+// Which labels an answer has: that with the highest score, or a list.
+struct Wanted {
+  bool is_list = false, is_sorted = true;
+  size_t most = 1;
+};
+
+Wanted wanted_in(const JsonValue& parameters, size_t labels) {
+  if (parameters.json().contains("top_k"))  // null: all labels
+    return {.is_list = true, .most = size_t(integer_in(parameters, "top_k", 1).value_or(labels))};
+  // As in transformers 4: all labels in the order of the model.
+  if (parameters.flag("return_all_scores", false)) return {.is_list = true, .is_sorted = false, .most = labels};
+  return {};
+}
+
+json labels_of(const std::vector<double>& scores, const HeadChoice& head, const Wanted& wanted) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  if (wanted.is_sorted) std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
   json labels = json::array();
-  for (size_t i = 0; i < std::min(most, order.size()); ++i)
+  for (size_t i = 0; i < std::min(wanted.most, order.size()); ++i)
     labels.push_back({{"label", head.names.at(order[i])}, {"score", scores[order[i]]}});
   return labels;
 }
@@ -54,10 +69,9 @@ Encoding read_input(const JsonValue& input, const ModelFacts& facts, const CutOp
 json classified_texts(const Invocation& request, const ServedModel& model) {
   const ModelFacts& facts = model.facts();
   const JsonValue parameters = request.parameters();
-  require_parameters_among(parameters, {"top_k", "function_to_apply", "truncation", "max_length"});
+  require_parameters_among(parameters, {"top_k", "return_all_scores", "function_to_apply", "truncation", "max_length"});
   const ScoreFunction function = applied(parameters, facts);
-  const bool lists = parameters.json().contains("top_k");  // null: all labels
-  const size_t all = facts.head.labels, most = lists ? integer_in(parameters, "top_k", 1).value_or(all) : 1;
+  const Wanted wanted = wanted_in(parameters, facts.head.labels);
   const CutOptions cut = cut_options(parameters, facts);
   std::vector<Example> examples;
   for (const JsonValue& input : request.each()) {
@@ -66,12 +80,12 @@ json classified_texts(const Invocation& request, const ServedModel& model) {
   }
   json answers = json::array();
   for (const Logits& logits : model.logits(std::move(examples))) {
-    const json best = labels_of(scores_of(logits.row(0), function), facts.head, most);
-    answers.push_back(lists ? best : best.front());
+    const json labels = labels_of(scores_of(logits.row(0), function), facts.head, wanted);
+    answers.push_back(wanted.is_list ? labels : labels.front());
   }
   if (request.is_list()) return answers;
-  // Like the pipeline: a list of one for a text, but not for a pair.
-  return lists || request.inputs().json().is_object() ? answers.front() : answers;
+  // Like the pipeline: without top_k, a list of one answer for a text, but not for a pair.
+  return parameters.json().contains("top_k") || request.inputs().json().is_object() ? answers.front() : answers;
 }
 
 }  // namespace shardline

@@ -70,6 +70,13 @@ TEST_CASE("texts are classified") {
   const json apart = ask(model, {{"inputs", "a"}, {"parameters", {{"top_k", 2}, {"function_to_apply", "sigmoid"}}}});
   CHECK(apart.size() == 2);
   CHECK(apart[0]["score"].get<double>() == Approx(5.0 / 6));
+  CHECK(ask(model, {{"inputs", "a"}, {"parameters", {{"top_k", 2}, {"function_to_apply", "SIGMOID"}}}}) == apart);
+  const json old = ask(model, {{"inputs", "a"}, {"parameters", {{"return_all_scores", true}}}});
+  REQUIRE(old.size() == 1);  // as in transformers 4: a list for the text, with the labels in their order
+  REQUIRE(old[0].size() == 3);
+  CHECK(old[0][0]["label"] == "x");
+  CHECK(old[0][2]["label"] == "z");
+  CHECK(ask(model, {{"inputs", "a"}, {"parameters", {{"return_all_scores", false}}}})[0]["label"] == "z");
 
   CHECK(refusal(model, {{"inputs", {"a", 5}}}) ==
         "the request: /inputs/1: must be a text or {\"text\": ..., \"text_pair\": ...}; got 5");
