@@ -71,13 +71,23 @@ class CachingAllocator final : public c10::Allocator {
     if (data) instance().give_back(data);
   }
 
+  struct FreeList {
+    std::vector<void*> blocks;
+    int64_t last_use = 0;  // the number of the last request for this size
+  };
+
   void* take(size_t bytes) {
-    const size_t size = block_size(bytes);
+    size_t size = block_size(bytes);
     void* block = nullptr;
     {
       const std::scoped_lock lock(mutex_);
       refuse_over_cap(bytes, size);
+      free_[size].last_use = ++requests_;
       block = cached(size);
+      if (!block && !has_room(size)) {
+        block = cached_above(size);
+        if (!block) make_room(size);
+      }
       totals_.new_blocks += !block;
       if (!block) block = from_system(size);
       if (!block && trim_locked() > 0) block = from_system(size);
@@ -85,7 +95,7 @@ class CachingAllocator final : public c10::Allocator {
         throw HostMemoryError(cat("the system has no memory left for another ", bytes, " bytes (",
                                   to_string(current_class), "); in use: ", in_use()));
       count(current_class, bytes);
-      blocks_ += size;
+      peak_blocks_ = std::max(peak_blocks_, blocks_ += size);
     }
     void* data = new (block) Header{size, bytes, current_class} + 1;
     report(data, bytes);
@@ -94,16 +104,42 @@ class CachingAllocator final : public c10::Allocator {
 
   bool is_cached(size_t size) const {
     const auto list = free_.find(size);
-    return list != free_.end() && !list->second.empty();
+    return list != free_.end() && !list->second.blocks.empty();
   }
 
-  void* cached(size_t size) {
-    if (!is_cached(size)) return nullptr;
-    const auto list = free_.find(size);
-    void* block = list->second.back();
-    list->second.pop_back();
+  void* cached(size_t size) { return is_cached(size) ? last_of(size, free_[size]) : nullptr; }
+
+  void* last_of(size_t size, FreeList& list) {
+    void* block = list.blocks.back();
+    list.blocks.pop_back();
     totals_.cached -= size;
     return block;
+  }
+
+  // Whether another block keeps the memory of all blocks close to the highest use so far.
+  bool has_room(size_t size) const {
+    return size < kMapped || blocks_ + totals_.cached + int64_t(size) <= peak_blocks_ + peak_blocks_ / 16;
+  }
+
+  // The smallest cached block that is at most half as large again as `size`, which is set to its size; null: none.
+  void* cached_above(size_t& size) {
+    const size_t most = size + size / 2;
+    for (auto list = free_.upper_bound(size); list != free_.end() && list->first <= most; ++list)
+      if (!list->second.blocks.empty()) return last_of(size = list->first, list->second);
+    return nullptr;
+  }
+
+  // Returns cached blocks to the system, first those of the sizes that have not been requested for the longest time,
+  // until there is room for another block or only small blocks are left.
+  void make_room(size_t size) {
+    while (!has_room(size)) {
+      auto oldest = free_.end();
+      for (auto list = free_.lower_bound(kMapped); list != free_.end(); ++list)
+        if (!list->second.blocks.empty() && (oldest == free_.end() || list->second.last_use < oldest->second.last_use))
+          oldest = list;
+      if (oldest == free_.end()) return;
+      munmap(last_of(oldest->first, oldest->second), oldest->first);
+    }
   }
 
   void give_back(void* data) {
@@ -114,7 +150,7 @@ class CachingAllocator final : public c10::Allocator {
     count(header->memory, -bytes);
     blocks_ -= header->block;
     totals_.cached += header->block;
-    free_[header->block].push_back(header);
+    free_[header->block].blocks.push_back(header);
   }
 
   void count(MemoryClass memory, int64_t bytes) {
@@ -150,12 +186,12 @@ class CachingAllocator final : public c10::Allocator {
 
   int64_t trim_locked() {
     for (auto& [size, list] : free_) {
-      for (void* block : list)
+      for (void* block : list.blocks)
         if (size >= kMapped)
           munmap(block, size);
         else
           std::free(block);
-      list.clear();
+      list.blocks.clear();
     }
     return std::exchange(totals_.cached, 0);
   }
@@ -166,9 +202,10 @@ class CachingAllocator final : public c10::Allocator {
   }
 
   std::mutex mutex_;
-  std::map<size_t, std::vector<void*>> free_;  // by block size
+  std::map<size_t, FreeList> free_;  // by block size
   MemoryTotals totals_;
-  int64_t blocks_ = 0;  // bytes of the blocks in use
+  int64_t requests_ = 0;
+  int64_t blocks_ = 0, peak_blocks_ = 0;  // bytes of the blocks in use, now and at most so far
   int64_t cap_ = 0;
 };
 

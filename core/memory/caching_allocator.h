@@ -1,7 +1,9 @@
 // The program's allocator of CPU tensors. It keeps freed blocks in lists by size, so that in the steady state a step
 // requests nothing from the system and touches no new pages. It also counts memory by purpose.
 //
-// Sizes are rounded up to an eighth of a power of two. Every function may be called from any thread. Totals are for the
+// Sizes are rounded up to an eighth of a power of two. If the sizes change from step to step, as the lengths of samples
+// do, larger blocks are used for smaller requests, and blocks that would take the memory of all blocks above the highest
+// use so far, by more than a sixteenth, are returned to the system. Every function may be called from any thread. Totals are for the
 // process; the class comes from the allocating thread's innermost MemoryScope.
 #pragma once
 #include <array>

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include "tests/catch.h"
 
@@ -57,6 +58,29 @@ TEST_CASE("what is cached is given back when asked for") {
   CHECK(trim_memory() == cached);
   CHECK(memory_totals().cached == 0);
   CHECK(trim_memory() == 0);
+}
+
+TEST_CASE("steps of varying lengths take no more memory than the longest") {
+  use_caching_allocator();
+  trim_memory();
+  const auto held_in_step = [](int64_t length) {
+    std::vector<at::Tensor> kept;
+    for (int i = 0; i < 40; ++i) kept.push_back(bytes(length * 3072));
+    return memory_totals();
+  };
+  const auto mapped_after = [&](int64_t length) {
+    const MemoryTotals in_step = held_in_step(length);
+    return std::max(in_step.live + in_step.cached, memory_totals().live + memory_totals().cached);
+  };
+  int64_t most = 0;
+  for (const int64_t length : {4000, 4400, 4900, 5500, 3900, 6000}) most = std::max(most, mapped_after(length));
+  const int64_t longest = memory_totals().live + 40 * 6000 * 3072;
+  CHECK(most < longest * 5 / 4);  // blocks are rounded up to an eighth more
+
+  // A shorter step uses the blocks of the longer one.
+  const int64_t blocks = memory_totals().new_blocks;
+  held_in_step(5000);
+  CHECK(memory_totals().new_blocks <= blocks + 4);  // a few have room
 }
 
 TEST_CASE("an allocation above the cap is refused with the totals, and what is cached makes room first") {
