@@ -26,7 +26,9 @@ BufferStates::Values BufferStates::before(int64_t step) {
   auto known = std::prev(known_.upper_bound(step));
   while (known->first < step) {
     known = known_.insert_or_assign(known->first + 1, after(known->second)).first;
-    if (known_.size() > kMostKnown) known_.erase(std::next(known_.begin()));
+    if (known_.size() <= kMostKnown) continue;
+    const auto second = std::next(known_.begin());
+    known_.erase(second == known ? std::prev(known_.end()) : second);
   }
   Values changed;
   for (const int value : changes_.outputs) changed[value] = known->second.at(value);
