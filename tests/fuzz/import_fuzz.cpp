@@ -1,6 +1,7 @@
 // Descriptions of jobs for other programs: JSON, YAML or a command line. A second file replaces each file that the
-// first one names; the lines of a third are given to --set. Each key is in the table exactly once, and an accepted job
-// either gives a config or is refused.
+// first one names; the lines of a third are given to --set, except that "no channel" leaves out the channel train, for
+// jobs that name their own files. Each key is in the table exactly once, and an accepted job either gives a config or is
+// refused.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,7 +32,11 @@ FUZZ_TARGET(import) {
   auto files = fuzz::files_of(data, size, {"job", "named", "settings"});
   std::istringstream lines(files["settings"]);
   ImportOptions options{.channels = {{"train", "here.txt"}}, .hosts = {}, .ranks = 4};
-  for (std::string setting; std::getline(lines, setting);) options.settings.push_back(setting);
+  for (std::string setting; std::getline(lines, setting);)
+    if (setting == "no channel")
+      options.channels.clear();
+    else
+      options.settings.push_back(setting);
   constexpr fuzz::Allowance for_rows{.fixed = 8 << 20, .per_byte = 4096};
   std::optional<Import> made;
   const bool is_read = fuzz::accepts(

@@ -180,7 +180,7 @@ class Runs(StudyTest):
         self.assertIn("log.txt", records["broken"]["error"])
         self.assertIn("broken failed: ", " ".join(self.page("study/study.html").texts))
         (self.dir / "broken.txt").write_bytes((self.dir / "text.txt").read_bytes())
-        self.expect(0, "study", "study.json", says=["1 of 2 runs have finished", "[2/2] broken: measured"])
+        self.expect(0, "study", "study.json", says=["1 of 2 runs had already finished", "[2/2] broken: measured"])
 
     def test_a_run_that_diverges_has_failed(self):
         self.config(training={"max_steps": 3, "do_eval": True}, data={"validation": "text.txt"})

@@ -128,8 +128,8 @@ class TensorColumns(ProgramTest):
             scores.append([line["score"] for line in lines])
         self.assert_same(*scores)
         self.assertAlmostEqual(*losses, delta=1e-12)
-        for command in ("eval", "predict"):
-            self.expect(2, command, self.pictures(training={"per_device_eval_batch_size": 4}), *used, says=[
+        for command in (["eval"], ["predict", "--output", "labels.jsonl"]):
+            self.expect(2, *command, self.pictures(training={"per_device_eval_batch_size": 4}), *used, says=[
                 "/training/per_device_eval_batch_size: makes microbatches of 4 samples", "takes at most 3; set it to 3"])
 
     def test_commands_know_what_a_sample_is(self):
