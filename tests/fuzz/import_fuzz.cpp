@@ -1,7 +1,7 @@
 // Descriptions of jobs for other programs: JSON, YAML or a command line. A second file replaces each file that the
 // first one names; the lines of a third are given to --set, except that "no channel" leaves out the channel train, for
-// jobs that name their own files. Each key is in the table exactly once, and an accepted job either gives a config or is
-// refused.
+// jobs that name their own files. Each key is in the table exactly once, and an accepted job either gives a config or
+// is refused.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
