@@ -2,9 +2,9 @@
 // requests nothing from the system and touches no new pages. It also counts memory by purpose.
 //
 // Sizes are rounded up to an eighth of a power of two. If the sizes change from step to step, as the lengths of samples
-// do, larger blocks are used for smaller requests, and blocks that would take the memory of all blocks above the highest
-// use so far, by more than a sixteenth, are returned to the system. Every function may be called from any thread. Totals are for the
-// process; the class comes from the allocating thread's innermost MemoryScope.
+// do, larger blocks are used for smaller requests, and blocks that would take the memory of all blocks above the
+// highest use so far, by more than a sixteenth, are returned to the system. Every function may be called from any
+// thread. Totals are for the process; the class comes from the allocating thread's innermost MemoryScope.
 #pragma once
 #include <array>
 #include <cstdint>
