@@ -331,7 +331,8 @@ JobData open_text(const Config& config, const ModelSource& model, const Layout& 
   };
   JobData data{.train = source(parts.train, true), .validation = source(parts.validation, false)};
   if (!mixed.empty())
-    data.train = std::make_unique<DatasetSource>(std::move(mixed), sample_order(config, layout, /*train=*/true));
+    data.train = std::make_unique<DatasetSource>(std::move(mixed), sample_order(config, layout, /*train=*/true),
+                                                 config.data.train);
   require_equal(*context.world, "data", digest);
   return data;
 }
