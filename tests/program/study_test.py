@@ -14,7 +14,7 @@ from harness import ProgramTest, ROOT, signal, tiny, unittest
 
 class Page(html.parser.HTMLParser):
     """Fails for tags that are not closed; collects the texts."""
-    VOID = {"meta", "br", "rect", "line", "circle", "path", "polyline"}
+    VOID = {"meta", "br", "wbr", "rect", "line", "circle", "path", "polyline"}
 
     def __init__(self, text):
         super().__init__()
