@@ -22,6 +22,19 @@ bool in_range(const JsonType& type, double value) {
   return value >= type.minimum && (type.below ? value < type.maximum : value <= type.maximum);
 }
 
+constexpr std::size_t kLongestShown = 100;
+
+std::string dumped(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// At most so many, without a part of a character.
+std::string first_bytes(const std::string& text, std::size_t bytes) {
+  if (bytes >= text.size()) return text;
+  while (bytes > 0 && (text[bytes] & 0xc0) == 0x80) --bytes;
+  return text.substr(0, bytes);
+}
+
 std::string number_text(double value) {
   const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
   if (!whole) return json(value).dump();
@@ -169,10 +182,16 @@ std::string json_mistake(const std::string& place, const std::string& rule, cons
 }
 
 std::string json_shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  constexpr std::size_t longest = 100;
-  if (text.size() > longest) text = text.substr(0, longest) + "...";
-  return text;
+  std::string text = dumped(value);
+  if (text.size() <= kLongestShown) return text;
+  if (!value.is_string()) return first_bytes(text, kLongestShown) + "...";
+  const std::string& whole = value.get_ref<const std::string&>();
+  std::size_t bytes = kLongestShown;
+  while (dumped(first_bytes(whole, bytes)).size() > kLongestShown) --bytes;
+  text = dumped(first_bytes(whole, bytes));
+  text.pop_back();
+  while (text.ends_with('.') || text.ends_with(' ')) text.pop_back();
+  return text + "...\"";
 }
 
 std::string json_escaped(const std::string& key) {

@@ -420,7 +420,8 @@ int run_command_line(int argc, char** argv) {
       *train ? "error: stopped by a signal before the first step; there is nothing to save\n"
       : *study
           ? "error: stopped by a signal; run the same command again to continue with the runs that have not finished\n"
-          : "error: stopped by a signal\n");
+          : "error: stopped by a signal\n",
+      *study ? kExitStopped : kExitFailed);
   // A run and a server continue if the reader of their output exits.
   if (*train || serve.is_given()) std::signal(SIGPIPE, SIG_IGN);
   if (*train && line.config.empty()) return run_training_of_container(line);

@@ -18,6 +18,7 @@ namespace {
 constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
 const char* words = "";
+int code_of_words = kExitFailed;
 
 // Records the request. Returns whether it ends the process at once, because nothing would be lost or because it is the
 // second one.
@@ -48,7 +49,7 @@ void on_signal(int signal, siginfo_t*, void*) {
   const bool is_first = stop_signal() == 0;
   if (ends_at_once(signal, /*may_be_second=*/true)) {
     print(words_now());
-    ::_exit(1);
+    ::_exit(run_phase() == RunPhase::preparing ? code_of_words : kExitFailed);
   }
   if (is_first && run_phase() == RunPhase::training)
     print("a signal: the run stops after its current step; a second signal ends it immediately\n");
@@ -106,8 +107,9 @@ bool asks_to_stop(int signal) {
   return std::ranges::find(kStopSignals, signal) != kStopSignals.end();
 }
 
-void handle_stop_signals(const char* last_words) {
+void handle_stop_signals(const char* last_words, int exit_code) {
   words = last_words;
+  code_of_words = exit_code;
   tell_launcher(News::started);
   set_stop_handler(mpi_is_launched() ? on_signal_of_mpirun : on_signal);
 }

@@ -2,14 +2,16 @@
 #pragma once
 #include <csignal>
 
+#include "engine/launch/exit_codes.h"
+
 namespace shardline {
 
 // A training run ends after its current step, or as it would have ended if its model is saved already. Everything else
 // ends immediately, as does a training run before its first step, or after a second signal. A process that ends before
-// its first step prints `last_words` (a literal) to standard error, and one that trains prints that it will stop. Ranks
-// that mpirun has started print nothing and ignore any further SIGUSR1; if a launcher started them, it prints this and
-// handles the second signal.
-void handle_stop_signals(const char* last_words);
+// its first step prints `last_words` (a literal) to standard error and ends with `exit_code`, and one that trains
+// prints that it will stop. Ranks that mpirun has started print nothing and ignore any further SIGUSR1; if a launcher
+// started them, it prints this and handles the second signal.
+void handle_stop_signals(const char* last_words, int exit_code = kExitFailed);
 
 // Installs the handler for the signals that ask a run to stop. None of these signals interrupts it. SIGHUP stays
 // ignored if nohup has set this. From then on, the calling thread and the threads that it starts block these signals,

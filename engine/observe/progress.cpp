@@ -99,12 +99,13 @@ void Progress::update(int64_t done, int64_t total, const std::string& text) {
   if (work_.ended) return;
   work_.done = done;
   work_.ended = total > 0 && done >= total;
+  if (first && work_.ended) return;
   const double pause = console_.terminal ? redraw_seconds : line_seconds;
   if (!first && !work_.ended && now - last_output_ < pause) return;
 
   const double fraction = total > 0 ? 1.0 * done / total : 0;
-  std::string parts = format_count(done);
-  if (total > 0) parts += " of " + format_count(total);
+  std::string parts = format_bytes(done);
+  if (total > 0) parts += " of " + format_bytes(total);
   if (work_.ended) parts += " in " + format_duration(now - work_.since);
   if (!console_.terminal) {
     line(cat(text, ": ", parts, total > 0 && !work_.ended ? " (" + whole_percent(fraction) + ")" : ""));

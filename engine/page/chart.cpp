@@ -137,7 +137,7 @@ class Plot {
       line(left_, at_y(tick), right, at_y(tick), "var(--grid)");
       svg_text(out_, left_ - 6, at_y(tick) + 4, tick_text(tick), "text-anchor=\"end\" style=\"fill:var(--muted)\"");
     }
-    const bool by_name = chart_.log_x && named_.size() <= kMostNamedTicks;
+    const bool by_name = named_.size() == 1 || (chart_.log_x && named_.size() <= kMostNamedTicks);
     double last = -kWidth;
     for (const double tick : by_name ? std::vector<double>(named_.begin(), named_.end()) : x_ticks()) {
       const std::string text = tick_text(tick);
@@ -219,10 +219,17 @@ class Plot {
     return kept;
   }
 
+  // Whether a series with a line has no line to draw.
+  bool is_one_mark(const ChartSeries& series) const {
+    const auto drawn =
+        std::ranges::count_if(series.points, [&](const ChartPoint& p) { return is_drawable(p, chart_.log_x); });
+    return series.style != ChartSeries::Style::band && drawn == 1;
+  }
+
   void draw_legend() {
     for (const auto& [series, x, y, lines] : legend_) {
       const std::string paint = colour(series->colour);
-      if (series->style == ChartSeries::Style::marks)
+      if (series->style == ChartSeries::Style::marks || is_one_mark(*series))
         out_ << "<circle cx=\"" << svg_number(x + 10) << "\" cy=\"" << svg_number(y + 9) << "\" r=\"" << kMark
              << "\" style=\"fill:" << paint << "\"/>\n";
       else

@@ -10,10 +10,10 @@ namespace {
 
 constexpr const char* kStyle = R"(
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1f2328; --muted: #59636e; --line: #d1d9e0; --grid: #e9edf1;
-  --warn: #b42318; --positive: 31, 111, 235; --negative: 207, 82, 20;
+  --edge: rgba(31, 35, 40, .3); --warn: #b42318; --positive: 31, 111, 235; --negative: 207, 82, 20;
   --c0: #0969da; --c1: #bc4c00; --c2: #1a7f37; --c3: #8250df; --c4: #9a6700; --c5: #cf222e; --c6: #1b7c83; --c7: #6e7781; }
 @media (prefers-color-scheme: dark) {
-  :root { --paper: #0d1117; --ink: #e6edf3; --muted: #9198a1; --line: #3d444d; --grid: #21262d; --warn: #ff9b8f;
+  :root { --paper: #0d1117; --ink: #e6edf3; --muted: #9198a1; --line: #3d444d; --grid: #21262d; --edge: rgba(230, 237, 243, .25); --warn: #ff9b8f;
     --positive: 31, 111, 235; --negative: 189, 84, 20;
     --c0: #58a6ff; --c1: #f0883e; --c2: #3fb950; --c3: #bc8cff; --c4: #d29922; --c5: #ff7b72; --c6: #39c5cf; --c7: #8b949e; } }
 * { box-sizing: border-box; }
@@ -22,7 +22,11 @@ body { margin: 0 auto; padding: 1rem; max-width: 76rem; background: var(--paper)
 h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .75rem; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; padding-bottom: .25rem; border-bottom: 1px solid var(--line); }
 p, ul { margin: .5rem 0; max-width: 48rem; }
-.scroll { overflow-x: auto; margin: .5rem 0; }
+.scroll { overflow-x: auto; margin: .5rem 0; background:
+    linear-gradient(to right, var(--paper) 40%, transparent) left / 2.5rem 100% no-repeat local,
+    linear-gradient(to left, var(--paper) 40%, transparent) right / 2.5rem 100% no-repeat local,
+    linear-gradient(to right, var(--edge), transparent) left / 1rem 100% no-repeat scroll,
+    linear-gradient(to left, var(--edge), transparent) right / 1rem 100% no-repeat scroll; }
 table { border-collapse: separate; border-spacing: 0; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { color: var(--muted); font-weight: 600; white-space: nowrap; }
@@ -40,7 +44,8 @@ figcaption { font-size: .85rem; color: var(--muted); max-width: 36rem; }
 .wide svg rect + text[pointer-events] { fill: #000000; }
 .wide figcaption { max-width: 48rem; }
 @media (max-width: 40rem) {
-  td:first-child:not(.number) { min-width: 7rem; max-width: 10rem; white-space: normal; overflow-wrap: anywhere; } }
+  td:first-child:not(.number) { min-width: 7rem; max-width: 10rem; white-space: normal; }
+  .pairs td + td { min-width: 0; white-space: normal; overflow-wrap: anywhere; } }
 )";
 
 constexpr size_t kLongestLine = 44;  // characters in a cell
@@ -66,10 +71,20 @@ bool is_numeric(const std::vector<std::vector<std::string>>& cells, size_t colum
   return numbers > 0;
 }
 
-std::string cell_of(const char* tag, const std::string& text, bool numeric) {
+// Lines of names such as "devices=1,learning_rate=0.001" may end after these.
+std::string breakable(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    text += html_escaped({c});
+    if (c == ',' || c == '=' || c == '_' || c == '/') text += "<wbr>";
+  }
+  return text;
+}
+
+std::string cell_of(const char* tag, const std::string& text, bool numeric, bool is_name) {
   const std::string kind = numeric ? "number" : text.size() > kLongestLine ? "long" : "";
-  return std::string("<") + tag + (kind.empty() ? "" : " class=\"" + kind + "\"") + ">" + html_escaped(text) + "</" +
-         tag + ">";
+  return std::string("<") + tag + (kind.empty() ? "" : " class=\"" + kind + "\"") + ">" +
+         (is_name ? breakable(text) : html_escaped(text)) + "</" + tag + ">";
 }
 
 }  // namespace
@@ -129,11 +144,12 @@ void HtmlPage::table(const std::vector<std::vector<std::string>>& cells) {
   for (size_t column = 0; column < cells.front().size(); ++column) numeric.push_back(is_numeric(cells, column));
   const auto add_row = [&](const char* tag, const std::vector<std::string>& row) {
     body_ += "<tr>";
-    for (size_t column = 0; column < row.size(); ++column) body_ += cell_of(tag, row[column], numeric[column]);
+    for (size_t column = 0; column < row.size(); ++column)
+      body_ += cell_of(tag, row[column], numeric[column], column == 0 && !numeric[column]);
     body_ += "</tr>\n";
   };
-  body_ += "<div class=\"scroll\"><table>\n";
   const bool is_named = std::ranges::any_of(cells.front(), [](const std::string& name) { return !name.empty(); });
+  body_ += std::string("<div class=\"scroll\"><table") + (is_named ? "" : " class=\"pairs\"") + ">\n";
   if (is_named) {
     body_ += "<thead>";
     add_row("th", cells.front());

@@ -125,6 +125,17 @@ void add_evaluations(Chart& chart, const std::vector<RunHistory>& runs, const st
   }
 }
 
+// What the lines of several runs show, which have the name of their run.
+std::string legend_of_losses(const Chart& chart) {
+  bool has_values = false, has_lines = false;
+  for (const ChartSeries& series : chart.series) {
+    has_values = has_values || series.dashed;
+    has_lines = has_lines || (series.dashed && series.points.size() > 1);
+  }
+  if (!has_values) return "";
+  return cat("Solid: of each step; ", has_lines ? "dashed" : "dots", ": of the validation data.");
+}
+
 void add_figure(HtmlPage& page, const Chart& chart, const std::string& caption = "") {
   if (const std::string svg = chart_svg(chart); !svg.empty()) page.figure(svg, caption);
 }
@@ -221,7 +232,7 @@ void add_curves(HtmlPage& page, const std::vector<RunHistory>& runs) {
   Chart loss = chart_of_steps(runs, "Loss", "loss", [](const auto& step) { return step.loss; });
   if (runs.size() == 1 && !runs.front().metrics.evaluations.empty()) loss.series.front().name = "training";
   add_evaluations(loss, runs, "eval_loss", runs.size() == 1);
-  add_figure(page, loss, runs.size() > 1 ? "Solid: of each step; dashed: of the validation data." : "");
+  add_figure(page, loss, runs.size() > 1 ? legend_of_losses(loss) : "");
   for (const auto& name : metric_names_of(runs)) {
     Chart chart{.title = name, .x_label = "step", .y_label = name, .series = {}};
     add_evaluations(chart, runs, name, runs.size() > 1);

@@ -92,7 +92,9 @@ void Service::handle(HttpRequest request, HttpServer::Respond respond_to) {
   const int64_t open = working_ + std::ssize(accepted_);
   if (open >= options_.workers + options_.queue_length) {
     lock.unlock();
-    return respond(accepted, error_response(429, cat(open, " requests are waiting already; try again later"),
+    return respond(accepted, error_response(429,
+                                            cat(options_.workers, " requests are being processed and ",
+                                                options_.queue_length, " are waiting; try again later"),
                                             seconds_until_room()));
   }
   accepted_.push_back(std::move(accepted));

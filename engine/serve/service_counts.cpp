@@ -7,10 +7,15 @@ namespace shardline {
 void ServiceCounts::answered(int status, double seconds) {
   const std::lock_guard lock(mutex_);
   ++by_status_[status];
-  ++requests_;
+  ++timed_;
   seconds_ += seconds;
   recent_ += (seconds - recent_) / 16;
   for (size_t i = 0; i < kBounds.size(); ++i) within_[i] += seconds <= kBounds[i];
+}
+
+void ServiceCounts::refused(int status) {
+  const std::lock_guard lock(mutex_);
+  ++by_status_[status];
 }
 
 void ServiceCounts::computed(int64_t items, int64_t tokens) {
@@ -38,11 +43,11 @@ std::string ServiceCounts::text(const Now& now) const {
   head("requests_total", "counter", "Requests that were answered, by status.");
   for (const auto& [status, count] : by_status_)
     text += cat("shardline_requests_total{status=\"", status, "\"} ", count, '\n');
-  head("request_seconds", "histogram", "Time from the arrival of a request to its answer.");
+  head("request_seconds", "histogram", "Time from the arrival of a whole request to its answer.");
   for (size_t i = 0; i < kBounds.size(); ++i)
     text += cat("shardline_request_seconds_bucket{le=\"", kBounds[i], "\"} ", within_[i], '\n');
-  text += cat("shardline_request_seconds_bucket{le=\"+Inf\"} ", requests_, "\nshardline_request_seconds_sum ", seconds_,
-              "\nshardline_request_seconds_count ", requests_, '\n');
+  text += cat("shardline_request_seconds_bucket{le=\"+Inf\"} ", timed_, "\nshardline_request_seconds_sum ", seconds_,
+              "\nshardline_request_seconds_count ", timed_, '\n');
   value("passes_total", "counter", "Passes through the model.", passes_);
   value("items_total", "counter", "Examples or sequences in these passes.", items_);
   value("tokens_total", "counter", "Tokens in these passes.", tokens_);

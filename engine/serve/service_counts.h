@@ -11,6 +11,8 @@ namespace shardline {
 class ServiceCounts {
  public:
   void answered(int status, double seconds);
+  // Answered before it had arrived, which says nothing about how long requests take.
+  void refused(int status);
   void computed(int64_t items, int64_t tokens);
   // Seconds that recent requests took.
   double recent_seconds() const;
@@ -28,7 +30,7 @@ class ServiceCounts {
   mutable std::mutex mutex_;  // guards everything below
   std::map<int, int64_t> by_status_;
   std::array<int64_t, kBounds.size()> within_ = {};  // by bound: requests that took no longer
-  int64_t requests_ = 0, passes_ = 0, items_ = 0, tokens_ = 0;
+  int64_t timed_ = 0, passes_ = 0, items_ = 0, tokens_ = 0;
   double seconds_ = 0, recent_ = 0.1;
 };
 

@@ -125,7 +125,7 @@ void add_map(HtmlPage& page, const StudyTable& table) {
                   "; between a chosen and a resulting one: ", pair_text(map, map.largest_of_results()), "."));
 }
 
-// Adds the runs of a kind, and their front, to a chart of time against cost. Returns the names on the front.
+// Adds the runs of a kind, and their front, to a chart of time against cost. Returns what the caption says about them.
 std::string add_front(Chart& chart, const StudyTable& table, RunKind kind, const TimeUnit& unit) {
   Points points;
   const bool is_planned = kind == RunKind::planned;
@@ -146,9 +146,12 @@ std::string add_front(Chart& chart, const StudyTable& table, RunKind kind, const
     front.points.push_back(marks.points[i]);
     names += cat(names.empty() ? "" : "; ", marks.points[i].tip);
   }
-  chart.series.push_back(front);
+  if (front.points.size() > 1) chart.series.push_back(front);
   chart.series.push_back(marks);
-  return names;
+  if (front.points.size() == 1)
+    return cat(" No ", to_string(kind), " run is faster or cheaper than the only one on the Pareto front: ", names,
+               ".");
+  return cat(" No ", to_string(kind), " run is both faster and cheaper than one of the front: ", names, ".");
 }
 
 void add_fronts(HtmlPage& page, const StudyTable& table, const TimeUnit& unit) {
@@ -158,11 +161,8 @@ void add_fronts(HtmlPage& page, const StudyTable& table, const TimeUnit& unit) {
               .y_from_zero = true,
               .series = {}};
   std::string caption;
-  for (const RunKind kind : {RunKind::measured, RunKind::planned})
-    if (const auto names = add_front(chart, table, kind, unit); !names.empty())
-      caption += cat(caption.empty() ? "No " : " No ", to_string(kind),
-                     " run is both faster and cheaper than one of the front: ", names, ".");
-  if (!chart.empty()) page.figure(chart_svg(chart), caption);
+  for (const RunKind kind : {RunKind::measured, RunKind::planned}) caption += add_front(chart, table, kind, unit);
+  if (!chart.empty()) page.figure(chart_svg(chart), caption.substr(std::min<size_t>(1, caption.size())));
 }
 
 }  // namespace

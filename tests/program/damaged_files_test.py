@@ -119,7 +119,8 @@ class DamagedFiles(ProgramTest):
                 self.refused(file if says == "" else says, data={"train": file})
         self.refused("no-such-file", data={"train": "no-such-file.txt"})
         (self.dir / "folder").mkdir()
-        self.refused("folder", data={"train": "folder"})
+        result = self.refused("folder", "is a folder without files", data={"train": "folder"})
+        self.assertEqual(result.code, 2, str(result))
         # Found by the one rank of a host that reads the text: it prints one message with the file's name, and the other
         # ranks end.
         (self.dir / "b.jsonl").write_bytes(cases["no text in a line"][1])

@@ -100,6 +100,8 @@ class DataFormats(ProgramTest):
             result = self.expect(0, "train", self.run_of(task, **run))
             self.assertIn("b.jsonl: ", result.out)
             self.assertIn("of an epoch (", result.out)
+            if task == "causal-lm":
+                self.assertRegex(result.out, r"data +a.jsonl: \d+ blocks of .*, b.jsonl: \d+ blocks of .* left over")
             with self.subTest(task, files=1):  # a weight changes nothing
                 self.expect(0, "train", self.run_of(task, ["rows.jsonl"], data={"train_weights": [2]},
                                                     output_dir="one"))

@@ -23,6 +23,7 @@ class Failures(Serving):
         before = server.peak_mib()
         status, _, _ = server.post(b'{"inputs": "' + b"x" * 600_000 + b'"}')
         self.assertEqual(status, 413)
+        self.assertEqual(server.count('requests_total{status="413"}'), 1)
         self.assertLess(server.peak_mib() - before, 60)
 
         slow = [server.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{") for _ in range(40)]
@@ -37,6 +38,7 @@ class Failures(Serving):
             client = server.raw(garbage)
             self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 4"), garbage[:40])
             client.close()
+        self.assertEqual(server.count('requests_total{status="431"}'), 1)
         # A body that does not arrive in time ends its connection.
         slow[0].settimeout(30)
         self.assertEqual(slow[0].recv(10), b"")

@@ -50,6 +50,8 @@ class Answers(Serving):
         self.assert_same(json.loads(body), single)
 
         server.refuses(400, {"inputs": "good", "parameters": {"top_k": 0}}, "/parameters/top_k: must be an integer >= 1")
+        server.refuses(400, {"input": "good"}, '/input: unknown key; got "good"; did you mean inputs?')
+        self.assertEqual(server.post({"inputs": "good", "options": {"use_cache": False}})[0], 200)
         server.refuses(400, {"inputs": "good", "parameters": {"topk": 1}}, "/parameters/topk: is not a parameter")
         server.refuses(400, {"inputs": ["good", 3]}, "/inputs/1: must be a text")
         server.refuses(400, {"inputs": ["good", "film " * 50]}, "/inputs/1: has more than 40 tokens")
@@ -190,6 +192,8 @@ class Answers(Serving):
         server = Server(self, self.model("causal-lm", GPT2), "--workers", "2", "--queue-length", "2")
         def ask(_):
             status, headers, body = server.post({"inputs": "x", "parameters": {"max_new_tokens": 400}})
+            if status == 429:
+                self.assertIn(b"2 requests are being processed and 2 are waiting", body)
             return status, headers.get("Retry-After")
         with concurrent.futures.ThreadPoolExecutor(24) as pool:
             answers = list(pool.map(ask, range(24)))

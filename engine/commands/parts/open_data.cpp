@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "engine/config/rules/learning_rate_rules.h"
 #include "engine/config/rules/program_rules.h"
+#include "engine/data/cache/make_once.h"
 #include "engine/data/source/data_files.h"
 #include "engine/data/source/data_source.h"
 #include "engine/data/source/token_file.h"
@@ -121,7 +122,11 @@ std::filesystem::path prepare_on_each_host(const std::function<std::filesystem::
   const size_t rank = context.world->rank();
   const size_t maker = context.host_of.empty() ? 0 : context.host_of[rank];
   LongWork work(*context.world, "token cache", [&](int64_t done, int64_t total) {
-    if (context.out) progress.update(done, total, total > 0 ? "reading text" : "waiting for another job's token cache");
+    if (!context.out) return;
+    if (total > 0)
+      progress.update(done / kCachePasses, total / kCachePasses, "reading text");
+    else
+      progress.update(done, 0, "waiting for another job's token cache");
   });
   std::string path;
   if (rank == maker) path = prepare([&](int64_t done, int64_t total) { work.report(done, total); }).string();
@@ -331,7 +336,8 @@ JobData open_text(const Config& config, const ModelSource& model, const Layout& 
   };
   JobData data{.train = source(parts.train, true), .validation = source(parts.validation, false)};
   if (!mixed.empty())
-    data.train = std::make_unique<DatasetSource>(std::move(mixed), sample_order(config, layout, /*train=*/true));
+    data.train = std::make_unique<DatasetSource>(std::move(mixed), sample_order(config, layout, /*train=*/true),
+                                                 config.data.train);
   require_equal(*context.world, "data", digest);
   return data;
 }

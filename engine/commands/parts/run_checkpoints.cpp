@@ -443,7 +443,7 @@ void RunCheckpoints::proceed() {
 
 void RunCheckpoints::finish() {
   if (!saver_) return;
-  saver_->finish(records_.show("bytes of the checkpoint written"));
+  saver_->finish(records_.show("writing the checkpoint"));
   report();
 }
 
@@ -452,7 +452,7 @@ std::string RunCheckpoints::save_now() {
   const std::string path = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
   if (is_saved(state_.step) && (resumed_ == state_.step || saves_states_)) return path;
   start_saver(true);  // a run cannot continue without the optimizer's state, even if save_only_model leaves it out
-  saver_->finish(records_.show("bytes of the checkpoint written"));
+  saver_->finish(records_.show("writing the checkpoint"));
   const std::string failure = broadcast_string(*parts_.context.world, saver_->take_failure(), 0);
   if (!is_saved(state_.step)) throw AllRanks<RunError>(failure.empty() ? path + " was not saved" : failure);
   if (!failure.empty() && parts_.context.first()) note_failure(failure);
@@ -463,8 +463,8 @@ std::string RunCheckpoints::best_checkpoint() {
   settle_candidate();
   if (!state_.best) return "";
   const std::string path = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.best->step));
-  const auto damage = complete_checkpoint(path, parts_.stores, *parts_.context.world,
-                                          records_.show("bytes of the best model verified"));
+  const auto damage =
+      complete_checkpoint(path, parts_.stores, *parts_.context.world, records_.show("verifying the best model"));
   if (damage.empty()) return path;
   records_.attempt("the best model", [&] {
     throw RunError(cat(path, " cannot be read, so the last weights become the final model: ", damage.front()));

@@ -88,10 +88,10 @@ ModelFacts facts_of(const Config& config, const ModelSource& model, const Tokeni
 void serve_requests(RankModel& model, const ModelFacts& facts, const ServeOptions& options, RankContext& context) {
   ModelQueue queue;
   Service service(options, facts, serve_handlers(), queue);
-  auto server = std::make_unique<HttpServer>(kept_socket(options.host, options.port), options.http,
-                                             [&](HttpRequest request, HttpServer::Respond respond) {
-                                               service.handle(std::move(request), std::move(respond));
-                                             });
+  auto server = std::make_unique<HttpServer>(
+      kept_socket(options.host, options.port), options.http,
+      [&](HttpRequest request, HttpServer::Respond respond) { service.handle(std::move(request), std::move(respond)); },
+      [&](int status) { service.counts().refused(status); });
   service.show_connections([&] { return server->connections(); });
   enter_phase(RunPhase::serving);
   if (context.out)

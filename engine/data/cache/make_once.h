@@ -7,6 +7,10 @@
 
 namespace shardline {
 
+// Caches of data are made in two passes over its files: one to know whether the cache exists, and one to make or check
+// it. Their progress counts each byte in both.
+constexpr int64_t kCachePasses = 2;
+
 struct MakeOnce {
   std::filesystem::path path;  // its folder is created
   // How long to wait for another process that makes no progress; 0: three quarters of the limit of a collective.

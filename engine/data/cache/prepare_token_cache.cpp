@@ -28,7 +28,7 @@ std::string_view bytes_of(const TokenCacheHeader& header) {
   return {reinterpret_cast<const char*>(&header), sizeof header};
 }
 
-// Reports the progress of both halves of the work: hashing the files, then checking or making the cache.
+// Reports the progress of both passes: hashing the files, then checking or making the cache.
 class Meter {
  public:
   Meter(const TokenDataOptions& options, int64_t file_bytes) : progress_(options.progress), bytes_(file_bytes) {}
@@ -41,7 +41,7 @@ class Meter {
   }
   // Reading bytes again does not count as progress, but waiting processes must see that this one is alive.
   void read_again() { show(last_); }
-  void finish() { report(2 * bytes_); }
+  void finish() { report(kCachePasses * bytes_); }
   // From here on each report gives `file` the current time, for processes that wait for this one.
   void mark(fs::path file) { marked_ = std::move(file); }
   // Another process makes the cache and has written `bytes`; `progress` changes while it advances.
@@ -60,7 +60,7 @@ class Meter {
   void show(int64_t done) const {
     std::error_code ignored;
     if (!marked_.empty()) fs::last_write_time(marked_, fs::file_time_type::clock::now(), ignored);
-    if (progress_) progress_(done, 2 * bytes_);
+    if (progress_) progress_(done, kCachePasses * bytes_);
   }
 
   const std::function<void(int64_t, int64_t)>& progress_;

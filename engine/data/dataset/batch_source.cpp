@@ -123,10 +123,12 @@ Batch EpochSource::batch(int64_t step, const BatchSlice& slice) {
   return batch;
 }
 
-DatasetSource::DatasetSource(std::vector<TextDataset> parts, const SampleOrderOptions& order)
+DatasetSource::DatasetSource(std::vector<TextDataset> parts, const SampleOrderOptions& order,
+                             std::vector<std::string> names)
     : EpochSource(samples_of(parts), with_parts(order, parts),
                   [&](int64_t sample) { return part_of(parts, sample).tokens(sample); }),
-      parts_(std::move(parts)) {
+      parts_(std::move(parts)),
+      names_(std::move(names)) {
   SL_ASSERT(parts_.size() == std::max<size_t>(1, order.weights.size()), parts_.size(), " parts");
 }
 
@@ -138,7 +140,8 @@ int64_t DatasetSource::dropped_tokens() const {
 
 std::string DatasetSource::describe() const {
   std::string text;
-  for (const TextDataset& part : parts_) text += part.describe() + ", ";
+  for (size_t i = 0; i < parts_.size(); ++i)
+    text += cat(names_.empty() ? "" : names_[i] + ": ", parts_[i].describe(), ", ");
   return cat(text, dropped_tokens(), " tokens left over");
 }
 

@@ -92,8 +92,8 @@ class DatasetSource final : public EpochSource {
  public:
   DatasetSource(TextDataset data, const SampleOrderOptions& order)
       : DatasetSource(std::vector{std::move(data)}, order) {}
-  // The parts of a mixture, as many as order.weights; without weights, a single one.
-  DatasetSource(std::vector<TextDataset> parts, const SampleOrderOptions& order);
+  // The parts of a mixture, as many as order.weights; without weights, a single one. names: as shown.
+  DatasetSource(std::vector<TextDataset> parts, const SampleOrderOptions& order, std::vector<std::string> names = {});
 
   int64_t dropped_tokens() const override;
   std::string describe() const override;
@@ -105,6 +105,7 @@ class DatasetSource final : public EpochSource {
   void read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const override;
 
   std::vector<TextDataset> parts_;
+  std::vector<std::string> names_;  // empty: none
 };
 
 // `fed`: each push is the global batch of one step, in order. A step may be read several times (once per microbatch)

@@ -200,7 +200,7 @@ fs::path prepare_examples(const ExampleSetOptions& options) {
   const int64_t bytes = total_bytes(files);
   int64_t hashed = 0;
   const auto report = [&](int64_t done) {
-    if (options.progress) options.progress(done, 2 * bytes);
+    if (options.progress) options.progress(done, kCachePasses * bytes);
   };
   for (const DataFile& file : files) {
     digest.add(file.path.string());

@@ -23,7 +23,7 @@ struct DataFile {
 };
 
 // All files below a folder, sorted by path, without names that begin with a dot and without the .idx that belongs to a
-// .bin. Throws DataError if there is none.
+// .bin. Throws ConfigError if there is none.
 std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
 
 // Whether files of this format have rows of columns that are read with Apache Arrow.
@@ -37,7 +37,7 @@ bool is_data_file(const std::string& name);
 // .json; .csv; .tsv; .conll; .parquet; .arrow .feather; .bin .idx; .safetensors), which that of a compressed file may
 // follow (.gz; .zst .zstd), except for the last four formats. A Megatron pair may be named by its common prefix. Throws
 // DataError for a path that does not exist, cannot be read, is empty, or has an unknown extension if the format is
-// automatic; ConfigError for an empty list.
+// automatic; ConfigError for an empty list and a folder without files.
 std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, DataFormat format);
 
 // Throws DataError for mistakes in existing paths that `train` would refuse and that show without reading whole files:

@@ -72,8 +72,12 @@ struct HttpServer::Parts {
   };
   using ConnectionPtr = std::shared_ptr<Connection>;
 
-  Parts(const HttpLimits& with_limits, Handle with_handle)
-      : limits(with_limits), handle(std::move(with_handle)), acceptor(context), retry(context) {}
+  Parts(const HttpLimits& with_limits, Handle with_handle, Refused with_refused)
+      : limits(with_limits),
+        handle(std::move(with_handle)),
+        refused(std::move(with_refused)),
+        acceptor(context),
+        retry(context) {}
 
   void listen(ListeningSocket socket) {
     port = socket.port();
@@ -229,6 +233,7 @@ struct HttpServer::Parts {
   // Answers a request without reading it to its end. The client may still be sending, and would not see the answer if
   // the connection were reset at once.
   asio::awaitable<void> refuse(boost::beast::tcp_stream& stream, HttpResponse answer) {
+    if (refused) refused(answer.status);
     error_code error;
     co_await write(stream, std::move(answer), 11, false, false, error);
     if (error) co_return;
@@ -250,6 +255,7 @@ struct HttpServer::Parts {
 
   HttpLimits limits;
   Handle handle;
+  Refused refused;
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> guard = asio::make_work_guard(context);
   tcp::acceptor acceptor;
@@ -263,8 +269,8 @@ struct HttpServer::Parts {
   std::thread thread;
 };
 
-HttpServer::HttpServer(ListeningSocket socket, const HttpLimits& limits, Handle handle)
-    : parts_(std::make_unique<Parts>(limits, std::move(handle))) {
+HttpServer::HttpServer(ListeningSocket socket, const HttpLimits& limits, Handle handle, Refused refused)
+    : parts_(std::make_unique<Parts>(limits, std::move(handle), std::move(refused))) {
   parts_->listen(std::move(socket));
   parts_->run();
 }
@@ -297,7 +303,7 @@ bool has_http_server() {
 
 struct HttpServer::Parts {};
 
-HttpServer::HttpServer(ListeningSocket, const HttpLimits&, Handle) {
+HttpServer::HttpServer(ListeningSocket, const HttpLimits&, Handle, Refused) {
   throw ConfigError(
       "this shardline was built without a server; install libboost-dev and libarchive-dev, and build again");
 }

@@ -29,9 +29,11 @@ class HttpServer {
   using Respond = std::function<void(HttpResponse response)>;
   // Called on the server's thread, which must not wait.
   using Handle = std::function<void(HttpRequest request, Respond respond)>;
+  // Called on the same thread for a request that the server itself answers, because it cannot read it.
+  using Refused = std::function<void(int status)>;
 
   // Throws ConfigError if the program was built without Boost.
-  HttpServer(ListeningSocket socket, const HttpLimits& limits, Handle handle);
+  HttpServer(ListeningSocket socket, const HttpLimits& limits, Handle handle, Refused refused = {});
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

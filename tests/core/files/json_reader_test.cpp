@@ -83,6 +83,12 @@ TEST_CASE("Values are of the exact kind", "[json_reader]") {
   CHECK(reading("[\"a\"]", json_texts()) == "no error");
   CHECK_THAT(reading("\"" + std::string(500, 'x') + "\"", json_object()),
              Contains("...") && !Contains(std::string(200, 'x')));
+  std::string dots = "good .", marks, umlauts;
+  for (int i = 0; i < 100; ++i) dots += " .", marks += "\\\"", umlauts += "\xc3\xbc";
+  CHECK(reading('"' + dots + '"', json_object()) == "f: /key: must be an object; got \"good...\"");
+  CHECK_THAT(reading('"' + marks + '"', json_object()), EndsWith("\\\"\\\"...\""));
+  CHECK_THAT(reading('"' + umlauts + '"', json_object()), EndsWith("\xc3\xbc...\""));
+  CHECK_THAT(reading("[\"x" + umlauts + "\"]", json_text()), EndsWith("\xc3\xbc..."));
 }
 
 TEST_CASE("Words come from a list", "[json_reader]") {

@@ -152,11 +152,12 @@ TEST_CASE("set-up work without a terminal: beginning, every ten seconds, end, in
   std::ostringstream out;
   double now = 0;
   Progress progress(out, no_terminal, {1}, [&] { return now; });
-  for (int64_t done = 0; done <= 2500; ++done, now += 0.01) progress.update(done, 2500, "tokenising");
-  progress.update(2500, 2500, "tokenising");  // already ended
-  CHECK(lines_of(out.str()) == std::vector<std::string>{"tokenising: 0 of 2.5k (0%)", "tokenising: 1.0k of 2.5k (40%)",
-                                                        "tokenising: 2.0k of 2.5k (80%)",
-                                                        "tokenising: 2.5k of 2.5k in 25.00 s"});
+  const int64_t total = 2500 << 10;
+  for (int64_t done = 0; done <= total; done += 1 << 10, now += 0.01) progress.update(done, total, "tokenising");
+  progress.update(total, total, "tokenising");  // already ended
+  CHECK(lines_of(out.str()) ==
+        std::vector<std::string>{"tokenising: 0 B of 2.4 MiB (0%)", "tokenising: 1000.0 KiB of 2.4 MiB (40%)",
+                                 "tokenising: 2.0 MiB of 2.4 MiB (80%)", "tokenising: 2.4 MiB of 2.4 MiB in 25.00 s"});
 }
 
 TEST_CASE("the same work may begin again, and the total may be unknown or nothing") {
@@ -167,8 +168,20 @@ TEST_CASE("the same work may begin again, and the total may be unknown or nothin
   progress.update(0, 2, "evaluating");
   progress.update(5, 0, "reading");
   progress.update(0, -1, "writing");
-  CHECK(lines_of(out.str()) == std::vector<std::string>{"evaluating: 0 of 2 (0%)", "evaluating: 2 of 2 in 0 us",
-                                                        "evaluating: 0 of 2 (0%)", "reading: 5", "writing: 0"});
+  CHECK(lines_of(out.str()) == std::vector<std::string>{"evaluating: 0 B of 2 B (0%)", "evaluating: 2 B of 2 B in 0 us",
+                                                        "evaluating: 0 B of 2 B (0%)", "reading: 5 B", "writing: 0 B"});
+}
+
+TEST_CASE("work that ends as it begins is not shown") {
+  for (const bool terminal : {false, true}) {
+    std::ostringstream out;
+    Progress progress(out, Console{terminal, 80}, {}, [] { return 0.; });
+    progress.update(7, 7, "writing");
+    progress.update(7, 7, "writing");
+    CHECK(out.str().empty());
+    progress.update(3, 7, "writing");
+    CHECK_FALSE(out.str().empty());
+  }
 }
 
 TEST_CASE("set-up work on a terminal leaves its last state on the screen") {
@@ -179,8 +192,8 @@ TEST_CASE("set-up work on a terminal leaves its last state on the screen") {
   now = 3;
   progress.update(10, 10, "loading");
   CHECK(out.str() ==
-        "\rloading 0% [                              ] 0 of 10\x1b[K"
-        "\rloading 100% [=========================] 10 of 10 in 3.00 s\x1b[K\n");
+        "\rloading 0% [                              ] 0 B of 10 B\x1b[K"
+        "\rloading 100% [=====================] 10 B of 10 B in 3.00 s\x1b[K\n");
 }
 
 TEST_CASE("a file is not a terminal") {

@@ -167,6 +167,14 @@ TEST_CASE("A map shows each coefficient once", "[page]") {
   CHECK(has(svg, "var(--negative)"));
 }
 
+TEST_CASE("A chart of one point has its tick alone, and a mark in its legend", "[page]") {
+  const std::string one = chart_svg(chart_of({{40, 2}}));
+  CHECK(has(one, ">40<"));
+  for (const char* tick : {">39<", ">39.5<", ">40.5<", ">41<"}) CHECK_FALSE(has(one, tick));
+  CHECK(count_of(one, "<circle") == 2);
+  CHECK(count_of(chart_svg(chart_of({{40, 2}, {41, 3}})), "<circle") == 2);  // of the points
+}
+
 TEST_CASE("A page escapes its texts and closes what it opens", "[page]") {
   HtmlPage page("Study <1> & \"2\"");
   page.paragraph("a < b");
@@ -174,6 +182,7 @@ TEST_CASE("A page escapes its texts and closes what it opens", "[page]") {
   page.figure("<svg></svg>", "");
   page.table({{"name", "value"}, {"<x>", "12.5"}});
   page.table({{"run", "steps"}, {"1-device", "21096 (nominal 21094)"}, {"2-devices", "3e-05"}});
+  page.table({{"", ""}, {"a_b=1,c", "x_y"}});
   page.figure("<svg></svg>", "wide", HtmlPage::Width::wide);
   page.items({"a & b"});
   const std::string text = std::move(page).text();
@@ -181,6 +190,8 @@ TEST_CASE("A page escapes its texts and closes what it opens", "[page]") {
   CHECK(has(text, "<td>&lt;x&gt;</td><td class=\"number\">12.5</td>"));
   CHECK(has(text, "<td>1-device</td><td class=\"number\">21096 (nominal 21094)</td>"));
   CHECK(has(text, "<td>2-devices</td><td class=\"number\">3e-05</td>"));
+  CHECK(has(text, "<table class=\"pairs\">\n<tbody>\n<tr><td>a_<wbr>b=<wbr>1,<wbr>c</td><td>x_y</td></tr>"));
+  CHECK(count_of(text, "class=\"pairs\"") == 1);
   CHECK(count_of(text, "<div") == count_of(text, "</div>"));
   CHECK(count_of(text, "<figure>") + count_of(text, "<figure class") == count_of(text, "</figure>"));
   CHECK(has(text, "name=\"viewport\""));

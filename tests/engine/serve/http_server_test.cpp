@@ -24,13 +24,25 @@ using namespace std::chrono_literals;
 class Echo {
  public:
   explicit Echo(const HttpLimits& limits = {})
-      : server_({"127.0.0.1", 0}, limits, [](const HttpRequest& request, const HttpServer::Respond& respond) {
-          respond(
-              {.content_type = "text/plain", .body = cat(request.method, ' ', request.path, ' ', request.body.size())});
-        }) {}
+      : server_(
+            {"127.0.0.1", 0}, limits,
+            [](const HttpRequest& request, const HttpServer::Respond& respond) {
+              respond({.content_type = "text/plain",
+                       .body = cat(request.method, ' ', request.path, ' ', request.body.size())});
+            },
+            [this](int status) {
+              const std::lock_guard lock(mutex_);
+              refused_.push_back(status);
+            }) {}
   HttpServer& server() { return server_; }
+  std::vector<int> refused() {
+    const std::lock_guard lock(mutex_);
+    return refused_;
+  }
 
  private:
+  std::mutex mutex_;  // guards the next one
+  std::vector<int> refused_;
   HttpServer server_;
 };
 
@@ -107,6 +119,9 @@ TEST_CASE("bodies beyond the limit are refused with and without a length") {
   const Client header(echo.server());
   header.send("GET / HTTP/1.1\r\nA: " + std::string(40000, 'x'));
   CHECK(header.receive().find("431") != std::string::npos);
+  CHECK(echo.refused() == std::vector{413, 413, 431});
+  CHECK(get(echo.server()).ends_with("GET /ping 0"));
+  CHECK(echo.refused().size() == 3);
 }
 
 TEST_CASE("connections that do not send their request make room for others") {

@@ -132,6 +132,14 @@ TEST_CASE("a service refuses more requests than it has room for") {
   ask("late");
   CHECK(status_of("late") == 503);
   CHECK(service.counts().text({}).find("shardline_requests_total{status=\"429\"} 1\n") != std::string::npos);
+
+  const std::string before = service.counts().text({});
+  service.counts().refused(413);
+  std::string after = service.counts().text({});
+  const std::string counted = "shardline_requests_total{status=\"413\"} 1\n";
+  REQUIRE(after.find(counted) != std::string::npos);
+  after.erase(after.find(counted), counted.size());
+  CHECK(after == before);  // without a time
 }
 
 TEST_CASE("the environment of a platform") {
