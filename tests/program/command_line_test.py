@@ -116,6 +116,9 @@ class CommandLine(ProgramTest):
         self.assertLess(loss, random_loss - 0.1)
         whole = self.expect(0, "eval", "out", "--set", "data.validation=text.txt")
         self.assertIn("model: out\nsamples: 32 tokens, the model's maximum (the default is 1024)\n", whole.err)
+        stated = ("--set", "data.validation=text.txt", "--set", "data.sequence_length=32")
+        for model in (("out",), (config, "--set", "model.path=out")):
+            self.assertIn("\nsamples: 32 tokens\n", self.expect(0, "eval", *model, *stated).err)
         named = self.expect(0, "generate", "out", *prompt)
         self.assertIn("model: out\n", named.err)
         self.assertNotIn("model:", named.out)

@@ -42,10 +42,10 @@ std::string used_model_line(const Config& config) {
              is_another ? cat("; the model in output_dir is used with ", setting_of_model(out)) : "");
 }
 
-std::string samples_line(const Config& config) {
+std::string samples_line(const Config& config, bool is_stated) {
   const auto model = described_model(config.model, head_choice(config));
   const int64_t usual = DataOptions().sequence_length, length = config.data.sequence_length;
-  const bool is_cut = model && length == model->max_positions && length < usual;
+  const bool is_cut = !is_stated && model && length == model->max_positions && length < usual;
   return cat("samples: ", length, " tokens", is_cut ? cat(", the model's maximum (the default is ", usual, ')') : "");
 }
 
