@@ -326,8 +326,8 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     if (context.out) {
       *context.out << "continues " << point->path << " after step " << point->state.step << std::endl;
       if (checkpoints.first_step() > steps)
-        *context.out << "note: training was to end after step " << steps
-                     << ", so nothing is left to train; the model of the checkpoint is saved" << std::endl;
+        *context.out << "note: " << (steps == 1 ? "the only step was" : cat("all ", steps, " steps were"))
+                     << " already done, so nothing is left to train; the model of the checkpoint is saved" << std::endl;
     }
   }
 
