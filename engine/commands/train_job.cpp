@@ -71,7 +71,8 @@ std::string device_row(const Config& config, const RankContext& context) {
   const std::string start =
       cat(context.device.str(), no_gpu_note(config, context.device), ", ", describe_numbers(config), ", ");
   if (!is_accelerator(context.device))
-    return cat(start, at::get_num_threads(), " thread(s) a rank, products by ", products_in_use(), ", communicator ",
+    return cat(start, at::get_num_threads(), at::get_num_threads() == 1 ? " thread" : " threads",
+               " a rank, products by ", products_in_use(), ", communicator ",
                values);
   return cat(start, "communicator ", context.uses_nccl() ? cat("nccl (host values: ", values, ')') : values);
 }

@@ -178,7 +178,7 @@ class CommandLine(ProgramTest):
         for variable, key, threads in (("1", 0, 1), ("3", 0, 3), ("3,2", 0, 3), ("3", 2, 2)):
             self.env["OMP_NUM_THREADS"] = variable
             said = self.train(output_dir=f"out-{variable}-{key}", runtime={"threads_per_rank": key}).out
-            self.assertIn(f", {threads} thread(s) a rank", said)
+            self.assertIn(f", {threads} thread{'' if threads == 1 else 's'} a rank", said)
 
     def test_where_the_weights_come_from(self):
         self.train()

@@ -113,7 +113,8 @@ std::unique_ptr<RowFile> open_json(const DataFile& file) {
   const json* rows = whole.is_object() && whole.contains("data") ? &whole.at("data") : &whole;
   if (!rows->is_array())
     throw DataError(
-        cat(name, ": must be an array of objects, or an object whose \"data\" is one, but is ", rows->type_name()));
+        cat(name, ": must be an array of objects, or an object whose \"data\" is one, but is ",
+            rows->is_null() ? "" : rows->is_object() ? "an " : "a ", rows->type_name()));
   opened.take(text.size());
   return std::make_unique<JsonRows>(file, opened.done(), *rows);
 }
