@@ -72,8 +72,7 @@ std::string device_row(const Config& config, const RankContext& context) {
       cat(context.device.str(), no_gpu_note(config, context.device), ", ", describe_numbers(config), ", ");
   if (!is_accelerator(context.device))
     return cat(start, at::get_num_threads(), at::get_num_threads() == 1 ? " thread" : " threads",
-               " a rank, products by ", products_in_use(), ", communicator ",
-               values);
+               " a rank, products by ", products_in_use(), ", communicator ", values);
   return cat(start, "communicator ", context.uses_nccl() ? cat("nccl (host values: ", values, ')') : values);
 }
 
@@ -93,8 +92,8 @@ std::string padding_note(const ModelSource& model) {
          "samples; set model.config.pad_token_id";
 }
 
-// For a tokenizer with more tokens than the model has words. Empty: it has no more, or the config states a number beyond
-// its tokens, such as a multiple of 8.
+// For a tokenizer with more tokens than the model has words. Empty: it has no more, or the config states a number
+// beyond its tokens, such as a multiple of 8.
 std::string new_tokens_warning(const Config& config, const ModelSource& model) {
   const std::string source = tokenizer_source(config);
   if (model.names.grown.empty() || (config.data.tokenizer.empty() && !has_tokenizer(source))) return "";

@@ -111,7 +111,8 @@ void require_links(const Cluster& cluster, const Layout& layout) {
     throw ConfigError(cat("D x P x T = ", layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " are ",
                           layout.world(), " ranks, but the cluster \"", cluster.name, "\" has ", cluster.nodes,
                           cluster.nodes == 1 ? " node of " : " nodes of ", cluster.devices_per_node,
-                          cluster.devices_per_node == 1 ? " device" : " devices", "; set its nodes (--nodes), or smaller degrees"));
+                          cluster.devices_per_node == 1 ? " device" : " devices",
+                          "; set its nodes (--nodes), or smaller degrees"));
 }
 
 }  // namespace shardline

@@ -15,7 +15,8 @@ constexpr int64_t kLeastTokens = 2;  // a shorter document predicts nothing
 
 // "12 tokens in 1 document"
 std::string size_text(int64_t tokens, int64_t documents) {
-  return cat(tokens, tokens == 1 ? " token" : " tokens", " in ", documents, documents == 1 ? " document" : " documents");
+  return cat(tokens, tokens == 1 ? " token" : " tokens", " in ", documents,
+             documents == 1 ? " document" : " documents");
 }
 
 }  // namespace
@@ -23,8 +24,8 @@ std::string size_text(int64_t tokens, int64_t documents) {
 int64_t count_blocks(int64_t tokens, int64_t documents, int64_t sequence_length) {
   SL_ASSERT(sequence_length >= 1, "sequence_length is ", sequence_length);
   if (tokens >= sequence_length) return tokens / sequence_length;
-  throw DataError(cat("the data has ", size_text(tokens, documents), ", less than one block of ",
-                      sequence_length, "; use more data or a smaller data.sequence_length"));
+  throw DataError(cat("the data has ", size_text(tokens, documents), ", less than one block of ", sequence_length,
+                      "; use more data or a smaller data.sequence_length"));
 }
 
 bool counts_blocks(Packing packing) {
