@@ -164,6 +164,7 @@ std::string unknown_key_advice(const std::vector<std::string>& names) {
 JsonDocument parse_json(const std::string& text, const std::string& file) {
   JsonDocument document;
   document.file = file;
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) throw ConfigError(cat(file, ": the file is empty"));
   StrictBuilder builder(document, text);
   json::sax_parse(text, &builder);
   return document;

@@ -1,5 +1,6 @@
 // shardline::run: reads the command line, starts the ranks, and turns errors into messages and exit codes.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -99,6 +100,14 @@ std::vector<std::string> with_settings(std::vector<std::string> arguments, const
   for (size_t i = given; i < line.overrides.size(); ++i)
     arguments.insert(arguments.end(), {"--set", line.overrides[i]});
   return arguments;
+}
+
+// Whether the length of samples is the user's. Without one, a config has the default; only for a directory is it cut to
+// the model's positions.
+bool states_length(const CommandLine& line) {
+  return !std::filesystem::is_directory(line.config) ||
+         std::ranges::any_of(line.overrides,
+                             [](const std::string& setting) { return setting.starts_with("data.sequence_length="); });
 }
 
 using Check = std::function<void(const Config&)>;
@@ -427,14 +436,16 @@ int run_command_line(int argc, char** argv) {
   if (*train && line.config.empty()) return run_training_of_container(line);
   if (*train) return run_training(line, arguments);
   if (*eval)
-    return on_ranks(line, arguments, check_evaluate, [](const Config& config, RankContext& context) {
-      if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
+    return on_ranks(line, arguments, check_evaluate, [&](const Config& config, RankContext& context) {
+      if (context.first())
+        std::cerr << used_model_line(config) << '\n' << samples_line(config, states_length(line)) << std::endl;
       evaluate_job(config, context);
     });
   if (*predict) {
     const auto check_it = [&](const Config& config) { check_predict(config, line.predictions); };
     return on_ranks(line, arguments, check_it, [&](const Config& config, RankContext& context) {
-      if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
+      if (context.first())
+        std::cerr << used_model_line(config) << '\n' << samples_line(config, states_length(line)) << std::endl;
       predict_job(config, line.predictions, context);
     });
   }

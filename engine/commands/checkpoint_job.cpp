@@ -69,7 +69,9 @@ std::string tensors_text(const std::string& checkpoint, const char* stem) {
     tensors += std::ssize(file.tensors());
     bytes += file.size();
   }
-  return files.empty() ? "none" : cat(tensors, " tensors in ", files.size(), " file(s), ", format_bytes(bytes));
+  return files.empty() ? "none"
+                       : cat(tensors, " tensors in ", files.size(), files.size() == 1 ? " file, " : " files, ",
+                             format_bytes(bytes));
 }
 
 std::string inspected_text(const std::string& checkpoint) {

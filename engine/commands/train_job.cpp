@@ -27,9 +27,11 @@
 #include "engine/commands/parts/run_checks.h"
 #include "engine/commands/parts/used_model.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/config/rules/sizes.h"
+#include "engine/data/tokenizer/tokenizer.h"
 #include "engine/observe/format.h"
 #include "engine/plan/replica_traffic.h"
 #include "engine/run/flight_files.h"
@@ -69,8 +71,8 @@ std::string device_row(const Config& config, const RankContext& context) {
   const std::string start =
       cat(context.device.str(), no_gpu_note(config, context.device), ", ", describe_numbers(config), ", ");
   if (!is_accelerator(context.device))
-    return cat(start, at::get_num_threads(), " thread(s) a rank, products by ", products_in_use(), ", communicator ",
-               values);
+    return cat(start, at::get_num_threads(), at::get_num_threads() == 1 ? " thread" : " threads",
+               " a rank, products by ", products_in_use(), ", communicator ", values);
   return cat(start, "communicator ", context.uses_nccl() ? cat("nccl (host values: ", values, ')') : values);
 }
 
@@ -88,6 +90,22 @@ std::string padding_note(const ModelSource& model) {
   if (const auto pad = model.hf_config.find("pad_token_id"); pad != model.hf_config.end() && !pad->is_null()) return "";
   return "the saved config.json will have no pad_token_id, without which transformers refuses batches of several "
          "samples; set model.config.pad_token_id";
+}
+
+// For a tokenizer with more tokens than the model has words. Empty: it has no more, or the config states a number
+// beyond its tokens, such as a multiple of 8.
+std::string new_tokens_warning(const Config& config, const ModelSource& model) {
+  const std::string source = tokenizer_source(config);
+  if (model.names.grown.empty() || (config.data.tokenizer.empty() && !has_tokenizer(source))) return "";
+  if (open_tokenizer(config)->vocab_size() != model.spec.vocab_size) return "";
+  ModelOptions own = config.model;
+  own.config.erase("vocab_size");
+  const auto before = described_model(own, head_choice(config));
+  if (!before) return "";
+  return cat("the vocabulary grows from the ", before->vocab_size, " words of the model in ", own.path, " to the ",
+             model.spec.vocab_size, " of the tokenizer ", source,
+             "; the new rows are random until they are trained, so use the model's own tokenizer unless it got new "
+             "tokens on purpose");
 }
 
 // weights: where they come from.
@@ -258,6 +276,8 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   if (context.out) {
     plan = plan_json(parts.plan);
     const std::string weights = point ? "weights of " + point->path : weights_text(config.model);
+    if (const auto warning = point ? std::string() : new_tokens_warning(config, parts.model); !warning.empty())
+      *context.out << "warning: " << warning << "\n\n";
     *context.out << settings_text(config, parts.model, data, steps, weights, context) << '\n'
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
@@ -306,8 +326,8 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     if (context.out) {
       *context.out << "continues " << point->path << " after step " << point->state.step << std::endl;
       if (checkpoints.first_step() > steps)
-        *context.out << "note: training was to end after step " << steps
-                     << ", so nothing is left to train; the model of the checkpoint is saved" << std::endl;
+        *context.out << "note: " << (steps == 1 ? "the only step was" : cat("all ", steps, " steps were"))
+                     << " already done, so nothing is left to train; the model of the checkpoint is saved" << std::endl;
     }
   }
 

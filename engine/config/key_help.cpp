@@ -187,7 +187,9 @@ std::string key_help(const std::string& name) {
   }
   const auto near = near_names(plain);
   throw ConfigError(cat("there is no config key \"", name, "\"; ",
-                        near.empty() ? "shardline help lists the sections" : "the nearest are " + joined(near, ", ")));
+                        near.empty()       ? "shardline help lists the sections"
+                        : near.size() == 1 ? "the nearest is " + near.front()
+                                           : "the nearest are " + joined(near, ", ")));
 }
 
 }  // namespace shardline

@@ -20,8 +20,11 @@ std::string host_list(const std::vector<std::string>& hosts) {
 }
 
 std::vector<std::string> host_settings(const Config& config, const std::vector<std::string>& hosts) {
-  return {"mpi_options.hosts=" + nlohmann::json(hosts).dump(),
-          cat("mpi_options.processes_per_host=", config.mpi.processes_per_host)};
+  std::vector<std::string> settings = {"mpi_options.hosts=" + nlohmann::json(hosts).dump(),
+                                       cat("mpi_options.processes_per_host=", config.mpi.processes_per_host)};
+  // The launcher keeps the user's setting; the ranks on one host would note that it has no effect.
+  if (hosts.size() == 1) settings.push_back("mpi_options.elastic=false");
+  return settings;
 }
 
 std::vector<std::string> settings_on_hosts(const Config& config, const std::vector<std::string>& hosts) {

@@ -110,8 +110,9 @@ void require_links(const Cluster& cluster, const Layout& layout) {
   if (layout.world() > cluster.devices())
     throw ConfigError(cat("D x P x T = ", layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " are ",
                           layout.world(), " ranks, but the cluster \"", cluster.name, "\" has ", cluster.nodes,
-                          " nodes of ", cluster.devices_per_node,
-                          " devices; set its nodes (--nodes), or smaller degrees"));
+                          cluster.nodes == 1 ? " node of " : " nodes of ", cluster.devices_per_node,
+                          cluster.devices_per_node == 1 ? " device" : " devices",
+                          "; set its nodes (--nodes), or smaller degrees"));
 }
 
 }  // namespace shardline

@@ -1,5 +1,7 @@
 #include "engine/run/model_saver.h"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "core/error.h"
@@ -19,6 +21,20 @@ namespace fs = std::filesystem;
 
 std::string contents(const std::string& path) try { return read_regular_file(path); } catch (const DataError& error) {
   throw DataError(cat(error.what(), "; the model is saved together with this file"));
+}
+
+// The contents of config.json. The GPT families of transformers have an id for both ends of a text unless the file
+// states one; null keeps it from models with fewer words.
+nlohmann::json saved_config(const ModelSource& source) {
+  constexpr int64_t kDefaultEnd = 50256;
+  nlohmann::json config = source.hf_config;
+  const bool has_default = std::ranges::any_of(std::array{"gpt2", "gpt_neo", "gptj"}, [&](const char* type) {
+    return config.contains("model_type") && config["model_type"] == type;
+  });
+  if (!has_default || source.spec.vocab_size > kDefaultEnd) return config;
+  for (const char* key : {"bos_token_id", "eos_token_id"})
+    if (!config.contains(key)) config[key] = nullptr;
+  return config;
 }
 
 }  // namespace
@@ -41,7 +57,7 @@ ModelSaver::ModelSaver(const std::string& directory, const ModelSource& source, 
                        const std::string& tokenizer, const RankGroups& groups)
     : directory_(directory),
       writer_(directory, source.spec, dtype),
-      config_(source.hf_config),
+      config_(saved_config(source)),
       exported_(source.exported && !source.exported->program->archive.is_traced ? source.exported : nullptr),
       removes_files_(groups.rank == 0) {
   if (groups.rank == 0) {

@@ -12,11 +12,13 @@
 #include "engine/config/keys/tensor_rules.h"
 #include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/program_rules.h"
+#include "engine/config/rules/shell_words.h"
 #include "models/families/families.h"
 #include "models/files/hf_layout.h"
 #include "models/files/new_rows.h"
 #include "models/files/tensor_files.h"
 #include "models/program/masks/unmasked.h"
+#include "models/program/program_file.h"
 #include "models/traced/sample_check.h"
 
 namespace shardline {
@@ -214,6 +216,14 @@ bool holds_model(const std::string& directory) {
   return has_file(directory, kConfigFile) && has_weights(directory);
 }
 
+std::string path_of_model(const std::string& directory) {
+  return holds_program(directory) ? (std::filesystem::path(directory) / kProgramFile).string() : directory;
+}
+
+std::string setting_of_model(const std::string& directory) {
+  return "--set " + shell_quoted("model.path=" + path_of_model(directory));
+}
+
 std::string weights_text(const ModelOptions& options) {
   if (options.pretrained()) return options.path;
   return options.path.empty() ? "random" : cat("random (config of ", options.path, ')');
@@ -245,6 +255,9 @@ ModelSource open_model(const Config& config) {
   const ModelOptions& options = config.model;
   if (options.is_program()) return open_program(config);
   ModelSource source;
+  if (!options.path.empty() && !options.config.contains("model_type") && holds_program(options.path))
+    throw ConfigError(cat("/model/path: ", options.path, " holds an exported program; name its file, for instance ",
+                          setting_of_model(options.path)));
   if (!options.path.empty()) source.directory = open_directory(options.path);
   const HfModel model = read_hf_model(source.directory ? source.directory->config() : nlohmann::json::object(),
                                       options.config, head_choice(config));

@@ -47,6 +47,11 @@ std::string weights_text(const ModelOptions& options);
 // Whether the directory has a config.json and weights.
 bool holds_model(const std::string& directory);
 
+// The model.path with which the directory's model is used: the directory or, for an exported program, its file.
+std::string path_of_model(const std::string& directory);
+// "--set model.path=PATH" for a shell.
+std::string setting_of_model(const std::string& directory);
+
 // The same config with the length of the samples of a program with columns of tensors: the rows of its hidden states
 // and, with targets, data.max_target_length. Throws a ConfigError if the config states another one.
 Config with_sample_length(const Config& config);

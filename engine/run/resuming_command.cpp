@@ -1,18 +1,43 @@
 #include "engine/run/resuming_command.h"
 
+#include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
 
 #include "core/error.h"
 #include "engine/config/rules/shell_words.h"
+#include "engine/run/launcher_news.h"
 
 namespace shardline {
 
+namespace {
+
+std::vector<std::string> own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+std::vector<std::string> command_of_user() {
+  const char* const told = has_launcher() ? std::getenv(kCommandVariable) : nullptr;
+  const auto words = nlohmann::json::parse(told ? told : "", nullptr, /*allow_exceptions=*/false);
+  return words.is_array() ? words.get<std::vector<std::string>>() : own_command();
+}
+
+}  // namespace
+
+void tell_command_to_ranks() {
+  const auto words = nlohmann::json(own_command()).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  setenv(kCommandVariable, words.c_str(), 1);
+}
+
 std::string resuming_command(const std::string& source) {
   const std::string setting = "training.resume_from_checkpoint=";
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string command;
   bool is_setting = false;  // the words after --set are, up to the next option
-  for (std::string word; std::getline(file, word, '\0');) {
+  for (const std::string& word : command_of_user()) {
     const bool is_option = word.starts_with("-");
     if (is_option) is_setting = word == "--set";
     if (is_option && is_setting) continue;  // it comes before each of them instead

@@ -59,7 +59,7 @@ HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& override
   read.text("model_type", type);
   const auto family = families().find(type);
   if (family == families().end()) {
-    read.complain({"model_type"}, rule);
+    read.complain({"model_type"}, rule, "export another model with torch.export to train it (docs/programs.md)");
   } else if (has_head(type, family->second, head.kind, model)) {
     const std::string& head_class = family->second.heads.at(head.kind);
     complete_head(read, model.head);

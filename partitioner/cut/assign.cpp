@@ -12,7 +12,7 @@ void require_layers(size_t layers, const std::vector<int>& stage_of_chunk) {
   if (layers >= chunks) return;
   const size_t stages = 1 + *std::max_element(stage_of_chunk.begin(), stage_of_chunk.end());
   if (chunks == stages)
-    throw ConfigError(cat("pipeline_parallel_degree is ", stages, ", but the model has only ", layers,
+    throw ConfigError(cat("/smp_options/pipeline_parallel_degree: is ", stages, ", but the model has only ", layers,
                           " layers to place (embedding, blocks and head); use at most ", layers, " stages"));
   throw ConfigError(cat("the schedule cuts the model into ", chunks, " chunks for ", stages,
                         " stages, but the model has only ", layers,

@@ -80,9 +80,10 @@ void check(const Workload& workload, const Machines& machines, const Layout& lay
                           layout.microbatches, " microbatches x ", layout.microbatch_size, " samples are ",
                           int64_t{layout.replicas} * layout.microbatches * layout.microbatch_size));
   if (layout.world() > machines.cluster.devices())
-    throw ConfigError(cat("D x P x T is ", layout.world(), ", but \"", machines.cluster.name, "\" has ",
-                          machines.cluster.nodes, " nodes of ", machines.cluster.devices_per_node,
-                          " devices: change nodes or a degree"));
+    throw ConfigError(
+        cat("D x P x T is ", layout.world(), ", but \"", machines.cluster.name, "\" has ", machines.cluster.nodes,
+            machines.cluster.nodes == 1 ? " node of " : " nodes of ", machines.cluster.devices_per_node,
+            machines.cluster.devices_per_node == 1 ? " device" : " devices", ": change nodes or a degree"));
   if (layout.replicas % layout.sharding.degree != 0)
     throw ConfigError(
         cat("a sharding degree of ", layout.sharding.degree, " must divide the ", layout.replicas, " replicas"));

@@ -116,6 +116,9 @@ class CommandLine(ProgramTest):
         self.assertLess(loss, random_loss - 0.1)
         whole = self.expect(0, "eval", "out", "--set", "data.validation=text.txt")
         self.assertIn("model: out\nsamples: 32 tokens, the model's maximum (the default is 1024)\n", whole.err)
+        stated = ("--set", "data.validation=text.txt", "--set", "data.sequence_length=32")
+        for model in (("out",), (config, "--set", "model.path=out")):
+            self.assertIn("\nsamples: 32 tokens\n", self.expect(0, "eval", *model, *stated).err)
         named = self.expect(0, "generate", "out", *prompt)
         self.assertIn("model: out\n", named.err)
         self.assertNotIn("model:", named.out)
@@ -175,7 +178,7 @@ class CommandLine(ProgramTest):
         for variable, key, threads in (("1", 0, 1), ("3", 0, 3), ("3,2", 0, 3), ("3", 2, 2)):
             self.env["OMP_NUM_THREADS"] = variable
             said = self.train(output_dir=f"out-{variable}-{key}", runtime={"threads_per_rank": key}).out
-            self.assertIn(f", {threads} thread(s) a rank", said)
+            self.assertIn(f", {threads} thread{'' if threads == 1 else 's'} a rank", said)
 
     def test_where_the_weights_come_from(self):
         self.train()
@@ -264,6 +267,7 @@ class BrokenConfigs(ProgramTest):
             "unknown key": (text.replace('"max_steps"', '"max_step"'), ["/training", "max_step", "max_steps"]),
             "wrong type": (text.replace('"max_steps": 3', '"max_steps": "three"'), ["/training/max_steps", "three"]),
             "duplicate key": (text.replace('"max_steps": 3', '"max_steps": 3, "max_steps": 4'), ["max_steps", "twice"]),
+            "empty": ("\n", ["config.json: the file is empty"]),
             "cut short": (text[:-20], ["config.json"]),
             "no JSON": ("\x00\x01\xff junk", ["config.json"]),
             "not an object": ("[1, 2]", ["object"]),
@@ -272,7 +276,7 @@ class BrokenConfigs(ProgramTest):
             "heads that do not divide": (
                 json.dumps(tiny(model={"config": dict(base["model"]["config"], n_head=3)})), ["n_embd", "n_head"]),
             "no rank": (json.dumps(tiny(smp_options={"tensor_parallel_degree": 0})), ["tensor_parallel_degree", "0"]),
-            "more stages than layers": (json.dumps(tiny(p=16)), ["16"]),
+            "more stages than layers": (json.dumps(tiny(p=16)), ["/smp_options/pipeline_parallel_degree: is 16, but"]),
             "microbatches that do not divide": (json.dumps(tiny(smp_options={"microbatches": 3})), ["microbatches", "3", "8"]),
             "replicas that do not divide": (
                 json.dumps(tiny(p=2, mpi_options={"processes_per_host": 3})), ["world size 3", "P x T", "start 2 or 4"]),
@@ -281,6 +285,8 @@ class BrokenConfigs(ProgramTest):
                 json.dumps(tiny(model={"config": dict(base["model"]["config"], vocab_size=100)})), ["vocab_size", "100", "256"]),
             "unknown pipeline": (json.dumps(tiny(p=2, smp_options={"pipeline": "interleved"})), ["interleved", "interleaved"]),
             "learning rate below zero": (json.dumps(tiny(training={"learning_rate": -1})), ["/training/learning_rate", "-1"]),
+            "unknown family": (json.dumps(tiny(model={"config": {"model_type": "llama"}})),
+                               ["/model/config/model_type: must name", "torch.export", "docs/programs.md"]),
             "unknown placement": (json.dumps(tiny(smp_options={"placement_strategy": "DTT"})), ["placement_strategy", "DTT"]),
         }
         for name, (content, says) in broken.items():

@@ -62,6 +62,18 @@ class ExportedSplit(ProgramTest):
             "speed, 92.3077 % of the products with weights are split", "3 heads over 2 ranks", "7 columns over 2 ranks",
             "softmax in blocks.0.gated needs all of them"])
 
+    def test_messages_name_the_file_of_the_trained_program(self):
+        self.losses("out")
+        use = ["--set", "data.validation=tokens.bin"]
+        config = self.exported(output_dir="out")
+        self.assertIn("; the model in output_dir is used with --set model.path=out/model.pt2\n",
+                      self.expect(0, "eval", config, *use).err)
+        self.assertNotIn("the model in output_dir",
+                         self.expect(0, "eval", config, *use, "--set", "model.path=out/model.pt2").err)
+        names_file = "/model/path: out holds an exported program; name its file, for instance --set model.path=out/model.pt2"
+        self.expect(2, "eval", config, *use, "--set", "model.path=out", says=names_file)
+        self.expect(2, "generate", "out", "--prompt", "a", says=names_file)
+
     def test_units_stay_whole_by_name(self):
         gated = [{"pattern": "blocks.*.gated", "split": False}]
         self.expect(0, "plan", self.exported(t=2, smp_options={"tensor_parallel_layers": gated}),

@@ -47,7 +47,7 @@ class MemoryTest(harness.ProgramTest):
             for command in ("plan", "train"):
                 config = self.memory_config(name, smp_options, memory_cap="8MiB")
                 result = self.expect(2, command, config, says=["/runtime/memory_cap: rank ", "activations ",
-                                                               "but the cap is 8.0 MiB", "raise it to more than "])
+                                                               "but the cap is 8.0 MiB", "raise it to more than ", " bytes ("])
                 self.assertNotIn("mpirun -np", result.err)
                 self.assertEqual(self.files(name), [])
             self.expect(0, "plan", self.memory_config(name, smp_options, memory_cap=self.planned(config) + 1))

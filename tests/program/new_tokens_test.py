@@ -50,6 +50,8 @@ class NewTokens(ProgramTest):
                 result = self.expect(0, "train", config)
                 self.assertIn("cls.predictions.bias (20 -> 23)", result.out)
                 self.assertIn("bert.embeddings.word_embeddings.weight (20 -> 23)", result.out)
+                self.assertRegex(result.out, "(?m)^warning: the vocabulary grows from the 20 words of the model in base to "
+                                             "the 23 of the tokenizer larger; ")
                 curves[name] = [line.get("loss", line.get("eval_loss")) for line in self.metrics(name)]
                 for got, expected in zip(curves[name], curves["one"], strict=True):
                     self.assertAlmostEqual(got, expected, delta=1e-9 * abs(expected))
@@ -63,6 +65,7 @@ class NewTokens(ProgramTest):
         self.assertAlmostEqual(json.loads(result.out.splitlines()[-1])["eval_loss"], curves["one"][-1], 5)
         result = self.expect(0, "train", self.task({"path": "one"}, "larger", "new.txt", output_dir="again"))
         self.assertNotIn("around the mean", result.out)
+        self.assertNotIn("the vocabulary grows", result.out)
 
     def test_resume(self):
         """A checkpoint has the rows, so a run continues with the same bits, even on another layout."""

@@ -401,6 +401,7 @@ class Hosts(RestartTest):
         self.assertEqual(result.code, 0, str(result))
         self.assertIn("continuing without hostb, on hosta: D 2 -> 1, accumulation steps 1 -> 2; the global batch stays 8",
                       result.err)
+        self.assertNotIn("mpi_options.elastic has no effect", result.out + result.err)
         self.assertEqual([line["step"] for line in self.metrics()], list(range(1, STEPS + 1)))
         for line, (_, loss, _, _) in zip(self.metrics(), self.numbers("whole")):
             self.assertAlmostEqual(line["loss"], loss, delta=1e-9)

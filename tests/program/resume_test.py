@@ -78,6 +78,21 @@ class Resume(ProgramTest):
                 shutil.rmtree(self.dir / folder)
                 shutil.rmtree(self.dir / f"whole-{layout}")
 
+    def test_the_printed_command_is_that_of_the_user(self):
+        """Ranks have another one: the path of the program, and further settings."""
+        link = self.dir / "link"
+        link.symlink_to(PROGRAM)
+        sections = self.sections("mpi", training={"max_steps": 1000000})
+        for signal_of_rank in (False, True):
+            process = self.start("train", self.config(**sections), program=str(link))
+            self.addCleanup(process.kill)
+            self.wait_for(lambda: list((self.dir / "out").glob("checkpoint-*/manifest.json")), "a checkpoint")
+            os.kill(self.pid_of_rank(1), signal.SIGKILL) if signal_of_rank else process.terminate()
+            command = self.printed_command(self.finish(process))
+            self.assertEqual(command[:-1], [str(link), "train", "config.json", "--set"])
+            self.assertRegex(command[-1], r"^training\.resume_from_checkpoint=out/checkpoint-\d+$")
+            shutil.rmtree(self.dir / "out")
+
     def test_a_continued_run_that_is_stopped_again(self):
         """The printed command replaces the setting of the command before."""
         sections = self.sections("one", training={"max_steps": 300, "save_strategy": "no"})

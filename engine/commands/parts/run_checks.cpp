@@ -57,8 +57,8 @@ void check_memory_cap(const Config& config, const Plan& plan, bool on_accelerato
   const int64_t needed = most->total();
   throw ConfigError(cat("/runtime/memory_cap: rank ", most - memory.begin(), " needs ", format_bytes(most->total()),
                         " (", parts, ") by the plan, but the cap is ", format_bytes(cap), "; raise it to more than ",
-                        needed,
-                        ", or use more smp_options.microbatches, activation_checkpointing or shard_optimizer_state"));
+                        needed, " bytes (", format_bytes(needed),
+                        "), or use more smp_options.microbatches, activation_checkpointing or shard_optimizer_state"));
 }
 
 // Predictions are made in batches of evaluations.

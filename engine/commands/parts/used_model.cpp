@@ -4,7 +4,6 @@
 
 #include "core/error.h"
 #include "engine/config/rules/model_rules.h"
-#include "engine/config/rules/shell_words.h"
 #include "engine/run/model_source.h"
 
 namespace shardline {
@@ -12,18 +11,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string setting_for(const std::string& directory) {
-  return "--set " + shell_quoted("model.path=" + directory);
-}
-
 }  // namespace
 
 void require_weights(const Config& config) {
   if (config.model.pretrained() || config.model.init) return;
   const std::string& out = config.output_dir;
   throw ConfigError(cat("/model/path: is not given, so the weights would be random; ",
-                        holds_model(out) ? cat("use the model in output_dir with ", setting_for(out))
-                                         : cat("name the directory of a model, for instance ", setting_for(out),
+                        holds_model(out) ? cat("use the model in output_dir with ", setting_of_model(out))
+                                         : cat("name the directory of a model, for instance ", setting_of_model(out),
                                                " after a run has saved one there"),
                         ", or set model.init to \"random\" if random weights are meant"));
 }
@@ -42,15 +37,15 @@ void require_whole(const ModelSource& model) {
 std::string used_model_line(const Config& config) {
   std::error_code ignored;
   const std::string& out = config.output_dir;
-  const bool is_another = holds_model(out) && !fs::equivalent(config.model.path, out, ignored);
+  const bool is_another = holds_model(out) && !fs::equivalent(config.model.path, path_of_model(out), ignored);
   return cat("model: ", weights_text(config.model),
-             is_another ? cat("; the model in output_dir is used with ", setting_for(out)) : "");
+             is_another ? cat("; the model in output_dir is used with ", setting_of_model(out)) : "");
 }
 
-std::string samples_line(const Config& config) {
+std::string samples_line(const Config& config, bool is_stated) {
   const auto model = described_model(config.model, head_choice(config));
   const int64_t usual = DataOptions().sequence_length, length = config.data.sequence_length;
-  const bool is_cut = model && length == model->max_positions && length < usual;
+  const bool is_cut = !is_stated && model && length == model->max_positions && length < usual;
   return cat("samples: ", length, " tokens", is_cut ? cat(", the model's maximum (the default is ", usual, ')') : "");
 }
 

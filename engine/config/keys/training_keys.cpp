@@ -60,11 +60,10 @@ std::vector<Key> optimization_keys() {
                "Optimizer steps of the run; -1: num_train_epochs determines them."),
       honoured("learning_rate", training_section, &Training::learning_rate, json_number(0), "Peak learning rate."),
       honoured("lr_scheduler_type", training_section, &Training::lr_scheduler_type,
-               json_choice(with_names(
-                   words_of<RateSchedule>({"greedy"},
-                                          "not implemented: use \"reduce_lr_on_plateau\", which follows evaluations, "
-                                          "too, or \"cosine\""),
-                   added_rate_schedules())),
+               json_choice(with_names(words_of<RateSchedule>({"greedy"},
+                                                             "use \"reduce_lr_on_plateau\", which follows evaluations, "
+                                                             "too, or \"cosine\""),
+                                      added_rate_schedules())),
                "Learning-rate schedule after warm-up, with transformers' names and formulas. Ours: `annealing`, as in "
                "SageMaker's examples; see [learning-rate schedules](#learning-rate-schedules)."),
       honoured("lr_scheduler_kwargs", training_section, &Training::lr_scheduler_kwargs, or_null(json_any()),

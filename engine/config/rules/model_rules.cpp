@@ -1,8 +1,11 @@
 #include "engine/config/rules/model_rules.h"
 
+#include <filesystem>
+
 #include "core/error.h"
 #include "core/files/json_text.h"
 #include "core/files/regular_file.h"
+#include "models/program/program_file.h"
 
 namespace shardline {
 namespace {
@@ -43,6 +46,13 @@ HeadChoice head_choice(const Config& config) {
 std::string task_of_directory(const std::string& directory) {
   const auto kind = head_of_directory(config_in(directory));
   return kind ? task_name(*kind) : kCausalLm;
+}
+
+bool holds_program(const std::string& directory) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(std::filesystem::path(directory) / kProgramFile, ignored)) return false;
+  const nlohmann::json file = config_in(directory);
+  return !file.is_null() && !file.contains("model_type");
 }
 
 std::optional<HfModel> described_model(const ModelOptions& options, const HeadChoice& head) {

@@ -14,6 +14,9 @@ HeadChoice head_choice(const Config& config);
 // The task of a model directory, according to the "architectures" in its config.json; causal-lm if these name none.
 std::string task_of_directory(const std::string& directory);
 
+// Whether the directory is the output of a run that trained an exported program: its model is the file model.pt2.
+bool holds_program(const std::string& directory);
+
 // Reads model.config and the config.json of model.path. Unset if there is neither, or if that file cannot be read,
 // which is reported when the model is opened.
 std::optional<HfModel> described_model(const ModelOptions& options, const HeadChoice& head);

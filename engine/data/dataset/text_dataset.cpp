@@ -13,13 +13,19 @@ namespace {
 
 constexpr int64_t kLeastTokens = 2;  // a shorter document predicts nothing
 
+// "12 tokens in 1 document"
+std::string size_text(int64_t tokens, int64_t documents) {
+  return cat(tokens, tokens == 1 ? " token" : " tokens", " in ", documents,
+             documents == 1 ? " document" : " documents");
+}
+
 }  // namespace
 
 int64_t count_blocks(int64_t tokens, int64_t documents, int64_t sequence_length) {
   SL_ASSERT(sequence_length >= 1, "sequence_length is ", sequence_length);
   if (tokens >= sequence_length) return tokens / sequence_length;
-  throw DataError(cat("the data has ", tokens, " tokens in ", documents, " documents, less than one block of ",
-                      sequence_length, "; use more data or a smaller data.sequence_length"));
+  throw DataError(cat("the data has ", size_text(tokens, documents), ", less than one block of ", sequence_length,
+                      "; use more data or a smaller data.sequence_length"));
 }
 
 bool counts_blocks(Packing packing) {
@@ -34,8 +40,8 @@ Selection text_units(const TokenCache& tokens, Packing packing, int64_t sequence
   for (int64_t document = 0; document < ends.documents(); ++document)
     if (ends.end(document) - ends.begin(document) >= kLeastTokens) documents.push_back(document);
   if (documents.empty())
-    throw DataError(cat("the data has ", tokens.size(), " tokens in ", ends.documents(),
-                        " documents, none of which has two tokens; use data.packing \"wrapped\", or other data"));
+    throw DataError(cat("the data has ", size_text(tokens.size(), ends.documents()),
+                        ", none of which has two tokens; use data.packing \"wrapped\", or other data"));
   return Selection(std::move(documents));
 }
 

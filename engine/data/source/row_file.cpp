@@ -112,8 +112,11 @@ std::unique_ptr<RowFile> open_json(const DataFile& file) {
   const json whole = parse_data_value(text, name);
   const json* rows = whole.is_object() && whole.contains("data") ? &whole.at("data") : &whole;
   if (!rows->is_array())
-    throw DataError(
-        cat(name, ": must be an array of objects, or an object whose \"data\" is one, but is ", rows->type_name()));
+    throw DataError(cat(name, ": must be an array of objects, or an object whose \"data\" is one, but is ",
+                        rows->is_null()     ? ""
+                        : rows->is_object() ? "an "
+                                            : "a ",
+                        rows->type_name()));
   opened.take(text.size());
   return std::make_unique<JsonRows>(file, opened.done(), *rows);
 }
@@ -149,7 +152,10 @@ const json& column_of(const DataRow& row, const std::string& column, const std::
   if (found != row.columns.end()) return *found;
   std::string names;
   for (const auto& [name, ignored] : row.columns.items()) names += (names.empty() ? "" : ", ") + name;
-  const std::string text = cat(row.where, ": has no '", column, "', only {", names, "}; set ", key);
+  const bool of_text_file = names == "text" && row.where.find(".txt") != std::string::npos;
+  const std::string text = cat(
+      row.where, ": has no '", column, "', only {", names, "}; ",
+      of_text_file ? "a text file has no other columns: name JSONL, CSV, TSV or Parquet files, or set " : "set ", key);
   if (key.starts_with("data.") || key.starts_with("model.")) throw MissingColumn(text);
   throw DataError(text);
 }

@@ -71,7 +71,7 @@ TEST_CASE("Help for a section lists all of its keys", "[key_help]") {
 
 TEST_CASE("An unknown name is refused with the nearest ones", "[key_help]") {
   CHECK_THROWS_WITH(key_help("learning_rat"),
-                    Contains("no config key \"learning_rat\"; the nearest are training.learning_rate"));
+                    Contains("no config key \"learning_rat\"; the nearest is training.learning_rate"));
   CHECK_THROWS_WITH(key_help("microbatchez"), Contains("smp_options.microbatches"));
   CHECK_THROWS_WITH(key_help("training.batch"), Contains("training.global_batch_size"));
   CHECK_THROWS_WITH(key_help("zzzzzzzzzzzz"), Contains("shardline help lists the sections"));

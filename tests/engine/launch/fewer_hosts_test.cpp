@@ -80,6 +80,14 @@ TEST_CASE("Degrees that are chosen again get as many ranks on each host as befor
   CHECK(fewer.smp.pipeline_parallel_degree == kAuto);
 }
 
+TEST_CASE("A single host that is left does not have a setting without effect", "[fewer_hosts]") {
+  const nlohmann::json changes = {{"mpi_options", {{"max_restarts", 1}, {"elastic", true}}},
+                                  {"training", {{"global_batch_size", 48}}}};
+  const Config config = config_of(changes);
+  CHECK(config_of(changes, settings_on_hosts(config, {"a", "b"})).mpi.elastic);
+  CHECK_FALSE(config_of(changes, settings_on_hosts(config, {"c"})).mpi.elastic);
+}
+
 TEST_CASE("Numbers that do not divide are named", "[fewer_hosts]") {
   const Config config = config_of({{"training", {{"global_batch_size", 64}}}});
   CHECK_THAT(message_of<ConfigError>([&] {

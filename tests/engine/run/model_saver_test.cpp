@@ -234,6 +234,22 @@ TEST_CASE("the room for the model is reserved before the first step and given ba
   });
 }
 
+TEST_CASE("a small vocabulary does not get the family's default ends of texts, which are outside of it") {
+  const ScratchDirectory scratch;
+  nlohmann::json stated = kRandom;
+  stated["config"]["eos_token_id"] = 7;
+  run_ranks(1, [&](CommunicatorPtr world) {
+    for (const auto& model : {kRandom, stated}) {
+      Run run(nlohmann::json::object(), model, world);
+      run.fill();
+      ModelSaver(scratch.path(), run.model, at::kFloat, "bytes", run.groups).save(run.trainer.parameters());
+      const auto saved = nlohmann::json::parse(contents(scratch / "config.json"));
+      CHECK(saved.at("bos_token_id").is_null());
+      CHECK(saved.at("eos_token_id") == (model == stated ? nlohmann::json(7) : nlohmann::json()));
+    }
+  });
+}
+
 TEST_CASE("an exported program has its disk space before the first step") {
   const ScratchDirectory scratch;
   const std::string file = golden("program/words.pt2");

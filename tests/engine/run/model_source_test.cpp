@@ -288,6 +288,19 @@ TEST_CASE("a directory with a config and weights in any format holds a model", "
   }
 }
 
+TEST_CASE("the model of a run that trained an exported program is a file", "[spec]") {
+  const RunFolder folder("program-output");
+  folder.write("model.pt2", "");
+  folder.write("config.json", R"({"exported_program": "heads.pt2"})");
+  CHECK(path_of_model(folder / "") == folder / "model.pt2");
+  json file = tiny_run(folder);
+  file["model"] = {{"path", folder / ""}};
+  CHECK_THAT(mistakes_in(file), Contains("holds an exported program; name its file, for instance --set model.path=") &&
+                                    Contains("model.pt2"));
+  folder.write("config.json", R"({"model_type": "gpt2"})");
+  CHECK(path_of_model(folder / "") == folder / "");
+}
+
 TEST_CASE("a directory is evaluated with samples that its positions allow", "[spec]") {
   const RunFolder folder("directory");
   json keys = kSmall;

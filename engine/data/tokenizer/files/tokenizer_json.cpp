@@ -168,6 +168,10 @@ bool works_by_line(const JsonValue& normalizer) {
 
 TokenizerSpec read_tokenizer_json(const std::filesystem::path& file, const std::string& tokenizer_class) {
   json content = read_data_json(file);
+  if (content.is_object() && !content.contains("model"))
+    throw DataError(cat(file.string(),
+                        ": is not a tokenizer.json, because it has no \"model\"; name the tokenizer's own "
+                        "file or its directory"));
   apply_class_settings(file.parent_path(), tokenizer_class, content);
   const JsonValue root(content, file.string());
   TokenizerSpec spec;

@@ -71,7 +71,7 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
              Contains("make them shorter"));
   CHECK_THAT(kwargs_mistake("annealing", {{"lr_decay_style", "1-sqrt"}}),
              Contains("use one of [\"linear\",\"cosine\""));
-  CHECK_THAT(mistake_in({{"lr_scheduler_type", "greedy"}}), Contains("use \"reduce_lr_on_plateau\""));
+  CHECK_THAT(mistake_in({{"lr_scheduler_type", "greedy"}}), Contains("got \"greedy\"; use \"reduce_lr_on_plateau\""));
 }
 
 TEST_CASE("a learning rate that follows evaluations has those of torch, evaluation by evaluation") {

@@ -144,7 +144,9 @@ TEST_CASE("without packing each document is a sample and may be cut off") {
   CHECK_THAT(message_of<DataError>([&] {
                text_units(*counting_documents(folder, {1, 1}), Packing::none, 5);
              }),
-             Contains("2 tokens in 2 documents"));
+             Contains("2 tokens in 2 documents, none"));
+  CHECK_THAT(message_of<DataError>([&] { text_units(*counting_documents(folder, {1}), Packing::none, 5); }),
+             Contains("1 token in 1 document, none"));
 }
 
 TEST_CASE("packing, split and order are part of the digest") {

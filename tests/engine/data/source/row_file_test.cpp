@@ -89,7 +89,11 @@ TEST_CASE("rows of tables that cannot be read are refused with their line") {
   CHECK_THAT(error_of("a\n\"x\n\n", DataFormat::csv), Contains(":2: has a quote that is not closed"));
   CHECK_THAT(error_of("{\"a\":1}\n[1]\n", DataFormat::jsonl), Contains(":2: must hold a JSON object"));
   CHECK_THAT(error_of("[1]", DataFormat::json), Contains("row 1: must be an object"));
-  CHECK_THAT(error_of("3", DataFormat::json), Contains("must be an array of objects"));
+  const DataRow line{.columns = {{"text", "a"}}, .where = "a.txt:1"};
+  CHECK_THAT(message_of<DataError>([&] { column_of(line, "label", "data.label_column"); }),
+             Contains("a.txt:1: has no 'label', only {text}; a text file has no other columns: name JSONL"));
+  CHECK_THAT(error_of("3", DataFormat::json), Contains("must be an array of objects") && Contains("but is a number"));
+  CHECK_THAT(error_of(R"({"data": {}})", DataFormat::json), Contains("but is an object"));
   CHECK_THAT(error_of("some text", DataFormat::tokens), Contains("has token ids and no columns"));
   CHECK_THAT(error_of(std::string("a\nb\0c\n", 6), DataFormat::text), Contains("NUL byte at offset 3"));
 }

@@ -295,6 +295,13 @@ TEST_CASE("a stream of lines has seams between them where white space separates 
   CHECK(llama->encode_part(text, {.offset = 9}, {.until = 20}).ids.empty());
 }
 
+TEST_CASE("a JSON file without a tokenizer's model is not a tokenizer.json") {
+  const TempFolder folder;
+  const auto file = folder.write("config.json", R"({"model_type": "gpt2"})");
+  CHECK_THAT(message_of<DataError>([&] { load_tokenizer(file); }),
+             Catch::Contains("config.json: is not a tokenizer.json, because it has no \"model\""));
+}
+
 TEST_CASE("bytes: each byte is a token of an example") {
   const TokenizerPtr tokenizer = load_tokenizer("bytes");
   const std::vector<std::string> words = {"ab", "c"};
