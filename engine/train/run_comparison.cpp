@@ -57,7 +57,7 @@ std::string comparison_text(const Forecast& forecast, const MeasuredRun& run,
        difference(forecast.step.seconds, run.step_seconds)},
       {"tokens/s", format_count(forecast.step.tokens_per_second), format_count(run.tokens_per_second),
        difference(forecast.step.tokens_per_second, run.tokens_per_second)},
-      {"stages wait", format_percent(forecast.step.bubble_fraction), format_percent(run.bubble_fraction), ""}};
+      {"outside passes", format_percent(forecast.step.bubble_fraction), format_percent(run.bubble_fraction), ""}};
   for (size_t rank = 0; rank < std::min(run.counted_bytes.size(), forecast.memory.size()); ++rank)
     if (run.counted_bytes[rank] > 0)
       rows.push_back({cat("memory of rank ", rank), format_bytes(forecast.memory[rank].total()),

@@ -401,14 +401,15 @@ class Searcher {
   std::string difference(const PlannedLayout& loser, const PlannedLayout& winner) const {
     if (ranking_ == Ranking::memory)
       return cat("needs ", std::round((loser.fit.bytes / winner.fit.bytes - 1) * 1000) / 10, " % more memory");
-    const auto waits = [](const StepEstimate& step) { return step.bubble_fraction * step.seconds; };
     const auto rest = [](const StepEstimate& step) { return step.reduction_seconds + step.optimizer_seconds; };
+    // For other stages; the bubble of a whole step includes the rest.
+    const auto waits = [&](const StepEstimate& step) { return step.bubble_fraction * step.seconds - rest(step); };
     const auto recomputed = [](const PlannedLayout& planned) {
       int sum = 0;
       for (const auto& recompute : planned.layout.recompute) sum += static_cast<int>(recompute.what);
       return sum;
     };
-    const auto works = [&](const StepEstimate& step) { return step.seconds - waits(step); };
+    const auto works = [&](const StepEstimate& step) { return (1 - step.bubble_fraction) * step.seconds; };
     const double more_waiting = waits(loser.step) - waits(winner.step);
     const double more_rest = rest(loser.step) - rest(winner.step);
     const double more_work = works(loser.step) - works(winner.step);
@@ -425,7 +426,8 @@ class Searcher {
                           ? "moves more to the host and back"
                           : "its ops and collectives take longer");
     if (more_rest > more_waiting) return total + "reduction and optimizer take longer";
-    return total + cat("its stages wait ", std::round(loser.step.bubble_fraction * 1000) / 10, " % of the step");
+    return total + cat("its stages wait for each other for ",
+                       std::round(waits(loser.step) / loser.step.seconds * 1000) / 10, " % of the step");
   }
 
   const Workload& workload_;

@@ -171,7 +171,7 @@ class Forecasts(ProgramTest):
 
     def test_a_run_is_compared_with_its_plan(self):
         said = self.train(p=2, communicator="threads", cluster="local").out
-        for words in ("predicted", "measured", "median of 2 steps", "stages wait"):
+        for words in ("predicted", "measured", "median of 2 steps", "outside passes"):
             self.assertIn(words, said)
         saved = json.loads((self.dir / "out/plan.json").read_text())
         self.check_contract(saved)

@@ -91,9 +91,9 @@ std::string candidates_text(const Candidates& candidates, const Layout& own, con
         place == 0 ? "the best" : reasons[place]);
   add("config", own, forecast.step, forecast.fit.bytes, forecast.fit.fits ? "" : "does not fit");
   const auto fitting = std::ranges::count(losers, true, &Loser::fits);
-  std::string text = table(
-      {"place", "layout", "step", "samples/s", "utilization", "waits", "memory", "price/1000 steps", "why not first"},
-      rows);
+  std::string text = table({"place", "layout", "step", "samples/s", "utilization", "outside passes", "memory",
+                            "price/1000 steps", "why not first"},
+                           rows);
   text += cat(best.size() + losers.size(), " layouts in ", format_duration(seconds), ": ", best.size(), " ranked, ",
               fitting, " ", worse(candidates.ranking), ", ", std::ssize(losers) - fitting, " that do not fit\n");
   if (best.empty())

@@ -146,10 +146,9 @@ std::string forecast_text(const Forecast& f, const Plan& plan) {
                       " with ", format_bytes(f.cluster.memory_bytes), "; ", to_string(f.precision))},
       {"model", cat(format_count(f.parameters), " parameters, ", flops.str(), " FLOPs a step, ",
                     format_bytes(f.disk_bytes), " on disk")},
-      {"step",
-       cat(format_duration(f.step.seconds), ": ", format_decimals(f.step.samples_per_second, 1), " samples/s, ",
-           format_count(f.step.tokens_per_second), " tokens/s; stages wait ", format_percent(f.step.bubble_fraction),
-           " of it; ", format_percent(f.step.utilization), " of the peak rate")},
+      {"step", cat(format_duration(f.step.seconds), ": ", format_decimals(f.step.samples_per_second, 1), " samples/s, ",
+                   format_count(f.step.tokens_per_second), " tokens/s; ", format_percent(f.step.bubble_fraction),
+                   " of it outside passes; ", format_percent(f.step.utilization), " of the peak rate")},
       {"run", run_text(f)},
       {"fits", fits_text(f)}};
   if (const auto host = host_text(f, plan); !host.empty()) rows.push_back({"host", host});
