@@ -282,6 +282,20 @@ TEST_CASE("SageMaker's script makes a GPT-2 from sizes alone, unless the job nam
                   .contains("model_type"));
 }
 
+TEST_CASE("fp16 of Trainer starts with torch's loss scale, and that of SageMaker's library with its own") {
+  const auto scale = [](const std::string& script, json hyperparameters) {
+    hyperparameters["fp16"] = true;
+    return estimator({{"entry_point", script}, {"hyperparameters", hyperparameters}})
+        .config["training"]
+        .value("dynamic_loss_args", json());
+  };
+  CHECK(scale("run_clm.py", {}) == json{{"init_scale", 65536}});
+  CHECK(scale("train_gpt_simple.py", {}).is_null());
+  CHECK(scale("run_clm.py", {{"mp_parameters", {{"fp16", true}}}}).is_null());
+  CHECK(scale("run_clm.py", {{"static_loss_scale", 128}}).is_null());
+  CHECK_FALSE(import_text_as("run_clm.py --do_train --bf16", "job").config["training"].contains("dynamic_loss_args"));
+}
+
 TEST_CASE("batches mean the same where other programs count them differently") {
   const auto of_file = [](const std::string& text) { return import_text_as(text, "a.yaml", {}).config; };
   const std::string megatron = "distributed_type: MEGATRON_LM\nnum_processes: 4\nmegatron_lm_config:\n";
