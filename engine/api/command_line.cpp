@@ -277,6 +277,24 @@ void add_import_options(CLI::App& app, ImportLine& line) {
       ->check(CLI::PositiveNumber);
 }
 
+// Throws what `plan` would throw for the config of an import, unless that depends on files of another machine, such as
+// those of a container.
+void check_imported(const std::string& text) {
+  Config config = parse_config(text, "the config");
+  const auto is_here = [](const std::string& path) {
+    std::error_code ignored;
+    return path.empty() || std::filesystem::exists(path, ignored);
+  };
+  const std::string& tokenizer = config.data.tokenizer;
+  if (!is_here(config.model.path) || (tokenizer != "bytes" && !is_here(tokenizer))) return;
+  const bool has_data = std::ranges::all_of(config.data.train, is_here) &&
+                        std::ranges::all_of(config.data.validation, is_here);
+  if (leaves_labels_open(config) && !config.data.task_name && !has_data) return;
+  if (config.smp.offload_path && !is_here(*config.smp.offload_path)) config.smp.offload_path.reset();
+  config = with_labels_of_data(with_sample_length(with_new_tokens(config)));
+  plan_job(with_fitting_batch(with_chosen_degrees(config)), {});
+}
+
 int run_import(ImportLine& line) {
   for (const auto& channel : line.channels) {
     const auto equals = channel.find('=');
@@ -290,6 +308,7 @@ int run_import(ImportLine& line) {
   if (line.to.empty()) std::cout << text.config << std::flush;
   (line.to.empty() ? std::cerr : std::cout) << text.table << std::flush;
   if (!text.mistakes.empty()) throw ConfigError(text.mistakes);
+  check_imported(text.config);
   if (!line.to.empty()) write_file(line.to, text.config);
   return 0;
 }

@@ -11,7 +11,7 @@ namespace shardline {
 struct ImportedFiles {
   std::string config;    // JSON
   std::string table;     // what became of every key
-  std::string mistakes;  // refused keys, or else what is wrong in the config; empty: it can run
+  std::string mistakes;  // refused keys, or else what is wrong in the config; empty: it is valid
 };
 
 // Reads the files, which describe one job together, and those that they name, relative to the first one. Throws

@@ -261,8 +261,8 @@ ModelSource open_model(const Config& config) {
   if (!options.path.empty()) source.directory = open_directory(options.path);
   const HfModel model = read_hf_model(source.directory ? source.directory->config() : nlohmann::json::object(),
                                       options.config, head_choice(config));
-  if (!model.mistakes.empty())
-    throw ConfigError(mistakes_text(model.mistakes, options.path + "/config.json: ", "/model/config"));
+  const std::string own = "/model/config", file = options.path.empty() ? own : options.path + "/config.json: ";
+  if (!model.mistakes.empty()) throw ConfigError(mistakes_text(model.mistakes, file, own));
   source.hf_config = model.config;
   source.head = model.head;
   source.features = model.features;

@@ -148,6 +148,30 @@ class Import(ProgramTest):
         self.imported(2, "job.json", "--to", "config.json", says=["model.path or model.config is required"])
         self.assertFalse((self.dir / "config.json").exists())
 
+    def test_writes_no_config_that_plan_refuses(self):
+        values = {"hidden_width": 16, "num_layers": 2, "num_heads": 2, "vocab_size": 256, "max_context_width": 16,
+                  "tokenizer_name": "bytes"}
+
+        def write(script="train_gpt_simple.py", **changes):
+            job = {"entry_point": script, "hyperparameters": {**values, **changes}, "inputs": {"train": "s3://a"}}
+            (self.dir / "job.json").write_text(json.dumps(job))
+
+        command = ("job.json", "--to", "config.json", "--channel", "train=text.txt", "--set", "output_dir=out")
+        write("run_clm.py")
+        self.imported(2, *command, says="/model/config/model_type: must name the model family")
+        write(num_heads=3)
+        self.imported(2, *command, says=["/model/config/n_embd", "n_head"])
+        write(mp_parameters={"partitions": 8}, sagemaker_mpi_num_of_processes_per_host=8)
+        self.imported(2, *command, says="the model has only 4 layers")
+        self.assertFalse((self.dir / "config.json").exists())
+        # Data and a tokenizer of the container may be missing here.
+        write(tokenizer_name="/opt/ml/input/data/tokenizer")
+        self.imported(0, "job.json")
+        write()
+        result = self.imported(0, *command)
+        self.assertIn("the default of train_gpt_simple.py", result.out)
+        self.expect(0, "plan", "config.json", says="stage")
+
     def test_imported_jobs_are_planned(self):
         """Jobs that describe their model."""
         (self.dir / "tokens.bin").write_bytes(bytes(100000))

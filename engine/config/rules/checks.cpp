@@ -199,9 +199,13 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
 void check_model_config(const Config& config, const Complaint& complain) {
   const auto model = described_model(config.model, head_choice(config));
   if (!model) return;
-  for (const auto& mistake : model->mistakes) {  // those of config.json are in another file
-    if (mistake.of_task) complain(mistake.key, mistake.rule, mistake.advice);
-    if (mistake.overridden) complain("model.config." + mistake.key, mistake.rule, mistake.advice);
+  // Those of a directory's config.json are in another file. Without one, what is missing is missing in model.config.
+  const bool is_whole = config.model.path.empty();
+  for (const auto& mistake : model->mistakes) {
+    if (mistake.of_task)
+      complain(mistake.key, mistake.rule, mistake.advice);
+    else if (mistake.overridden || is_whole)
+      complain("model.config." + mistake.key, mistake.rule, mistake.advice);
   }
   if (model->mistakes.empty() && config.data.sequence_length > model->max_positions)
     complain("data.sequence_length",

@@ -76,6 +76,8 @@ struct Script {
   // The script's defaults, if ours are others; 0: the same.
   int sequence_length = 0;
   int validation_split_percentage = 0;
+  // The family of models that the script makes from sizes alone; empty: it must be given.
+  const char* model_type = "";
 };
 
 const std::map<std::string, Script>& scripts() {
@@ -87,7 +89,7 @@ const std::map<std::string, Script>& scripts() {
       {"run_qa", {"question-answering", 384}},
       {"run_squad", {"question-answering", 384}},
       {"run_ner", {"token-classification", 512}},
-      {"train_gpt_simple", {"causal-lm"}},
+      {"train_gpt_simple", {"causal-lm", 0, 0, "gpt2"}},
   };
   return all;
 }
@@ -122,6 +124,12 @@ std::string task_told_by_keys(const Draft& draft) {
   for (const auto& [key, task] : telling)
     if (draft.has(key)) return task;
   return "";
+}
+
+// Whether the config.json of a directory, or --set model.config={...}, names the model's family.
+bool has_model_type(const Draft& draft) {
+  return draft.has("model.path") ||
+         (draft.has("model.config") && draft.value("model.config").contains("model_type"));
 }
 
 std::string name_of_script(const Given& given) {
@@ -251,7 +259,8 @@ void add_defaults_of_script(Draft& draft) {
   const std::string script = draft.script.value_or("");
   if (const auto known = scripts().find(stem_of(script)); known != scripts().end()) {
     const std::string reason = cat("the default of ", script);
-    const auto& [task, length, held_out] = known->second;
+    const auto& [task, length, held_out, model_type] = known->second;
+    if (*model_type != '\0' && !has_model_type(draft)) draft.add("model.config.model_type", model_type, reason);
     if (length > 0) draft.add("data.sequence_length", length, reason);
     const bool divides = held_out > 0 && !draft.has("data.validation") && !draft.has("data.train_weights") &&
                          std::ranges::none_of(draft.options().channels, [&](const auto& name_and_path) {

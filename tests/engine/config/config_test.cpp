@@ -181,6 +181,8 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
       {R"({"data": {"train": null}})", "/data/train: data.train or data.validation is required; give a file"},
       {R"({"model": {"config": null, "path": ""}})",
        "/model/path: model.path or model.config is required; got \"\"; set a model directory"},
+      {R"({"model": {"config": {"model_type": null}}})",
+       "c.json: /model/config/model_type: must name the model family; known: bert"},
       {R"({"model": {"init": "pretrained"}})", "\"pretrained\" needs model.path"},
       {R"({"task": "masked"})", "/task: must be one of"},
       {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; set it to the directory"},

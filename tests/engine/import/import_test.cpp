@@ -264,6 +264,38 @@ TEST_CASE("what a script does without a key is done here") {
   CHECK_FALSE(config("run_glue.py").contains("training"));
 }
 
+TEST_CASE("SageMaker's script makes a GPT-2 from sizes alone, unless the job names another family") {
+  const auto import = [](json hyperparameters, const ImportOptions& options = {}) {
+    hyperparameters.update({{"hidden_width", 64}, {"num_layers", 2}, {"num_heads", 2}, {"vocab_size", 256}});
+    return estimator({{"entry_point", "train_gpt_simple.py"}, {"hyperparameters", hyperparameters}}, options);
+  };
+  const auto type = [](const Import& made) { return made.config["model"]["config"].value("model_type", ""); };
+  const Import made = import({{"max_context_width", 64}});
+  CHECK(made.refused().empty());
+  CHECK(type(made) == "gpt2");
+  CHECK_THAT(import_table(made), Contains("model.config.model_type") && Contains("the default of train_gpt_simple.py"));
+  CHECK(type(import({{"model_type", "gptj"}})) == "gptj");
+  CHECK(type(import({}, {.settings = {R"(model.config={"model_type": "gpt_neo"})"}})) == "gpt_neo");
+  CHECK(type(import({{"model_name_or_path", "models/gpt2"}})).empty());
+  CHECK_FALSE(estimator({{"entry_point", "run_clm.py"}, {"hyperparameters", {{"config_overrides", "n_embd=64"}}}})
+                  .config["model"]["config"]
+                  .contains("model_type"));
+}
+
+TEST_CASE("fp16 of Trainer starts with torch's loss scale, and that of SageMaker's library with its own") {
+  const auto scale = [](const std::string& script, json hyperparameters) {
+    hyperparameters["fp16"] = true;
+    return estimator({{"entry_point", script}, {"hyperparameters", hyperparameters}})
+        .config["training"]
+        .value("dynamic_loss_args", json());
+  };
+  CHECK(scale("run_clm.py", {}) == json{{"init_scale", 65536}});
+  CHECK(scale("train_gpt_simple.py", {}).is_null());
+  CHECK(scale("run_clm.py", {{"mp_parameters", {{"fp16", true}}}}).is_null());
+  CHECK(scale("run_clm.py", {{"static_loss_scale", 128}}).is_null());
+  CHECK_FALSE(import_text_as("run_clm.py --do_train --bf16", "job").config["training"].contains("dynamic_loss_args"));
+}
+
 TEST_CASE("batches mean the same where other programs count them differently") {
   const auto of_file = [](const std::string& text) { return import_text_as(text, "a.yaml", {}).config; };
   const std::string megatron = "distributed_type: MEGATRON_LM\nnum_processes: 4\nmegatron_lm_config:\n";
