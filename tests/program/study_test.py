@@ -18,7 +18,7 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.texts = [], []
+        self.open, self.texts, self.continues = [], [], False
         self.feed(text)
         assert not self.open, self.open
 
@@ -26,6 +26,7 @@ class Page(html.parser.HTMLParser):
         for name, value in attributes:
             assert name not in ("src", "href", "onload"), (tag, name, value)
         assert tag not in ("script", "link", "iframe"), tag
+        self.continues = tag == "wbr"  # the line may end there, but not the text
         if tag not in self.VOID or tag in ("rect", "circle"):
             self.open.append(tag)
 
@@ -34,9 +35,13 @@ class Page(html.parser.HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag, tag
+        self.continues = False
 
     def handle_data(self, data):
-        self.texts.append(data)
+        if self.continues:
+            self.texts[-1] += data
+        else:
+            self.texts.append(data)
 
 
 class StudyTest(ProgramTest):
