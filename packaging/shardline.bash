@@ -1,4 +1,14 @@
-# Completion of shardline's commands, options and files.
+# Completion of shardline's commands, options, config keys and files.
+# Sections with a dot and keys outside of sections, or the keys of the section in the word. Each ends with $2.
+_shardline_keys() {
+  local section=${1%%.*}
+  if [[ $1 == *.* ]]; then
+    "${COMP_WORDS[0]}" help "$section" 2>/dev/null | sed -n "s/^  \([a-z_0-9]*\): .*/$section.\1$2/p"
+  else
+    "${COMP_WORDS[0]}" help 2>/dev/null |
+      sed -n -e 's/^  \([a-z_]*\)  *[0-9]* keys\. .*/\1./p' -e "s/\$/$2/; s/, /$2 /g; s/^  top level .*: //p"
+  fi
+}
 _shardline() {
   local commands="train eval predict generate profile check plan info import flight doctor study report checkpoint serve pack help schema"
   local word=${COMP_WORDS[COMP_CWORD]}
@@ -25,7 +35,22 @@ _shardline() {
     doctor) options="--json" ;;
     checkpoint) options="--output" ;;
   esac
+  if [ "$command" = help ] && [ "$COMP_CWORD" -eq 2 ]; then
+    mapfile -t COMPREPLY < <(compgen -W "$commands $(_shardline_keys "$word" "")" -- "$word")
+    [[ ${COMPREPLY[0]} != *. ]] || compopt -o nospace 2>/dev/null
+    return
+  fi
   case ${COMP_WORDS[COMP_CWORD - 1]} in
+    --set)
+      mapfile -t COMPREPLY < <(compgen -W "$(_shardline_keys "$word" =)" -- "$word")
+      compopt -o nospace 2>/dev/null
+      return
+      ;;
+    --cluster)
+      mapfile -t COMPREPLY < <(compgen -f -- "$word")
+      [ "$command" != plan ] || mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -W local -- "$word")
+      return
+      ;;
     --precision) options="fp32 fp16 bf16" && mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word") && return ;;
     --search) options="time cost memory" && mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word") && return ;;
   esac

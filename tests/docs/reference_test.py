@@ -67,6 +67,27 @@ class Reference(unittest.TestCase):
                                                                    for sub in commands_of(HELP[command])))
                 self.assertEqual(offered.get(command, set()), options - {"--help"})
 
+    def completed(self, *words):
+        script = (f'source "{ROOT}/packaging/shardline.bash"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shardline; '
+                  'printf "%s\\n" "${COMPREPLY[@]}"')
+        return subprocess.run(["bash", "-c", script, "bash", PROGRAM, *words], check=True, capture_output=True,
+                              text=True).stdout.split()
+
+    def test_completion_of_keys_and_values(self):
+        for words, offers in [
+            (["pl"], ["plan"]),
+            (["help", "smp_options.microb"], ["smp_options.microbatches"]),
+            (["help", "trai"], ["train", "training."]),
+            (["train", "run.json", "--set", "out"], ["output_dir="]),
+            (["train", "run.json", "--set", "run"], ["runtime."]),
+            (["train", "run.json", "--set", "training.max_st"], ["training.max_steps="]),
+            (["plan", "run.json", "--cluster", "loc"], ["local"]),
+            (["study", "study.json", "--cluster", "loc"], []),
+            (["plan", "run.json", "--search", ""], ["time", "cost", "memory"]),
+        ]:
+            with self.subTest(words):
+                self.assertEqual(self.completed(*words), offers)
+
     def test_commands_and_options_in_the_documentation_exist(self):
         for path in markdown.pages():
             if path == PAGE:
