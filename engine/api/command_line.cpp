@@ -287,8 +287,8 @@ void check_imported(const std::string& text) {
   };
   const std::string& tokenizer = config.data.tokenizer;
   if (!is_here(config.model.path) || (tokenizer != "bytes" && !is_here(tokenizer))) return;
-  const bool has_data = std::ranges::all_of(config.data.train, is_here) &&
-                        std::ranges::all_of(config.data.validation, is_here);
+  const bool has_data =
+      std::ranges::all_of(config.data.train, is_here) && std::ranges::all_of(config.data.validation, is_here);
   if (leaves_labels_open(config) && !config.data.task_name && !has_data) return;
   if (config.smp.offload_path && !is_here(*config.smp.offload_path)) config.smp.offload_path.reset();
   config = with_labels_of_data(with_sample_length(with_new_tokens(config)));

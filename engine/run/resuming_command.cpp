@@ -37,14 +37,16 @@ std::string resuming_command(const std::string& source) {
   const std::string setting = "training.resume_from_checkpoint=";
   std::string command;
   bool is_setting = false;  // the words after --set are, up to the next option
-  for (const std::string& word : command_of_user()) {
+  const std::vector<std::string> words = command_of_user();
+  const bool has_config = words.size() > 2;  // a container's job has none, and looks for its checkpoints itself
+  for (const std::string& word : words) {
     const bool is_option = word.starts_with("-");
     if (is_option) is_setting = word == "--set";
     if (is_option && is_setting) continue;  // it comes before each of them instead
     if (!source.empty() && word.starts_with((is_setting ? "" : "--set=") + setting)) continue;
     command += cat(command.empty() ? "" : " ", is_setting ? "--set " : "", shell_quoted(word));
   }
-  return source.empty() ? command : cat(command, " --set ", shell_quoted(setting + source));
+  return source.empty() || !has_config ? command : cat(command, " --set ", shell_quoted(setting + source));
 }
 
 }  // namespace shardline

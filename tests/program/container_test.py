@@ -80,6 +80,7 @@ class Container(ProgramTest):
         result = self.finish(process)
         self.assertEqual(result.code, 3, str(result))
         self.assertIn("checkpoint", self.failure())
+        self.assertNotIn("--set", self.failure())  # to continue, the job is started again as it was
         self.assertEqual(self.metrics("ml/output/data"), self.metrics("ml/model"))  # of a stopped job, too
         saved = self.steps()[-1]
         replace_machine(self.ml)

@@ -128,8 +128,7 @@ std::string task_told_by_keys(const Draft& draft) {
 
 // Whether the config.json of a directory, or --set model.config={...}, names the model's family.
 bool has_model_type(const Draft& draft) {
-  return draft.has("model.path") ||
-         (draft.has("model.config") && draft.value("model.config").contains("model_type"));
+  return draft.has("model.path") || (draft.has("model.config") && draft.value("model.config").contains("model_type"));
 }
 
 std::string name_of_script(const Given& given) {
