@@ -93,8 +93,8 @@ void Service::handle(HttpRequest request, HttpServer::Respond respond_to) {
   if (open >= options_.workers + options_.queue_length) {
     lock.unlock();
     return respond(accepted, error_response(429,
-                                            cat(options_.workers, " requests are being processed and ",
-                                                options_.queue_length, " are waiting; try again later"),
+                                            cat("the queue is full: ", options_.workers, " in progress, ",
+                                                options_.queue_length, " waiting; try again later"),
                                             seconds_until_room()));
   }
   accepted_.push_back(std::move(accepted));

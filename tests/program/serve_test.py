@@ -193,7 +193,7 @@ class Answers(Serving):
         def ask(_):
             status, headers, body = server.post({"inputs": "x", "parameters": {"max_new_tokens": 400}})
             if status == 429:
-                self.assertIn(b"2 requests are being processed and 2 are waiting", body)
+                self.assertIn(b"the queue is full: 2 in progress, 2 waiting", body)
             return status, headers.get("Retry-After")
         with concurrent.futures.ThreadPoolExecutor(24) as pool:
             answers = list(pool.map(ask, range(24)))
