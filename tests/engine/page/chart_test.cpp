@@ -71,7 +71,7 @@ TEST_CASE("What is not finite, or has no logarithm, is left out", "[page]") {
   Chart chart = chart_of({{1, nan}, {2, infinite}, {3, 4, nan, 5}, {0, 1}});
   chart.log_x = true;
   const std::string svg = chart_svg(chart);
-  CHECK(count_of(svg, "<circle") == 1);
+  CHECK(count_of(svg, "<circle") == 2);  // the mark, and that of the legend
   CHECK_FALSE(has(svg, "nan"));
   CHECK_FALSE(has(svg, "inf"));
   chart.series[0].points = {{0, 1}, {1, nan}};
