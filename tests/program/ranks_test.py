@@ -144,7 +144,7 @@ class Failures(RanksTest):
                 errors = [line for line in run.stderr.splitlines() if line.startswith("error:")]
                 self.assertEqual(len(errors), 1, run.stderr)
                 self.assertRegex(errors[0], r"^error: rank 0: ", run.stderr)
-                self.assertIn("devices", errors[0])
+                self.assertIn("1 device", errors[0])
                 self.assertEqual(self.files(name), [])
 
     def test_killed_rank(self):
