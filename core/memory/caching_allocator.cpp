@@ -82,8 +82,9 @@ class CachingAllocator final : public c10::Allocator {
     {
       const std::scoped_lock lock(mutex_);
       refuse_over_cap(bytes, size);
-      free_[size].last_use = ++requests_;
-      block = cached(size);
+      FreeList& list = free_[size];
+      list.last_use = ++requests_;
+      if (!list.blocks.empty()) block = last_of(size, list);
       if (!block && !has_room(size)) {
         block = cached_above(size);
         if (!block) make_room(size);
@@ -106,8 +107,6 @@ class CachingAllocator final : public c10::Allocator {
     const auto list = free_.find(size);
     return list != free_.end() && !list->second.blocks.empty();
   }
-
-  void* cached(size_t size) { return is_cached(size) ? last_of(size, free_[size]) : nullptr; }
 
   void* last_of(size_t size, FreeList& list) {
     void* block = list.blocks.back();

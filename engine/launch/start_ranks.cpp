@@ -34,7 +34,7 @@ void set_environment_of_ranks() {
   // mpirun gives its ranks a terminal of their own; they should format their output for this process's.
   const Console console = console_of(1);
   setenv(kConsole, console.terminal ? std::to_string(console.columns).c_str() : "0", 1);
-  tell_command_to_ranks();
+  pass_command_to_ranks();
   if (geteuid() == 0) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);

@@ -21,14 +21,14 @@ std::vector<std::string> own_command() {
 }
 
 std::vector<std::string> command_of_user() {
-  const char* const told = has_launcher() ? std::getenv(kCommandVariable) : nullptr;
-  const auto words = nlohmann::json::parse(told ? told : "", nullptr, /*allow_exceptions=*/false);
+  const char* const passed = has_launcher() ? std::getenv(kCommandVariable) : nullptr;
+  const auto words = nlohmann::json::parse(passed ? passed : "", nullptr, /*allow_exceptions=*/false);
   return words.is_array() ? words.get<std::vector<std::string>>() : own_command();
 }
 
 }  // namespace
 
-void tell_command_to_ranks() {
+void pass_command_to_ranks() {
   const auto words = nlohmann::json(own_command()).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   setenv(kCommandVariable, words.c_str(), 1);
 }

@@ -6,8 +6,9 @@ namespace shardline {
 
 // Open MPI passes variables that begin with OMPI_ on to ranks on other hosts.
 inline constexpr const char* kCommandVariable = "OMPI_SHARDLINE_COMMAND";
-// For the launcher: tells the ranks that it starts how it was called. Their own command line has further settings.
-void tell_command_to_ranks();
+// The launcher calls this to pass its own command line to the ranks that it starts, whose command lines have further
+// settings.
+void pass_command_to_ranks();
 
 // The command line with which the user called the program (this process or its launcher), quoted for a shell, with
 // training.resume_from_checkpoint set to `source` instead of any earlier value. If `source` is empty, the command line

@@ -133,8 +133,8 @@ class DimensionCounter {
       if (is_tensor(result.value)) shapes_[result.value] = made;
   }
 
-  // What a call changes in place is no longer the same at each place. Results for which a rule did not make the right
-  // number of dimensions are unknown.
+  // A tensor that a call changes in place no longer has the same value at each place. If a rule did not make the right
+  // number of dimensions for a result, they are unknown.
   void finish(int value) {
     if (!is_tensor(value)) return;
     Shape& made = shapes_[value];

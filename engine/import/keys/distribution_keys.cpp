@@ -63,11 +63,11 @@ const Vocabulary& model_parallel_keys() {
             "are those of version 2:",
         .keys = {
             reads("hybrid_shard_degree", "smp_options.sharded_data_parallel_degree",
-                  "0: all replicas; beside a tensor_parallel_degree above 1 also prescaled_batch", hybrid_shard_degree)
+                  "0: all replicas; with a tensor_parallel_degree above 1 also prescaled_batch", hybrid_shard_degree)
                 .in_phase(2),
             reads("sm_activation_offloading", "smp_options.offload_activations, smp_options.offload_scope", "",
                   sm_activation_offloading),
-            ignores("fsdp_cache_flush_warnings", "there is no such cache"),
+            ignores("fsdp_cache_flush_warnings", "FSDP's cache is not used"),
             ignores("allow_empty_shards", "shards may always be empty"),
             maps("random_seed", "training.seed"),
             refuses("context_parallel_degree", "sequences are not split over GPUs here; leave it out", 1),
