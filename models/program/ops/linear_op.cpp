@@ -23,6 +23,21 @@ bool is_half(at::ScalarType type) {
   return type == at::kBFloat16 || type == at::kHalf;
 }
 
+WeightOrder other(WeightOrder order) {
+  return order == WeightOrder::outputs_first ? WeightOrder::inputs_first : WeightOrder::outputs_first;
+}
+
+// The parameter that `weight` is the transpose of, or undefined.
+at::Tensor transposed_parameter(const at::Tensor& weight) {
+  if (!needs_gradient(weight) || !weight.is_view()) return {};
+  const at::Tensor whole(weight._base());
+  const bool is_transpose = whole.is_leaf() && whole.requires_grad() && whole.scalar_type() == weight.scalar_type() &&
+                            whole.storage_offset() == weight.storage_offset() && whole.dim() == 2 &&
+                            whole.size(0) == weight.size(1) && whole.size(1) == weight.size(0) &&
+                            whole.stride(0) == weight.stride(1) && whole.stride(1) == weight.stride(0);
+  return is_transpose ? whole : at::Tensor();
+}
+
 }  // namespace
 
 bool is_own_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightOrder order) {
@@ -42,7 +57,12 @@ bool is_own_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tens
          (!bias.defined() || fits(bias));
 }
 
-at::Tensor own_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightOrder order) {
+at::Tensor own_linear(const at::Tensor& x, const at::Tensor& given, const at::Tensor& bias, WeightOrder given_order) {
+  // The gradient of a parameter is added where it belongs; that of its transpose would first be made, and then added
+  // column by column.
+  const at::Tensor parameter = transposed_parameter(given);
+  const at::Tensor& weight = parameter.defined() ? parameter : given;
+  const WeightOrder order = parameter.defined() ? other(given_order) : given_order;
   const at::ScalarType type = product_type(x);
   const bool transposes = order == WeightOrder::inputs_first, needs_x = needs_gradient(x);
   const auto by_outputs = [=](const at::Tensor& w) { return transposes ? w.t() : w; };

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "core/error.h"
 #include "models/graph/autocast_mode.h"
@@ -33,6 +34,29 @@ TEST_CASE("products with weights are those of ATen, with their gradients", "[own
   check_same("aten::mm", {rows, turned}, {0, 1});
   check_same("aten::matmul", {x, turned}, {0, 1});
   check_same("aten::linear", {x.to(at::kFloat), w.to(at::kFloat), b.to(at::kFloat)}, {0, 1, 2}, 1e-5);
+}
+
+TEST_CASE("the gradient of a transposed parameter is added to that of the parameter", "[own_ops]") {
+  const at::Tensor rows = numbers({6, 5}, 1), w = numbers({4, 5}, 2), dy = numbers({6, 4}, 5);
+  const at::Tensor leaf = w.clone().requires_grad_(true);
+  leaf.mutable_grad() = at::ones_like(w);
+  const void* const place = leaf.grad().data_ptr();
+  torch::jit::Stack stack = {rows, leaf.t()};
+  REQUIRE(run_own("aten::mm", stack));
+  const at::Tensor y = stack[0].toTensor();
+  CHECK(difference(y.detach(), rows.matmul(w.t())) < 1e-14);
+  for (const auto& edge : y.grad_fn()->next_edges()) CHECK_FALSE(edge.is_valid());  // autograd makes no gradient
+  backward_on_this_thread({torch::autograd::impl::gradient_edge(y)}, {dy});
+  CHECK(leaf.grad().data_ptr() == place);
+  CHECK(difference(leaf.grad(), dy.t().matmul(rows) + 1) < 1e-14);
+  // A parameter stored by columns whose linear takes rows, a part of a parameter, and a transpose that needs no
+  // gradient.
+  for (const at::Tensor& given :
+       {numbers({5, 4}, 2).requires_grad_(true).t(), leaf.narrow(0, 0, 3), leaf.detach().t().t()}) {
+    torch::jit::Stack called = {rows, given, IValue()};
+    REQUIRE(run_own("aten::linear", called));
+    CHECK(difference(called[0].toTensor().detach(), rows.matmul(given.detach().t())) < 1e-14);
+  }
 }
 
 TEST_CASE("products that are something else are left to ATen", "[own_ops]") {
