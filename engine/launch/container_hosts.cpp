@@ -134,7 +134,7 @@ void OtherHosts::wait(std::chrono::seconds limit) {
       std::string list;
       for (const auto& name : names_) list += (list.empty() ? "" : ", ") + name;
       throw RunError(
-          cat("no word from host ", list, " after ", limit.count(),
+          cat("no message from host ", list, " after ", limit.count(),
               " s; see the output of `shardline train` on that host, or give training.ddp_timeout more seconds"));
     }
     accept_one(std::min(left, 1000ms));
