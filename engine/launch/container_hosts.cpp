@@ -47,7 +47,7 @@ void send_line(int socket, const std::string& text) {
   (void)!::send(socket, line.data(), line.size(), MSG_NOSIGNAL);
 }
 
-// Reads a line. Returns an empty text if the connection ends first.
+// Reads a line. Returns an empty string if the connection ends first.
 std::string received_line(int socket) {
   std::string line;
   for (char c; line.size() < kLongestName;) {

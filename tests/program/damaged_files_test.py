@@ -179,7 +179,7 @@ def owner_of(name, data, place):
 
 
 class DamagedCheckpoints(ProgramTest):
-    """The newest checkpoint of a run is damaged: it is found, and `auto` continues from the one before."""
+    """The newest checkpoint of a run is damaged: it is found, and `auto` continues from the previous one."""
     TRAINING = {"save_steps": 1, "resume_from_checkpoint": "auto"}
 
     @classmethod
