@@ -94,7 +94,7 @@ const std::map<std::string, Script>& scripts() {
   return all;
 }
 
-constexpr std::string_view kWithoutTrainer = "_no_trainer";  // how scripts end that have a loop of their own
+constexpr std::string_view kWithoutTrainer = "_no_trainer";  // ends the names of scripts with their own training loop
 
 bool is_without_trainer(const std::string& script) {
   return fs::path(script).stem().string().ends_with(kWithoutTrainer);

@@ -37,7 +37,7 @@ struct FlightFiles {
   std::string job;
   std::map<std::filesystem::path, std::shared_ptr<const FlightFile>> files;
   int left_out = 0;                  // files of other jobs
-  std::vector<std::string> damaged;  // why a file cannot be read, for each of those
+  std::vector<std::string> damaged;  // for each unreadable file: why it cannot be read
 };
 // Returns the files of the job whose file in the folder was opened last. Throws RunError if the folder does not exist
 // or has no records, DataError if all of them are damaged.
