@@ -479,7 +479,7 @@ class GraphReader {
       return list([&](const JsonValue& item) { return computed(item, scope); });
     if (kind == "as_optional_tensor") return optional_tensor(value, scope);
     if (kind == "as_optional_tensors") return list([&](const JsonValue& item) { return optional_tensor(item, scope); });
-    json.fail(cat("an argument of the kind ", kind, " cannot be used here"));
+    json.fail(cat("arguments of the kind ", kind, " are not supported"));
   }
 
   static GraphArgument optional_tensor(const JsonValue& json, const Scope& scope) {

@@ -305,7 +305,7 @@ struct HttpServer::Parts {};
 
 HttpServer::HttpServer(ListeningSocket, const HttpLimits&, Handle, Refused) {
   throw ConfigError(
-      "this shardline was built without a server; install libboost-dev and libarchive-dev, and build again");
+      "this build of shardline has no server; install libboost-dev and libarchive-dev, and build it again");
 }
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const {
