@@ -2,7 +2,7 @@
 //   - trains some steps, for the time of a step without a checkpoint,
 //   - saves a checkpoint while training runs on. `stall_seconds` is all time that is added to the steps until the
 //     checkpoint has its name, starting with the copy; `durable_seconds` the time from its start until then,
-//   - saves one while nothing else runs (`idle_seconds`); the one before it is removed first, which is not measured,
+//   - saves one while nothing else runs (`idle_seconds`); the previous one is removed first, which is not measured,
 //   - reads it as a run does that continues: compares it with its checksums, then fills parameters and optimizer
 //     (`read_seconds`), from a cold page cache where the system lets it be dropped.
 // With --read PATH it reads that checkpoint instead, which another layout may have written.

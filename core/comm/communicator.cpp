@@ -32,7 +32,7 @@ void Work::wait() {
   TimePoint since = TimePoint::min();
   const TimePoint now = std::chrono::steady_clock::now();
   if (waiting_since_.compare_exchange_strong(since, now)) since = now;
-  if (waits_in_progress > 0 || waits_on_stream()) return await(since);  // one work may wait for another
+  if (waits_in_progress > 0 || waits_on_stream()) return await(since);  // a wait may be nested in that of another Work
   const double begin = steady_seconds();
   ++waits_in_progress;
   try {

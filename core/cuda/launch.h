@@ -27,11 +27,11 @@ void launch(const Launch& how, Stream stream, void (*kernel)(BlockOf<kMostThread
             Parameters... parameters) {
   if (how.threads > kMostThreads)
     throw std::invalid_argument("kernel " + std::string(how.kernel) + ": blocks of " + std::to_string(how.threads) +
-                                " threads, but it declares " + std::to_string(kMostThreads) + " at most");
+                                " threads, but it declares at most " + std::to_string(kMostThreads));
   if (how.blocks_x == 0 || how.blocks_y == 0) return;
   if (how.blocks_x > kMostBlocksX || how.blocks_y > kMostBlocksY)
     throw std::invalid_argument("kernel " + std::string(how.kernel) + ": " + std::to_string(how.blocks_x) + " x " +
-                                std::to_string(how.blocks_y) + " blocks are more than a GPU takes");
+                                std::to_string(how.blocks_y) + " blocks are more than a GPU can run");
   log_launch(how.kernel, how.bytes_read, how.bytes_written);
 #ifdef __CUDACC__
   const auto check = [&](cudaError_t result) {

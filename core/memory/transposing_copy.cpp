@@ -98,7 +98,7 @@ struct Strips {
   bool streams;
 };
 
-// Calls see(begin) for squares that cover [0, end). The last one may overlap the one before it.
+// Calls see(begin) for squares that cover [0, end). The last one may overlap the previous one.
 template <class See>
 void for_squares(int64_t end, const See& see) {
   for (int64_t at = 0; at < end - kSquare; at += kSquare) see(at);

@@ -21,7 +21,7 @@ class Snapshot {
   Snapshot& operator=(const Snapshot&) = delete;
 
   // Copies the current values and calls taken(block) when all bytes of a block are there, in any order and from any
-  // thread. Returns why this rank could not copy all values, or an empty text if it could. If it could not, it has
+  // thread. Returns why this rank could not copy all values, or an empty string if it could. If it could not, it has
   // still exchanged all messages and called taken() for every block, so that no other rank waits for it, but some bytes
   // are wrong, on other ranks as well. Throws DistributedError if messages fail. Writers receive the elements of
   // kBlocksOfRound blocks at a time: more would need more memory, fewer would need more time for messages.

@@ -14,8 +14,9 @@ struct Store {
   std::string host;         // the leader's
   std::string obstacle;     // why the ranks cannot write there; empty: they can
   bool sees_other = false;  // if there is an obstacle: whether they see what the ranks of another store write
-  // The ranks in sets, of which one writes a file: those of a host if several hosts share a network file system, where
-  // hosts that write to the same file wait for each other; otherwise all.
+  // Sets of ranks; each file is written by the ranks of one set. If several hosts share a network file system, where
+  // hosts that write to the same file wait for each other, a set has the ranks of one host; otherwise, it has all
+  // ranks.
   std::vector<std::vector<int>> writers = {};
 };
 

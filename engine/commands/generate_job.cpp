@@ -71,7 +71,7 @@ std::vector<std::vector<int64_t>> encode_prompts(const Config& config, const std
                             spec.max_positions, " positions; shorten it"));
     for (const auto id : ids)
       if (id >= spec.vocab_size)
-        throw ConfigError(cat(which, ": the tokenizer gives id ", id, ", but the model's vocab_size is ",
+        throw ConfigError(cat(which, ": the tokenizer returns the id ", id, ", but the model's vocab_size is ",
                               spec.vocab_size, "; use the model's own tokenizer"));
     prompts.emplace_back(ids.begin(), ids.end());
   }

@@ -175,7 +175,7 @@ json object_of_arguments(const std::vector<std::string>& words, const std::strin
     }
     const auto equals = word.find('=');
     key = plain_name(word.substr(0, equals));
-    if (key.empty()) throw ConfigError(cat(file, ": ", json(word).dump(), " names no key; remove it"));
+    if (key.empty()) throw ConfigError(cat(file, ": ", json(word).dump(), " contains no name of a key; remove it"));
     if (object.contains(key)) throw ConfigError(cat(file, ": --", key, " is given twice; keep one of them"));
     object[key] = equals == std::string::npos ? json(true) : json(word.substr(equals + 1));
   }

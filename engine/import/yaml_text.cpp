@@ -57,7 +57,7 @@ class YamlReader {
   }
 
   void expect(yaml_event_type_t type) {
-    if (next()->type != type) fail("this is not a document", "write it as accelerate does");
+    if (next()->type != type) fail("this is not a YAML document", "write it as accelerate does");
   }
 
   static std::string text_of(const yaml_event_t& event) {

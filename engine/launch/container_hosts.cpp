@@ -47,7 +47,7 @@ void send_line(int socket, const std::string& text) {
   (void)!::send(socket, line.data(), line.size(), MSG_NOSIGNAL);
 }
 
-// Reads a line. Returns an empty text if the connection ends first.
+// Reads a line. Returns an empty string if the connection ends first.
 std::string received_line(int socket) {
   std::string line;
   for (char c; line.size() < kLongestName;) {
@@ -134,7 +134,7 @@ void OtherHosts::wait(std::chrono::seconds limit) {
       std::string list;
       for (const auto& name : names_) list += (list.empty() ? "" : ", ") + name;
       throw RunError(
-          cat("no word from host ", list, " after ", limit.count(),
+          cat("no message from host ", list, " after ", limit.count(),
               " s; see the output of `shardline train` on that host, or give training.ddp_timeout more seconds"));
     }
     accept_one(std::min(left, 1000ms));

@@ -145,8 +145,8 @@ class Attempts {
   }
 
   // resume_from_checkpoint of the next attempt; empty: that of the first one. Until this job has trained, checkpoints
-  // in the directory may be of another run, which it replaces. Later they are its own, also those of which no rank has
-  // reported that all hosts have them.
+  // in the directory may be of another run, which it replaces. Later, all of them are its own, even those that no rank
+  // has reported as complete on all hosts.
   std::string source_to_continue() const {
     const auto kind = resume_source(config_).kind;
     const bool owns_directory = has_saved_ || has_trained_;

@@ -22,7 +22,8 @@ struct AnswerWindow {
   std::span<const float> start_logits;
   std::span<const float> end_logits;
   std::span<const std::optional<AnswerSpan>> offsets;  // nothing for tokens outside of the context
-  // Not 0 if no other window has more context around the token; only there may answers begin. Empty: anywhere.
+  // Not 0 for tokens that have at least as much context here as in any other window; answers may begin only at these.
+  // Empty: answers may begin anywhere.
   std::span<const uint8_t> most_context = {};
 };
 

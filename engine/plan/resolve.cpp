@@ -23,7 +23,7 @@ Recompute strategy_of_blocks(const Layout& layout) {
   return found == layout.recompute.end() ? Recompute{} : *found;
 }
 
-// The properties of this engine with the config's optimizer.
+// What the planner must know about this engine when it runs the config's optimizer.
 Software software_of(const Config& config, const ModelSpec& spec, bool on_accelerators) {
   const OptimizerOptions optimizer = optimizer_options(config.training);
   const int width = width_of(number_types(config).exact);

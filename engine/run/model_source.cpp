@@ -79,7 +79,7 @@ NameReport check_weights(const Config& config, const HfDirectory& directory, con
 // place: the key that names the program.
 void check_use_of_program(const Config& config, const char* place) {
   if (config.training.attention_in_fp32 || config.training.query_key_layer_scaling)
-    throw ConfigError(cat(place, ": a program has attention of its own; leave attention_in_fp32 and ",
+    throw ConfigError(cat(place, ": a program contains its own attention; leave attention_in_fp32 and ",
                           "query_key_layer_scaling out"));
   if (config.training.neftune_noise_alpha)
     throw ConfigError("/training/neftune_noise_alpha: programs do not support noise on their embeddings; leave it out");

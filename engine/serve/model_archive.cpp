@@ -183,13 +183,12 @@ void pack_model(const fs::path& directory, const fs::path& archive_path) {
 
 void unpack_model(const fs::path&, const fs::path&, int64_t) {
   throw ConfigError(
-      "this shardline was built without libarchive; unpack the model yourself, or install libarchive-dev and "
-      "libboost-dev, and "
-      "build again");
+      "this build of shardline has no libarchive; unpack the model yourself, or install libarchive-dev and "
+      "libboost-dev, and build it again");
 }
 void pack_model(const fs::path&, const fs::path&) {
   throw ConfigError(
-      "this shardline was built without libarchive; install libarchive-dev and libboost-dev, and build again");
+      "this build of shardline has no libarchive; install libarchive-dev and libboost-dev, and build it again");
 }
 
 #endif

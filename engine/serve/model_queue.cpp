@@ -28,7 +28,7 @@ std::vector<ModelQueue::Result> ModelQueue::run(std::vector<Work> works, Clock::
   const bool is_done = call->done.wait_until(lock, deadline, [&] { return call->open == 0 || !call->failure.empty(); });
   call->is_abandoned = true;
   if (!call->failure.empty()) throw HttpError(closed_.empty() ? 500 : 503, call->failure);
-  if (!is_done) throw HttpError(504, "the model did not answer in the time that a request has; see --timeout");
+  if (!is_done) throw HttpError(504, "the model did not answer within the time limit for requests; see --timeout");
   return std::move(call->results);
 }
 

@@ -38,7 +38,7 @@ json as_json(const std::vector<SequenceTokens>& tokens, const std::vector<int64_
   return {{"tokens", list}, {"ended", ended}};
 }
 
-// The next rows of sequences of which the caches already have `lengths` tokens.
+// The next rows of sequences whose first `lengths` tokens are already in the caches.
 Microbatch rows_of(const std::vector<SequenceTokens>& tokens, const std::vector<int64_t>& lengths) {
   std::vector<int64_t> ends;
   for (const auto& [sequence, ids] : tokens) ends.push_back((ends.empty() ? 0 : ends.back()) + std::ssize(ids));
@@ -56,7 +56,7 @@ Microbatch rows_of(const std::vector<SequenceTokens>& tokens, const std::vector<
   return rows;
 }
 
-// The words that an example wants, out of those of its batch, of which another example may have wanted more.
+// The words that one example asked for; other examples in its batch may have asked for more.
 Logits words_of_example(const Logits& found, const Example& example) {
   const int64_t most = found.width / 2, own = example.words.most;
   if (own == most) return found;

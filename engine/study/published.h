@@ -26,7 +26,7 @@ struct PublishedRow {
   std::optional<CostRange> cost;     // follows from the published minutes, if the machine's price is known
   bool is_misprint = false;          // the published cost does not follow from the published minutes
 };
-// A row for each run of which something is published. The records must outlive them.
+// A row for each run with published numbers. The records must outlive them.
 std::vector<PublishedRow> published_rows(const std::vector<RunRecord>& records, const Prices& prices);
 
 // The first row has the names of the columns; empty without rows.

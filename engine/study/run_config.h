@@ -1,4 +1,4 @@
-// Makes the configs of the runs of a study's point.
+// Makes the configs with which a study runs one of its points.
 #pragma once
 #include <optional>
 #include <string>

@@ -121,7 +121,7 @@ class Results {
  public:
   Results(const StudyFile& study, const std::vector<StudyRun>& runs, std::map<std::string, RunRecord> finished)
       : study_(study), runs_(runs), prices_(prices_of(study, runs)), found_(std::move(finished)) {
-    for (const auto& run : runs)  // what the study's file now states about it
+    for (const auto& run : runs)  // with the current settings of the study's file
       if (const auto found = found_.find(run.name); found != found_.end()) describe_run(run, prices_, found->second);
   }
 

@@ -68,8 +68,8 @@ class Completions final : public LabelledTask {
     }
   }
 
-  // A token that begins in the prompt and ends in the completion belongs to the completion, which the end of text
-  // follows.
+  // A token that begins in the prompt and ends in the completion belongs to the completion. The end of text comes after
+  // the completion.
   Labelled labelled_text(const DataRow& row) const {
     const std::string &prompt = text_of(row, "prompt", kKey), &completion = text_of(row, "completion", kKey);
     const std::string text = prompt + completion;

@@ -12,8 +12,8 @@
 namespace shardline {
 
 struct WindowSize {
-  int64_t tokens = 0;  // at most, of the question, its part of the context and special tokens
-  int64_t shared = 0;  // tokens of the context that a window has in common with the one before
+  int64_t tokens = 0;  // limit: the question, its part of the context and special tokens
+  int64_t shared = 0;  // tokens of the context that a window shares with the previous one
 };
 // Throws DataError if a context that is cut leaves nothing new for a window.
 std::vector<Encoding> context_windows(const Tokenizer& tokenizer, std::string_view question, std::string_view context,

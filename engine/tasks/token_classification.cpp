@@ -142,7 +142,7 @@ class TokenClassification final : public LabelledTask {
   std::vector<std::string> words_of(const DataRow& row) const {
     std::vector<std::string> words;
     for (const json& word : list_in(row, words_, "data.tokens_column")) {
-      if (!word.is_string()) throw DataError(cat(row.where, ": '", words_, "' must be a list of texts"));
+      if (!word.is_string()) throw DataError(cat(row.where, ": '", words_, "' must be a list of strings"));
       words.push_back(word.get<std::string>());
     }
     return words;

@@ -26,7 +26,7 @@ Tensors values_of(StageParameters& parameters) {
   return values;
 }
 
-// Calls see(name, whole tensor in double) on the first rank for every parameter of which some rank has a slice.
+// Calls see(name, whole tensor in double) on the first rank for every parameter that has a slice on some rank.
 // Collective over the world.
 void visit_whole(StageParameters& parameters, const ModelSpec& spec, const Tensors& slices,
                  const std::function<void(const std::string&, const at::Tensor&)>& see) {

@@ -58,7 +58,7 @@ void read_labels(HfConfigReader& read, HeadChoice& head) {
   }
   const auto own = names_in(id2label.is_null() ? json::object() : id2label);
   if (id2label.is_object() && !id2label.empty() && own.empty())
-    read.complain({"id2label"}, "must name the labels \"0\", \"1\", ... with texts");
+    read.complain({"id2label"}, "must map \"0\", \"1\", ... to strings, the names of the labels");
   if (head.kind == Kind::question_answering) head.labels = 2;  // the first and the last row of the answer
   if (head.labels == 0) head.labels = head.names.size();
   if (head.labels == 0 && !count.is_null()) head.labels = count.get<int64_t>();

@@ -114,7 +114,7 @@ void check_metadata(const std::string& file, const json& metadata) {
   for (const auto& [key, value] : metadata.items())
     if (!value.is_string())
       throw DataError(
-          cat(file, ": __metadata__ may hold texts only; \"", key, "\" is ", value.type_name(), kDamagedFile));
+          cat(file, ": __metadata__ may hold only strings; \"", key, "\" is ", value.type_name(), kDamagedFile));
 }
 
 }  // namespace
@@ -129,8 +129,8 @@ void SafetensorsFile::read_header() {
     throw DataError(cat(path_, ": a safetensors file has at least 8 bytes; got ", bytes_.size(), kDamagedFile));
   const uint64_t length = little_endian(bytes_.substr(0, kLengthBytes)), room = bytes_.size() - kLengthBytes;
   if (length > kLongestSafetensorsHeader)
-    throw DataError(cat(path_, ": the header may have ", kLongestSafetensorsHeader, " bytes; the file says ", length,
-                        "; this is not a safetensors file, or it is damaged"));
+    throw DataError(cat(path_, ": the header may have at most ", kLongestSafetensorsHeader, " bytes; the file says ",
+                        length, "; this is not a safetensors file, or it is damaged"));
   if (length > room)
     throw DataError(cat(path_, ": the header has ", length, " bytes, but only ", room, " follow", kDamagedFile));
   header_ = bytes_.substr(kLengthBytes, length);
@@ -161,8 +161,8 @@ void SafetensorsFile::check_data_is_indexed() const {
   for (const auto& [name, entry] : in_file) {
     if (entry->begin != end)
       throw DataError(cat(path_, ": tensor ", *name, ": data_offsets [", entry->begin, ", ", entry->end, "] ",
-                          entry->begin < end ? "overlap the tensor before, which ends at "
-                                             : "leave a hole after the tensor before, which ends at ",
+                          entry->begin < end ? "overlap the previous tensor, which ends at "
+                                             : "leave a gap after the previous tensor, which ends at ",
                           end, kDamagedFile));
     end = entry->end;
   }

@@ -66,7 +66,7 @@ void TorchFile::read_archive() {
   add_tensors(dict, storages);
 }
 
-// Pickles of a number, a version, facts about the writer, the state dict and the keys of its storages; then the
+// Pickles of a number, a version, a description of the writer, the state dict and the keys of its storages; then the
 // storages in this order, each preceded by its number of elements.
 void TorchFile::read_older_format() {
   PickleHeap heap;
@@ -79,7 +79,7 @@ void TorchFile::read_older_format() {
   if (const auto* number = std::get_if<int64_t>(&version); !number || *number != kOlderVersion)
     fail(cat("the version of the format must be ", kOlderVersion, "; got ", to_string(version)));
   if (const auto facts = read(); !std::holds_alternative<PickleDict*>(facts))
-    fail(cat("the facts about the writer must be a dict; got ", to_string(facts)));
+    fail(cat("the description of the writer must be a dict; got ", to_string(facts)));
   const TorchStateDict dict = read_state_dict(rest, path_);
   const PickleValue keys = read();
   if (!std::holds_alternative<PickleList*>(keys))

@@ -125,7 +125,7 @@ std::string tensor_name(const PickleValue& key, const std::string& file) {
   const auto* text = std::get_if<std::string_view>(&key);
   const auto is_plain = [](char c) { return c >= ' ' && c <= '~'; };
   if (!text || text->empty() || text->size() > kLongestTensorName || !std::ranges::all_of(*text, is_plain))
-    throw DataError(cat(file, ": names of tensors must be texts of 1 to ", kLongestTensorName,
+    throw DataError(cat(file, ": names of tensors must be strings of 1 to ", kLongestTensorName,
                         " plain characters; got ", to_string(key), kOnlyTensors));
   return std::string(*text);
 }

@@ -265,7 +265,7 @@ class GraphReader {
         const auto [type, argument] = choice(spec.at("arg"));
         if (type == "as_tensor") add(Kind::user, argument.at("name").text(), argument);
       } else {
-        item.fail(cat("an input that is a ", kind, " cannot be used here"));
+        item.fail(cat("inputs of the kind ", kind, " are not supported"));
       }
     }
   }
@@ -276,7 +276,8 @@ class GraphReader {
       item.fail(cat("the program changes its buffer ", spec.at("buffer_name").text(),
                     ", so running it again gives another result"),
                 "export a model without running statistics and counters");
-    if (kind != "user_output" && kind != "loss_output") item.fail(cat("an output that is a ", kind, " is not known"));
+    if (kind != "user_output" && kind != "loss_output")
+      item.fail(cat("outputs of the kind ", kind, " are not supported"));
     const auto [type, argument] = choice(spec.at("arg"));
     if (type == "as_tensor") graph_.outputs.push_back({name, value_of(argument.at("name"), scope)});
   }
@@ -478,7 +479,7 @@ class GraphReader {
       return list([&](const JsonValue& item) { return computed(item, scope); });
     if (kind == "as_optional_tensor") return optional_tensor(value, scope);
     if (kind == "as_optional_tensors") return list([&](const JsonValue& item) { return optional_tensor(item, scope); });
-    json.fail(cat("an argument of the kind ", kind, " cannot be used here"));
+    json.fail(cat("arguments of the kind ", kind, " are not supported"));
   }
 
   static GraphArgument optional_tensor(const JsonValue& json, const Scope& scope) {

@@ -413,8 +413,8 @@ class Cutter {
     }
     if (!padding && !use_.pad_id && compared.size() > 1)
       throw ConfigError(cat(program_->archive.place(), ": it compares ", kIdsArgument, " with several ids (",
-                            joined(compared), "), and its table of words has no padding; say in ",
-                            "model.config.pad_token_id which id is that of padding"));
+                            joined(compared), "), and its table of words has no padding; set ",
+                            "model.config.pad_token_id to the id of the padding"));
     program_->pad_id = use_.pad_id ? *use_.pad_id : padding ? *padding : !compared.empty() ? *compared.begin() : 0;
     if (ids < 0) program_->vocab_size = program_->has_target() ? program_->labels : 1;
     if (program_->vocab_size <= 0 && ids < 0)

@@ -52,7 +52,7 @@ class Records {
     std::string model;
     for (const auto& [name, bytes] : entries_) {
       if (!name.starts_with(begin) || !name.ends_with(end)) continue;
-      if (!model.empty()) throw DataError(cat(path_, ": holds several programs; export each to a file of its own"));
+      if (!model.empty()) throw DataError(cat(path_, ": contains several programs; export each to its own file"));
       model = name.substr(begin.size(), name.size() - begin.size() - end.size());
     }
     if (model.empty()) fail("holds no program");

@@ -128,7 +128,7 @@ class SampleCheck {
       refuse(layer, input, inputs);
   }
 
-  // What the layer computes, in which only the values of parameters and of hidden states are left out.
+  // Describes what the layer computes, except for the values of parameters and hidden states.
   std::string calls_of(size_t number) const {
     const ProgramLayer& layer = program_.layers[number];
     std::map<int, std::string> names;

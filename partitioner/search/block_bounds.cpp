@@ -74,7 +74,7 @@ double pass_bytes(const Workload& workload, const Layout& layout, const LayerSpe
   }
   int64_t gradients = has_whole_backwards(layout.schedule) ? deferred + others : std::max(deferred, others);
   if (with_neighbour) {
-    // The limits include padding: of each parameter, and of each segment, of which there are at most as many.
+    // The limits include the padding of each parameter and of each segment; there are no more segments than parameters.
     const auto padding =
         std::ssize(layer.params) * FlatLayout::kAlignment * (1 + int64_t{sharding.degree} * layout.tensor);
     if (sharding.most_gathered == 0 || 2 * (values + padding) <= sharding.most_gathered) values *= 2;

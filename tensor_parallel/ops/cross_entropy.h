@@ -36,8 +36,8 @@ struct WordSearch {
   // alone may get all words. Undefined: all rows may.
   at::Tensor only = {};
 };
-// The search for the words of these rows of a microbatch. Its targets, if defined, are int64 [segments, 1 + n]: how
-// many words the rows of a segment get, of which the search is for the most, and then the only ones, as above.
+// The search for the words of these rows of a microbatch. Its targets, if defined, are int64 [segments, 1 + n]:
+// the number of words that the rows of a segment get (the search uses the largest), and then the only ones, as above.
 WordSearch word_search(const Microbatch& batch, const at::Tensor& rows);
 
 // The words that the head finds most probable for each of `count` rows, whose border rows are x. Complete on every

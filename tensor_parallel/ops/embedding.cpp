@@ -43,12 +43,12 @@ at::Tensor rows_of(const at::Tensor& table, const at::Tensor& index) {
 }
 
 // Used if the host would have to wait for an accelerator to learn which ids are among this rank's words: maps all ids
-// to words of this rank, and marks the foreign ones.
+// to words of this rank, and marks those that belong to other ranks.
 struct MaskedWords {
   MaskedWords(const at::Tensor& ids, int64_t first, int64_t count) {
     const auto local = ids - first;
     foreign = local.lt(0).bitwise_or_(local.ge(count)).unsqueeze_(1);
-    words = local.remainder_(std::max<int64_t>(count, 1));  // spreads foreign ones over the table
+    words = local.remainder_(std::max<int64_t>(count, 1));  // spreads the ids of other ranks over the table
   }
   at::Tensor words;    // [tokens], each within the table
   at::Tensor foreign;  // [tokens, 1] bool

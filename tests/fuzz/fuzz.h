@@ -50,7 +50,7 @@ std::string text_of(const uint8_t* data, size_t size);
 // to the first of `names`; files with other names are left out.
 std::map<std::string, std::string> files_of(const uint8_t* data, size_t size, std::initializer_list<const char*> names);
 
-// A folder of this process, in memory where TMPDIR is; removed at the end.
+// A temporary folder of this process, below TMPDIR; removed at the end.
 const std::filesystem::path& folder();
 // The path of a file in it with these bytes.
 std::string file_with(const std::string& name, std::string_view bytes);

@@ -56,7 +56,7 @@ void check_graph(const Graph& graph) {
     for (const int value : loss_terms(graph, flow, output.value).values()) FUZZ_REQUIRE(value < count, value);
 }
 
-// Each part of the graph has the values that its calls read, and makes the values that are wanted.
+// Checks that a part of the graph has all values that its calls read, and that it computes the requested values.
 void check_part(const Graph& graph, const GraphFlow& flow, int begin, bool is_given) {
   std::vector<int> wanted;
   for (const auto& output : graph.outputs) wanted.push_back(output.value);

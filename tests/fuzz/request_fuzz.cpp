@@ -21,7 +21,7 @@ using Kind = HeadChoice::Kind;
 
 constexpr int64_t kMostTokens = 40;
 
-// Words of which some become several tokens, and a tokenizer of bytes for texts that go on.
+// A vocabulary in which some words become several tokens; for text generation, the tokenizer "bytes".
 TokenizerPtr tokenizer_for(Kind kind) {
   if (kind == Kind::causal_lm) return load_tokenizer("bytes");
   static const TokenizerPtr words = [] {

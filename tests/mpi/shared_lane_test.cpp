@@ -37,7 +37,7 @@ bool stay_on(int core) {
   return ::sched_setaffinity(0, sizeof cores, &cores) == 0;  // binds the calling thread
 }
 
-// Gathers round after round, always with some in flight; returns the first error, or an empty text.
+// Gathers round after round, always with some in flight; returns the first error, or an empty string.
 std::string gather_often(std::unique_ptr<SharedSegment> segment, int rank) {
   segment->sign_in(rank);
   SharedLane lane(std::move(segment), rank, {0, 1});

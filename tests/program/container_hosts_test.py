@@ -64,7 +64,7 @@ class ContainerHosts(HostsTest):
         make_tree(self.hosts[0].disk, HOSTS, "alpha", ddp_timeout="3")
         result = self.finish(self.start("train", host=0))
         self.assertEqual(result.code, 1, str(result))
-        self.assertIn("no word from host beta after 3 s", self.failures()[0])
+        self.assertIn("no message from host beta after 3 s", self.failures()[0])
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class DamagedFiles(ProgramTest):
                 self.refused(file if says == "" else says, data={"train": file})
         self.refused("no-such-file", data={"train": "no-such-file.txt"})
         (self.dir / "folder").mkdir()
-        result = self.refused("folder", "is a folder without files", data={"train": "folder"})
+        result = self.refused("folder", "the folder contains no files", data={"train": "folder"})
         self.assertEqual(result.code, 2, str(result))
         # Found by the one rank of a host that reads the text: it prints one message with the file's name, and the other
         # ranks end.
@@ -179,7 +179,7 @@ def owner_of(name, data, place):
 
 
 class DamagedCheckpoints(ProgramTest):
-    """The newest checkpoint of a run is damaged: it is found, and `auto` continues from the one before."""
+    """The newest checkpoint of a run is damaged: it is found, and `auto` continues from the previous one."""
     TRAINING = {"save_steps": 1, "resume_from_checkpoint": "auto"}
 
     @classmethod

@@ -1,5 +1,5 @@
-"""Trains every family and head of docs/families.md with transformers and with shardline, from the same model directory on
-the same rows of data, and compares losses, gradient norms, metrics, predictions and saved models.
+"""Trains every family and head of docs/families.md, except for causal-lm of encoders, with transformers and with
+shardline, from the same model directory on the same rows of data, and compares losses, gradient norms, metrics, predictions and saved models.
 
     python tests/transformers/compare_heads.py build/tools/shardline [--family NAME ...] [--head TITLE ...]
         [--layout LAYOUT ...] [--markdown FILE]

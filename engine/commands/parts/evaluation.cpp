@@ -39,7 +39,7 @@ LossTerm evaluate_examples(RankTrainer& trainer, const JobData& data, const Eval
       if (first && more.size(0) > 0) logits.push_back(more);
     };
   const LossTerm loss = trainer.evaluate(source, source.steps_per_epoch(), use);
-  if (loss.weight == 0) throw DataError("evaluation: the samples have no label");
+  if (loss.weight == 0) throw DataError("evaluation: the samples have no labels");
   const double mean = loss.sum / loss.weight;
   values.emplace_back("eval_loss" + evaluated.suffix, mean);
   MetricValues metrics;

@@ -158,7 +158,7 @@ std::vector<Key> data_keys() {
                "a decimal point for a regression, or a list for several labels of a text or for the tags of words. The "
                "labels are collected from the training data unless the model's config has `id2label`."),
       honoured("tokens_column", data, &Data::tokens_column, json_text(),
-               "`token-classification`: column of the words, a list of texts. In `conll` files, `tokens_column` and "
+               "`token-classification`: column of the words, a list of strings. In `conll` files, `tokens_column` and "
                "`label_column` are column numbers, counted from 0, such as `\"3\"`; by default the first and the last "
                "column."),
       honoured(
@@ -289,13 +289,13 @@ std::vector<Key> runtime_keys() {
                "/ ranks on the host. Ranks that are threads compute with one thread each."),
       honoured("dtype", runtime, &Runtime::dtype, json_choice(words_of<FullType>()),
                "Type of weights and computation; float64 is for tests."),
-      with_bytes(
-          honoured("memory_cap", runtime, &Runtime::memory_cap, json_any(),
-                   "Maximum bytes of CPU tensors in a rank's process, including freed memory that is kept for reuse: a "
-                   "number, or a text such as `512MiB` or `2GiB`. A plan that exceeds it is refused. The plan does not "
-                   "include memory kept for reuse; exceeding the cap with it is an error that lists "
-                   "what the memory is used for. Unset: no limit. Not supported on GPUs or for several ranks in one "
-                   "process (`threads`).")),
+      with_bytes(honoured(
+          "memory_cap", runtime, &Runtime::memory_cap, json_any(),
+          "Maximum bytes of CPU tensors in a rank's process, including freed memory that is kept for reuse: a "
+          "number, or a string such as `512MiB` or `2GiB`. A plan that exceeds it is refused. The plan does not "
+          "include memory kept for reuse; exceeding the cap with it is an error that lists "
+          "what the memory is used for. Unset: no limit. Not supported on GPUs or for several ranks in one "
+          "process (`threads`).")),
       honoured("timeline_first_step", runtime, &Runtime::timeline_first_step, json_integer(1),
                "The first step whose timeline is written to `timeline/`; the first step of a run is slower than the "
                "others."),

@@ -32,7 +32,7 @@ int64_t memory_cap_bytes(const nlohmann::json& value) {
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   const double bytes = error == std::errc() ? std::floor(number * unit_of(std::string(stop, end))) : 0;
   if (!(bytes >= 1 && bytes <= kLargest))
-    throw ConfigError("must be a number of bytes, or a text such as \"512MiB\" or \"2GiB\"; leave it out for no cap");
+    throw ConfigError("must be a number of bytes, or a string such as \"512MiB\" or \"2GiB\"; leave it out for no cap");
   return bytes;
 }
 

@@ -26,8 +26,10 @@ std::vector<Key> batch_keys() {
       honoured("gradient_accumulation_steps", training_section, &Training::gradient_accumulation_steps,
                json_integer(1, 65536), "Number of batches whose gradients are accumulated for an optimizer step.")
           .whose_default_is(1),
-      honoured("per_device_eval_batch_size", training_section, &Training::per_device_eval_batch_size,
-               json_integer(1, kLargestBatch), "The same for evaluation.")
+      honoured(
+          "per_device_eval_batch_size", training_section, &Training::per_device_eval_batch_size,
+          json_integer(1, kLargestBatch),
+          "Samples per replica in a batch of an evaluation, before multiplication by T (smp_options.prescaled_batch).")
           .also({"per_gpu_eval_batch_size"}),
       honoured("dataloader_drop_last", training_section, &Training::dataloader_drop_last, json_boolean(),
                "Drop the last batch of an epoch if it is incomplete; see Sizes."),
@@ -163,7 +165,7 @@ std::vector<Key> precision_and_memory_keys() {
                "Weights and activations in bfloat16. Master weights, gradients and optimizer states stay in fp32, and "
                "losses, softmax and norms are computed in fp32; the saved model has the fp32 weights."),
       honoured("fp16", training_section, &Training::fp16, json_boolean(),
-               "The same in float16, with loss scaling; see [loss scaling](#loss-scaling)."),
+               "Like bf16, but in float16 and with loss scaling; see [loss scaling](#loss-scaling)."),
       honoured("static_loss_scale", training_section, &Training::static_loss_scale, json_number(1e-30, 1e38),
                "fp16: losses are multiplied, and gradients divided, by this factor."),
       honoured("dynamic_loss_scale", training_section, &Training::dynamic_loss_scale, json_boolean(),
@@ -177,10 +179,12 @@ std::vector<Key> precision_and_memory_keys() {
       honoured("query_key_layer_scaling", training_section, &Training::query_key_layer_scaling, json_boolean(),
                "fp16: products of queries and keys are divided by the block's number (from 1) before they are stored, "
                "and multiplied by it in the softmax."),
-      honoured("bf16_full_eval", training_section, &Training::bf16_full_eval, json_boolean(),
-               "`shardline eval` runs in bfloat16, regardless of the precision of training. As in transformers, "
-               "evaluations during training keep the precision of training."),
-      honoured("fp16_full_eval", training_section, &Training::fp16_full_eval, json_boolean(), "The same in float16."),
+      honoured(
+          "bf16_full_eval", training_section, &Training::bf16_full_eval, json_boolean(),
+          "`shardline eval`, `predict` and `serve` run in bfloat16, regardless of the precision of training. As in "
+          "transformers, evaluations during training keep the precision of training."),
+      honoured("fp16_full_eval", training_section, &Training::fp16_full_eval, json_boolean(),
+               "Like bf16_full_eval, but in float16."),
       honoured("tf32", training_section, &Training::tf32, json_boolean(),
                "GPUs: matrix products round their fp32 factors to TF32 (10 bits of mantissa) and add in fp32. Unset: "
                "false. true is refused without a GPU; see [precision](precision.md#tf32)."),

@@ -83,7 +83,7 @@ std::vector<std::string> hosts_in_file(const char* variable, const std::string& 
   std::string line, host;
   while (std::getline(file, line))
     if (std::istringstream(line) >> host) add_once(hosts, host);
-  if (hosts.empty()) throw ConfigError(cat(variable, " is \"", path, "\", which names no host", kAdvice));
+  if (hosts.empty()) throw ConfigError(cat(variable, " is \"", path, "\", which contains no host names", kAdvice));
   return hosts;
 }
 

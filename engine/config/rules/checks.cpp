@@ -199,7 +199,8 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
 void check_model_config(const Config& config, const Complaint& complain) {
   const auto model = described_model(config.model, head_choice(config));
   if (!model) return;
-  // Those of a directory's config.json are in another file. Without one, what is missing is missing in model.config.
+  // Keys of a directory's config.json are not in the config file. Without a directory, missing keys must be added to
+  // model.config.
   const bool is_whole = config.model.path.empty();
   for (const auto& mistake : model->mistakes) {
     if (mistake.of_task)

@@ -22,7 +22,8 @@ std::string describe_types(const Config& config, Precision precision);
 // The same for the config's precision, with the loss scale of fp16: "fp16 with fp32 masters, loss scale from 65536"
 std::string describe_numbers(const Config& config);
 
-// The config with which `shardline eval` runs: bf16_full_eval and fp16_full_eval replace the precision of training.
+// The config with which `shardline eval`, `predict` and `serve` run: bf16_full_eval and fp16_full_eval replace the
+// precision of training.
 Config in_evaluation_precision(Config config);
 
 // The same training in float64, with which `shardline check` compares layouts.

@@ -114,8 +114,9 @@ XXH128_hash_t digest_of(const std::vector<DataFile>& files, const TokenDataOptio
 void check_ids(const TokenIds& ids, int64_t vocab_size, const DataFile& file) {
   const auto largest = std::max_element(ids.begin(), ids.end());
   if (largest == ids.end() || *largest < vocab_size) return;
-  throw DataError(cat(file.shown_name(), ": the tokenizer gives id ", *largest, ", but the model's vocabulary has ",
-                      vocab_size, " entries; use the model's own tokenizer or a larger vocab_size"));
+  throw DataError(cat(file.shown_name(), ": the tokenizer returns the id ", *largest,
+                      ", but the model's vocabulary has ", vocab_size,
+                      " entries; use the model's own tokenizer or a larger vocab_size"));
 }
 
 // The pieces of all files, in order.

@@ -79,8 +79,8 @@ class EpochSource : public BatchSource {
   std::string mixture_digest() const;  // empty without a mixture
 
  private:
-  // Fills in the tokens and the weight of these samples, which are the global batch, and the rows of the slice's
-  // samples, which are in batch.sample_index. epoch: counted from 0.
+  // samples: the global batch. Fills in the number of tokens and the weight of these samples, and the rows of the
+  // slice, whose samples are in batch.sample_index. epoch: counted from 0.
   virtual void read(const std::vector<int64_t>& samples, int64_t epoch, Batch& batch) const = 0;
 
   int64_t samples_;

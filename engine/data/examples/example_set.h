@@ -30,7 +30,7 @@ struct Example {
   std::vector<int32_t> ids;               // not empty
   std::vector<uint8_t> types;             // one for each token; empty: all 0
   std::vector<int32_t> labels;            // what each token predicts, or kNoLabel; empty: tokens predict nothing
-  std::vector<uint8_t> continues;         // 1: the token belongs to the word of the one before it; empty: none does
+  std::vector<uint8_t> continues;         // 1: the token belongs to the same word as the previous one; empty: none does
   std::vector<float> targets;             // as many as the set's width; kNoLabel where nothing is known
   std::vector<TensorPlace> tensors = {};  // of the columns that the set has
   int64_t row = 0;                        // of the data, counted from 0; several examples may be of one row
@@ -50,7 +50,7 @@ struct ExampleShape {
 // Counts about the data from which a set was made.
 struct ExampleCounts {
   int64_t rows = 0;
-  int64_t shortened = 0;  // rows of which a part, or all, is in no example: too long, cut off or without a label
+  int64_t shortened = 0;  // rows that are not, or not entirely, in an example: too long, cut off or without a label
   int64_t left_over = 0;  // tokens at the end, or at the end of a part, that fill no example
   // Rows before the end of each part of the data; empty: there is a single part.
   std::vector<int64_t> part_ends = {};

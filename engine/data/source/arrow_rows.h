@@ -6,7 +6,7 @@
 
 namespace shardline {
 
-// parquet: a Parquet file, of which a few hundred rows are in memory at a time. arrow: an Arrow stream, as `datasets`
+// parquet: a Parquet file; a few hundred of its rows are in memory at a time. arrow: an Arrow stream, as `datasets`
 // writes it, or an Arrow file; these are mapped, and read by their record batches. Rows have the values that JSON Lines
 // would have (engine/data/arrow/json_values.h). Throws DataError, including for a build without Apache Arrow's
 // libraries, or if they are not found.

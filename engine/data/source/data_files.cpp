@@ -86,7 +86,7 @@ std::vector<std::filesystem::path> files_below(const std::filesystem::path& fold
     if (error) break;
   }
   if (error) throw DataError(cat(folder.string(), ": cannot be listed: ", error.message()));
-  if (files.empty()) throw ConfigError(cat(folder.string(), ": is a folder without files"));
+  if (files.empty()) throw ConfigError(cat(folder.string(), ": the folder contains no files"));
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -30,7 +30,7 @@ class DelimitedRows final : public RowFile {
     text_.take(row_bytes_);
     std::set<std::string> different;
     for (const auto& name : names) {
-      if (name.empty()) throw DataError(cat(place(), ": names a column with an empty text"));
+      if (name.empty()) throw DataError(cat(place(), ": a column has an empty name"));
       if (!different.insert(name).second) throw DataError(cat(place(), ": names the column '", name, "' twice"));
     }
     names_ = std::move(names);

@@ -51,7 +51,8 @@ struct MissingColumn : DataError {
   using DataError::DataError;
 };
 
-// Calls `read`, which reads the first row of a file: if this row lacks the column, the mistake is in the config.
+// Calls `read`, which reads the first row of a file. If this row lacks the column, throws a ConfigError, because the
+// config names the wrong column.
 template <class Read>
 void read_first_row(const Read& read) try {
   read();

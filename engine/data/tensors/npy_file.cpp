@@ -48,7 +48,7 @@ class NpyHeaderReader {
       else if (key == "shape" && !std::exchange(has_shape, true))
         header.shape = shape();
       else
-        fail("its header has an unknown key, or one twice");
+        fail("its header has an unknown key, or the same key twice");
       if (!takes(',') && !sees('}')) fail("its header has no comma after a value");
     }
     skip_space();

@@ -42,7 +42,7 @@ void AlignedText::append(std::string_view characters, TextSpan place) {
 }
 
 void AlignedText::check_growth() const {
-  if (text_.size() > longest_) throw DataError("the tokenizer's normalizer makes a text many times longer");
+  if (text_.size() > longest_) throw DataError("the tokenizer's normalizer would make a text many times longer");
 }
 
 AlignedText AlignedText::slice(size_t begin, size_t end) const {

@@ -137,7 +137,7 @@ class Translator {
 
 std::string pcre2_pattern(std::string_view oniguruma) {
   if (oniguruma.size() > kLongest)
-    throw DataError(cat("a split pattern of ", oniguruma.size(), " bytes is not supported; it may have ", kLongest));
+    throw DataError(cat("a split pattern of ", oniguruma.size(), " bytes is not supported; use at most ", kLongest));
   return Translator(oniguruma).run();
 }
 

@@ -56,7 +56,7 @@ ForeignKey key_of_stage_3(const std::string& name, const std::string& target) {
 Outcome read_offload_of_states(const Given& given, Draft& draft) {
   const std::string device = plain_text(given.value);
   if (device == "none") return neutral("is off");
-  if (device != "cpu") return refused("optimizer states can be in the host's memory only; use cpu");
+  if (device != "cpu") return refused("optimizer states can be offloaded only to the host's memory; use cpu");
   return draft.give("smp_options.offload_optimizer_states", true, given.name);
 }
 

@@ -123,8 +123,8 @@ Outcome read_training(const Given& given, Draft&) {
   if (is_on(given.value)) return neutral("the command decides: shardline train");
   if (given.value.is_null()) return neutral("unset");
   return refused(
-      "the job trains nothing, but its config is one of a training run; leave it out to train, or use shardline "
-      "eval or predict");
+      "the job does not train, but an imported config is for training; leave this key out to train, or use "
+      "shardline eval or predict");
 }
 
 // The config of Accelerate in TrainingArguments, as an object or its text.
@@ -147,7 +147,7 @@ ForeignKey beside_training(ForeignKey key) {
   key.read = [target = key.target](const Given& given, Draft& draft) {
     if (is_on(given.value) && value_beside(given, "do_train").is_null() && trains_only_if_told(draft))
       return refused(
-          "without do_train the script trains nothing, but the config is one of a training run; add do_train, or use "
+          "without do_train, the script does not train, but an imported config is for training; add do_train, or use "
           "shardline eval or predict");
     return draft.give(target, given.value, given.name);
   };

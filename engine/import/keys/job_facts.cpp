@@ -22,7 +22,7 @@ Outcome read_instance_type(const Given& given, Draft& draft) {
   if (draft.has("mpi_options.processes_per_host"))
     return neutral("processes_per_host is given; `cluster` names machines to plan for");
   if (!draft.devices && draft.options().ranks == 0)
-    return refused("its GPUs are not known here; give the number of processes in all with --ranks N");
+    return refused("the number of its GPUs is unknown here; give the total number of processes with --ranks N");
   const int64_t processes = draft.processes_per_host();
   if (processes <= 1 && draft.machines.value_or(1) == 1) return neutral("one process");
   return draft.give("mpi_options.processes_per_host", processes, given.name,
@@ -46,7 +46,7 @@ Outcome name_hosts(const Given& given, Draft& draft, bool have_names) {
   const auto names = names_of_hosts(draft, count);
   if (std::ssize(names) != count) return refused(cat("there are ", names.size(), " names in --hosts; give ", count));
   if (draft.processes_per_host() == 0)
-    return refused("the processes of a machine are not known; give their number in all with --ranks N");
+    return refused("the number of processes per machine is unknown; give the total number of processes with --ranks N");
   draft.add("mpi_options.processes_per_host", draft.processes_per_host(), "processes / machines");
   return draft.give("mpi_options.hosts", names, given.name,
                     draft.options().hosts.empty() ? "SageMaker's names; --hosts A,B gives others" : "from --hosts");
@@ -94,7 +94,7 @@ const std::map<std::string, Script>& scripts() {
   return all;
 }
 
-constexpr std::string_view kWithoutTrainer = "_no_trainer";  // how scripts end that have a loop of their own
+constexpr std::string_view kWithoutTrainer = "_no_trainer";  // ends the names of scripts with their own training loop
 
 bool is_without_trainer(const std::string& script) {
   return fs::path(script).stem().string().ends_with(kWithoutTrainer);

@@ -10,7 +10,7 @@ namespace shardline {
 
 bool is_message(const FlightRecord& record);
 FlightStream stream_of(const FlightRecord& record);
-// The stream in which the other side of an operation counts it, and the peer under which it does.
+// The stream and the peer under which the rank at the other end of a message counts it.
 FlightStream counterpart(const FlightRecord& record);
 int counterpart_peer(const FlightRecord& record, const FlightGroup& group);
 

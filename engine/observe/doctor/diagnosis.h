@@ -22,7 +22,7 @@ struct JobRecords {
   };
   std::string job = {};              // its id
   int left_out = 0;                  // files of other jobs that were found next to its own
-  std::vector<std::string> damaged;  // why a file cannot be read, for each of those
+  std::vector<std::string> damaged;  // for each unreadable file: why it cannot be read
   int world_size = 0;
   std::vector<std::string> hosts;  // by rank; empty: not known
   std::vector<int> stages;         // by rank; empty: not known
@@ -94,7 +94,7 @@ struct Diagnosis {
   std::string how;                    // killed
   bool is_running = false;
   int left_out = 0;                     // files of other jobs
-  std::vector<std::string> damaged;     // why a file cannot be read, for each of those
+  std::vector<std::string> damaged;     // for each unreadable file: why it cannot be read
   std::vector<RankSituation> ranks;     // all, ascending
   std::vector<ClockDifference> clocks;  // differences by which all times are corrected
 };

@@ -25,7 +25,7 @@ struct JobPlaces {
   std::vector<int> stages;         // by rank
   std::string job = {};            // its id
 };
-// The ids of the jobs with such facts in a folder, as far as they can be read.
+// The ids of the jobs that such files in a folder describe, if the files can be read.
 std::set<std::string> recorded_jobs(const std::filesystem::path& folder);
 void write_job_places(const std::filesystem::path& folder, int rank, const JobPlaces& places);
 
@@ -37,7 +37,7 @@ struct FlightFiles {
   std::string job;
   std::map<std::filesystem::path, std::shared_ptr<const FlightFile>> files;
   int left_out = 0;                  // files of other jobs
-  std::vector<std::string> damaged;  // why a file cannot be read, for each of those
+  std::vector<std::string> damaged;  // for each unreadable file: why it cannot be read
 };
 // Returns the files of the job whose file in the folder was opened last. Throws RunError if the folder does not exist
 // or has no records, DataError if all of them are damaged.

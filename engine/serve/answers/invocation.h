@@ -20,7 +20,7 @@ struct Invocation {
   JsonValue inputs() const;
   // An object, empty if there is none.
   JsonValue parameters() const;
-  // The single inputs, of which a list has several, at most kMostInputs.
+  // The single inputs: one, or those of a list, at most kMostInputs.
   std::vector<JsonValue> each() const;
   bool is_list() const { return document.at("inputs").is_array(); }
 };

@@ -29,7 +29,7 @@ void require_bounded(const JsonValue& where, const std::string& text) {
 void require_known_ids(const JsonValue& where, const Encoding& encoding, const ModelFacts& facts) {
   for (const int32_t id : encoding.ids)
     if (id >= facts.vocab_size)
-      where.fail(cat("has a token of id ", id, ", but the model's vocab_size is ", facts.vocab_size));
+      where.fail(cat("contains the token id ", id, ", but the model's vocab_size is ", facts.vocab_size));
 }
 
 Encoding read_text(const JsonValue& where, const std::string& text, const std::string* pair, const ModelFacts& facts,

@@ -42,8 +42,8 @@ auto into(error_code& error) {
   return asio::redirect_error(asio::use_awaitable, error);
 }
 
-// The answer to a client whose request could not be read; unset: the client has closed the connection, or its time is
-// over.
+// The answer to a client whose request could not be read; unset if the client has closed the connection or has timed
+// out.
 std::optional<HttpResponse> response_to(const error_code& error, const HttpLimits& limits) {
   if (error == http::error::body_limit || error == http::error::buffer_overflow)
     return error_response(413, cat("the body has more than ", limits.body_bytes,
@@ -305,7 +305,7 @@ struct HttpServer::Parts {};
 
 HttpServer::HttpServer(ListeningSocket, const HttpLimits&, Handle, Refused) {
   throw ConfigError(
-      "this shardline was built without a server; install libboost-dev and libarchive-dev, and build again");
+      "this build of shardline has no server; install libboost-dev and libarchive-dev, and build it again");
 }
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const {

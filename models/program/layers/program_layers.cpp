@@ -373,7 +373,7 @@ class ProgramSpecMaker {
       if (const std::string& given = program_->given_to(*input); !is_given(given, program_->use))
         refuse(cat("nothing provides its argument ", input->name),
                cat("it with ", given_names(program_->use),
-                   " only, or say in model.inputs which of them or which column of tensors it is"));
+                   " only, or set in model.inputs which of them or which column of tensors it receives"));
     }
     int sites = 0;
     for (const int index : layer.part.nodes) {

@@ -39,7 +39,7 @@ bool fits(const Program& program, const ProgramLookup& lookup, int64_t length) {
 
 int64_t most_positions(const Program& program) {
   const at::NoGradGuard no_grad;
-  // Tables of a source whose length is fixed bound nothing.
+  // If all lengths are fixed, tables of positions do not limit them.
   if (program.fixed_source() > 0 && (!program.has_target() || program.fixed_target() > 0))
     return program.fixed_source() + program.fixed_target();
   int64_t most = std::numeric_limits<int32_t>::max();

@@ -44,8 +44,9 @@ at::Tensor with_own_backward(at::Tensor output, const std::vector<at::Tensor>& i
         if (!d_output.defined()) return std::vector<at::Tensor>(count);
         for (size_t i = 0; i < kept.size(); ++i)
           if (kept[i]._version() != versions[i])
-            throw RunError(cat("the program changes a tensor of sizes ", kept[i].sizes(),
-                               " in place that the backward pass needs as it was; use a call that makes a new tensor"));
+            throw RunError(
+                cat("the program changes a tensor of sizes ", kept[i].sizes(),
+                    " in place although the backward pass needs its old values; use a call that returns a new tensor"));
         std::vector<at::Tensor> sums;
         for (size_t i = 0; i < trained.size(); ++i) {
           const at::Tensor& weight = trained[i];

@@ -179,7 +179,7 @@ class Divider {
     return has_rows;
   }
 
-  // All rows of a value of which a rank has only its own, for divided calls and for calls that every rank makes.
+  // All rows of a value that is divided by rows, for divided calls and for calls that every rank makes.
   int entered_from_rows(const GraphNode& node, int whole) {
     const auto [known, is_new] = entered_.try_emplace(whole, -1);
     if (is_new)
@@ -192,7 +192,7 @@ class Divider {
       known->second = row_call(node, kGatherRows, own_.at(whole), by_row_->leading(whole), whole, " gathered");
     return known->second;
   }
-  // The rank's rows of a value that is whole on every rank, or of which the rank has only its rows already.
+  // The rank's rows of a value that is whole on every rank or already divided by rows.
   int as_rows(const GraphNode& node, int whole, int leading, int64_t dimensions) {
     if (rows_.contains(whole)) return own_.at(whole);
     GraphNode slice = own_call(node, kSliceRows);

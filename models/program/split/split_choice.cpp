@@ -168,15 +168,14 @@ class Chooser {
 
   [[noreturn]] void refuse(const SplitMark& mark, const Dimension& parts) const {
     const bool is_loss = mark.parameter.empty();
-    throw ConfigError(cat(program_.archive.place(), ": ", mark.module, " is a shardline::nn::", mark.kind, ", but its ",
-                          mark.parts, " cannot be split over ", ranks_, " ranks (",
-                          is_loss && parts.empty()
-                              ? cat("the loss, ", program_.loss.text,
-                                    ", is not one cross entropy of rows whose classes are of ", "one product or table")
-                              : why_whole(parts),
-                          "); use torch::nn's module in its place",
-                          mark.kind == "ColumnLinear" ? ", let it gather its output" : "",
-                          ", or change what it is combined with"));
+    throw ConfigError(
+        cat(program_.archive.place(), ": ", mark.module, " is a shardline::nn::", mark.kind, ", but its ", mark.parts,
+            " cannot be split over ", ranks_, " ranks (",
+            is_loss && parts.empty() ? cat("the loss, ", program_.loss.text,
+                                           ", is not a single cross entropy over the outputs of one product or table")
+                                     : why_whole(parts),
+            "); use torch::nn's module in its place", mark.kind == "ColumnLinear" ? ", let it gather its output" : "",
+            ", or change what it is combined with"));
   }
 
   // The parameters of a layer, under their names in the spec.

@@ -55,7 +55,7 @@ class GraphMaker {
   }
   const TracedRun& first() const { return runs_[0]; }
 
-  // Gives all runs the copies that some of them make.
+  // Adds the copies that only some runs make to all other runs.
   void align(TracedRun& of_other_values) {
     for (bool adds = true; adds;) {
       adds = align_copies(runs_[0], of_other_values);

@@ -189,7 +189,7 @@ class RunMaker {
     for (size_t i = 0; i < run_.values.size(); ++i)
       if (run_.values[i].unsafeGetTensorImpl() != changed.unsafeGetTensorImpl() && run_.values[i].has_storage() &&
           run_.values[i].storage().is_alias_of(changed.storage()))
-        refuse(cat("changes a tensor with ", text, " of which there are views"),
+        refuse(cat("changes a tensor with ", text, " although it has views"),
                "use the operator that returns the result");
     node.name = functional;
   }

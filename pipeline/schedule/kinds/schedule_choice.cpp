@@ -84,7 +84,7 @@ ScheduleSource::ScheduleSource(const std::string& text) {
     std::string names;
     for (const auto& name : schedule_names()) names += cat(names.empty() ? "\"" : ", \"", name, '"');
     throw ConfigError(
-        cat("smp_options.pipeline is \"", text, "\", which is none of ", names, " and not a file *.csv or *.json"));
+        cat("smp_options.pipeline is \"", text, "\", which is neither one of ", names, " nor a file *.csv or *.json"));
   }
   kind = found->kind;
 }

@@ -15,7 +15,8 @@ namespace {
 
 using dnnl::memory;
 
-constexpr size_t kMostPrimitives = 512;  // a thread's cache is cleared beyond that: batches whose sizes keep changing
+// A thread's cache that exceeds this is cleared, in case the sizes of batches keep changing.
+constexpr size_t kMostPrimitives = 512;
 
 std::atomic<int64_t> prepared{0};
 

@@ -189,7 +189,7 @@ TEST_CASE("shared memory that was not written, not launched with or outside of i
 
 TEST_CASE("a launch whose blocks have more threads than the kernel declares is refused") {
   std::vector<float> out(2 * kThreads);
-  CHECK_THROWS_WITH(start(declare_less, out.data()), "kernel tested: blocks of 64 threads, but it declares 63 at most");
+  CHECK_THROWS_WITH(start(declare_less, out.data()), "kernel tested: blocks of 64 threads, but it declares at most 63");
   CHECK(out == std::vector<float>(2 * kThreads));
 }
 
@@ -198,7 +198,7 @@ TEST_CASE("a launch of more blocks than a GPU takes is refused") {
     launch({.kernel = "tested", .blocks_x = x, .blocks_y = y, .threads = kThreads}, nullptr, diverge, 0);
   };
   CHECK_THROWS_WITH(start_blocks((int64_t{1} << 32) + 1, 1),
-                    "kernel tested: 4294967297 x 1 blocks are more than a GPU takes");
+                    "kernel tested: 4294967297 x 1 blocks are more than a GPU can run");
   CHECK_THROWS_AS(start_blocks(int64_t{1} << 31, 1), std::invalid_argument);
   CHECK_THROWS_AS(start_blocks(1, 65536), std::invalid_argument);
   CHECK_NOTHROW(start_blocks(int64_t{1} << 40, 0));

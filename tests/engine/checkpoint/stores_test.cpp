@@ -339,7 +339,7 @@ TEST_CASE("a checkpoint that one host cannot publish is given up on all, and the
   const Hosts hosts = {"a", "b"};
   save_on_hosts(disks, kTwo, hosts, trained.path, 5);
   const auto written = fs::last_write_time(disks / "a/checkpoint-5.part-1-of-2/manifest.json");
-  for (const int64_t step : {6, 5}) {  // 5 replaces the one before
+  for (const int64_t step : {6, 5}) {  // 5 replaces the previous one
     CAPTURE(step);
     fail_to_publish(disks, hosts, trained.path, step);
     CHECK(names_in(disks / "a") == std::set<std::string>{"checkpoint-5.part-1-of-2", "newest"});

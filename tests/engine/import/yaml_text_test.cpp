@@ -36,7 +36,7 @@ TEST_CASE("other YAML is refused with its place") {
   CHECK_THAT(mistake("a: 1\n---\nb: 1\n"), Contains("several documents"));
   CHECK_THAT(mistake("a: [1\n"), Contains("a.yaml:2"));
   CHECK_THAT(mistake("{a: 1, [b]: 2}\n"), Contains("a key is not a word"));
-  CHECK_THAT(mistake(""), Contains("not a document"));
+  CHECK_THAT(mistake(""), Contains("not a YAML document"));
   CHECK_THAT(mistake(std::string(100, '[')), Contains("more than 32 levels"));
 }
 #else

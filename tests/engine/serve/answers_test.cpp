@@ -222,7 +222,8 @@ TEST_CASE("prompts go on within the model's positions") {
 }
 
 TEST_CASE("masks get the words that are wanted") {
-  // Each word is half as probable as the one before it: of all, from the last one, or of those that it may be.
+  // Each word is half as probable as the previous one. The order is that of the allowed words, or else of all words
+  // from the last to the first.
   const FakeModel model(facts(Kind::masked_lm), [](const Example& example) {
     const auto& [most, only] = example.words;
     Logits made{.width = 2 * most};
@@ -286,7 +287,7 @@ TEST_CASE("a long text is tagged in windows that share tokens") {
   CHECK(found[0]["end"] == 22);  // the longer one, of the second window
   CHECK(found[1]["start"] == 27);
   CHECK(ask(model, {{"inputs", text}, {"parameters", {{"aggregation_strategy", "simple"}}}})[0]["end"] == 17);
-  // Of entities of one length, the one with the higher score.
+  // Among entities of equal length, the one with the highest score is kept.
   const json apart = ask(model, {{"inputs", "a a a a film a a a a a"}, {"parameters", parameters}});
   REQUIRE(apart.size() == 1);
   CHECK(apart[0]["score"].get<double>() == Approx(1 / (1 + 2 * std::exp(-3))));

@@ -107,7 +107,7 @@ TEST_CASE("each lie of a header is named", "[safetensors]") {
   CHECK_THAT(lie(R"("a":{"dtype":"F32","shape":[2]})"), Contains("data_offsets is missing"));
   CHECK_THAT(lie(R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1})"), Contains("unknown key \"x\""));
   CHECK_THAT(lie(R"("a":[])"), Contains("must be an object"));
-  CHECK_THAT(lie(R"("__metadata__":{"format":1},)" + good), Contains("__metadata__ may hold texts only"));
+  CHECK_THAT(lie(R"("__metadata__":{"format":1},)" + good), Contains("__metadata__ may hold only strings"));
   CHECK_THAT(lie(R"("__metadata__":[],)" + good), Contains("__metadata__ must be an object"));
   CHECK_THAT(lie(good + "," + good), Contains("given twice"));
   CHECK_THAT(lie(R"("a":{"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]})"), Contains("given twice"));

@@ -229,8 +229,8 @@ TEST_CASE("what a state dict holds besides tensors is refused by its kind", "[to
   CHECK_THAT(said_of_tensor("]"), Contains("a tensor cannot be a list"));
   CHECK_THAT(said_of_tensor(kStorage), Contains("a tensor cannot be a reference"));
   const std::string good = tensor(kStorage, 0, {4}, {1});
-  CHECK_THAT(said_of("\x80\x02}K\1" + good + "s."), Contains("names of tensors must be texts") && Contains("got 1"));
-  CHECK_THAT(said_of(state_dict("", good)), Contains("names of tensors must be texts"));
+  CHECK_THAT(said_of("\x80\x02}K\1" + good + "s."), Contains("names of tensors must be strings") && Contains("got 1"));
+  CHECK_THAT(said_of(state_dict("", good)), Contains("names of tensors must be strings"));
   CHECK_THAT(said_of(state_dict("a\nb", good)), Contains("plain characters") && Contains("a?b"));
   CHECK_THAT(said_of(state_dict(std::string(2000, 'n'), good)), Contains("1 to 1024"));
   CHECK_THAT(said_of("\x80\x02}" + text("w") + good + "s" + text("w") + good + "s."),
@@ -372,7 +372,8 @@ TEST_CASE("an older file whose parts contradict each other is an error", "[torch
   CHECK_THAT(open_and_read(scratch / "file", other), Contains("the version of the format must be 1001; got "));
   other = older("}.", "].");
   other[23] = 'N';
-  CHECK_THAT(open_and_read(scratch / "file", other), Contains("the facts about the writer must be a dict; got None"));
+  CHECK_THAT(open_and_read(scratch / "file", other),
+             Contains("the description of the writer must be a dict; got None"));
 }
 
 TEST_CASE("an archive without what torch.save writes is refused", "[torch_file]") {

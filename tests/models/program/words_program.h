@@ -35,7 +35,7 @@ inline at::Tensor ids() {
   return at::tensor(flat).view({std::ssize(rows), -1});
 }
 
-// Writes a copy of an archive to `to` in which `change` has been applied to this entry; an empty text removes it.
+// Writes a copy of an archive to `to` in which `change` has been applied to this entry; an empty string removes it.
 inline void write_changed_copy(const std::string& from, const std::string& to, const std::string& entry,
                                const std::function<std::string(std::string)>& change) {
   const MappedFile file(from);

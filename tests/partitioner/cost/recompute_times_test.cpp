@@ -76,9 +76,10 @@ TEST_CASE("a block's forward and backward are predicted within 6 percent each") 
   }
 }
 
-// Without a pipeline a step is short, so that what happens once a step shows: this is what the tables leave for it,
-// with an uncertainty of 10 ms from rounding. The engine's description counts the sweep of clipping because of these
-// two numbers, so this comparison guards the price but does not validate it.
+// Without a pipeline, a step is short, so the work that is done once per step is a visible part of it. Its time is what
+// remains of the tables' step times without the blocks, with an uncertainty of 10 ms from rounding. The engine's
+// description counts the sweep of clipping because of these two numbers, so this comparison guards the price but does
+// not validate it.
 TEST_CASE("what a step without a pipeline does outside its blocks is predicted") {
   const auto& row = recompute_rows().front();
   for (const bool selective : {false, true}) {

@@ -73,7 +73,7 @@ ModelSpec tanh_spec() {
   return spec;
 }
 
-// Microbatches of `samples`, of none, and of a multiple of that.
+// Microbatches whose numbers of samples are `samples`, twice as many, and none, in turn.
 std::vector<Microbatch> microbatches_of(const Schedule& schedule, int64_t samples = 1) {
   std::vector<Microbatch> microbatches;
   for (int64_t i = 0; i < schedule.microbatches; ++i) {

@@ -18,7 +18,7 @@ int most_of_first_stage(int host_ahead) {
 
 }  // namespace
 
-// The second stage posts its receive of an activation when it has received the one before it, so every send leaves at
+// The second stage posts its receive of an activation when it has received the previous one, so every send leaves at
 // once. The most is held when the first gradient has arrived: the gradient, the next one, whose receive is posted
 // ahead, and the last sends.
 TEST_CASE("messages that have left are held until the host has seen that, and then until the next send") {

@@ -100,7 +100,8 @@ SentencePieceModel read_sentence_piece_model(const std::filesystem::path& path) 
   SentencePieceModel model;
   Message(mapped.bytes(), file).for_each_field([&](const Field& field) {
     if (field.number == 1) {
-      if (model.pieces.size() == kMostPieces) throw DataError(cat(file, ": a model may have ", kMostPieces, " pieces"));
+      if (model.pieces.size() == kMostPieces)
+        throw DataError(cat(file, ": a model may have at most ", kMostPieces, " pieces"));
       model.pieces.push_back(read_piece(field.bytes, file, model.pieces.size()));
     } else if (field.number == 2) {
       Message(field.bytes, file).for_each_field([&](const Field& option) {

@@ -85,7 +85,7 @@ std::vector<std::pair<std::string, std::string>> merges_of(const SentencePieceMo
   for (int32_t id = 0; id < std::ssize(model.pieces); ++id) {
     const std::string& text = model.pieces[id].text;
     if (text.size() > kLongestMerged)
-      throw DataError(cat("piece ", id, " has ", text.size(), " bytes; a piece may have ", kLongestMerged));
+      throw DataError(cat("piece ", id, " has ", text.size(), " bytes; a piece may have at most ", kLongestMerged));
     if (ids.at(text) != id) continue;  // a later piece has the same text
     for (size_t cut = 0; cut < text.size();) {
       next_code_point(text, cut);

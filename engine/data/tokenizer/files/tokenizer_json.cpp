@@ -71,7 +71,7 @@ UnigramVocabulary read_unigram(const JsonValue& model) {
     vocabulary.tokens.emplace_back(token[0].get<std::string>(), token[1].get<double>());
   }
   if (std::ssize(vocabulary.tokens) > kLargestId)
-    model.at("vocab").fail(cat("a vocabulary may have ", kLargestId, " tokens"));
+    model.at("vocab").fail(cat("a vocabulary may have at most ", kLargestId, " tokens"));
   if (model.has("unk_id")) vocabulary.unknown = token_id(model.at("unk_id"));
   vocabulary.byte_fallback = model.flag("byte_fallback", false);
   return vocabulary;

@@ -27,7 +27,8 @@ std::unordered_map<std::string, int32_t> read_lines(const fs::path& path) {
   for (int32_t id = 0; !rest.empty(); ++id) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    if (id == kMostTokens) throw DataError(cat(path.string(), ": a vocabulary may have ", kMostTokens, " tokens"));
+    if (id == kMostTokens)
+      throw DataError(cat(path.string(), ": a vocabulary may have at most ", kMostTokens, " tokens"));
     if (!is_valid_utf8(line)) throw DataError(cat(path.string(), ":", id + 1, ": invalid UTF-8"));
     ids[std::string(without_space_at_end(line))] = id;
   }

@@ -13,7 +13,7 @@ void visit(const JsonValue& component, const char* list, int& parts, const std::
     for (const JsonValue& part : component.at(list).items()) visit(part, list, parts, use);
     return;
   }
-  if (++parts > kMostParts) component.fail(cat("a tokenizer may have ", kMostParts, " ", list));
+  if (++parts > kMostParts) component.fail(cat("a tokenizer may have at most ", kMostParts, " ", list));
   use(component);
 }
 

@@ -122,7 +122,7 @@ DecoderStep read_token_strip(const JsonValue& component) {
 
 DecoderStep read_token_replace(const JsonValue& component) {
   const auto pattern = std::make_shared<TextPattern>(component.at("pattern"));
-  if (pattern->may_be_empty()) component.at("pattern").fail("must not match the empty text");
+  if (pattern->may_be_empty()) component.at("pattern").fail("must not match the empty string");
   return [pattern, content = component.at("content").text()](Tokens& tokens) {
     for (std::string& token : tokens) {
       std::string text;
@@ -153,7 +153,7 @@ Decoder chain(std::vector<DecoderStep> steps) {
     const size_t longest = kMostDecoded * (bytes_in(tokens) + 1);
     for (const DecoderStep& step : steps) {
       step(tokens);
-      if (bytes_in(tokens) > longest) throw DataError("the tokenizer's decoder makes a text many times longer");
+      if (bytes_in(tokens) > longest) throw DataError("the tokenizer's decoder would make a text many times longer");
     }
     fuse(tokens);
     return replace_invalid_utf8(tokens[0]);

@@ -45,7 +45,7 @@ struct ExampleOptions {
   // Keep what truncation cuts off as further encodings, in the order in which it is cut: that of the text, or, from the
   // left, the reverse.
   bool windows = false;
-  int64_t stride = 0;  // tokens of the cut text that each window has in common with the one before
+  int64_t stride = 0;  // tokens of the cut text that each window shares with the previous one
 };
 
 }  // namespace shardline

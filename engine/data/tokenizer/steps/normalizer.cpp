@@ -87,7 +87,7 @@ void strip(AlignedText& text, bool left, bool right) {
 
 Normalizer read_replace(const JsonValue& component) {
   const auto pattern = std::make_shared<TextPattern>(component.at("pattern"));
-  if (pattern->may_be_empty()) component.at("pattern").fail("must not match the empty text");
+  if (pattern->may_be_empty()) component.at("pattern").fail("must not match the empty string");
   return [pattern, content = component.at("content").text()](AlignedText& text) {
     std::vector<AlignedText::Replacement> ranges;
     for (const auto& [begin, end, match] : pattern->parts_of(text.text())) {

@@ -49,7 +49,7 @@ std::vector<TemplatePart> read_template(const JsonValue& list, const JsonValue& 
     }
     parts.push_back(std::move(part));
   }
-  if (parts.size() > kMostTemplateParts) list.fail(cat("a template may have ", kMostTemplateParts, " parts"));
+  if (parts.size() > kMostTemplateParts) list.fail(cat("a template may have at most ", kMostTemplateParts, " parts"));
   return parts;
 }
 

@@ -61,7 +61,7 @@ Step read_pattern_split(const JsonValue& component) {
   const SplitBehavior behavior = read_behavior(component);
   const bool invert = component.flag("invert", false);
   const bool simple = behavior == SplitBehavior::isolated || behavior == SplitBehavior::removed;
-  if (!simple && pattern->may_be_empty()) component.at("pattern").fail("must not match the empty text");
+  if (!simple && pattern->may_be_empty()) component.at("pattern").fail("must not match the empty string");
   return [pattern, behavior, invert](AlignedText text) {
     std::vector<TextPart> parts = pattern->parts_of(text.text());
     for (TextPart& part : parts) part.match ^= invert;

@@ -166,7 +166,7 @@ TEST_CASE("the newest intact checkpoint is taken, and records read like one run"
   CHECK(file_bytes(folder / "out/newest") == "checkpoint-20\n");
   const fs::path out = folder / "out";
 
-  // One bit of a state is flipped in the newest checkpoint, and the one before it is incomplete.
+  // One bit of a state is flipped in the newest checkpoint, and the previous one is incomplete.
   fs::remove(out / "checkpoint-15/manifest.json");
   std::string states = file_bytes(out / "checkpoint-20/optimizer.safetensors");
   states[states.size() / 2] ^= 4;

@@ -84,7 +84,7 @@ TEST_CASE("rows of files whose first row names no columns, and rows of other num
 TEST_CASE("rows of tables that cannot be read are refused with their line") {
   CHECK_THAT(error_of("", DataFormat::csv), Contains("has no rows"));
   CHECK_THAT(error_of("a,a\n", DataFormat::csv), Contains(":1: names the column 'a' twice"));
-  CHECK_THAT(error_of("a,\n", DataFormat::csv), Contains("empty text"));
+  CHECK_THAT(error_of("a,\n", DataFormat::csv), Contains("a column has an empty name"));
   CHECK_THAT(error_of("a,b\n1,2\n1,2,3\n", DataFormat::csv), Contains(":3: has 3 fields") && Contains("2 columns"));
   CHECK_THAT(error_of("a\n\"x\n\n", DataFormat::csv), Contains(":2: has a quote that is not closed"));
   CHECK_THAT(error_of("{\"a\":1}\n[1]\n", DataFormat::jsonl), Contains(":2: must hold a JSON object"));

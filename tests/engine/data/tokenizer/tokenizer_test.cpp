@@ -301,7 +301,7 @@ TEST_CASE("components that would give other ids are refused by name") {
   };
   CHECK_THAT(with("/pre_tokenizer", split({{"String", " "}}, "Sideways")),
              Contains("Sideways") && Contains("Contiguous"));
-  CHECK_THAT(with("/pre_tokenizer", split({{"Regex", "a*"}}, "Contiguous")), Contains("empty text"));
+  CHECK_THAT(with("/pre_tokenizer", split({{"Regex", "a*"}}, "Contiguous")), Contains("empty string"));
   const json metaspace = {{"type", "Metaspace"}, {"replacement", "__"}};
   CHECK_THAT(with("/pre_tokenizer", metaspace), Contains("one character"));
   const json after_bytes = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}};

@@ -251,7 +251,7 @@ TEST_CASE("a CrossEntropy that is only a part of the loss is refused", "[split]"
   check_refused(
       runs_of<Squared>([] { return std::make_shared<Squared>(); }),
       "loss is a shardline::nn::CrossEntropy, but its classes cannot be split over 2 ranks (the loss, another "
-      "scalar, is not one cross entropy");
+      "scalar, is not a single cross entropy");
 }
 
 }  // namespace shardline::marked_splits_test

@@ -382,7 +382,7 @@ TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
         logits.select(2, 0).zero_();
         return logits;
       },
-      "changes a tensor with aten::zero_ of which there are views");
+      "changes a tensor with aten::zero_ although it has views");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * at::rand({kWords}); },
                 "calls aten::rand; it draws from torch's random generator");
   check_refused(

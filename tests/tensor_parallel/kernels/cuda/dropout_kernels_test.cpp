@@ -30,9 +30,9 @@ Case of_one_length(int64_t rows, int64_t n, int64_t valid_rows, double probabili
   return made;
 }
 
-// One element, columns that are not read in fours, padding, a rank's rows from the middle of a sample, more columns
-// than threads, nothing dropped and everything dropped, more rows than blocks, a border without tokens, samples of
-// several lengths.
+// One element, columns that cannot be read four at a time, padding, a rank's rows from the middle of a sample, more
+// columns than threads, nothing dropped and everything dropped, more rows than blocks, a border without tokens, samples
+// of several lengths.
 const std::vector<Case> kCases = {of_one_length(1, 1, 1, 0.5, {0}, 1, 0, 0),
                                   of_one_length(3, 7, 2, 0.1, {4, 9}, 1, 6, 0),
                                   of_one_length(5, 8, 4, 0.25, {7, 4, 5}, 3, 1000, 2),

@@ -154,7 +154,7 @@ TEST_CASE("masks of elements beyond 2^34, whose blocks are counted in more than 
   const std::vector<int64_t> samples(rows, 7);
   std::vector<int64_t> places(rows);
   std::iota(places.begin(), places.end(), place);
-  for (const int64_t n : {8, 7}) {  // read in fours and one by one
+  for (const int64_t n : {8, 7}) {  // read four at a time, and one by one
     CAPTURE(n);
     const Array ones(Number::fp32, rows * n, 1);
     Array kept(Number::fp32, rows * n);

@@ -11,7 +11,7 @@ using namespace testing;
 struct Shape {
   int64_t rows, v, row_stride;
 };
-// Rows that are read in fours, with and without remaining columns, and rows that are not.
+// Rows that are read four columns at a time, with and without remaining columns, and rows that are not.
 constexpr Shape kShapes[] = {{1, 1, 1},       {3, 7, 8},       {5, 260, 264}, {2, 1029, 1030},
                              {2, 1031, 1032}, {4, 1028, 1028}, {300, 4, 4}};
 

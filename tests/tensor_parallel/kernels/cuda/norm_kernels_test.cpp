@@ -10,8 +10,8 @@ constexpr double kEpsilon = 1e-5;
 struct Shape {
   int64_t rows, n, valid_rows;
 };
-// One row, one column, columns that are not read in fours, one to four groups of columns per thread, more rows than
-// blocks.
+// One row, one column, columns that cannot be read four at a time, one to four groups of columns per thread, more rows
+// than blocks.
 constexpr Shape kShapes[] = {{1, 1, 1},    {3, 5, 2},    {1, 64, 1},     {4, 257, 0},    {5, 100, 5},
                              {2, 4100, 1}, {2, 8204, 2}, {263, 12, 260}, {1030, 4, 1029}};
 
