@@ -98,8 +98,9 @@ Shapes: `6 heads` has a vocabulary of 1009 and sequence length 33; `3 heads` has
 vocabulary of 3 and 3 inner features, so that some of 4 ranks have none; `2 tokens` has fewer tokens in a microbatch
 than there are ranks. `short`: every other step has fewer than half the samples, and some microbatches are empty.
 `padding`: `dynamic` samples have their own lengths; with `left` and `right`, they are read from tokenised rows that are
-padded to one length, and compared with one process that reads them without padding. `packed`: each sample consists of several documents, and attention stays within each document; `packing_test.cpp`
-compares them with the same documents as separate samples.
+padded to one length, and compared with one process that reads them without padding. `packed`: each sample consists of
+several documents, and attention stays within each document; `packing_test.cpp` compares them with the same documents as
+separate samples.
 
 After `cmake --preset test` and a build in `build-test`:
 
