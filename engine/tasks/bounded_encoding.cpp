@@ -15,11 +15,13 @@ std::pair<int32_t, uint32_t> end_of(const Encoding& encoding) {
 }  // namespace
 
 BoundedEncoding encode_at_most(const Tokenizer& tokenizer, const TextOrWords& first, const TextOrWords* second,
-                               int64_t most) {
-  Encoding whole = tokenizer.encode_example(first, second, {}).front();
+                               int64_t most, bool spaces_words) {
+  ExampleOptions options{.spaces_words = spaces_words};
+  Encoding whole = tokenizer.encode_example(first, second, options).front();
   if (std::cmp_less_equal(whole.size(), most)) return {std::move(whole)};
-  const ExampleOptions cut{.truncation = Truncation::longest_first, .max_length = most};
-  Encoding kept = tokenizer.encode_example(first, second, cut).front();
+  options.truncation = Truncation::longest_first;
+  options.max_length = most;
+  Encoding kept = tokenizer.encode_example(first, second, options).front();
   const bool lacks_end = end_of(kept) != end_of(whole);
   return {std::move(kept), true, lacks_end};
 }

@@ -92,7 +92,7 @@ class Completions final : public LabelledTask {
   // predicted except those that TRL's masks leave out.
   static Labelled labelled_tokens(const DataRow& row, const TokenisedRow& tokens) {
     refuse_types(row, tokens);
-    Labelled made{tokens.ids, row.columns.contains("labels") ? word_labels(row, tokens) : tokens.ids};
+    Labelled made{tokens.ids, has_column(row, "labels") ? word_labels(row, tokens) : tokens.ids};
     const auto predicted = predicted_tokens(row, tokens);
     for (size_t token = 0; token < predicted.size(); ++token)
       if (!predicted[token]) made.labels[token] = kNoLabel;

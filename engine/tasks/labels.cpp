@@ -289,6 +289,8 @@ LabelIds::LabelIds(const Config& config, const HeadChoice& head) : names_(head.n
   for (size_t id = 0; id < names_.size(); ++id) ids_.emplace(names_[id], id);
   if (data_)  // models of known data sets may have names in capitals, which run_glue.py accepts, too
     for (size_t id = 0; id < names_.size(); ++id) ids_.emplace(in_lower_case(names_[id]), id);
+  if (data_ && has_default_names(names_) && names_.size() == known_data(*data_).labels.size())
+    for (size_t id = 0; id < names_.size(); ++id) ids_.emplace(known_data(*data_).labels[id], id);
   are_numbered_ = std::ranges::none_of(names_, [](const auto& name) { return integer_in(name).has_value(); });
 }
 

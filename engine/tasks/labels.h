@@ -45,9 +45,10 @@ class LabelIds {
  public:
   LabelIds(const Config& config, const HeadChoice& head);
   // The label with this name, or, unless a label's name is an integer, with this number. A number to which the row's
-  // file gives a name that the model has is the label with that name. Values of a data set that
-  // data.task_name names are labels of that data set, and stand for the model's label with the same name, which may be
-  // in capitals. Throws a DataError that names the row and its column if the model does not have the label.
+  // file gives a name that the model has is the label with that name. Values of a data set that data.task_name names
+  // are labels of that data set, and stand for the model's label with the same name, which may be in capitals, or, if
+  // the model has only default names, with the same number. Throws a DataError that names the row and its column if the
+  // model does not have the label.
   int64_t id_of(const nlohmann::json& value, const DataRow& row, const std::string& column) const;
 
  private:

@@ -140,11 +140,11 @@ class MaskedLm final : public LabelledTask {
                           "data.whole_word_mask to false, or use the text"));
     Example example{.ids = tokens.ids, .types = tokens.types};
     example.types.resize(tokens.ids.size());
-    const auto marks = row.columns.contains(kMarks) ? values_of_tokens(row, tokens, kMarks) : std::vector<json>();
-    const auto labels = row.columns.contains("labels") ? word_labels(row, tokens) : tokens.ids;
+    const auto marks = has_column(row, kMarks) ? mask_of_tokens(row, tokens, kMarks) : std::vector<bool>();
+    const auto labels = has_column(row, "labels") ? word_labels(row, tokens) : tokens.ids;
     for (size_t token = 0; token < tokens.ids.size(); ++token) {
       const int32_t id = tokens.ids[token];
-      const bool is_special = marks.empty() ? has_role(id) : marks[token] != 0;
+      const bool is_special = marks.empty() ? has_role(id) : marks[token];
       if (labels[token] != kNoLabel && labels[token] != id)
         throw DataError(cat(row.where, ": 'labels' has ", labels[token], " where 'input_ids' has ", id,
                             "; leave out 'labels': other tokens are masked in each epoch"));

@@ -47,9 +47,10 @@ Gold gold_in(const DataRow& row, const std::string& answers_column) {
   if (!texts.is_array() || !starts.is_array() || texts.size() != starts.size()) fail();
   Gold gold;
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (!texts[i].is_string() || !starts[i].is_number_unsigned()) fail();
+    const int64_t start = starts[i].is_number_integer() ? starts[i].get<int64_t>() : -1;
+    if (!texts[i].is_string() || start < 0) fail();
     gold.texts.push_back(texts[i].get<std::string>());
-    gold.starts.push_back(starts[i].get<int64_t>());
+    gold.starts.push_back(start);
   }
   return gold;
 }

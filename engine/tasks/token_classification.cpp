@@ -47,7 +47,7 @@ class TokenClassification final : public LabelledTask {
 
   std::string settings() const override {
     return cat("token-classification ", words_, '\n', tags_, '\n', length_, ' ', tokenizer_->digest(), ' ',
-               json(head_.names).dump(), tokenizer_->reads_space_with_word() ? " with spaces" : "");
+               json(head_.names).dump());
   }
 
   MetricValues metrics(const Predicted& predicted) const override {
@@ -116,12 +116,10 @@ class TokenClassification final : public LabelledTask {
               .types = std::move(tokens->types),
               .first_of_word = std::move(tokens->places),
               .length = tokens->length};
-    std::vector<std::string> words = words_of(row);
-    if (tokenizer_->reads_space_with_word())
-      for (std::string& word : words)
-        if (!word.empty() && word[0] != ' ') word.insert(word.begin(), ' ');
+    const std::vector<std::string> words = words_of(row);
     const TextOrWords text = std::span<const std::string>(words);
-    const auto [encoding, is_shortened, lacks_end] = encode_at_most(*tokenizer_, text, nullptr, length_);
+    const auto [encoding, is_shortened, lacks_end] =
+        encode_at_most(*tokenizer_, text, nullptr, length_, /*spaces_words=*/true);
     Sentence sentence{
         .ids = encoding.ids, .length = std::ssize(words), .is_shortened = is_shortened, .lacks_end = lacks_end};
     sentence.types.assign(encoding.types.begin(), encoding.types.end());

@@ -13,7 +13,7 @@ TokenisedInputs::TokenisedInputs(const Config& config) {
 }
 
 std::optional<TokenisedRow> TokenisedInputs::read(const DataRow& row, int64_t most) const {
-  if (shifts_positions_ && is_tokenised(row) && row.columns.contains("position_ids"))
+  if (shifts_positions_ && is_tokenised(row) && has_column(row, "position_ids"))
     throw DataError(cat(row.where,
                         ": 'position_ids' must be left out, because this model counts positions itself, from the one "
                         "after its pad_token_id"));

@@ -11,9 +11,9 @@ namespace shardline {
 
 std::string label_column_of(const DataRow& row, const std::string& column) {
   const bool is_tensor = row.tensor_row >= 0 && column == DataOptions().label_column;
-  if ((is_tokenised(row) || is_tensor) && !row.columns.contains(column))
+  if ((is_tokenised(row) || is_tensor) && !has_column(row, column))
     for (const char* usual : {"labels", "label"})
-      if (row.columns.contains(usual)) return usual;
+      if (has_column(row, usual)) return usual;
   return column;
 }
 

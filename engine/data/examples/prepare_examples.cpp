@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kVersion = 5;         // changes when the rule by which rows become examples changes
+constexpr int64_t kVersion = 6;         // changes when the rule by which rows become examples changes
 constexpr int64_t kRowsOfThread = 256;  // rows that a thread encodes at a time
 
 int64_t total_bytes(const std::vector<DataFile>& files) {

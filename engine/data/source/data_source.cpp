@@ -44,7 +44,7 @@ Document document_in(const DataRow& row, const std::string& text_column, int64_t
   refuse_types(row, *tokens);
   constexpr const char* kAdvice =
       "; set data.completion_only_loss to true, with which rows are samples and only their labels are predicted";
-  if (row.columns.contains("labels")) {
+  if (has_column(row, "labels")) {
     const auto labels = values_of_tokens(row, *tokens, "labels");
     for (size_t token = 0; token < labels.size(); ++token)
       if (labels[token] != tokens->ids[token])

@@ -48,15 +48,20 @@ std::vector<int64_t> starts_in(const DataRow& row, const TokenisedRow& tokens) {
 
 }  // namespace
 
+bool has_column(const DataRow& row, const std::string& column) {
+  const auto found = row.columns.find(column);
+  return found != row.columns.end() && !found->is_null();
+}
+
 bool is_tokenised(const DataRow& row) {
-  return row.columns.contains(kIds);
+  return has_column(row, kIds);
 }
 
 std::optional<TokenisedRow> tokenised_documents(const DataRow& row) {
   if (!is_tokenised(row)) return {};
   TokenisedRow tokens{.length = std::ssize(row.columns.at(kIds))};
   const auto list = [&](const char* column) {
-    return row.columns.contains(column) ? &list_in(row, column, tokens.length) : nullptr;
+    return has_column(row, column) ? &list_in(row, column, tokens.length) : nullptr;
   };
   const json &ids = *list(kIds), *mask = list("attention_mask"), *types = list(kTypes);
   for (int64_t place = 0; place < tokens.length; ++place) {
@@ -66,7 +71,7 @@ std::optional<TokenisedRow> tokenised_documents(const DataRow& row) {
     tokens.places.push_back(place);
     if (types) tokens.types.push_back(integer_in(row, kTypes, (*types)[place], std::numeric_limits<uint8_t>::max()));
   }
-  if (row.columns.contains(kPositions)) tokens.starts = starts_in(row, tokens);
+  if (has_column(row, kPositions)) tokens.starts = starts_in(row, tokens);
   return tokens;
 }
 
@@ -83,13 +88,20 @@ std::optional<TokenisedRow> tokenised_row(const DataRow& row, int64_t most) {
   return tokens;
 }
 
+std::vector<bool> mask_of_tokens(const DataRow& row, const TokenisedRow& tokens, const char* column) {
+  std::vector<bool> mask;
+  for (const json& value : values_of_tokens(row, tokens, column))
+    mask.push_back(integer_in(row, column, value, 1) == 1);
+  return mask;
+}
+
 std::vector<bool> predicted_tokens(const DataRow& row, const TokenisedRow& tokens) {
   std::vector<bool> predicted(tokens.ids.size(), true);
   for (const char* column : {"completion_mask", "assistant_masks"}) {
-    if (!row.columns.contains(column)) continue;
-    const auto mask = values_of_tokens(row, tokens, column);
+    if (!has_column(row, column)) continue;
+    const auto mask = mask_of_tokens(row, tokens, column);
     for (size_t token = 0; token < mask.size(); ++token)
-      if (integer_in(row, column, mask[token], 1) == 0) predicted[token] = false;
+      if (!mask[token]) predicted[token] = false;
   }
   return predicted;
 }

@@ -21,6 +21,10 @@ struct TokenisedRow {
   int64_t length = 0;           // the length of these lists
 };
 
+// Whether the row has a value other than null in this column: Parquet and Arrow files have null where a row lacks a
+// column that others have.
+bool has_column(const DataRow& row, const std::string& column);
+
 // Whether the row has input_ids. Any text that it also has is not read.
 bool is_tokenised(const DataRow& row);
 
@@ -30,6 +34,10 @@ std::optional<TokenisedRow> tokenised_documents(const DataRow& row);
 
 // The same for rows of one document; throws DataError for several, and if more than `most` tokens remain.
 std::optional<TokenisedRow> tokenised_row(const DataRow& row, int64_t most = std::numeric_limits<int64_t>::max());
+
+// Whether each token has a 1 in a column of the row. Throws DataError unless this is a list of 0 and 1 with an element
+// for each of input_ids.
+std::vector<bool> mask_of_tokens(const DataRow& row, const TokenisedRow& tokens, const char* column);
 
 // Whether each token is predicted: all are, except those with a 0 in TRL's columns completion_mask or assistant_masks.
 // Throws DataError unless these are lists of 0 and 1 with an element for each of input_ids.

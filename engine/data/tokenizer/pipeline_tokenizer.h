@@ -26,7 +26,6 @@ class PipelineTokenizer final : public Tokenizer {
   std::optional<int32_t> id(std::string_view token) const override { return pipeline_.id(token); }
   std::string joined(std::vector<std::string> tokens) const override { return pipeline_.joined(std::move(tokens)); }
   bool marks_continuations() const override { return pipeline_.marks_continuations(); }
-  bool reads_space_with_word() const override { return pipeline_.reads_space_with_word(); }
   bool is_special(int32_t id) const override { return special_.contain(id) || pipeline_.is_special(id); }
   int64_t vocab_size() const override { return pipeline_.vocab_size(); }
   std::optional<int32_t> special(SpecialToken role) const override { return special_[role]; }

@@ -50,7 +50,7 @@ TextPipeline::TextPipeline(const TextPipelineSpec& spec)
   }
 }
 
-void TextPipeline::append_tokens(std::string_view text, int32_t word, Encoding& out) const {
+void TextPipeline::append_tokens(std::string_view text, int32_t word, bool adds_space, Encoding& out) const {
   int32_t words = 0;
   const auto append = [&](int32_t id, TextSpan place) {
     out.ids.push_back(id);
@@ -61,7 +61,7 @@ void TextPipeline::append_tokens(std::string_view text, int32_t word, Encoding& 
   };
   std::vector<TokenPiece> pieces;
   const auto append_words = [&](AlignedText gap) {
-    for (const AlignedText& part : pre_tokenizer_.split(std::move(gap))) {
+    for (const AlignedText& part : pre_tokenizer_.split(std::move(gap), adds_space)) {
       pieces.clear();
       model_->encode(part.text(), pieces);
       for (const auto& [id, begin, end] : pieces) append(id, part.source(begin, end));
@@ -83,21 +83,22 @@ void TextPipeline::append_tokens(std::string_view text, int32_t word, Encoding& 
   });
 }
 
-Encoding TextPipeline::tokens_of(const TextOrWords& source) const {
+Encoding TextPipeline::tokens_of(const TextOrWords& source, const ExampleOptions& options) const {
   Encoding out;
   if (const auto* text = std::get_if<std::string_view>(&source)) {
-    append_tokens(*text, Encoding::kNone, out);
+    append_tokens(*text, Encoding::kNone, /*adds_space=*/false, out);
     return out;
   }
   int32_t word = 0;
-  for (const std::string& text : std::get<std::span<const std::string>>(source)) append_tokens(text, word++, out);
+  for (const std::string& text : std::get<std::span<const std::string>>(source))
+    append_tokens(text, word++, options.spaces_words, out);
   return out;
 }
 
 std::vector<Encoding> TextPipeline::encode_example(const TextOrWords& first, const TextOrWords* second,
                                                    const ExampleOptions& options) const {
-  ExampleTexts texts{.first = {first, tokens_of(first)}, .second = {}};
-  if (second) texts.second = {*second, tokens_of(*second)};
+  ExampleTexts texts{.first = {first, tokens_of(first, options)}, .second = {}};
+  if (second) texts.second = {*second, tokens_of(*second, options)};
   return finish_example(std::move(texts), post_processor_, options, [this](int32_t id, std::string_view source) {
     // An added token may have been found with the white space around it.
     return space_around(added_.contains(id) ? source : tokens_.at(id));
@@ -106,7 +107,7 @@ std::vector<Encoding> TextPipeline::encode_example(const TextOrWords& first, con
 
 std::vector<int32_t> TextPipeline::ids_of(std::string_view text) const {
   Encoding out;
-  append_tokens(text, Encoding::kNone, out);
+  append_tokens(text, Encoding::kNone, /*adds_space=*/false, out);
   return std::move(out.ids);
 }
 

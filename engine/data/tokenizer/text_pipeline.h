@@ -47,14 +47,13 @@ class TextPipeline {
   std::optional<int32_t> id(std::string_view token) const;
   std::string joined(std::vector<std::string> tokens) const { return decoder_(std::move(tokens)); }
   bool marks_continuations() const { return marks_continuations_; }
-  bool reads_space_with_word() const { return pre_tokenizer_.byte_level && !pre_tokenizer_.adds_space; }
   bool is_special(int32_t id) const { return special_.contains(id); }
   int64_t vocab_size() const { return vocab_size_; }
 
  private:
-  Encoding tokens_of(const TextOrWords& source) const;
+  Encoding tokens_of(const TextOrWords& source, const ExampleOptions& options) const;
   // `word` is that of all tokens; kNone: words are counted.
-  void append_tokens(std::string_view text, int32_t word, Encoding& out) const;
+  void append_tokens(std::string_view text, int32_t word, bool adds_space, Encoding& out) const;
 
   AddedTokenMatcher raw_added_;
   AddedTokenMatcher normalized_added_;

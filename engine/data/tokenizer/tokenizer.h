@@ -70,9 +70,6 @@ class Tokenizer {
   virtual std::string joined(std::vector<std::string> tokens) const = 0;
   // Whether tokens that continue a word have a prefix that marks them, as those of WordPiece do.
   virtual bool marks_continuations() const = 0;
-  // Whether the space before a word is a part of the word's first token, so that words that are given without it have
-  // other tokens than in a text. Byte-level BPE is like this unless it adds the space.
-  virtual bool reads_space_with_word() const { return false; }
   // Whether a token is special, i.e. represents no text of the user, such as [SEP] or <|endoftext|>.
   virtual bool is_special(int32_t id) const = 0;
   // One more than the largest id.

@@ -168,6 +168,18 @@ TEST_CASE("known data: a model with the labels in another order gets those with 
              Contains("a.jsonl:1: the label 1 in 'label' is not one of the model's 2 labels (no, yes)"));
 }
 
+TEST_CASE("known data: labels of a model that names none have the numbers of the data set, as in run_glue.py") {
+  const TempFolder folder;
+  Config config = config_of("rte", {{"train", folder.write("a.tsv", kSamples[5].tsv)}});
+  config.model.config.erase("label2id");
+  config.model.config["id2label"] = {{"0", "LABEL_0"}, {"1", "LABEL_1"}};
+  CHECK(read(config).targets == std::vector<float>{1, 0});
+  config.data.train = {folder.write("a.jsonl", kSamples[5].jsonl)};
+  CHECK(read(config).targets == std::vector<float>{1, 0});
+  config.model.config["id2label"]["2"] = "LABEL_2";
+  CHECK_THAT(message_of<DataError>([&] { read(config); }), Contains("is not one of the model's 3 labels"));
+}
+
 TEST_CASE("known data: sets with the same columns share no examples, since their labels have other numbers") {
   const auto settings_of = [](const std::string& name) {
     Config config = config_of(name, {{"train", "nowhere.tsv"}});

@@ -87,6 +87,14 @@ TEST_CASE("masked-lm: of tokenised rows, tokens can be masked that are not speci
   CHECK(made.examples[0].types.size() == 6);
   const auto marked = tokens(joined, {{"input_ids", {2, 5, 1, 3}}, {"special_tokens_mask", {1, 0, 0, 1}}});
   CHECK(marked.examples.at(0).labels == Ids{kNone, 5, 1, kNone});
+  for (const json& mask : {json{true, false, false, true}, json{1, 0, nullptr, 1}})  // neither is a list of 0 and 1
+    CHECK_THAT(message_of<DataError>([&] {
+                 tokens(joined, {{"input_ids", {2, 5, 1, 3}}, {"special_tokens_mask", mask}});
+               }),
+               Contains("a.jsonl:7: 'special_tokens_mask' must be a list of integers from 0 to 1"));
+  const auto unmarked =
+      tokens(joined, {{"input_ids", {2, 5, 1, 3}}, {"special_tokens_mask", nullptr}, {"labels", nullptr}});
+  CHECK(unmarked.examples.at(0).labels == Ids{kNone, 5, kNone, kNone});
   const auto labelled = tokens(joined, {{"input_ids", {2, 5, 6, 3}}, {"labels", {2, 5, -100, 3}}});
   CHECK(labelled.examples.at(0).labels == Ids{kNone, 5, kNone, kNone});
   CHECK_THAT(message_of<DataError>([&] {

@@ -41,6 +41,23 @@ TEST_CASE("question-answering: a context that cannot be cut names the keys of it
              Contains("a.json:7") && Contains("data.sequence_length, now 64") && Contains("data.doc_stride is 8"));
 }
 
+// Parquet and Arrow files have signed integers, which are another type of JSON value than those of JSON files.
+TEST_CASE("question-answering: places of answers may be signed integers") {
+  json row = row_of("why", "for it", {"it"});
+  const auto encode = [&] {
+    return question_answering(config_of(64), load_tokenizer("bytes"))->encode({row, "a.parquet, row 1"}, true);
+  };
+  for (const json& start : {json(4), json(4U)}) {
+    row["answers"]["answer_start"] = json::array({start});
+    REQUIRE(encode().examples.size() == 1);
+    CHECK(encode().examples[0].targets == std::vector<float>{7, 8});  // after the question
+  }
+  for (const json& start : {json(-1), json(4.0), json("4")}) {
+    row["answers"]["answer_start"] = json::array({start});
+    CHECK_THAT(message_of<DataError>(encode), Contains("a.parquet, row 1") && Contains("\"answer_start\""));
+  }
+}
+
 TEST_CASE("question-answering: questions without an answer are told unless they are meant") {
   const TempFolder folder;
   const json answered = row_of("why", "because", {"because"}), not_answered = row_of("who", "because", json::array());

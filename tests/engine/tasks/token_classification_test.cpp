@@ -40,4 +40,21 @@ TEST_CASE("words have the tokens that they have inside a text") {
   }
 }
 
+TEST_CASE("words that are or contain added tokens have no space before these, but after them") {
+  const std::string golden = std::string(SHARDLINE_SOURCE_DIR) + "/tests/engine/data/golden/";
+  const TokenizerPtr tokenizer = load_tokenizer(golden + "gpt2");
+  Config config;
+  config.task = kTokenClassification;
+  config.data.sequence_length = 64;
+  const HeadChoice head{.kind = HeadChoice::Kind::token_classification, .labels = 2, .names = {"B-X", "O"}};
+  const std::string added = "<|endoftext|>";
+  DataRow row;
+  row.columns = {{"tokens", {added, "fox" + added + "tail", "dog"}}, {"label", {"B-X", "O", "B-X"}}};
+  const RowExamples made = token_classification(config, head, tokenizer)->encode(row, /*labelled=*/true);
+  REQUIRE(made.examples.size() == 1);
+  CHECK(made.examples[0].ids == tokenizer->encode(added + " fox" + added + " tail dog"));
+  CHECK(made.examples[0].labels[0] == 0);
+  CHECK(made.examples[0].labels[1] == 1);
+}
+
 }  // namespace shardline::token_classification_test

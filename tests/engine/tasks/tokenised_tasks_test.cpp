@@ -101,6 +101,7 @@ TEST_CASE("sequence-classification: a tokenised row is an example as it is, with
     CHECK(made.examples[0].types == std::vector<uint8_t>{0, 0, 0, 1, 1});
     CHECK(made.examples[0].targets == std::vector<float>{1});
   }
+  CHECK(encode({{"label", nullptr}, {"labels", 1}}).examples.at(0).targets == std::vector<float>{1});
   CHECK(encode(json::object(), false).examples.at(0).targets == std::vector<float>{kNone});
   CHECK_THAT(error_of([&] { encode(json::object()); }), Contains("a.jsonl:2: has no 'label'"));
   CHECK_THAT(error_of([&] {

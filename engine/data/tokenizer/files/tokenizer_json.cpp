@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "engine/data/text/regex_dialect.h"
+#include "engine/data/tokenizer/files/added_token_files.h"
 #include "engine/data/tokenizer/files/class_settings.h"
 #include "engine/data/tokenizer/files/input_settings.h"
 #include "engine/data/tokenizer/steps/components.h"
@@ -177,6 +178,8 @@ TokenizerSpec read_tokenizer_json(const std::filesystem::path& file, const std::
   TokenizerSpec spec;
   read_model(root.at("model"), spec);
   spec.added = read_added_tokens(root);
+  check_added_ids(spec, file.string() + ": /added_tokens");
+  add_tokens_of_config(file.parent_path(), spec);
   if (root.has("normalizer")) {
     spec.normalizer = read_normalizer(root.at("normalizer"));
     spec.normalizes_lines_apart = works_by_line(root.at("normalizer"));
@@ -193,7 +196,7 @@ TokenizerSpec read_tokenizer_json(const std::filesystem::path& file, const std::
   } else if (spec.pre_tokenizer.byte_level) {
     root.at("pre_tokenizer").fail("ByteLevel is only supported with BPE");
   }
-  check_added_ids(spec, file.string() + ": /added_tokens");
+  check_added_ids(spec, (file.parent_path() / "tokenizer_config.json").string());
   return spec;
 }
 

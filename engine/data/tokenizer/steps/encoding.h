@@ -40,6 +40,8 @@ enum class Truncation { none, longest_first, only_first, only_second };
 
 struct ExampleOptions {
   bool add_special_tokens = true;
+  // Byte-level BPE: given words have the tokens that they have after a space, as with add_prefix_space.
+  bool spaces_words = false;
   Truncation truncation = Truncation::none;
   int64_t max_length = 0;  // tokens that an encoding may have, special ones included; for truncation
   // Keep what truncation cuts off as further encodings, in the order in which it is cut: that of the text, or, from the

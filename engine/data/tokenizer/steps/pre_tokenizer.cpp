@@ -134,13 +134,15 @@ void read_pre_tokenizer_part(const JsonValue& component, PreTokenizer& out) {
 
 const char* const kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-std::vector<AlignedText> PreTokenizer::split(AlignedText text) const {
+std::vector<AlignedText> PreTokenizer::split(AlignedText text, bool adds_space_here) const {
   std::vector<AlignedText> words;
   if (text.empty()) return words;
   words.push_back(std::move(text));
   for (const Step& step : steps) {
+    const bool is_byte_level = byte_level && &step == &steps.back();
     std::vector<AlignedText> next;
     for (AlignedText& word : words) {
+      if (adds_space_here && is_byte_level && !word.text().starts_with(' ')) word.prepend(" ");
       for (AlignedText& part : step(std::move(word))) {
         if (!part.empty()) next.push_back(std::move(part));
       }

@@ -20,7 +20,8 @@ struct PreTokenizer {
   // The first step removes white space, and no word has any.
   bool removes_white_space = false;
 
-  std::vector<AlignedText> split(AlignedText text) const;
+  // adds_space_here: with byte_level, the same as adds_space for this text.
+  std::vector<AlignedText> split(AlignedText text, bool adds_space_here = false) const;
 };
 
 // The pre-tokenizer of BERT: white space separates, each punctuation mark is a word.

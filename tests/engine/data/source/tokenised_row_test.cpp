@@ -36,6 +36,25 @@ TEST_CASE("tokens that attention_mask leaves out are dropped from all columns of
   CHECK(tokenised_row({{{"input_ids", {5}}}, "a.jsonl:1"})->types.empty());
 }
 
+TEST_CASE("null stands for a column that a row does not have, as in Parquet files with rows of both kinds") {
+  const DataRow text{{{"input_ids", nullptr}, {"attention_mask", nullptr}, {"text", "x"}}, "a.parquet, row 1"};
+  CHECK_FALSE(is_tokenised(text));
+  CHECK_FALSE(tokenised_row(text));
+  const DataRow row{{{"input_ids", {7, 8}},
+                     {"attention_mask", nullptr},
+                     {"token_type_ids", nullptr},
+                     {"position_ids", nullptr},
+                     {"completion_mask", nullptr},
+                     {"text", nullptr}},
+                    "a.parquet, row 2"};
+  const auto tokens = tokenised_row(row);
+  REQUIRE(tokens);
+  CHECK(tokens->ids == std::vector<int32_t>{7, 8});
+  CHECK(tokens->types.empty());
+  CHECK(predicted_tokens(row, *tokens) == std::vector<bool>{true, true});
+  CHECK_THAT(error_of({{"input_ids", {7, nullptr}}}), Contains("integers from 0 to 2147483647; got null"));
+}
+
 TEST_CASE("columns of a tokenised row that do not fit are refused by name and place") {
   CHECK_THAT(error_of({{"input_ids", "[1, 2]"}}), Contains("a.jsonl:3: 'input_ids' must be a list, but is string"));
   for (const json& id : {json(-1), json(1.0), json("7"), json(true), json(2147483648), json(18446744073709551615u)})
