@@ -194,6 +194,22 @@ void pack_model(const fs::path&, const fs::path&) {
 
 #endif
 
+namespace {
+
+// Throws ConfigError for an archive whose files are in a folder, as `tar czf model.tar.gz model` packs them.
+void require_config_at_root(const fs::path& folder, const fs::path& archive_path) {
+  if (fs::exists(folder / "config.json")) return;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename();
+        entry.is_directory() && fs::exists(entry.path() / "config.json"))
+      throw ConfigError(cat(archive_path.string(), ": has config.json in the folder ", name,
+                            ", not at its root; unpack it, and pack the folder: shardline pack ", name,
+                            " model.tar.gz"));
+  throw ConfigError(cat(archive_path.string(), ": has no config.json at its root; name a model's archive"));
+}
+
+}  // namespace
+
 UnpackedModel::UnpackedModel(const fs::path& path) : path_(path) {
   fs::path archive_path = path;
   if (fs::is_directory(path) && !fs::exists(path / "config.json")) archive_path = path / "model.tar.gz";
@@ -203,6 +219,7 @@ UnpackedModel::UnpackedModel(const fs::path& path) : path_(path) {
   path_ = temporary_ = name;
   try {
     unpack_model(archive_path, temporary_, kMostBytes);
+    require_config_at_root(temporary_, archive_path);
   } catch (...) {
     fs::remove_all(temporary_);
     throw;
