@@ -112,9 +112,19 @@ class Unpacking {
 
 // Whether an entry of a model's directory exists only because the model was trained or packed there.
 bool is_left_by_run(const std::string& name) {
-  constexpr std::array kRecords = {"newest",       "metrics.jsonl", "config.resolved.json", "plan.json",
-                                   "schedule.svg", "profile.json",  "predictions.jsonl",    "trainer_state.json",
-                                   "timeline",     "flight",        "flight.previous",      "report.html"};
+  constexpr std::array kRecords = {"newest",
+                                   "metrics.jsonl",
+                                   "config.resolved.json",
+                                   "plan.json",
+                                   "schedule.svg",
+                                   "profile.json",
+                                   "predictions.jsonl",
+                                   "predictions.data.json",
+                                   "trainer_state.json",
+                                   "timeline",
+                                   "flight",
+                                   "flight.previous",
+                                   "report.html"};
   return name.starts_with("previous-model") || name.starts_with("events.out.tfevents.") ||
          name.ends_with(".incomplete") || std::ranges::find(kRecords, name) != kRecords.end();
 }
