@@ -40,6 +40,9 @@ class Importer {
         if ((found.key ? found.key->phase : 0) == phase) found.outcome = outcome_of(found);
     for (const auto& [vocabulary, root] : objects_)
       if (vocabulary->add_defaults) vocabulary->add_defaults(*root, draft_);
+    for (auto& found : found_)
+      if (const auto other = draft_.contradictions().find(found.name); other != draft_.contradictions().end())
+        found.outcome = refused(other->second);
     std::vector<ImportedKey> keys;
     for (auto& found : found_) keys.push_back({found.name, *found.value, found.outcome});
     return keys;

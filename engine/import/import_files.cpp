@@ -1,5 +1,6 @@
 #include "engine/import/import_files.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
@@ -18,6 +19,16 @@ std::string text_of_file(const std::string& path) {
   } catch (const DataError& error) {
     throw ConfigError(error.what());
   }
+}
+
+constexpr const char* kOnlyHow =
+    "the job: there is no script here, whose arguments name model, data and output_dir; give them, too: shardline "
+    "import "
+    "ARGUMENTS FILE";
+
+// A file of DeepSpeed or accelerate, which says how a script is run.
+bool describes_only_how(const JobFile& file) {
+  return &file.keys == &deepspeed_keys() || &file.keys == &accelerate_keys();
 }
 
 // Files that a job names are in the folder of its own file.
@@ -43,6 +54,7 @@ ImportedFiles import_files(const std::vector<std::string>& paths, const ImportOp
     parse_config(text.config, "the config");
   } catch (const ConfigError& error) {
     text.mistakes = error.what();
+    if (std::ranges::all_of(files, describes_only_how)) text.mistakes += cat("\n", kOnlyHow);
   }
   return text;
 }

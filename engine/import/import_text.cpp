@@ -110,7 +110,7 @@ std::string import_reference_markdown() {
   std::ostringstream out;
   for (const auto* vocabulary :
        {&training_job_keys(), &estimator_keys(), &distribution_keys(), &model_parallel_keys(), &hyperparameter_keys(),
-        &container_keys(), &deepspeed_keys(), &accelerate_keys(), &launcher_keys()})
+        &fsdp_keys(), &container_keys(), &deepspeed_keys(), &accelerate_keys(), &launcher_keys()})
     write_table(out, *vocabulary);
   return out.str();
 }

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "core/error.h"
@@ -24,7 +25,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kLongestName = 256;
+constexpr size_t kLongestName = 256, kLongestEnd = 2048;  // of lines
+constexpr auto kGreetingTime = 5s;
 constexpr int kProbeSeconds = 10, kProbes = 6;  // probes of an idle connection
 constexpr auto kPause = 500ms;                  // between attempts to connect
 
@@ -47,10 +49,13 @@ void send_line(int socket, const std::string& text) {
   (void)!::send(socket, line.data(), line.size(), MSG_NOSIGNAL);
 }
 
-// Reads a line. Returns an empty string if the connection ends first.
-std::string received_line(int socket) {
+// Reads a line. Returns an empty string if the connection or the time ends first, or if the line is too long.
+std::string received_line(int socket, size_t longest, std::optional<Clock::time_point> deadline = {}) {
   std::string line;
-  for (char c; line.size() < kLongestName;) {
+  for (char c; line.size() < longest;) {
+    if (deadline &&
+        !is_readable(socket, std::chrono::duration_cast<std::chrono::milliseconds>(*deadline - Clock::now())))
+      return "";
     const ssize_t count = ::recv(socket, &c, 1, 0);
     if (count < 0 && errno == EINTR) continue;
     if (count != 1) return "";
@@ -117,7 +122,7 @@ void OtherHosts::accept_one(std::chrono::milliseconds patience) {
   const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
   if (socket < 0) return;
   keep_alive(socket);
-  const std::string name = is_readable(socket, 5s) ? received_line(socket) : "";
+  const std::string name = received_line(socket, kLongestName, Clock::now() + kGreetingTime);
   const auto expected = std::ranges::find(names_, name);
   if (expected == names_.end()) {  // a client that is not one of the hosts
     ::close(socket);
@@ -141,11 +146,13 @@ void OtherHosts::wait(std::chrono::seconds limit) {
   }
 }
 
-void OtherHosts::end(int code) {
-  for (const auto& line : lines_) send_line(line.socket, std::to_string(code));
+void OtherHosts::end(int code, std::string reason) {
+  std::ranges::replace(reason, '\n', ' ');
+  reason = reason.substr(0, kLongestEnd / 2);
+  for (const auto& line : lines_) send_line(line.socket, cat(code, reason.empty() ? "" : " ", reason));
 }
 
-int wait_for_first_host(const std::string& first, const std::string& name, std::chrono::seconds limit) {
+JobEnd wait_for_first_host(const std::string& first, const std::string& name, std::chrono::seconds limit) {
   const int port = container_port();
   int socket = -1;
   for (const auto deadline = Clock::now() + limit; (socket = connected(first, port)) < 0;) {
@@ -158,10 +165,12 @@ int wait_for_first_host(const std::string& first, const std::string& name, std::
   keep_alive(socket);
   send_line(socket, name);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, SIG_IGN);
-  const std::string code = received_line(socket);
-  if (code.empty() || code.find_first_not_of("0123456789") != std::string::npos)
+  const std::string end = received_line(socket, kLongestEnd);
+  const size_t space = std::min(end.find(' '), end.size());
+  const std::string code = end.substr(0, space);
+  if (code.empty() || code.size() > 3 || code.find_first_not_of("0123456789") != std::string::npos)
     throw RunError(cat("the connection to host ", first, " ended before the job did; see its output"));
-  return std::atoi(code.c_str());
+  return {.code = std::atoi(code.c_str()), .reason = end.substr(std::min(space + 1, end.size()))};
 }
 
 }  // namespace shardline

@@ -21,8 +21,8 @@ class OtherHosts {
 
   // Waits until all of them have connected. Throws RunError that names those that have not.
   void wait(std::chrono::seconds limit);
-  // Lets all of them end with this exit code.
-  void end(int code);
+  // Lets all of them end with this exit code, for this reason if the job has failed.
+  void end(int code, std::string reason = "");
 
  private:
   struct Line {
@@ -36,9 +36,13 @@ class OtherHosts {
   std::vector<Line> lines_;
 };
 
+struct JobEnd {
+  int code = 0;
+  std::string reason;  // why the job has failed, in one line; may be empty
+};
 // The side of every other host, called `name`: connects to the first host, which has this long to answer, and returns
-// the exit code of the job once that has ended. Signals that ask to stop are left to the first host. Throws RunError if
-// it cannot connect, or if the connection ends before the job does.
-int wait_for_first_host(const std::string& first, const std::string& name, std::chrono::seconds limit);
+// how the job ended once that has ended. Signals that ask to stop are left to the first host. Throws RunError if it
+// cannot connect, or if the connection ends before the job does.
+JobEnd wait_for_first_host(const std::string& first, const std::string& name, std::chrono::seconds limit);
 
 }  // namespace shardline

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <mutex>
+#include <sstream>
 #include <streambuf>
 
 #include "core/error.h"
@@ -13,6 +14,7 @@
 #include "engine/import/container.h"
 #include "engine/import/import.h"
 #include "engine/launch/container_hosts.h"
+#include "engine/launch/start_ranks.h"
 #include "engine/run/output_dir.h"
 
 namespace shardline {
@@ -103,21 +105,29 @@ int train_and_copy(const std::string& path, const Config& config, const std::str
 }
 
 int run_job(const fs::path& folder, const std::vector<std::string>& settings,
-            const std::function<int(const std::string& config)>& train, std::ostream& log) {
+            const std::function<int(const std::string& config)>& train, const KeptErrors& errors, std::ostream& log) {
   const ContainerJob job = read_container_job(folder.string(), environment_variables());
   const std::string path = write_config(folder, settings, job, log);
   const Config config = read_config(path);
   const std::chrono::seconds limit(config.training.ddp_timeout);
   if (!job.is_first()) {
     log << "waiting for host " << job.hosts.front() << ", which trains on all hosts" << std::endl;
-    return wait_for_first_host(job.hosts.front(), job.current_host, limit);
+    const JobEnd end = wait_for_first_host(job.hosts.front(), job.current_host, limit);
+    if (!end.reason.empty()) log << "error: host " << job.hosts.front() << ": " << end.reason << std::endl;
+    return end.code;
   }
   if (job.hosts.size() < 2) return train_and_copy(path, config, job.output_data, train, log);
   OtherHosts others({job.hosts.begin() + 1, job.hosts.end()});
   others.wait(limit);
-  const int code = train_and_copy(path, config, job.output_data, train, log);
-  others.end(code);
-  return code;
+  try {
+    const int code = train_and_copy(path, config, job.output_data, train, log);
+    others.end(code, code == 0 ? "" : errors.text());
+    return code;
+  } catch (const std::exception& error) {
+    std::ostringstream nowhere;
+    others.end(report_error(error, nowhere), error.what());
+    throw;
+  }
 }
 
 }  // namespace
@@ -128,7 +138,7 @@ int run_container_job(const std::string& folder, const std::vector<std::string>&
   fs::remove(fs::path(folder) / "output/failure", ignored);  // an earlier attempt may have left it
   const KeptErrors errors(std::cerr);
   try {
-    const int code = run_job(folder, settings, train, log);
+    const int code = run_job(folder, settings, train, errors, log);
     if (code != 0) write_failure(folder, errors.text().empty() ? cat("exit code ", code, "\n") : errors.text());
     return code;
   } catch (const std::exception& error) {

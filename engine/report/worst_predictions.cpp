@@ -118,6 +118,19 @@ size_t differences(const std::vector<std::string>& one, const std::vector<std::s
   return count;
 }
 
+// Throws DataError if the predictions in a directory are recorded as those of other files.
+void require_predictions_of(const std::vector<DataFile>& files, const std::string& directory) {
+  const std::string path = cat(directory, "/", kPredictedDataFile);
+  if (!std::filesystem::exists(path)) return;
+  const json record = read_data_json(path);
+  const JsonValue root(record, path);
+  if (root.text("digest", "") == digest_of_contents(files)) return;
+  std::string names;
+  if (root.has("files"))
+    for (const JsonValue& name : root.at("files").items()) names += (names.empty() ? "" : ", ") + name.text();
+  throw DataError(cat(directory, "/predictions.jsonl is of other data than the run's: ", names));
+}
+
 }  // namespace
 
 std::optional<JudgedPrediction> judged(const json& prediction, const json& row, const Config& config,
@@ -179,7 +192,9 @@ std::optional<PredictionReport> read_predictions(RunHistory& run) {
     std::string line;
     bool is_over = false;
     const DataPart part = data.test.empty() ? DataPart::validation : DataPart::test;
-    for (const auto& file : task_files(run.config, part, paths_of(run.config, part))) {
+    const auto files = task_files(run.config, part, paths_of(run.config, part));
+    require_predictions_of(files, run.directory);
+    for (const auto& file : files) {
       const auto rows = open_any_rows(file);
       for (DataRow row; !is_over && rows->next(row);) {
         is_over = !std::getline(lines, line);

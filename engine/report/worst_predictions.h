@@ -26,7 +26,7 @@ struct PredictionReport {
   std::vector<JudgedPrediction> worst;  // the worst first
 };
 // Compares predictions.jsonl with the rows of data.test, or else data.validation. Unset if there are no predictions,
-// and with a note if the rows cannot be read.
+// and with a note if the rows cannot be read or if the predictions are recorded as those of other files.
 std::optional<PredictionReport> read_predictions(RunHistory& run);
 
 }  // namespace shardline

@@ -132,13 +132,13 @@ std::vector<fs::path> model_files(const fs::path& dir) {
 // the run may have been started with it, and a user's only copy must not be removed while the run can still fail.
 bool is_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
-         name == "predictions.jsonl" || name.string().starts_with(kTensorBoardFile);
+         name == "predictions.jsonl" || name == "predictions.data.json" || name.string().starts_with(kTensorBoardFile);
 }
 
 // Whether this is a record to which a run that continues appends.
 bool is_kept_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "timeline" || name == "predictions.jsonl" ||
-         name.string().starts_with(kTensorBoardFile);
+         name == "predictions.data.json" || name.string().starts_with(kTensorBoardFile);
 }
 
 // Otherwise, the records of steps after the one from which the run continues would be there twice.

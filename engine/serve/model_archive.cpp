@@ -112,9 +112,19 @@ class Unpacking {
 
 // Whether an entry of a model's directory exists only because the model was trained or packed there.
 bool is_left_by_run(const std::string& name) {
-  constexpr std::array kRecords = {"newest",       "metrics.jsonl", "config.resolved.json", "plan.json",
-                                   "schedule.svg", "profile.json",  "predictions.jsonl",    "trainer_state.json",
-                                   "timeline",     "flight",        "flight.previous",      "report.html"};
+  constexpr std::array kRecords = {"newest",
+                                   "metrics.jsonl",
+                                   "config.resolved.json",
+                                   "plan.json",
+                                   "schedule.svg",
+                                   "profile.json",
+                                   "predictions.jsonl",
+                                   "predictions.data.json",
+                                   "trainer_state.json",
+                                   "timeline",
+                                   "flight",
+                                   "flight.previous",
+                                   "report.html"};
   return name.starts_with("previous-model") || name.starts_with("events.out.tfevents.") ||
          name.ends_with(".incomplete") || std::ranges::find(kRecords, name) != kRecords.end();
 }
@@ -193,6 +203,22 @@ void pack_model(const fs::path&, const fs::path&) {
 
 #endif
 
+namespace {
+
+// Throws ConfigError for an archive whose files are in a folder, as `tar czf model.tar.gz model` packs them.
+void require_config_at_root(const fs::path& folder, const fs::path& archive_path) {
+  if (fs::exists(folder / "config.json")) return;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename();
+        entry.is_directory() && fs::exists(entry.path() / "config.json"))
+      throw ConfigError(cat(archive_path.string(), ": has config.json in the folder ", name,
+                            ", not at its root; unpack it, and pack the folder: shardline pack ", name,
+                            " model.tar.gz"));
+  throw ConfigError(cat(archive_path.string(), ": has no config.json at its root; name a model's archive"));
+}
+
+}  // namespace
+
 UnpackedModel::UnpackedModel(const fs::path& path) : path_(path) {
   fs::path archive_path = path;
   if (fs::is_directory(path) && !fs::exists(path / "config.json")) archive_path = path / "model.tar.gz";
@@ -202,6 +228,7 @@ UnpackedModel::UnpackedModel(const fs::path& path) : path_(path) {
   path_ = temporary_ = name;
   try {
     unpack_model(archive_path, temporary_, kMostBytes);
+    require_config_at_root(temporary_, archive_path);
   } catch (...) {
     fs::remove_all(temporary_);
     throw;

@@ -19,7 +19,8 @@ void unpack_model(const std::filesystem::path& archive, const std::filesystem::p
 void pack_model(const std::filesystem::path& directory, const std::filesystem::path& archive);
 
 // A model's directory for as long as this lives: the directory itself, or a temporary one with the contents of an
-// archive, which may be `path` itself or model.tar.gz in a directory without a config.json.
+// archive, which may be `path` itself or model.tar.gz in a directory without a config.json. Throws ConfigError for an
+// archive without a config.json at its root.
 class UnpackedModel {
  public:
   explicit UnpackedModel(const std::filesystem::path& path);

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "engine/config/rules/known_data.h"
+#include "engine/data/cache/file_digest.h"
 #include "engine/data/source/saved_dataset.h"
 
 namespace shardline {
@@ -124,6 +125,12 @@ std::vector<std::vector<std::string>> mixed_paths(const Config& config) {
   if (config.data.train_weights.empty()) return parts;
   for (const std::string& path : config.data.train) parts.push_back(split_of(config.data, {path}, Split::train));
   return parts;
+}
+
+std::string digest_of_contents(const std::vector<DataFile>& files) {
+  FileDigest digest;
+  for (const DataFile& file : files) digest.add_file(file.path, [](int64_t) {});
+  return digest_text(digest.value());
 }
 
 }  // namespace shardline

@@ -1,5 +1,9 @@
 """A job in two containers, each with a network, a name and an /opt/ml of its own."""
 import json
+import shlex
+import shutil
+import subprocess
+import sys
 
 from container import make_tree
 from hosts import HostsTest, main
@@ -47,6 +51,25 @@ class ContainerHosts(HostsTest):
             result = self.finish(process)
             self.assertNotEqual(result.code, 0, str(result))
         self.assertTrue(all(self.failures()), self.failures())
+
+    def test_failure_before_ranks_start(self):
+        self.make_trees(max_steps="4")
+        shutil.rmtree(self.hosts[0].disk / "input/data/train")
+        for process in self.start_both():
+            result = self.finish(process)
+            self.assertEqual(result.code, 2, str(result))
+        for failure in self.failures():
+            self.assertIn("there is no data file or folder", failure)
+
+    def test_a_stranger_is_not_waited_for(self):
+        self.make_trees(max_steps="1")
+        make_tree(self.hosts[0].disk, HOSTS, "alpha", ddp_timeout="3")
+        first = self.start("train", host=0)
+        greets = "import socket, time; s = socket.create_connection(('127.0.0.1', 23117)); s.send(b'G'); time.sleep(60)"
+        tries = f"until {sys.executable} -c {shlex.quote(greets)} 2>/dev/null; do sleep 0.1; done"
+        stranger = subprocess.Popen(["nsenter", "-t", str(self.hosts[0].keeper.pid), "-n", "sh", "-c", tries])
+        self.addCleanup(stranger.kill)
+        self.assertIn("no word from host beta after 3 s", str(self.finish(first, limit=30)))
 
     def test_lost_first_host(self):
         self.make_trees(max_steps="100000")

@@ -11,6 +11,7 @@
 #include "core/files/disk_file.h"
 #include "engine/commands/parts/job_parts.h"
 #include "engine/generate/target_generator.h"
+#include "engine/tasks/task_files.h"
 
 namespace shardline {
 namespace {
@@ -74,6 +75,24 @@ Evaluation evaluate(RankTrainer& trainer, const JobData& data, Communicator& wor
   return evaluation;
 }
 
+namespace {
+
+// The file that records of which data the predictions are, for a report, which looks for predictions.jsonl only; empty
+// for others.
+std::filesystem::path record_of(const std::filesystem::path& predictions) {
+  if (predictions.filename() != "predictions.jsonl") return "";
+  return predictions.parent_path() / kPredictedDataFile;
+}
+
+void write_record(const std::vector<DataFile>& files, const std::filesystem::path& path) {
+  nlohmann::json names = nlohmann::json::array();
+  for (const DataFile& file : files) names.push_back(file.shown_name());
+  const nlohmann::json record = {{"files", names}, {"digest", digest_of_contents(files)}};
+  write_file(path.string(), record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
+}
+
+}  // namespace
+
 void write_predictions(RankTrainer& trainer, const PredictedData& data, const std::string& file, RankContext& context) {
   std::vector<at::Tensor> logits;
   trainer.evaluate(*data.source, data.source->steps_per_epoch(), [&](const at::Tensor& more) {
@@ -88,7 +107,10 @@ void write_predictions(RankTrainer& trainer, const PredictedData& data, const st
   });
   std::error_code ignored;
   const bool replaces = std::filesystem::exists(file, ignored);
+  const std::filesystem::path record = record_of(file);
+  if (!record.empty()) std::filesystem::remove(record, ignored);  // that of other predictions
   write_file(file, lines);
+  if (!record.empty()) write_record(data.files, record);
   if (context.out)
     *context.out << "wrote " << rows << (rows == 1 ? " prediction to " : " predictions to ") << file
                  << (replaces ? ", in place of an earlier file" : "") << std::endl;

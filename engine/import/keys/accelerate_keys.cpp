@@ -1,4 +1,5 @@
 // The config that `accelerate config` writes, and the options of launchers before a script.
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -30,7 +31,7 @@ ForeignKey like_deepspeed(const std::string& name, const std::vector<std::string
 
 Outcome shard_all(const Given& given, Draft& draft) {
   if (draft.replicas() == 0)
-    return refused("shards everything over all processes, whose number the file does not state; give --ranks N");
+    return refused("shards everything over all processes, whose number the job does not state; give --ranks N");
   if (draft.replicas() == 1) return neutral("there is one replica");
   return draft.give("smp_options.sharded_data_parallel_degree", draft.replicas(), given.name, "all replicas");
 }
@@ -44,16 +45,7 @@ Outcome shard_gradients(const Given& given, Draft& draft) {
 }
 
 Outcome read_fsdp_strategy(const Given& given, Draft& draft) {
-  const std::string strategy = plain_text(given.value);
-  if (strategy == "FULL_SHARD" || strategy == "1") return shard_all(given, draft);
-  if (strategy == "SHARD_GRAD_OP" || strategy == "2") return shard_gradients(given, draft);
-  if (strategy == "NO_SHARD" || strategy == "3") return neutral("nothing is sharded");
-  if (strategy == "HYBRID_SHARD" || strategy == "4") {
-    const int64_t of_host = draft.processes_per_host();
-    if (of_host <= 1) return refused("shards over the processes of a host, whose number the file does not state");
-    return draft.give("smp_options.sharded_data_parallel_degree", of_host, given.name, "the processes of a host");
-  }
-  return refused(cat("strategy \"", strategy, "\" is not supported; use FULL_SHARD, SHARD_GRAD_OP or HYBRID_SHARD"));
+  return shard_as_fsdp(plain_text(given.value), given, draft);
 }
 
 Outcome read_reshard(const Given& given, Draft& draft) {
@@ -75,6 +67,54 @@ Outcome read_selective(const Given& given, Draft& draft) {
 Outcome read_sequence_parallelism(const Given& given, Draft& draft) {
   return draft.give("smp_options.optimize", is_on(given.value) ? "memory" : "speed", given.name,
                     "true: memory; false: speed");
+}
+
+// Another option of a command is on.
+bool asks_for(const json& options, const char* name) {
+  return std::ranges::any_of(options.items(),
+                             [&](const auto& item) { return plain_name(item.key()) == name && is_on(item.value()); });
+}
+
+bool has_option(const json& options, const std::vector<const char*>& names) {
+  return std::ranges::any_of(options.items(), [&](const auto& item) {
+    return std::ranges::find(names, plain_name(item.key())) != names.end();
+  });
+}
+
+// The options --use_fsdp and --use_deepspeed, whose own defaults shard. Read after the options and the file that say
+// how.
+Outcome shard_as_usual(const Given& given, Draft& draft, const std::vector<const char*>& saying,
+                       Outcome (*shard)(const Given&, Draft&)) {
+  if (!is_on(given.value)) return neutral("is off");
+  if (has_option(given.root, saying)) return neutral("other options determine what is sharded");
+  if (draft.has("smp_options.sharded_data_parallel_degree") || draft.has("smp_options.shard_optimizer_state"))
+    return neutral("config_file determines what is sharded");
+  if (has_option(given.root, {"config_file"}))
+    return refused("config_file shards nothing; leave this out, or state what is sharded in the file");
+  return shard(given, draft);
+}
+
+Outcome read_use_fsdp(const Given& given, Draft& draft) {
+  return shard_as_usual(given, draft, {"fsdp_sharding_strategy", "fsdp_reshard_after_forward"}, shard_all);
+}
+
+Outcome read_use_deepspeed(const Given& given, Draft& draft) {
+  return shard_as_usual(given, draft, {"zero_stage", "deepspeed_config_file"}, shard_gradients);
+}
+
+// What accelerate and DeepSpeed do without a number of processes is to use all GPUs, which a command does not state.
+Outcome read_words(const Given& given, Draft& draft) {
+  std::string note = "shardline starts its ranks itself";
+  const json words = given.value.is_array() ? given.value : json::array();
+  const auto is_one_of = [&](const std::vector<std::string>& names) {
+    return std::ranges::any_of(
+        words, [&](const json& word) { return std::ranges::find(names, plain_text(word)) != names.end(); });
+  };
+  if (std::ranges::any_of(words, [](const json& word) { return plain_text(word).find('=') != std::string::npos; }))
+    note += "; set its variables where shardline is started";
+  if (is_one_of({"accelerate", "deepspeed"}) && draft.processes_per_host() == 0)
+    note += "; this launcher would use all GPUs: for more than one process, give --ranks N";
+  return neutral(note);
 }
 
 // Megatron's batch of a replica does not depend on the number of ranks that share its layers.
@@ -177,11 +217,33 @@ bool is_of_other_type(const json& root, const std::string& key) {
          plain_text(root["distributed_type"]) != type->second;
 }
 
-// A config of DeepSpeed inside of accelerate's leaves the same keys to DeepSpeed's defaults as a file of it.
+// The options of a section count if it is chosen, here or in the file.
+bool is_of_other_launch(const json& root, const std::string& key) {
+  const std::string name = plain_name(key);
+  if (has_option(root, {"config_file"})) return false;
+  if (name.starts_with("fsdp_")) return !asks_for(root, "use_fsdp");
+  if (name.starts_with("megatron_lm_")) return !asks_for(root, "use_megatron_lm");
+  static const Keys of_deepspeed = keys_of_deepspeed();
+  return std::ranges::any_of(of_deepspeed, [&](const ForeignKey& one) { return one.name.ends_with('.' + name); }) &&
+         !asks_for(root, "use_deepspeed");
+}
+
+// Without a file of DeepSpeed, accelerate makes one, which leaves the loss scale to DeepSpeed, but clips.
+void add_defaults_of_plugin(Draft& draft) {
+  deepspeed_keys().add_defaults({{"gradient_clipping", "auto"}}, draft);
+  draft.add("training.max_grad_norm", 1, "what accelerate does without gradient_clipping");
+}
+
+void add_defaults_of_launcher(const json& root, Draft& draft) {
+  if (asks_for(root, "use_deepspeed") && !has_option(root, {"config_file", "deepspeed_config_file"}))
+    add_defaults_of_plugin(draft);
+}
+
 void add_defaults_of_deepspeed(const json& root, Draft& draft) {
   const json config = root.value("deepspeed_config", json());
-  if (config.is_object() && !config.contains("deepspeed_config_file") && !is_of_other_type(root, "deepspeed_config"))
-    deepspeed_keys().add_defaults(config, draft);
+  if (!config.is_object() || config.contains("deepspeed_config_file") || is_of_other_type(root, "deepspeed_config"))
+    return;
+  add_defaults_of_plugin(draft);
 }
 
 }  // namespace
@@ -211,13 +273,59 @@ const Vocabulary& accelerate_keys() {
   return keys;
 }
 
+Outcome shard_as_fsdp(const std::string& strategy, const Given& given, Draft& draft) {
+  if (strategy == "FULL_SHARD" || strategy == "1") return shard_all(given, draft);
+  if (strategy == "SHARD_GRAD_OP" || strategy == "2") return shard_gradients(given, draft);
+  if (strategy == "NO_SHARD" || strategy == "3") return neutral("nothing is sharded");
+  if (strategy == "HYBRID_SHARD" || strategy == "4") {
+    const int64_t of_host = draft.processes_per_host();
+    if (of_host <= 1)
+      return refused("shards over the processes of a host, whose number the job does not state; give --ranks N");
+    return draft.give("smp_options.sharded_data_parallel_degree", of_host, given.name, "the processes of a host");
+  }
+  return refused(cat("strategy \"", strategy, "\" is not supported; use FULL_SHARD, SHARD_GRAD_OP or HYBRID_SHARD"));
+}
+
+const Vocabulary& fsdp_keys() {
+  static const Vocabulary keys = [] {
+    Vocabulary all{.title = "fsdp_config",
+                   .introduction =
+                       "The argument `fsdp_config` beside `fsdp`, as an object or the name of a file. Names "
+                       "may begin with `fsdp_`.",
+                   .keys = {}};
+    for (ForeignKey key : keys_of_fsdp()) {
+      const std::string name = key.name.substr(std::string("fsdp_config.fsdp_").size());
+      if (name == "sharding_strategy") continue;  // the argument `fsdp` is
+      if (name == "reshard_after_forward") key = refuses("", "give shard_grad_op as the argument fsdp instead", true);
+      key.name = name;
+      all.keys.push_back(key);
+      key.name = "fsdp_" + name;
+      all.own_keys.push_back(key);
+    }
+    all.keys.push_back(ignores("limit_all_gathers", "layers are gathered one after the other, ahead of their use"));
+    all.keys.push_back(refuses("xla", "this device is not supported; leave it out"));
+    all.keys.push_back(ignores("xla_fsdp_v2", "only used with xla"));
+    all.keys.push_back(ignores("xla_fsdp_settings", "only used with xla"));
+    all.keys.push_back(ignores("xla_fsdp_grad_ckpt", "only used with xla"));
+    return all;
+  }();
+  return keys;
+}
+
 const Vocabulary& launcher_keys() {
   static const Vocabulary keys = [] {
     Vocabulary all{
         .title = "Launchers",
         .introduction = "Options of `torchrun`, `deepspeed` and `accelerate launch` before the script.",
-        .keys = {reads_script("script"), ignores("words", "shardline starts its ranks itself"),
-                 maps("nproc_per_node", "mpi_options.processes_per_host"),
+        .keys = {reads_script("script"),
+                 reads("words", "", "shardline starts its ranks itself", read_words).in_phase(2),
+                 reads("use_fsdp", "smp_options.sharded_data_parallel_degree",
+                       "FULL_SHARD, unless config_file or other options say more", read_use_fsdp)
+                     .in_phase(3),
+                 reads("use_deepspeed", "smp_options.shard_optimizer_state, .shard_gradients",
+                       "stage 2, unless config_file or other options say more", read_use_deepspeed)
+                     .in_phase(3),
+                 maps("cpu", "training.use_cpu"), maps("nproc_per_node", "mpi_options.processes_per_host"),
                  maps("num_gpus", "mpi_options.processes_per_host"), reads_machines("nnodes"),
                  reads_machines("num_nodes"), reads_processes("num_processes"), reads_machines("num_machines"),
                  reads("mixed_precision", "training.fp16, training.bf16", "", read_precision),
@@ -228,15 +336,23 @@ const Vocabulary& launcher_keys() {
                  refuses("include", "name the machines with --hosts A,B"),
                  refuses("exclude", "name the machines with --hosts A,B")},
         .names_vary = true};
+    for (const auto& section : {keys_of_fsdp(), keys_of_deepspeed(), keys_of_megatron()})
+      for (ForeignKey key : section) {
+        key.name = key.name.substr(key.name.find('.') + 1);
+        all.keys.push_back(std::move(key));
+      }
+    all.is_unused = is_of_other_launch;
+    all.add_defaults = add_defaults_of_launcher;
     const auto add = [&](const std::string& reason, const std::vector<const char*>& names) {
       for (const char* name : names) all.keys.push_back(ignores(name, reason));
     };
     add("ranks find each other through MPI",
         {"node_rank", "master_addr", "master_port", "machine_rank", "main_process_ip", "main_process_port",
-         "standalone", "rdzv_backend", "rdzv_endpoint", "rdzv_id"});
+         "standalone", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "same_network"});
     add("shardline starts its ranks itself", {"monitor_interval", "multi_gpu", "launcher"});
-    add("config_file determines what is sharded", {"use_deepspeed", "use_fsdp"});
-    add("there is no Python code to run or to compile", {"m", "module", "u", "dynamo_backend"});
+    add("its options determine what is split", {"use_megatron_lm"});
+    add("changes no output", {"quiet", "debug"});
+    add("there is no Python code to run or to compile", {"m", "module", "u", "dynamo_backend", "dynamo_mode"});
     return all;
   }();
   return keys;

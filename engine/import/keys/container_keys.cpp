@@ -68,7 +68,10 @@ const Vocabulary& container_keys() {
             hosts.facts = count_hosts;
             return hosts;
           }(),
-          ignores("resourceconfig.current_host", "or SM_CURRENT_HOST; the first of `hosts` starts all ranks"),
+          reads("resourceconfig.current_host", "", "or SM_CURRENT_HOST; the first of `hosts` starts all ranks",
+                [](const Given&, Draft& draft) {
+                  return neutral(draft.machines.value_or(1) > 1 ? "the first host starts all ranks" : "one host");
+                }),
           reads_instance_type("resourceconfig.current_instance_type"),
           reads("resourceconfig.network_interface_name", "mpi_options.custom_mpi_options",
                 "with several hosts: the interface for Open MPI's connections", read_interface)
@@ -85,7 +88,10 @@ const Vocabulary& container_keys() {
           ignores("inputdataconfig.*.InputDataSourceType", "the channel's folder has the files"),
           reads_channel("channels.*", "the folder of the channel, or SM_CHANNEL_*", name_of_channel, place_of_channel),
           reads("model_dir", "output_dir", "/opt/ml/model, or SM_MODEL_DIR", read_model_folder).in_phase(2),
-          ignores("output_data_dir", "/opt/ml/output/data, or SM_OUTPUT_DATA_DIR; gets a copy of the run's records"),
+          reads(
+              "output_data_dir", "output_dir",
+              "gets a copy of the run's records; /opt/ml/output/data, or SM_OUTPUT_DATA_DIR",
+              [](const Given&, Draft&) { return mapped_to("output_dir", "the run's records are copied from there"); }),
           reads("checkpoints", "training.checkpoint_dir", "/opt/ml/checkpoints", read_checkpoint_folder).in_phase(2),
       }};
   return keys;

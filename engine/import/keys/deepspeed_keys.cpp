@@ -96,10 +96,12 @@ bool is_true(const Draft& draft, const std::string& target) {
 }
 
 // DeepSpeed's defaults for keys that its files often leave out.
-constexpr double kRateOfWarmup = 0.001;    // warmup_max_lr, and lr of optimizers
-constexpr int kStepsOfWarmup = 1000;       // warmup_num_steps
-constexpr double kEndOfCosine = 0.0001;    // cos_min_ratio
-constexpr double kClipping = 0;            // gradient_clipping: none
+constexpr double kRateOfWarmup = 0.001;  // warmup_max_lr, and lr of optimizers
+constexpr int kStepsOfWarmup = 1000;     // warmup_num_steps
+constexpr double kEndOfCosine = 0.0001;  // cos_min_ratio
+constexpr double kClipping = 0;          // gradient_clipping: none
+constexpr double kDecay = 0;             // weight_decay of optimizers
+constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;
 constexpr double kFirstLossScale = 65536;  // 2 ^ initial_scale_power
 constexpr int kHysteresis = 2;
 
@@ -363,9 +365,29 @@ Keys other_keys() {
 // DeepSpeed's defaults for keys that its file leaves out, where shardline has other ones.
 void add_deepspeed_defaults(const json& root, Draft& draft) {
   const std::string reason = "what DeepSpeed does without ";
-  if (!root.contains("gradient_clipping")) draft.add("training.max_grad_norm", kClipping, reason + "gradient_clipping");
-  if (root.contains("optimizer") && !root.contains(json::json_pointer("/optimizer/params/lr")))
+  const auto require = [&](const std::string& missing, const char* target, double value) {
+    draft.require(target, value,
+                  cat("DeepSpeed's config has no ", missing, ", which means ", json(value).dump(),
+                      " whatever the arguments say; give the value there, or leave this out"));
+  };
+  if (!root.contains("gradient_clipping")) {
+    require("gradient_clipping", "training.max_grad_norm", kClipping);
+    draft.add("training.max_grad_norm", kClipping, reason + "gradient_clipping");
+  }
+  const auto lacks = [&](const char* name) {
+    return root.contains("optimizer") && !root.contains(json::json_pointer("/optimizer/params") / name);
+  };
+  if (lacks("lr")) {
+    if (!root.contains("scheduler")) require("optimizer.params.lr", "training.learning_rate", kRateOfWarmup);
     draft.add("training.learning_rate", kRateOfWarmup, reason + "optimizer.params.lr");
+  }
+  if (lacks("weight_decay")) require("optimizer.params.weight_decay", "training.weight_decay", kDecay);
+  const bool is_adam = draft.has("training.optim") && draft.value("training.optim") != "sgd";
+  if (is_adam && lacks("eps")) require("optimizer.params.eps", "training.adam_epsilon", kEpsilon);
+  if (is_adam && lacks("betas")) {
+    require("optimizer.params.betas", "training.adam_beta1", kBeta1);
+    require("optimizer.params.betas", "training.adam_beta2", kBeta2);
+  }
   const bool scales = is_true(draft, "training.fp16") && !draft.has("training.static_loss_scale") &&
                       !draft.has("training.dynamic_loss_args");
   if (!scales) return;

@@ -131,6 +131,13 @@ void Draft::add(const std::string& target, const json& value, const std::string&
   additions_.push_back({target, this->value(outcome.target), reason});
 }
 
+void Draft::require(const std::string& target, const json& value, const std::string& reason) {
+  const auto said = said_.find(target);
+  if (said == said_.end()) return;
+  const bool is_equal = said->second.value == value;
+  if (!is_equal && !said->second.by_user) contradictions_[said->second.source] = reason;
+}
+
 int64_t Draft::integer(const std::string& target, int64_t unset) const {
   return has(target) && value(target).is_number_integer() ? value(target).get<int64_t>() : unset;
 }

@@ -48,6 +48,12 @@ class Draft {
   // not take it.
   void add(const std::string& target, const nlohmann::json& value, const std::string& reason);
 
+  // The same for a default of the job's program that holds whatever another key of the job says: that key is refused
+  // with `reason` if its value is another one.
+  void require(const std::string& target, const nlohmann::json& value, const std::string& reason);
+  // The keys of the job that `require` refuses, with the reasons.
+  const std::map<std::string, std::string>& contradictions() const { return contradictions_; }
+
   bool has(const std::string& target) const { return said_.contains(target); }
   const nlohmann::json& value(const std::string& target) const { return said_.at(target).value; }
   // The value of an integer key, or `unset` if it has none.
@@ -84,6 +90,7 @@ class Draft {
   ImportOptions options_;
   std::map<std::string, Said> said_;
   std::vector<Addition> additions_;
+  std::map<std::string, std::string> contradictions_;
 };
 
 }  // namespace shardline

@@ -1,6 +1,8 @@
 // Hyperparameters of scripts, which are also the arguments of Hugging Face's example scripts, and what SageMaker's
 // library adds to them.
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <set>
 #include <sstream>
 
@@ -17,10 +19,13 @@ using nlohmann::json;
 using Keys = std::vector<ForeignKey>;
 
 // Another value in the same object, whatever dashes are in its name.
-json value_beside(const Given& given, const std::string& name) {
-  for (const auto& [key, value] : given.root.items())
+json value_beside(const json& root, const std::string& name) {
+  for (const auto& [key, value] : root.items())
     if (plain_name(key) == name) return value;
   return nullptr;
+}
+json value_beside(const Given& given, const std::string& name) {
+  return value_beside(given.root, name);
 }
 
 Outcome give_path(const std::string& target, const Given& given, Draft& draft) {
@@ -34,19 +39,27 @@ ForeignKey path_key(const std::string& name, const std::string& target) {
   return reads(name, target, "", [=](const Given& given, Draft& draft) { return give_path(target, given, draft); });
 }
 
+// What to do if this name, which is not here, is one of the hub.
+std::string note_of_hub(const std::string& name) {
+  std::error_code ignored;
+  if (name.empty() || name[0] == '/' || name[0] == '.' || std::filesystem::exists(name, ignored)) return "";
+  return cat("a directory; to get it from the hub: hf download ", name, " --local-dir ", name);
+}
+
 // A model: a directory here, or a name on the hub.
 Outcome read_model(const Given& given, Draft& draft) {
   if (draft.has("model.path")) {
     const Outcome outcome = draft.give("model.path", given.value, given.name);
     return outcome.fate == Fate::refused ? neutral(cat("model.path is ", draft.value("model.path").dump())) : outcome;
   }
-  return draft.give("model.path", local_path(plain_text(given.value), draft), given.name,
-                    "a directory: download a model of the hub first");
+  const std::string name = plain_text(given.value), here = local_path(name, draft);
+  return draft.give("model.path", here, given.name, here != name ? "from --channel" : note_of_hub(name));
 }
 
 Outcome read_tokenizer(const Given& given, Draft& draft) {
-  return draft.give("data.tokenizer", local_path(plain_text(given.value), draft), given.name,
-                    "a directory: download a tokenizer of the hub first");
+  const std::string name = plain_text(given.value), here = local_path(name, draft);
+  const std::string note = here != name ? "from --channel" : name == "bytes" ? "" : note_of_hub(name);
+  return draft.give("data.tokenizer", here, given.name, note);
 }
 
 Outcome read_model_type(const Given& given, Draft& draft) {
@@ -142,6 +155,22 @@ Outcome read_accelerator_config(const Given& given, Draft& draft) {
   return neutral("there is no Accelerate here");
 }
 
+// "full_shard auto_wrap": words of TrainingArguments. Version 5 takes a truth value, too.
+Outcome read_fsdp(const Given& given, Draft& draft) {
+  if (is_off(given.value)) return neutral("is off");
+  if (is_on(given.value)) return shard_as_fsdp("FULL_SHARD", given, draft);
+  std::string text = given.value.is_array() ? "" : plain_text(given.value), strategy, word;
+  for (const json& one : given.value.is_array() ? given.value : json::array()) text += plain_text(one) + ' ';
+  for (std::istringstream words(text); words >> word;) {
+    std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::toupper(c); });
+    if (word == "AUTO_WRAP") continue;
+    if (word == "OFFLOAD") return refused("weights stay on the devices; leave offload out");
+    if (!strategy.empty()) return refused("names two strategies; keep one of them");
+    strategy = word;
+  }
+  return strategy.empty() ? neutral("names no strategy") : shard_as_fsdp(strategy, given, draft);
+}
+
 // A key that asks for more than training, which scripts do only if do_train is given.
 ForeignKey beside_training(ForeignKey key) {
   key.read = [target = key.target](const Given& given, Draft& draft) {
@@ -170,11 +199,12 @@ ForeignKey with_task_in_lower_case(ForeignKey key) {
 Keys script_arguments() {
   const std::string hub = "nothing is downloaded";
   return {
-      reads("model_name_or_path", "model.path", "a directory: download a model of the hub first", read_model),
+      reads("model_name_or_path", "model.path", "a directory; models of the hub must be downloaded", read_model),
       refuses(
           "config_name",
           "nothing is downloaded; give the keys of its config.json with --set model.config={...}, and leave it out"),
-      reads("tokenizer_name", "data.tokenizer", "a directory: download a tokenizer of the hub first", read_tokenizer),
+      reads("tokenizer_name", "data.tokenizer",
+            "a directory or tokenizer.json; tokenizers of the hub must be downloaded", read_tokenizer),
       reads("model_type", "model.config.model_type", "without a model path", read_model_type).in_phase(1),
       reads("config_overrides", "model.config", "\"n_embd=1024,n_layer=24\"", read_overrides),
       path_key("train_file", "data.train"),
@@ -202,6 +232,10 @@ Keys script_arguments() {
       ignores("dtype", "bf16 and fp16 determine the precision"),
       ignores("low_cpu_mem_usage", "each rank reads only its part of the files"),
       holds("deepspeed", deepspeed_keys, "the file of DeepSpeed's config, or the config"),
+      reads("fsdp", "smp_options.sharded_data_parallel_degree, .shard_optimizer_state, .shard_gradients",
+            "full_shard: all replicas; shard_grad_op: states and gradients; hybrid_shard: those of a host", read_fsdp)
+          .in_phase(2),
+      holds("fsdp_config", fsdp_keys, "with fsdp: an object, or the name of a file"),
       reads("accelerator_config", "training.gradient_accumulation_steps",
             "num_steps of gradient_accumulation_kwargs; split_batches is refused", read_accelerator_config),
       refuses("text_column_delimiter", "join the columns in the files"),
@@ -215,9 +249,10 @@ Keys notebook_arguments() {
     return [target](const Given& given, Draft& draft) { return give_path(target, given, draft); };
   };
   return {
-      reads("model_name", "model.path", "a directory: download a model of the hub first", read_model).in_phase(1),
-      reads("model_id", "model.path", "a directory: download a model of the hub first", read_model).in_phase(1),
-      reads("tokenizer", "data.tokenizer", "a directory: download a tokenizer of the hub first", read_tokenizer),
+      reads("model_name", "model.path", "a directory; models of the hub must be downloaded", read_model).in_phase(1),
+      reads("model_id", "model.path", "a directory; models of the hub must be downloaded", read_model).in_phase(1),
+      reads("tokenizer", "data.tokenizer", "a directory or tokenizer.json; tokenizers of the hub must be downloaded",
+            read_tokenizer),
       maps("epochs", "training.num_train_epochs"),
       maps("train_batch_size", "training.per_device_train_batch_size"),
       maps("eval_batch_size", "training.per_device_eval_batch_size"),
@@ -410,6 +445,9 @@ const Vocabulary& hyperparameter_keys() {
             "`\"3\"`, `\"true\"`, `\"\\\"gpt2\\\"\"`. These are the others:",
         .keys = {},
         .names_vary = true};
+    all.is_unused = [](const json& root, const std::string& key) {
+      return plain_name(key) == "fsdp_config" && is_off(value_beside(root, "fsdp"));
+    };
     for (const auto& group : {script_arguments(), notebook_arguments(), gpt_example_arguments(), platform_keys()})
       all.keys.insert(all.keys.end(), group.begin(), group.end());
     for (const char* section : {"training", "data", "model", "smp_options"})

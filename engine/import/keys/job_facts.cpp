@@ -16,6 +16,10 @@ namespace fs = std::filesystem;
 
 constexpr int kMostMachines = 4096, kMostProcesses = 1 << 20;
 
+// Where jobs and estimators state the place of checkpoints.
+const std::vector<std::vector<std::string>> kPlacesOfCheckpoints = {
+    {"CheckpointConfig", "LocalPath"}, {"CheckpointConfig", "S3Uri"}, {"checkpoint_local_path"}, {"checkpoint_s3_uri"}};
+
 Outcome read_instance_type(const Given& given, Draft& draft) {
   const std::string type = plain_text(given.value);
   draft.devices = gpus_of_instance(type);
@@ -37,9 +41,17 @@ std::vector<std::string> names_of_hosts(const Draft& draft, int count) {
   return names;
 }
 
+// Another key sets this number. Options of accelerate's command replace what its file says.
+Outcome other_number(const Given& given, const std::string& what, int count) {
+  if (given.name.starts_with("launcher.config_file."))
+    return neutral(cat("the command sets the number of ", what, " to ", count));
+  return refused(cat("contradicts another key, which sets the number of ", what, " to ", count, "; keep one of them"));
+}
+
 Outcome name_hosts(const Given& given, Draft& draft, bool have_names) {
   if (!draft.machines) return refused(cat("must be a number of machines, not ", given.value.dump()));
   const int count = *draft.machines;
+  if (value_for(json_integer(1), given.value) != count) return other_number(given, "machines", count);
   if (count <= 1) return neutral("one machine is the default");
   if (!have_names && draft.options().hosts.empty())
     return refused("the machines have no names; give them with --hosts A,B");
@@ -64,6 +76,8 @@ void count_processes(const Given& given, Draft& draft) {
 
 Outcome divide_processes(const Given& given, Draft& draft) {
   if (!draft.all_processes) return refused(cat("must be a number of processes, not ", given.value.dump()));
+  if (value_for(json_integer(1), given.value) != *draft.all_processes)
+    return other_number(given, "processes", *draft.all_processes);
   const int machines = draft.machines.value_or(1);
   if (*draft.all_processes % machines != 0)
     return refused(cat("all machines have the same number of processes here; give a multiple of ", machines));
@@ -89,6 +103,7 @@ const std::map<std::string, Script>& scripts() {
       {"run_qa", {"question-answering", 384}},
       {"run_squad", {"question-answering", 384}},
       {"run_ner", {"token-classification", 512}},
+      {"run_ner_no_trainer", {"token-classification", 128}},
       {"train_gpt_simple", {"causal-lm", 0, 0, "gpt2"}},
   };
   return all;
@@ -100,9 +115,11 @@ bool is_without_trainer(const std::string& script) {
   return fs::path(script).stem().string().ends_with(kWithoutTrainer);
 }
 
+// The entry of scripts() that a script has, which may be that of its form with Trainer.
 std::string stem_of(const std::string& script) {
   const std::string stem = fs::path(script).stem().string();
-  return is_without_trainer(script) ? stem.substr(0, stem.size() - kWithoutTrainer.size()) : stem;
+  const bool is_other = is_without_trainer(script) && !scripts().contains(stem);
+  return is_other ? stem.substr(0, stem.size() - kWithoutTrainer.size()) : stem;
 }
 
 // The task that one of the given keys requires; empty: none of them does.
@@ -251,7 +268,7 @@ ForeignKey reads_script(const std::string& name) {
 bool trains_only_if_told(const Draft& draft) {
   // Not SageMaker's script, nor scripts that are called run_..._no_trainer.
   const std::string stem = fs::path(draft.script.value_or("")).stem().string();
-  return stem.starts_with("run_") && scripts().contains(stem);
+  return stem.starts_with("run_") && !is_without_trainer(stem) && scripts().contains(stem);
 }
 
 void add_defaults_of_script(Draft& draft) {
@@ -338,8 +355,14 @@ Outcome read_replication(const Given& given, Draft& draft) {
 Outcome read_spot(const Given& given, Draft& draft) {
   if (!is_on(given.value)) return neutral("is off");
   if (draft.has("training.resume_from_checkpoint")) return neutral("resume_from_checkpoint is given");
+  const bool has_place = draft.has("training.checkpoint_dir") ||
+                         std::ranges::any_of(kPlacesOfCheckpoints, [&](const std::vector<std::string>& place) {
+                           return !is_off(given.at(place));
+                         });
   return draft.give("training.resume_from_checkpoint", "auto", given.name,
-                    "an interrupted job continues from its newest checkpoint");
+                    has_place ? "an interrupted job continues from its newest checkpoint"
+                              : "continues from the newest checkpoint in output_dir, if that outlives the machine; if "
+                                "not, give training.checkpoint_dir");
 }
 
 Outcome read_local_checkpoints(const Given& given, Draft& draft) {

@@ -33,6 +33,10 @@ std::string local_path(const std::string& path, const Draft& draft);
 // Only in the modes File and FastFile are there files that can be read more than once.
 Outcome read_input_mode(const Given& given, Draft& draft);
 
+// A strategy of PyTorch's FSDP: FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD or NO_SHARD. Reads the degrees and the
+// processes, so its key belongs to phase 2.
+Outcome shard_as_fsdp(const std::string& strategy, const Given& given, Draft& draft);
+
 // Whether each host has all files, as it must.
 Outcome read_replication(const Given& given, Draft& draft);
 

@@ -48,7 +48,8 @@ ForeignKey key_of_section(const Section& section, const Key& key, const std::str
           .target = "",
           .note = key.advice,
           .read = [advice = key.advice, is_default](const Given& given, Draft&) {
-            return is_default(given.value) ? neutral("this is always done") : refused(advice);
+            if (!is_default(given.value)) return refused(advice);
+            return neutral(is_off(given.value) ? "asks for nothing" : "is the default, and what is done here");
           }};
 }
 

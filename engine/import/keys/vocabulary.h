@@ -81,6 +81,7 @@ const Vocabulary& model_parallel_keys();  // its `parameters`
 const Vocabulary& hyperparameter_keys();  // for scripts; also the arguments of Hugging Face's example scripts
 const Vocabulary& deepspeed_keys();
 const Vocabulary& accelerate_keys();
+const Vocabulary& fsdp_keys();      // the argument `fsdp_config`
 const Vocabulary& launcher_keys();  // options before a command's script: torchrun, deepspeed, accelerate launch
 
 }  // namespace shardline

@@ -218,7 +218,7 @@ json answered_questions(const Invocation& request, const ServedModel& model) {
     }
     answers.push_back(found.best());
   }
-  return answers.size() == 1 ? answers.front() : answers;  // like the pipeline, even for a list of one
+  return request.answers_one(answers) ? answers.front() : answers;
 }
 
 }  // namespace shardline

@@ -102,7 +102,7 @@ json filled_masks(const Invocation& request, const ServedModel& model) {
     }
     answers.push_back(is_only ? masks.front() : masks);
   }
-  return answers.size() == 1 ? answers.front() : answers;  // like the pipeline, even for a list of one
+  return request.answers_one(answers) ? answers.front() : answers;
 }
 
 }  // namespace shardline

@@ -1,6 +1,10 @@
 #include "engine/import/import.h"
 
+#include <fstream>
+
+#include "engine/import/import_files.h"
 #include "tests/engine/import/job_definitions.h"
+#include "tests/engine/observe/scratch_folder.h"
 
 #include "tests/catch.h"
 
@@ -134,13 +138,105 @@ TEST_CASE("what DeepSpeed does without a key is done here") {
 
 TEST_CASE("options of a launcher become keys, or have reasons of their own") {
   const auto import = import_text_as(
-      "accelerate launch --max_restarts 3 --num_cpu_threads_per_process 4 --use_fsdp --main_process_port 1 run_clm.py "
+      "accelerate launch --max_restarts 3 --num_cpu_threads_per_process 4 --main_process_port 1 run_clm.py "
       "--train_file t.txt --do_train",
       "job", {});
   CHECK(import.config["mpi_options"] == json{{"max_restarts", 3}});
   CHECK(import.config["runtime"] == json{{"threads_per_rank", 4}});
-  CHECK(outcome_of(import, "launcher.use_fsdp").note == "config_file determines what is sharded");
   CHECK(outcome_of(import, "launcher.main_process_port").note == "ranks find each other through MPI");
+  CHECK_THAT(outcome_of(import, "launcher.words").note, Contains("would use all GPUs") && Contains("--ranks N"));
+}
+
+TEST_CASE("accelerate's command shards as its options or their defaults say") {
+  const auto launch = [](const std::string& options) {
+    return import_text_as("accelerate launch " + options + " run_clm.py --train_file t.txt --do_train", "job", {});
+  };
+  const auto sharding = [&](const std::string& options) {
+    return launch("--num_processes 8 " + options).config.value("smp_options", json::object());
+  };
+  const json all = {{"sharded_data_parallel_degree", 8}};
+  const json gradients = {{"shard_optimizer_state", true}, {"shard_gradients", true}};
+  CHECK(sharding("--use_fsdp") == all);
+  CHECK(sharding("--use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP") == gradients);
+  CHECK(sharding("--use_fsdp --fsdp-reshard-after-forward false --fsdp_version 2") == gradients);
+  CHECK(sharding("--fsdp_sharding_strategy FULL_SHARD").empty());  // FSDP is not on
+  CHECK(sharding("--use_deepspeed") == gradients);
+  CHECK(sharding("--use_deepspeed --zero_stage 3") == all);
+  CHECK(sharding("--zero_stage 3").empty());
+  CHECK(sharding("--use_megatron_lm --megatron_lm_pp_degree 2") == json{{"pipeline_parallel_degree", 2}});
+  CHECK_THAT(refusals_text(launch("--use_fsdp")), Contains("launcher.use_fsdp") && Contains("give --ranks N"));
+  CHECK(launch("--num_processes 2 --use_deepspeed").config["training"]["max_grad_norm"] == 1);
+}
+
+TEST_CASE("fsdp of TrainingArguments shards, and its config counts only with it") {
+  const auto import = [](const std::string& arguments) {
+    return import_text_as("torchrun --nproc_per_node 4 run_clm.py --train_file t.txt --do_train " + arguments, "job",
+                          {});
+  };
+  const json all = {{"sharded_data_parallel_degree", 4}};
+  CHECK(import("--fsdp 'full_shard auto_wrap'").config["smp_options"] == all);
+  CHECK(import("--fsdp full_shard auto_wrap").config["smp_options"] == all);
+  CHECK(import("--fsdp true").config["smp_options"] == all);
+  CHECK(import("--fsdp shard_grad_op").config["smp_options"] ==
+        json{{"shard_optimizer_state", true}, {"shard_gradients", true}});
+  CHECK_FALSE(import("--fsdp ''").config.contains("smp_options"));
+  CHECK_THAT(refusals_text(import("--fsdp 'full_shard offload'")), Contains("leave offload out"));
+  CHECK_THAT(refusals_text(import("--fsdp full")), Contains("strategy \"FULL\" is not supported"));
+  const std::string config = R"( --fsdp_config '{"activation_checkpointing": true, "fsdp_backward_prefetch": "a"}')";
+  CHECK(import("--fsdp full_shard" + config).config["smp_options"]["activation_checkpointing"] == "each");
+  CHECK_FALSE(import(config).config.contains("smp_options"));
+  CHECK_THAT(refusals_text(import(R"(--fsdp full_shard --fsdp_config '{"nonsense": 1}')")), Contains("unknown key"));
+}
+
+TEST_CASE("numbers of processes that differ are named") {
+  const auto import = import_text_as(
+      "accelerate launch --config_file ner_accelerate.yaml --num_processes 8 run_ner.py --train_file t.json --do_train",
+      "job", {});
+  CHECK(import.config["mpi_options"]["processes_per_host"] == 8);
+  CHECK(outcome_of(import, "launcher.config_file.num_processes").fate == Fate::neutral);
+}
+
+TEST_CASE("arguments that DeepSpeed's config replaces by leaving out its keys are refused") {
+  const auto refused_keys = [](const std::string& arguments, const std::string& config) {
+    return refusals_text(import_text_as(
+        "deepspeed --num_gpus 2 run_clm.py --train_file t.txt --do_train --deepspeed '" + config + "' " + arguments,
+        "job", {}));
+  };
+  const std::string plain = R"({"zero_optimization": {"stage": 1}})";
+  CHECK_THAT(refused_keys("--max_grad_norm 1.0", plain),
+             Contains("arguments.max_grad_norm") && Contains("no gradient_clipping, which means 0"));
+  CHECK(refused_keys("--max_grad_norm 0", plain).empty());
+  CHECK(refused_keys("--weight_decay 0.1", plain).empty());  // the optimizer is that of the script
+  const std::string adam = R"({"gradient_clipping": 1, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})";
+  CHECK_THAT(refused_keys("--weight_decay 0.1", adam), Contains("optimizer.params.weight_decay, which means 0"));
+  CHECK_THAT(refused_keys("--adam_beta2 0.95", adam), Contains("optimizer.params.betas"));
+  CHECK(refused_keys("--adam_beta2 0.999 --learning_rate 1e-4", adam).empty());
+  const std::string no_rate = R"({"gradient_clipping": 1, "optimizer": {"type": "AdamW"}})";
+  CHECK_THAT(refused_keys("--learning_rate 1e-4", no_rate), Contains("optimizer.params.lr, which means 0.001"));
+}
+
+TEST_CASE("a file that says only how a script is run is not enough") {
+  const ScratchFolder folder;
+  const std::string path = folder.path() + "/ds.json";
+  std::ofstream(path) << R"({"zero_optimization": {"stage": 1}})";
+  CHECK_THAT(import_files({path}, {}).mistakes, Contains("there is no script here"));
+}
+
+TEST_CASE("notes say what holds for the value") {
+  const auto note = [](const json& arguments, const std::string& name) {
+    return outcome_of(estimator(arguments), name).note;
+  };
+  const auto of = [&](const json& hyperparameters, const std::string& name) {
+    return note({{"hyperparameters", hyperparameters}}, "hyperparameters." + name);
+  };
+  CHECK(of({{"push_to_hub", "False"}}, "push_to_hub") == "asks for nothing");
+  CHECK(of({{"save_safetensors", "True"}}, "save_safetensors") == "is the default, and what is done here");
+  CHECK(of({{"tokenizer_name", "bytes"}}, "tokenizer_name").empty());
+  CHECK_THAT(of({{"tokenizer_name", "org/name"}}, "tokenizer_name"), Contains("hf download org/name"));
+  CHECK(of({{"model_name", "/opt/ml/input/data/model"}}, "model_name").empty());
+  CHECK_THAT(note({{"use_spot_instances", true}}, "use_spot_instances"), Contains("give training.checkpoint_dir"));
+  CHECK(note({{"use_spot_instances", true}, {"checkpoint_s3_uri", "s3://a"}}, "use_spot_instances") ==
+        "an interrupted job continues from its newest checkpoint");
 }
 
 TEST_CASE("accelerate uses the section of its distributed_type") {
@@ -260,6 +356,8 @@ TEST_CASE("what a script does without a key is done here") {
   CHECK_FALSE(config("run_clm.py", {.channels = {{"test", "v.txt"}}})["data"].contains(split));
   CHECK_FALSE(config("run_glue.py")["data"].contains(split));
   CHECK(config("run_clm_no_trainer.py")["data"][split] == 5);
+  CHECK(config("run_ner.py")["data"]["sequence_length"] == 512);
+  CHECK(config("run_ner_no_trainer.py")["data"]["sequence_length"] == 128);
   CHECK(config("run_glue_no_trainer.py")["training"] == json{{"max_grad_norm", 0}});
   CHECK_FALSE(config("run_glue.py").contains("training"));
 }
@@ -339,7 +437,7 @@ TEST_CASE("DeepSpeed inside of accelerate's config does what its file does witho
                           "a.yaml", {})
         .config.value("training", json::object());
   };
-  CHECK(training("") == json{{"max_grad_norm", 0}});
+  CHECK(training("") == json{{"max_grad_norm", 1}});  // as a script without Trainer gets it
   CHECK(training("  gradient_clipping: 0.5\n") == json{{"max_grad_norm", 0.5}});
   CHECK(training("mixed_precision: fp16\n")["dynamic_loss_args"] == json{{"init_scale", 65536}, {"delayed_shift", 2}});
 }

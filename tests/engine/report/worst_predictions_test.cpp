@@ -1,6 +1,9 @@
 #include "engine/report/worst_predictions.h"
 
+#include <filesystem>
+
 #include "core/files/disk_file.h"
+#include "engine/tasks/task_files.h"
 #include "tests/engine/observe/scratch_folder.h"
 
 #include "tests/catch.h"
@@ -72,6 +75,18 @@ TEST_CASE("The worst predictions of a file are found, with the numbers of their 
   CHECK(report->worst[2].row == 18);
   CHECK(report->worst[3].row == 1);
   CHECK(run.notes.empty());
+  const std::string record = folder.path() + "/" + kPredictedDataFile;
+  write_file(record,
+             json{{"files", {"rows.jsonl"}}, {"digest", digest_of_contents({{run.config.data.test[0]}})}}.dump());
+  CHECK(read_predictions(run));
+  write_file(folder.path() + "/others.jsonl", rows.substr(0, rows.size() / 2) + rows.substr(0, rows.size() / 2));
+  write_file(
+      record,
+      json{{"files", {"others.jsonl"}}, {"digest", digest_of_contents({{folder.path() + "/others.jsonl"}})}}.dump());
+  CHECK_FALSE(read_predictions(run));
+  CHECK_THAT(run.notes.at(0), Catch::Matchers::EndsWith("is of other data than the run's: others.jsonl"));
+  run.notes.clear();
+  std::filesystem::remove(record);
   write_file(folder.path() + "/fewer.jsonl", rows.substr(0, rows.rfind('\n', rows.size() - 2) + 1));
   run.config.data.test = {folder.path() + "/fewer.jsonl"};
   CHECK_FALSE(read_predictions(run));

@@ -237,6 +237,7 @@ TEST_CASE("masks get the words that are wanted") {
   });
   const json five = ask(model, {{"inputs", "a [MASK]"}});
   REQUIRE(five.size() == 5);
+  CHECK(answer_of(read_invocation("\"a [MASK]\"\n", "application/jsonlines"), model) == json::array({five}));
   CHECK(five[0]["token_str"] == "a");
   CHECK(five[0]["sequence"] == "a a");
   CHECK(five[1]["score"].get<double>() == Approx(0.25));

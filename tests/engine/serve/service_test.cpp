@@ -194,6 +194,13 @@ TEST_CASE("a model is packed and unpacked") {
   folder.write("damaged.tar.gz", "no archive");
   CHECK_THROWS_AS(unpack_model(folder / "damaged.tar.gz", folder / "into", 1000), DataError);
   CHECK_THROWS_AS(pack_model(folder / "model/checkpoint-1", folder / "x.tar.gz"), ConfigError);
+  std::filesystem::create_directories(folder / "other/model");
+  folder.write("other/model/config.json", "{}");
+  REQUIRE(std::system(cat("tar -C '", std::string(folder / "other"), "' -czf '", std::string(folder / "nested.tar.gz"),
+                          "' model")
+                          .c_str()) == 0);
+  CHECK_THROWS_WITH(UnpackedModel(folder / "nested.tar.gz"),
+                    Catch::Matchers::Contains("nested.tar.gz: has config.json in the folder model"));
 }
 #endif
 
