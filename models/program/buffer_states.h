@@ -24,18 +24,25 @@ class BufferStates {
   // inputs in the archive.
   BufferStates(Graph graph, const GraphPart& changes, Values begin);
 
-  // The changed buffers before this training step (counted from 1; less: before the first one), on the CPU. Threads may
-  // call it at the same time. The tensors must not be changed.
-  Values before(int64_t step);
+  // The changed buffers before this training step (counted from 1; less: before the first one), on the CPU. floating:
+  // the type in which the program computes, and so all changes of float32 buffers. Threads may call it at the same
+  // time. The tensors must not be changed.
+  Values before(int64_t step, at::ScalarType floating = at::kFloat);
 
  private:
-  Values after(const Values& before) const;
+  struct States {
+    Interpreter interpreter;
+    std::map<int64_t, Values> known;  // of all inputs, by step: those before the first step and some of the latest
+  };
+
+  States& states_of(at::ScalarType floating);
+  Values after(const Interpreter& interpreter, const Values& before) const;
 
   const Graph graph_;
   const GraphPart changes_;
-  const Interpreter interpreter_;
+  const Values begin_;
   std::mutex mutex_;
-  std::map<int64_t, Values> known_;  // of all inputs, by step: those before the first step and some of the latest
+  std::map<at::ScalarType, States> states_;
 };
 
 }  // namespace shardline

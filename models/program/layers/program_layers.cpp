@@ -79,7 +79,6 @@ class ProgramLayerRun : public Layer {
     if (is_first_ && context.embedding_noise > 0)
       throw RunError("programs do not support noise on embeddings; leave neftune_noise_alpha out");
     const ProgramBatch batch(*program_, rows);
-    if (program_->buffers) buffers_ = program_->buffers->before(context.step);
     if (context.mode == Mode::generate && !program_->has_target() && rows.position_count > batch.source.longest())
       throw RunError("a program does not cache earlier positions; generate without a cache");
     if (batch.source.is_padded() && !program_->argument("attention_mask"))
@@ -88,6 +87,7 @@ class ProgramLayerRun : public Layer {
                          program_->fixed_source() > 0 ? cat(program_->fixed_source(), " tokens") : "one length", "; ",
                          program_->archive.verb(), " it with one"));
     prepare(input);
+    if (program_->buffers) buffers_ = program_->buffers->before(context.step, floating_);
     if (half_) make_leaves();  // the values have changed
     connect_gradients(leaves_, params_);
     const auto run = [&](const PartRun& part) {

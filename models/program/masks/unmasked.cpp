@@ -98,7 +98,8 @@ Pattern pattern_of(const Program& program, const GraphPart& part, int64_t longes
   return pattern.value_or(Pattern::none);
 }
 
-// The pattern of an attention's mask; none if it has no mask, or one that depends on more than sizes.
+// The pattern of an attention's mask; none if it has no mask, or one that depends on more than sizes, such as on a
+// buffer that steps change.
 Pattern pattern_of(const Program& program, int number, int64_t longest) {
   const GraphNode& node = program.graph().nodes[number];
   const auto& mask = node.arguments[place_of_argument(node, "attn_mask")];
@@ -108,6 +109,7 @@ Pattern pattern_of(const Program& program, int number, int64_t longest) {
   const GraphPart part = program.flow.part(program.graph(), {mask.value}, 0, number, [](int) { return false; });
   const bool is_known = std::ranges::all_of(part.inputs, [&](int value) {
     const auto* input = program.input_of(value);
+    if (program.is_changed(value)) return false;
     return input->kind != GraphInput::Kind::user || is_given(program.given_to(*input), program.use);
   });
   return is_known && !reads_tokens(program, part) ? pattern_of(program, part, longest) : Pattern::none;

@@ -21,6 +21,7 @@ std::optional<int64_t> picked_place(const Program& program, int value, int64_t s
     value = node.arguments[0].value;
   }
   const at::Tensor constant = program.constant(value);
+  if (program.is_changed(value)) return {};  // steps select different places
   if (!constant.defined() || constant.scalar_type() != at::kLong || constant.numel() != 1) return {};
   const int64_t place = constant.reshape({}).item<int64_t>();
   return place < 0 ? place + size : place;

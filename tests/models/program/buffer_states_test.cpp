@@ -2,6 +2,7 @@
 #include "models/program/buffer_states.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 
 #include <algorithm>
@@ -21,8 +22,8 @@ using namespace words_program;
 
 constexpr double kShare = 0.5;
 
-// Multiplies the buffer that the head uses by kShare, before the rest of the program.
-Pt2Archive halving(const std::string& file = path()) {
+// Multiplies the buffer that the head uses by `share`, before the rest of the program.
+Pt2Archive halving(const std::string& file = path(), double share = kShare) {
   Pt2Archive archive = read_pt2(file);
   Graph& graph = archive.graph;
   const auto scale = std::ranges::find(graph.inputs, std::string("scale"), &GraphInput::name);
@@ -32,7 +33,7 @@ Pt2Archive halving(const std::string& file = path()) {
   graph.values.push_back(halved);
   graph.nodes.insert(graph.nodes.begin(), GraphNode{.name = "aten::mul_",
                                                     .overload = "Scalar",
-                                                    .arguments = {{.value = scale->value}, {.constant = kShare}},
+                                                    .arguments = {{.value = scale->value}, {.constant = share}},
                                                     .results = {{0, -1, int(graph.values.size()) - 1}}});
   return archive;
 }
@@ -61,6 +62,22 @@ TEST_CASE("a buffer that changes by itself is a function of the step", "[buffers
     CHECK(values.begin()->second.equal(begin * std::pow(kShare, std::max<int64_t>(step, 1) - 1)));
   }
   CHECK(program->archive.constants.at("scale").equal(begin));
+}
+
+TEST_CASE("a program that computes in float64 changes its buffers in float64", "[buffers]") {
+  const auto program = cut_program(halving(path(), 0.3));
+  const at::Tensor begin = read_pt2(path()).constants.at("scale").to(at::kDouble);
+  for (const int64_t step : {1, 2, 9}) {
+    const at::Tensor exact = begin * std::pow(0.3, step - 1);
+    const auto values = program->buffers->before(step, at::kDouble);
+    CHECK(at::allclose(values.begin()->second, exact, 1e-14, 0));
+    CHECK(at::allclose(program->buffers->before(step).begin()->second.to(at::kDouble), exact, 1e-6, 0));
+  }
+  ProgramRun run(program, at::kDouble);
+  Pt2Archive ninth = read_pt2(path());
+  ninth.constants.at("scale") = (begin * std::pow(0.3, 9)).to(at::kFloat);
+  ProgramRun rounded(cut_program(std::move(ninth)), at::kDouble);
+  CHECK(run.train(batch(), 1, 9).sum == Approx(rounded.train(batch()).sum).epsilon(1e-6));
 }
 
 TEST_CASE("all microbatches and passes of a step find the buffer that the step changes once", "[buffers]") {

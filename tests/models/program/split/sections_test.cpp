@@ -1,6 +1,7 @@
 // Products whose sections the ranks divide, or whose columns are gathered.
 #include <ATen/ops/arange.h>
 
+#include "models/program/split/dimension_rules.h"
 #include "tests/models/program/split/split_runs.h"
 
 #include "tests/catch.h"
@@ -65,6 +66,30 @@ TEST_CASE("products that make things of unequal sizes are divided by each of the
     if (param.name == "parts.one.fused.weight") CHECK((param.partial_over_t && param.split_dim < 0));
   CHECK(runs.distance(split) < kRounding);
   CHECK(runs.distance(runs.splitter.split(ranks, {}, true)) < kRounding);
+}
+
+TEST_CASE("a buffer that steps change selects no section", "[split]") {
+  Pt2Archive archive = read_pt2(golden("program/sections.pt2"));
+  Graph& graph = archive.graph;
+  std::vector<int> places;  // of the keys and values that are picked
+  for (auto& input : graph.inputs)
+    if (input.kind == GraphInput::Kind::constant && archive.constants.at(input.name).numel() == 1) {
+      input.kind = GraphInput::Kind::buffer;
+      places.push_back(input.value);
+    }
+  REQUIRE(places.size() == 2);
+  for (const int place : places) {
+    GraphValue next = graph.values[place];
+    next.name += " next";
+    graph.values.push_back(next);
+    graph.nodes.insert(graph.nodes.begin(), GraphNode{.name = "aten::sub_",
+                                                      .overload = "Scalar",
+                                                      .arguments = {{.value = place}, {.constant = 2}, {.constant = 1}},
+                                                      .results = {{0, -1, int(std::ssize(graph.values)) - 1}}});
+  }
+  const SplitRuns constants("program/sections.pt2"), runs(cut_program(std::move(archive)), constants.batch);
+  for (const int place : places) CHECK(!picked_place(*runs.program, place, 5));
+  CHECK(runs.distance(runs.splitter.split(2, {})) < kRounding);
 }
 
 TEST_CASE("mistakes of divided sections and of gathered columns change numbers", "[split]") {
