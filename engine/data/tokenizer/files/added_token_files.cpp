@@ -1,5 +1,6 @@
 #include "engine/data/tokenizer/files/added_token_files.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <unordered_set>
@@ -155,6 +156,42 @@ void add_tokens_of_folder(const fs::path& folder, const RoleNames& names, const 
   }
   for (const AddedToken& token : more) added.add(token, std::nullopt);
   check_added_ids(spec, folder.string());
+}
+
+bool add_tokens_of_config(const fs::path& folder, TokenizerSpec& spec) {
+  const std::vector<AddedToken> before = spec.added;
+  int32_t next = spec.ids.size();  // id
+  for (const AddedToken& token : spec.added) next = std::max(next, token.id + 1);
+  const auto put = [&](AddedToken token, std::optional<int32_t> id, bool replaces) {
+    if (token.content.empty()) return;
+    const auto same = std::ranges::find(spec.added, token.content, &AddedToken::content);
+    if (same != spec.added.end()) {
+      token.id = same->id;
+      if (replaces) *same = std::move(token);
+      return;
+    }
+    const auto known = spec.ids.find(token.content);
+    token.id = known != spec.ids.end() ? known->second : id.value_or(next);
+    next = std::max(next, token.id + 1);
+    spec.added.push_back(std::move(token));
+  };
+  with_json_file(folder, "tokenizer_config.json", [&](const JsonValue& config) {
+    if (config.has("added_tokens_decoder")) {
+      std::map<int32_t, AddedToken> by_id;
+      for (const auto& [key, value] : config.at("added_tokens_decoder").members())
+        by_id[id_in(key, value)] = token_of(value);
+      for (const auto& [id, token] : by_id) put(token, id, /*replaces=*/true);
+    }
+    for (const Role& role : roles())
+      if (config.has(role.key))
+        if (AddedToken token = token_of(config.at(role.key)); spec.ids.contains(token.content))
+          put(std::move(token), {}, /*replaces=*/false);
+    for (const char* more : {"additional_special_tokens", "extra_special_tokens"})
+      if (config.has(more) && config.at(more).json().is_array())
+        for (const JsonValue& value : config.at(more).items()) put(token_of(value), {}, /*replaces=*/false);
+  });
+  check_added_ids(spec, (folder / "tokenizer_config.json").string());
+  return spec.added != before;
 }
 
 SpecialTokens find_special_tokens(const fs::path& folder, const TokenizerSpec& spec) {

@@ -219,6 +219,41 @@ TEST_CASE("classes of byte-level BPE take the space before a text from tokenizer
   }
 }
 
+TEST_CASE("tokens that only tokenizer_config.json has are added to those of tokenizer.json, as in transformers") {
+  json vocabulary = json::object();
+  int32_t next = 0;
+  for (const char* token : {"[UNK]", "[MASK]", "a", "b", "<x>", "<", "x", ">"}) vocabulary[token] = next++;
+  const json mask = {
+      {"id", 1},         {"content", "[MASK]"}, {"lstrip", false}, {"rstrip", false}, {"normalized", false},
+      {"special", true}, {"single_word", false}};
+  const json shape = {{"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", vocabulary}}},
+                      {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                      {"added_tokens", json::array({mask})}};
+  const auto ids_with = [&](const json& config, const char* text) {
+    const TempFolder folder;
+    folder.write("tokenizer.json", shape.dump());
+    folder.write("tokenizer_config.json", config.dump());
+    return load_tokenizer(folder.path().string())->encode(text);
+  };
+  using Ids = std::vector<int32_t>;
+  CHECK(ids_with(json::object(), "a<x>b") == Ids{2, 5, 6, 7, 3});
+  CHECK(ids_with({{"added_tokens_decoder", {{"8", {{"content", "ab"}}}}}}, "aab") == Ids{2, 8});
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"})
+    CHECK(ids_with({{key, {"<y>", {{"content", "<x>"}, {"lstrip", true}}}}}, "a<y><x>") == Ids{2, 8, 4});
+  CHECK(ids_with({{"sep_token", "<x>"}}, "a<x>b") == Ids{2, 4, 3});
+  CHECK(ids_with({{"pad_token", "<y>"}}, "<y>") == Ids{5, 0, 7});  // it would only enlarge the vocabulary
+  // The flags of added_tokens_decoder count, those of a role do not.
+  const json spaced = {{"content", "a"}, {"single_word", true}};
+  CHECK(ids_with({{"added_tokens_decoder", {{"2", spaced}}}}, "a ab") == Ids{2, 0});
+  CHECK(ids_with({{"added_tokens_decoder", {{"1", {{"content", "[MASK]"}, {"single_word", true}}}}}}, "b[MASK]b") ==
+        Ids{3, 0, 0, 0, 3});
+  CHECK(ids_with({{"mask_token", {{"content", "[MASK]"}, {"single_word", true}}}}, "b[MASK]b") == Ids{3, 1, 3});
+  CHECK_THAT(message_of<DataError>([&] {
+               ids_with({{"added_tokens_decoder", {{"10", {{"content", "ab"}}}}}}, "ab");
+             }),
+             Catch::Contains("tokenizer_config.json: 'ab' has id 10, but") && Catch::Contains("it gets 8"));
+}
+
 TEST_CASE("the digest changes with the files") {
   const TempFolder folder;
   folder.write("tokenizer.json", gpt2_json().dump());
