@@ -31,7 +31,8 @@ Range split_range(int64_t count, int parts, int index);
 // One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is viewed with the sizes
 // `view` (empty: those of the logical parameter), its dimensions are permuted by `permute` (empty: unchanged), and it
 // is at `offset` in the logical parameter (empty: at its start). `shape` is its sizes in the file (empty: as `view`).
-// `aliases` are other names that it has in files: those of a base model without a head, and older ones.
+// `aliases` are other names that it has in files: those of a base model without a head, and older ones. `stand_in` is
+// another tensor, which may be there as well, with the same values in files that lack this one (empty: none).
 struct ParamSource {
   std::string tensor;
   std::vector<int64_t> view;
@@ -39,6 +40,7 @@ struct ParamSource {
   std::vector<int64_t> offset;
   std::vector<int64_t> shape;
   std::vector<std::string> aliases = {};
+  std::string stand_in = {};
 };
 
 struct Init {

@@ -216,7 +216,10 @@ LayerSpec word_head(const EncoderConfig& c, const EncoderNames& names, const Spe
               make.column_bias("decoder.bias", {c.vocab_size}, tied ? names.decoder_bias : names.decoder + ".bias"),
               0)};
   for (ParamSpec& param : layer.params) param.may_be_missing = true;
-  if (tied) layer.params[WordHead::kWords].tied_to = "embedding.words.weight";
+  if (tied)
+    layer.params[WordHead::kWords].tied_to = "embedding.words.weight";
+  else  // transformers 4 shares the bias, whether the decoder is tied or not, and writes one of its names
+    layer.params[WordHead::kWordsBias].sources[0].stand_in = names.decoder_bias;
   layer.code = cat(task_name(choice.kind), " ", choice.labelled_share, " ", choice.labelled_together);
   layer.build = [c, choice](const LayerBuild& build) { return std::make_unique<WordHead>(c, choice, build); };
   return layer;

@@ -188,6 +188,7 @@ const HfDirectory::Place* HfDirectory::find(const ParamSource& source) const {
   auto found = tensors_.find(source.tensor);
   for (const auto& alias : source.aliases)
     if (found == tensors_.end()) found = tensors_.find(alias);
+  if (found == tensors_.end()) found = tensors_.find(source.stand_in);
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
@@ -234,6 +235,7 @@ NameReport HfDirectory::check_names(const ModelSpec& spec) const {
     };
     see(source.tensor);
     for (const auto& alias : source.aliases) see(alias);
+    if (!first) see(source.stand_in);
   };
   for (const auto& layer : spec.layers) {
     ignored.insert(layer.ignored_tensors.begin(), layer.ignored_tensors.end());

@@ -276,6 +276,33 @@ TEST_CASE("a tensor may have any of its names in the files, but only one of them
              Contains("is the same tensor as"));
 }
 
+TEST_CASE("another tensor stands in for one that files lack, and is left out where they have both", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}, .surplus = {"cls."}};
+  spec.layers[0].params = {{.name = "b",
+                            .shape = {1},
+                            .may_be_missing = true,
+                            .sources = {{.tensor = "cls.decoder.bias", .stand_in = "cls.bias"}}}};
+  const auto read = [&](const std::string& header, const std::string& bytes) {
+    put(scratch / "model.safetensors", safetensors_bytes(header, bytes));
+    const HfDirectory directory(scratch.path());
+    auto value = at::full({1}, 7, at::kFloat);
+    directory.read(spec.layers[0].params[0], "h.b", 0, 1, value);
+    return std::pair(value.item<float>(), directory.check_names(spec));
+  };
+  const std::string one("\0\0\x80\x3f", 4), two("\0\0\0\x40", 4);
+  const auto [alone, older] = read(R"({"cls.bias":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", one);
+  CHECK(alone == 1);
+  CHECK(older.missing.empty());
+  CHECK(older.left_out.empty());
+  const auto [own, both] = read(R"({"cls.bias":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                R"("cls.decoder.bias":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                                one + two);
+  CHECK(own == 2);
+  CHECK(both.left_out == std::vector<std::string>{"cls.bias"});
+}
+
 TEST_CASE("tensors of other heads and buffers are left out and reported, all others are mistakes", "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
