@@ -187,8 +187,14 @@ class SequenceClassification final : public LabelledTask {
     return numbers(value.is_array() ? value : json::array({value}), row, label);
   }
 
-  // Sets 1 for each label in the list.
+  // Sets 1 for each label in the list. Of two labels without names, 0 and 1 may be meant as a multi-hot vector, which
+  // would set both; of more labels, such a vector names one of them twice.
   std::vector<float> label_set(const json& list, const DataRow& row, const std::string& label) const {
+    const std::vector<std::string> unnamed = {"LABEL_0", "LABEL_1"};
+    if (head_.names == unnamed && (list == json{0, 1} || list == json{1, 0}))
+      throw DataError(cat(row.where, ": '", label, "' is ", list.dump(),
+                          ", which may mean both labels or only one of them; write a multi-hot vector with decimal "
+                          "points, [0.0, 1.0], or the names of the labels"));
     std::vector<float> targets(head_.labels);
     for (const json& one : list) {
       float& target = targets[labels_.id_of(one, row, label)];

@@ -136,6 +136,14 @@ TEST_CASE("labels: multi-hot vectors are floats, of the same size in all rows") 
   CHECK_THROWS_WITH(
       labelled(folder, "d.jsonl", "{\"text\": \"x\", \"label\": [0, 1]}\n{\"text\": \"y\", \"label\": [1, 0]}\n"),
       Contains("a list of 2 integers 0 and 1 in every row") && Contains("[0.0, 1.0]"));
+  const Config two = labelled(folder, "f.jsonl",
+                              "{\"text\": \"x\", \"label\": [0.0, 1.0]}\n{\"text\": \"y\", \"label\": [1.0, 0.0]}\n");
+  const json both = {{"text", "x"},
+                     {"label", {1, 0}}};  // from a file whose vectors are integers, such as a validation set
+  CHECK_THROWS_WITH(encode(two, both),
+                    Contains("a.jsonl:3: 'label' is [1,0], which may mean both labels") && Contains("[0.0, 1.0]"));
+  CHECK(encode(two, {{"text", "x"}, {"label", {"LABEL_0", "LABEL_1"}}}).examples[0].targets ==
+        std::vector<float>{1, 1});
   const Config lists =
       labelled(folder, "e.jsonl", "{\"text\": \"x\", \"label\": [0, 1]}\n{\"text\": \"y\", \"label\": [1]}\n");
   CHECK(head_of(lists).names == std::vector<std::string>{"0", "1"});
