@@ -170,7 +170,7 @@ class Importer {
   int files_ = 0;
 };
 
-// Whether fp16 is that of SageMaker's library, whose first loss scale is the default here.
+// Whether fp16 is that of SageMaker's library, whose loss scale is the default here.
 bool scales_as_sagemaker(const std::vector<ImportedKey>& keys, const Draft& draft) {
   const auto is_of_library = [](const ImportedKey& key) {
     return key.name.ends_with("modelparallel.parameters.fp16") || key.name.ends_with("mp_parameters.fp16");
@@ -178,9 +178,9 @@ bool scales_as_sagemaker(const std::vector<ImportedKey>& keys, const Draft& draf
   return draft.script.value_or("").starts_with("train_gpt_simple") || std::ranges::any_of(keys, is_of_library);
 }
 
-// The first loss scale of transformers' Trainer and of accelerate, if the job does not determine the scale.
-void add_first_loss_scale(const std::vector<ImportedKey>& keys, Draft& draft) {
-  constexpr int kOfGradScaler = 65536;
+// The loss scale of transformers' Trainer and of accelerate, if the job does not determine the scale.
+void add_scale_of_grad_scaler(const std::vector<ImportedKey>& keys, Draft& draft) {
+  constexpr int kFirst = 65536, kStepsToGrow = 2000;
   const auto is_given = [&](const char* key) { return draft.has(cat("training.", key)); };
   if (!is_given("fp16") || draft.value("training.fp16") != true || scales_as_sagemaker(keys, draft)) return;
   for (const char* key :
@@ -188,8 +188,9 @@ void add_first_loss_scale(const std::vector<ImportedKey>& keys, Draft& draft) {
         "dynamic_loss_args.scale_window", "dynamic_loss_args.min_scale", "dynamic_loss_args.delayed_shift",
         "dynamic_loss_args.consecutive_hysteresis"})
     if (is_given(key)) return;
-  draft.add("training.dynamic_loss_args.init_scale", kOfGradScaler,
-            "where torch's GradScaler starts; the default is 2^32");
+  draft.add("training.dynamic_loss_args.init_scale", kFirst, "where torch's GradScaler starts; the default is 2^32");
+  draft.add("training.dynamic_loss_args.scale_window", kStepsToGrow,
+            "steps after which torch's GradScaler raises the scale; the default is 1000");
 }
 
 }  // namespace
@@ -212,7 +213,7 @@ Import import_job(const std::vector<JobFile>& files, const ImportOptions& option
   if (!options.hosts.empty()) draft.machines = options.hosts.size();
   result.keys = importer.read();
   add_defaults_of_script(draft);
-  add_first_loss_scale(result.keys, draft);
+  add_scale_of_grad_scaler(result.keys, draft);
   if (!options.hosts.empty()) draft.add("mpi_options.hosts", options.hosts, "from --hosts");
   const bool uses_ranks = options.ranks > 0 && !draft.has("mpi_options.processes_per_host");
   if (uses_ranks && options.ranks % draft.machines.value_or(1) != 0)

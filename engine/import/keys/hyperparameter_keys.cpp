@@ -140,6 +140,19 @@ Outcome read_training(const Given& given, Draft&) {
       "shardline eval or predict");
 }
 
+// The type of a script's weights, in which it also computes if neither bf16 nor fp16 is given.
+Outcome read_weight_type(const Given& given, Draft& draft) {
+  const std::string type = plain_text(given.value);
+  if (is_off(given.value) || type == "auto" || type == "float32")
+    return neutral("bf16 and fp16 determine the precision");
+  for (const char* precision : {"bf16", "fp16"})
+    if (const std::string key = cat("training.", precision); draft.has(key) && draft.value(key) == true)
+      return neutral(cat(precision, " determines the precision; weights and optimizer states stay in fp32"));
+  if (type == "bfloat16")
+    return draft.give("training.bf16", true, given.name, "weights and optimizer states stay in fp32");
+  return refused("training in float16 needs a loss scale; remove this key and set fp16");
+}
+
 // The config of Accelerate in TrainingArguments, as an object or its text.
 Outcome read_accelerator_config(const Given& given, Draft& draft) {
   if (is_off(given.value)) return neutral("unset");
@@ -228,8 +241,11 @@ Keys script_arguments() {
       ignores("model_revision", hub),
       ignores("token", hub),
       ignores("use_auth_token", hub),
-      ignores("torch_dtype", "bf16 and fp16 determine the precision"),
-      ignores("dtype", "bf16 and fp16 determine the precision"),
+      reads("torch_dtype", "training.bf16", "if it is bfloat16; weights and optimizer states stay in fp32",
+            read_weight_type)
+          .in_phase(2),
+      reads("dtype", "training.bf16", "if it is bfloat16; weights and optimizer states stay in fp32", read_weight_type)
+          .in_phase(2),
       ignores("low_cpu_mem_usage", "each rank reads only its part of the files"),
       holds("deepspeed", deepspeed_keys, "the file of DeepSpeed's config, or the config"),
       reads("fsdp", "smp_options.sharded_data_parallel_degree, .shard_optimizer_state, .shard_gradients",

@@ -380,18 +380,34 @@ TEST_CASE("SageMaker's script makes a GPT-2 from sizes alone, unless the job nam
                   .contains("model_type"));
 }
 
-TEST_CASE("fp16 of Trainer starts with torch's loss scale, and that of SageMaker's library with its own") {
+TEST_CASE("fp16 of Trainer has torch's loss scale, and that of SageMaker's library its own") {
   const auto scale = [](const std::string& script, json hyperparameters) {
     hyperparameters["fp16"] = true;
     return estimator({{"entry_point", script}, {"hyperparameters", hyperparameters}})
         .config["training"]
         .value("dynamic_loss_args", json());
   };
-  CHECK(scale("run_clm.py", {}) == json{{"init_scale", 65536}});
+  CHECK(scale("run_clm.py", {}) == json{{"init_scale", 65536}, {"scale_window", 2000}});
   CHECK(scale("train_gpt_simple.py", {}).is_null());
   CHECK(scale("run_clm.py", {{"mp_parameters", {{"fp16", true}}}}).is_null());
   CHECK(scale("run_clm.py", {{"static_loss_scale", 128}}).is_null());
   CHECK_FALSE(import_text_as("run_clm.py --do_train --bf16", "job").config["training"].contains("dynamic_loss_args"));
+}
+
+TEST_CASE("the type of a script's weights determines the precision unless bf16 or fp16 does") {
+  const auto import = [](const std::string& arguments) {
+    return import_text_as("run_clm.py --do_train --train_file a.txt " + arguments, "job");
+  };
+  CHECK(import("--torch_dtype bfloat16").config["training"]["bf16"] == true);
+  CHECK(import("--dtype bfloat16 --bf16").config["training"]["bf16"] == true);
+  for (const char* neutral : {"--torch_dtype auto", "--torch_dtype float32", "--torch_dtype float16 --bf16"}) {
+    CAPTURE(neutral);
+    CHECK(import(neutral).refused().empty());
+  }
+  CHECK_FALSE(import("--torch_dtype float32").config["training"].contains("bf16"));
+  const Import refused = import("--torch_dtype float16");
+  REQUIRE(refused.refused().size() == 1);
+  CHECK_THAT(refused.refused().front()->outcome.note, Contains("set fp16"));
 }
 
 TEST_CASE("batches mean the same where other programs count them differently") {
