@@ -26,13 +26,24 @@ BufferStates::Values BufferStates::before(int64_t step) {
   auto known = std::prev(known_.upper_bound(step));
   while (known->first < step) {
     known = known_.insert_or_assign(known->first + 1, after(known->second)).first;
-    if (known_.size() <= kMostKnown) continue;
-    const auto second = std::next(known_.begin());
-    known_.erase(second == known ? std::prev(known_.end()) : second);
+    if (known_.size() <= kMostKnown + started_.size()) continue;
+    known_.erase(std::ranges::find_if(
+        known_, [&](const auto& one) { return one.first != known->first && !started_.contains(one.first); }));
   }
   Values changed;
   for (const int value : changes_.outputs) changed[value] = known->second.at(value);
   return changed;
+}
+
+void BufferStates::restart(int64_t step, const Values& changed) {
+  const std::lock_guard lock(mutex_);
+  step = std::max<int64_t>(step, 1);
+  Values values = known_.at(1);
+  for (const int value : changes_.outputs) values.at(value) = changed.at(value);
+  std::erase_if(known_, [&](const auto& one) { return one.first >= step || !started_.contains(one.first); });
+  std::erase_if(started_, [&](int64_t other) { return other > step; });
+  started_.insert(step);
+  known_.insert_or_assign(step, std::move(values));
 }
 
 BufferStates::Values BufferStates::after(const Values& before) const {

@@ -1,7 +1,8 @@
-// The buffers that a program changes, such as counters of its steps. Only changes that follow from buffers and
-// constants alone are accepted: then the values before a training step are a function of its number and of the archive,
-// so that each rank computes them for itself, whatever the layout, and a run that continues from a checkpoint has the
-// same. As in PyTorch, where a step is one call of the program with the whole batch, a step changes a buffer once.
+// The buffers that a program or a traced module changes, such as counters of its steps. Only changes that follow from
+// buffers and constants alone are accepted: then the values before a training step are a function of its number and of
+// the archive, so that each rank computes them for itself, whatever the layout, and a run that continues from a
+// checkpoint has the same. As in PyTorch, where a step is one call of the program with the whole batch, a step changes
+// a buffer once.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "models/program/graph.h"
 #include "models/program/interpreter.h"
@@ -28,6 +30,9 @@ class BufferStates {
   // call it at the same time. The tensors must not be changed.
   Values before(int64_t step);
 
+  // From this step on, the changed buffers have these values before it, and later ones follow from them.
+  void restart(int64_t step, const Values& changed);
+
  private:
   Values after(const Values& before) const;
 
@@ -35,7 +40,8 @@ class BufferStates {
   const GraphPart changes_;
   const Interpreter interpreter_;
   std::mutex mutex_;
-  std::map<int64_t, Values> known_;  // of all inputs, by step: those before the first step and some of the latest
+  std::map<int64_t, Values> known_;  // of all inputs, by step: those of started_, and some of the latest
+  std::set<int64_t> started_ = {1};  // steps whose values do not follow from earlier ones
 };
 
 }  // namespace shardline
