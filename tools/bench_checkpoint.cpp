@@ -108,7 +108,8 @@ class Bench {
                                .spec = parts_.model.spec,
                                .parameters = trainer_.parameters(),
                                .optimizer = &trainer_.optimizer(),
-                               .optimizer_options = optimizer_options(config_.training)};
+                               .optimizer_options = optimizer_options(config_.training),
+                               .buffers = buffers_of(parts_.model)};
     if (context_.first()) parts.files[kConfigFile] = config_text(parts_.model.hf_config, at::kFloat);
     CheckpointSaver saver(std::move(parts));
     train(2);
@@ -183,7 +184,7 @@ class Bench {
     const double start = steady_seconds();
     const auto damage = complete_checkpoint(path, stores, *context_.world);
     if (!damage.empty()) throw DataError(damage.front());
-    load_checkpoint_parameters(path, parts_, trainer_.parameters());
+    load_checkpoint_parameters(path, step_, parts_, trainer_.parameters());
     read_optimizer_state(path, trainer_.parameters(), trainer_.optimizer(), optimizer_options(config_.training),
                          parts_.model.spec);
     context_.world->barrier();

@@ -2,6 +2,8 @@
 // logical global shape, how tensor parallelism splits it, where it is in a Hugging Face file and how it is initialised.
 // Local shards, reading and writing files, the memory model and the gradient groups are derived from it.
 #pragma once
+#include <c10/core/ScalarType.h>
+
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -157,6 +159,14 @@ struct LayerSpec {
 // with equal kinds have equal costs.
 std::string layer_kind(const LayerSpec& layer);
 
+// A tensor of the model's files that no layer trains: a buffer, or a parameter that no layer uses.
+struct BufferSpec {
+  std::string name;  // in files
+  std::vector<int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::string> other_names = {};  // of the same tensor, in modules that share it; not written
+};
+
 struct ModelSpec {
   std::string family;             // "gpt2"
   std::string variant;            // what changes the layers' work but not their shapes: "gelu_tanh, attention dropout"
@@ -172,6 +182,7 @@ struct ModelSpec {
   int64_t most_targets = 0;  // tokens of a target, which max_positions includes; 0: as many as there are positions
   // Prefixes of tensors in files that belong to heads that this model does not have. They are not read.
   std::vector<std::string> surplus;
+  std::vector<BufferSpec> buffers;  // every rank knows their values, see buffers_of (engine/run/model_source.h)
 
   int64_t parameter_count() const;  // counts tied parameters once
   int64_t trained_count() const;    // counts only the trained ones

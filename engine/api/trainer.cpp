@@ -151,7 +151,8 @@ std::string Trainer::Parts::save(const std::string& directory) {
                              .spec = spec(),
                              .parameters = trainer.parameters(),
                              .optimizer = &trainer.optimizer(),
-                             .optimizer_options = optimizer_options(config.training)};
+                             .optimizer_options = optimizer_options(config.training),
+                             .buffers = buffers_of(job.model)};
   std::map<std::string, std::string> files;
   if (context.first()) {
     saved.files = companions_of(job.model, tokenizer_source(config));
@@ -177,7 +178,7 @@ void Trainer::Parts::resume(const std::string& checkpoint) {
       complete_checkpoint(checkpoint, find_stores(parent.empty() ? "." : parent, *context.world), *context.world);
   if (!damage.empty()) throw AllRanks<DataError>(cat(checkpoint, " cannot be read: ", damage.front()));
   const TrainerState state = read_trainer_state(checkpoint);
-  load_checkpoint_parameters(checkpoint, job, trainer.parameters());
+  load_checkpoint_parameters(checkpoint, state.step, job, trainer.parameters());
   read_optimizer_state(checkpoint, trainer.parameters(), trainer.optimizer(), optimizer_options(config.training),
                        spec());
   trainer.optimizer().set_updates(state.updates);

@@ -1,5 +1,7 @@
 #include "engine/checkpoint/checkpoint_saver.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -103,8 +105,7 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
       world_(parts_.parameters.groups().world),
       contents_(parts_.spec, parts_.parameters.trained_type(), parts_.optimizer_options),
       writers_(writers_of(parts_)),
-      snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_, writers_,
-                parts_.block_bytes),
+      snapshot_(contents_, values(), world_, writers_, parts_.block_bytes),
       leads_(parts_.stores.leads(world_->rank()) && parts_.stores.all[parts_.stores.mine].obstacle.empty()),
       part_(part_of(parts_)),
       bytes_(contents_.files().size()) {
@@ -115,6 +116,24 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
     if (block.writer == world_->rank()) begins_.push_back(bytes_[block.file]);
     bytes_[block.file] += block.length;
   }
+}
+
+// Those that this rank holds: every rank has all buffers.
+std::vector<HeldPart> CheckpointSaver::values() {
+  std::vector<HeldPart> parts = held_parts(contents_, parts_.parameters, parts_.optimizer);
+  for (const auto& buffer : parts_.spec.buffers) {
+    const size_t number = contents_.number(buffer.name);
+    at::Tensor& memory = buffers_[buffer.name];
+    memory = at::empty({contents_.tensors()[number].elements()}, buffer.dtype);
+    parts.push_back({number, {}, memory});
+  }
+  return parts;
+}
+
+int64_t CheckpointSaver::memory_bytes() const {
+  int64_t bytes = snapshot_.memory_bytes();
+  for (const auto& [name, memory] : buffers_) bytes += memory.nbytes();
+  return bytes;
 }
 
 // "!" and an error of this rank, as first_failure expects it.
@@ -151,6 +170,10 @@ std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
 
 void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> files, int64_t best) {
   finish();
+  if (!buffers_.empty())
+    for (const auto& [name, value] : parts_.buffers(step))
+      if (const auto memory = buffers_.find(name); memory != buffers_.end())
+        memory->second.view(value.sizes()).copy_(value);
   const std::string checkpoint = file_in(parts_.directory, checkpoint_name(step));
   const std::string path = part_ ? part_path(checkpoint, part_->part) : checkpoint;
   started_ = {.step = step, .best = best, .unfinished = cat(path, ".", attempt_, kUnfinishedSuffix), .path = path};

@@ -34,6 +34,8 @@ struct CheckpointSaverParts {
   StageParameters& parameters;
   Optimizer* optimizer = nullptr;  // null: checkpoints without its state
   std::optional<OptimizerOptions> optimizer_options;
+  // The values of the spec's buffers after so many steps, on every rank; may be null if there are none.
+  std::function<std::map<std::string, at::Tensor>(int64_t steps)> buffers = {};
   std::map<std::string, std::string> files;  // on rank 0: contents by name of the files that all checkpoints have
   // On rank 0: syncs other files that a checkpoint refers to. It is called from another thread before the checkpoint
   // appears; the checkpoint is published even if it fails.
@@ -53,7 +55,7 @@ class CheckpointSaver {
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
   // Host memory that this rank needs for its copy of a checkpoint.
-  int64_t memory_bytes() const { return snapshot_.memory_bytes(); }
+  int64_t memory_bytes() const;
   // Disk space that the tensors of a checkpoint need in this rank's store.
   int64_t store_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), int64_t{0}); }
   // Whether this rank makes and removes the files there.
@@ -96,6 +98,7 @@ class CheckpointSaver {
   std::vector<BlockToWrite> blocks_to_write() const;
   std::string error_text(const std::string& error) const;
   std::string report() const;
+  std::vector<HeldPart> values();
   Manifest make_manifest(const std::vector<std::string>& reports) const;
   void lead(std::function<void()> work);
   void give_up(const std::string& reason, bool is_published = false);
@@ -105,6 +108,7 @@ class CheckpointSaver {
   CommunicatorPtr world_;
   CheckpointContents contents_;
   std::vector<WriterGroup> writers_;
+  std::map<std::string, at::Tensor> buffers_;  // flat, by name: the memory that the snapshot reads
   Snapshot snapshot_;
   bool leads_;                        // this rank's store, which can be written to
   std::optional<ManifestPart> part_;  // what this rank's store gets; unset: all of a checkpoint

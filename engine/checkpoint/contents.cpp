@@ -46,6 +46,7 @@ CheckpointContents::CheckpointContents(const ModelSpec& spec, at::ScalarType val
           {name, state.by_element ? file_shape(param, source) : state.shape, state.is_double ? at::kDouble : values});
     }
   });
+  for (const auto& buffer : spec.buffers) known[buffer.name] = CheckpointTensor{.sizes = buffer.shape};
   layouts_.reserve(2);  // files_ points into them
   layouts_.emplace_back(file_tensors(spec, values), kModelStem);
   if (!states.empty()) layouts_.emplace_back(std::move(states), kOptimizerStem);

@@ -320,7 +320,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     load_parameters(config, parts, trainer.parameters(), show);
   } else {
     with_plain_errors([&] {
-      load_checkpoint_parameters(point->path, parts, trainer.parameters(), show);
+      load_checkpoint_parameters(point->path, point->state.step, parts, trainer.parameters(), show);
       checkpoints.continue_from(*point);
     });
     if (context.out) {
@@ -445,8 +445,9 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
         if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // else nothing to load
-          load_checkpoint_parameters(best, parts, trainer.parameters(), show);
-          trainer.set_trained_steps(step_of_checkpoint(fs::path(best).filename()).value_or(last));
+          const int64_t steps_of_best = step_of_checkpoint(fs::path(best).filename()).value_or(last);
+          load_checkpoint_parameters(best, steps_of_best, parts, trainer.parameters(), show);
+          trainer.set_trained_steps(steps_of_best);
           save_model();
         }
         model = "the best model";

@@ -59,6 +59,8 @@ ModelSaver::ModelSaver(const std::string& directory, const ModelSource& source, 
       writer_(directory, source.spec, dtype),
       config_(saved_config(source)),
       exported_(source.exported && !source.exported->program->archive.is_traced ? source.exported : nullptr),
+      buffers_(source.spec.buffers),
+      values_of_buffers_(buffers_of(source)),
       removes_files_(groups.rank == 0) {
   if (groups.rank == 0) {
     companions_ = companions_of(source, tokenizer);
@@ -103,7 +105,7 @@ void ModelSaver::write_program(int64_t steps) const {
   std::vector<SafetensorsFile> files;
   for (const auto& path : writer_.unfinished_weights()) files.emplace_back(path);
   const Program& program = *exported_->program;
-  std::map<std::string, at::Tensor> buffers;
+  std::map<std::string, at::Tensor> buffers;  // those that are not in the files, too
   if (program.buffers)
     for (const auto& [value, tensor] : program.buffers->before(steps + 1))
       buffers.emplace(program.input_of(value)->name, tensor);
@@ -136,6 +138,8 @@ void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show, i
   int64_t done = 0, total = 0;
   for (const auto* parameter : parameters.stored())
     if (parameters.writes(*parameter)) total += parameter->value.numel() * element_bytes;
+  const auto buffers = groups.rank == 0 ? values_of_buffers_(steps) : BufferValues();
+  for (const auto& [name, value] : buffers) total += value.nbytes();
 
   removes_files_ = false;
   if (groups.rank == 0) create();
@@ -149,6 +153,9 @@ void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show, i
                       [&](int64_t bytes) { work.report(done += bytes, total); });
       },
       [&](Work& gathered) { work.await(gathered); });
+  if (groups.rank == 0)
+    for (const auto& buffer : buffers_)
+      writer_.write(buffer, buffers.at(buffer.name), [&](int64_t bytes) { work.report(done += bytes, total); });
   writer_.flush();
   work.finish();
   if (groups.rank == 0) finish(steps);

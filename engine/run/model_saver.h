@@ -1,8 +1,10 @@
 // Saves the model of a training run. Foreseeable failures are found before the first step: at that point the files are
 // created, their disk space is reserved, and the hosts that will write them are checked to see the same files.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/comm/long_work.h"
 #include "engine/run/model_source.h"
@@ -28,9 +30,9 @@ class ModelSaver {
   ModelSaver& operator=(const ModelSaver&) = delete;
 
   // Collective over the world. Each rank writes its own slices; the time limit is renewed while bytes arrive on the
-  // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete. For an exported
-  // program, rank 0 also writes model.pt2, alone and without renewing the time limit of the waiting ranks; the buffers
-  // that the program changes are those after `steps` training steps.
+  // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete. The buffers of
+  // a program, which rank 0 writes, are those after `steps` training steps. For an exported program, it also writes
+  // model.pt2, alone and without renewing the time limit of the waiting ranks.
   void save(StageParameters& parameters, const LongWork::Show& show = {}, int64_t steps = 0);
 
  private:
@@ -45,6 +47,8 @@ class ModelSaver {
   nlohmann::json config_;                          // config.json
   std::map<std::string, std::string> companions_;  // on rank 0: file contents by name
   std::shared_ptr<const ExportedModel> exported_;  // null: the model is of a family
+  std::vector<BufferSpec> buffers_;
+  std::function<BufferValues(int64_t steps)> values_of_buffers_;
   bool removes_files_;
 };
 

@@ -125,6 +125,16 @@ void set_program(const Config& config, std::shared_ptr<const ExportedModel> mode
   source.spec = make_spec(config, source);
 }
 
+// files: the first ones that have a parameter have its value.
+void find_unused(const std::vector<const HfDirectory*>& files, ModelSource& source) {
+  const Pt2Archive& archive = source.exported->program->archive;
+  for (const auto& buffer : source.spec.buffers) {
+    if (archive.constants.contains(buffer.name)) continue;
+    for (const auto* directory : files)
+      if (auto& value = source.unused[buffer.name]; !value.defined()) value = directory->buffer(buffer);
+  }
+}
+
 std::shared_ptr<const Program> read_program(const Config& config) {
   const std::string& path = config.model.path;
   std::error_code ignored;
@@ -143,6 +153,7 @@ ModelSource open_program(const Config& config) {
   source.directory = std::make_shared<HfDirectory>(path, TensorFiles{{kProgramFile, *program->archive.weights}});
   set_program(config, std::make_shared<ExportedModel>(program, ProgramSpecs(program, traced_length(config))), source);
   source.names = source.directory->check_names(source.spec);
+  find_unused({source.directory.get()}, source);
   return source;
 }
 
@@ -153,8 +164,10 @@ std::string usual_loss(const HeadChoice& head) {
   return head.problem == HeadChoice::Problem::multi_label ? "bce_with_logits" : "cross_entropy";
 }
 
-std::shared_ptr<const Program> traced_program(const Config& config, const HfModel& model) {
+// files: of trained weights; null: the module starts with its own values.
+std::shared_ptr<const Program> traced_program(const Config& config, const HfModel& model, const HfDirectory* files) {
   Pt2Archive archive = model.trace(config.training.seed, traced_length(config));
+  if (files) read_buffers(*files, archive);
   ProgramUse use = program_use(config, model.config);
   const bool has_loss = std::ranges::any_of(archive.graph.outputs, [&](const GraphOutput& output) {
     return archive.graph.values[output.value].sizes.empty();
@@ -163,8 +176,8 @@ std::shared_ptr<const Program> traced_program(const Config& config, const HfMode
   return cut_program(std::move(archive), use);
 }
 
-std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel& model) {
-  const auto program = with_unmasked(traced_program(config, model), config.data.sequence_length);
+std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel& model, const HfDirectory* files) {
+  const auto program = with_unmasked(traced_program(config, model, files), config.data.sequence_length);
   const auto predicts = program->use.predicts;
   const bool has_labels = predicts == ProgramUse::Predicts::segment || predicts == ProgramUse::Predicts::row;
   if (has_labels && program->labels != model.head.labels)
@@ -176,26 +189,33 @@ std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel&
 }
 
 // Modules are run to open a model, so a model is kept as long as one of the process's ranks has it.
-std::shared_ptr<const ExportedModel> shared_traced(const Config& config, const HfModel& model) {
+std::shared_ptr<const ExportedModel> shared_traced(const Config& config, const HfModel& model,
+                                                   const HfDirectory* files) {
   static std::mutex opening;
   static std::map<std::string, std::weak_ptr<const ExportedModel>> open;
-  const std::string key = nlohmann::json{model.config,      config.task,          config.model.inputs,
-                                         config.model.loss, config.training.seed, traced_length(config)}
-                              .dump();
+  const std::string key =
+      nlohmann::json{
+          model.config,         config.task,           config.model.inputs,        config.model.loss,
+          config.training.seed, traced_length(config), files ? files->path() : "", files ? files->digest() : ""}
+          .dump();
   const std::scoped_lock lock(opening);
   auto& entry = open[key];
   auto made = entry.lock();
-  if (!made) entry = made = traced(config, model);
+  if (!made) entry = made = traced(config, model, files);
   return made;
 }
 
 // The modules are those of the description that has been read.
 void open_traced(const Config& config, const HfModel& model, ModelSource& source) {
   check_use_of_program(config, "/model/config/model_type");
-  set_program(config, shared_traced(config, model), source);
+  const HfDirectory* files = config.model.pretrained() ? source.directory.get() : nullptr;
+  set_program(config, shared_traced(config, model, files), source);
   const Pt2Archive& archive = source.exported->program->archive;
   source.own_values = std::make_shared<HfDirectory>(archive.path, TensorFiles{{kProgramFile, *archive.weights}});
-  if (config.model.pretrained()) source.names = source.directory->check_names(source.spec);
+  if (files) source.names = files->check_names(source.spec);
+  std::vector<const HfDirectory*> all = {source.own_values.get()};
+  if (files) all.insert(all.begin(), files);
+  find_unused(all, source);
 }
 
 // Calls fill(parameter, filled) for each parameter that this rank stores; `filled` is called with bytes. Collective.
@@ -211,6 +231,15 @@ void fill_with_progress(StageParameters& parameters, const LongWork::Show& show,
 }
 
 }  // namespace
+
+std::function<BufferValues(int64_t steps)> buffers_of(const ModelSource& source) {
+  if (!source.exported) return [](int64_t) { return BufferValues(); };
+  return [program = source.exported->program, unused = source.unused](int64_t steps) {
+    BufferValues values = buffer_values(*program, steps);
+    values.insert(unused.begin(), unused.end());
+    return values;
+  };
+}
 
 bool holds_model(const std::string& directory) {
   return has_file(directory, kConfigFile) && has_weights(directory);
@@ -237,7 +266,7 @@ Config with_sample_length(const Config& config) {
   } else {
     const auto model = described_model(config.model, head_choice(config));
     if (!model || !model->trace) return config;  // reported when the model is opened
-    program = traced_program(config, *model);
+    program = traced_program(config, *model, nullptr);
   }
   const int64_t target = program->has_target() ? config.data.max_target_length : 0;
   const int64_t length = program->source_rows() + target, stated = config.data.sequence_length;

@@ -12,6 +12,7 @@
 #include "engine/config/keys/options.h"
 #include "models/families/head_choice.h"
 #include "models/files/hf_directory.h"
+#include "models/program/layers/program_buffers.h"
 #include "models/program/program.h"
 #include "models/program/split/program_specs.h"
 #include "optim/flat/stage_parameters.h"
@@ -33,6 +34,7 @@ struct ModelSource {
   std::shared_ptr<const ExportedModel> exported;  // also of traced modules; null: the model is of a family
   // What traced modules start with, unless weights are read from `directory`.
   std::shared_ptr<const HfDirectory> own_values;
+  BufferValues unused;  // parameters of a program that no layer uses
   // See HfModel. Both are set for modules of a program's own.
   int64_t features = 0;
   std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values = nullptr;
@@ -43,6 +45,9 @@ struct ModelSource {
 
 // Where the weights come from: "models/gpt2", "random", or "random (config of models/gpt2)".
 std::string weights_text(const ModelOptions& options);
+
+// Returns the values of ModelSpec::buffers after a number of training steps.
+std::function<BufferValues(int64_t steps)> buffers_of(const ModelSource& source);
 
 // Whether the directory has a config.json and weights.
 bool holds_model(const std::string& directory);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -32,6 +34,11 @@ std::vector<std::vector<FileTensor>> fill_files(std::vector<FileTensor> tensors,
   return files;
 }
 
+// The largest power of 2, up to 8, that divides the tensor's bytes.
+int64_t alignment_after(const FileTensor& tensor) {
+  return std::gcd(tensor.bytes(), int64_t{8});
+}
+
 std::string file_name(const std::string& stem, int index, int count) {
   if (count == 1) return stem + ".safetensors";
   char number[32];
@@ -54,14 +61,15 @@ std::vector<FileTensor> file_tensors(const ModelSpec& spec, at::ScalarType dtype
       for (const auto& source : param.sources) tensors.push_back({source.tensor, file_shape(param, source), dtype});
     }
   }
+  for (const auto& buffer : spec.buffers) tensors.push_back({buffer.name, buffer.shape, buffer.dtype});
   return tensors;
 }
 
 FileLayout::FileLayout(std::vector<FileTensor> tensors, const std::string& stem, int64_t most_bytes) : stem_(stem) {
   auto parts = fill_files(std::move(tensors), most_bytes);
   for (size_t i = 0; i < parts.size(); ++i) {
-    // Gaps are not allowed, so tensors of odd sizes come last: all others start at a multiple of 8 bytes.
-    std::stable_partition(parts[i].begin(), parts[i].end(), [](const FileTensor& t) { return t.bytes() % 8 == 0; });
+    // Gaps are not allowed, so tensors of odd sizes come last: then all start at a multiple of their elements' bytes.
+    std::ranges::stable_sort(parts[i], std::greater(), alignment_after);
     File& file = files_.emplace_back();
     file.name = file_name(stem, i, parts.size());
     json header = {{"__metadata__", {{"format", "pt"}}}};

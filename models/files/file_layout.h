@@ -20,7 +20,8 @@ struct FileTensor {
   int64_t bytes() const;
 };
 
-// The tensors of a model's files, in model order; tied parameters appear once, at the parameter that has the values.
+// The tensors of a model's files: the parameters in model order, of this type, and the buffers; tied parameters appear
+// once, at the parameter that has the values.
 std::vector<FileTensor> file_tensors(const ModelSpec& spec, at::ScalarType dtype);
 
 class FileLayout {

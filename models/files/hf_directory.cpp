@@ -192,6 +192,13 @@ const HfDirectory::Place* HfDirectory::find(const ParamSource& source) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+const HfDirectory::Place* HfDirectory::find(const BufferSpec& buffer) const {
+  auto found = tensors_.find(buffer.name);
+  for (const auto& other : buffer.other_names)
+    if (found == tensors_.end()) found = tensors_.find(other);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
 bool HfDirectory::holds(const ParamSpec& param) const {
   return std::ranges::all_of(param.sources, [this](const ParamSource& source) { return find(source) != nullptr; });
 }
@@ -217,6 +224,26 @@ std::string HfDirectory::mistake(const ParamSpec& param, const ParamSource& sour
     return cat(place.name, " in ", place.file->path(), " has the dtype ", safetensors_dtype(entry.dtype),
                ", but a parameter needs F64, F32, F16 or BF16 (quantized models are not read)");
   return "";
+}
+
+std::string HfDirectory::mistake(const BufferSpec& buffer, const Place& place) const {
+  const auto& entry = place.file->tensors().at(place.name);
+  if (entry.shape != buffer.shape)
+    return cat(place.name, " in ", place.file->path(), " has the shape ", at::IntArrayRef(entry.shape),
+               ", but the model needs ", at::IntArrayRef(buffer.shape));
+  const bool are_floating = c10::isFloatingType(entry.dtype) && c10::isFloatingType(buffer.dtype);
+  if (entry.dtype != buffer.dtype && !are_floating)
+    return cat(place.name, " in ", place.file->path(), " has the dtype ", safetensors_dtype(entry.dtype),
+               ", but the model's buffer has ", safetensors_dtype(buffer.dtype));
+  return "";
+}
+
+at::Tensor HfDirectory::buffer(const BufferSpec& buffer) const {
+  const Place* place = find(buffer);
+  if (!place) return {};
+  if (const auto wrong = mistake(buffer, *place); !wrong.empty())
+    throw DataError(cat(path_, ": ", wrong, "; use the files that belong to the model"));
+  return place->file->tensor(place->name).to(buffer.dtype);
 }
 
 NameReport HfDirectory::check_names(const ModelSpec& spec) const {
@@ -258,6 +285,13 @@ NameReport HfDirectory::check_names(const ModelSpec& spec) const {
         }
       }
     }
+  }
+  for (const auto& buffer : spec.buffers) {
+    used.insert(buffer.name);
+    used.insert(buffer.other_names.begin(), buffer.other_names.end());
+    const Place* place = find(buffer);
+    if (!place) continue;
+    if (const auto wrong = mistake(buffer, *place); !wrong.empty()) mistakes.add(wrong);
   }
   const auto is_of_other_head = [&](const std::string& name) {
     return std::ranges::any_of(spec.surplus, [&](const auto& beginning) { return name.starts_with(beginning); });

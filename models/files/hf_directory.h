@@ -45,7 +45,7 @@ class HfDirectory {
 
   // Checks that every tensor that the model needs exists once, with its shape or with rows for fewer words, and that
   // every existing tensor is needed or may be ignored; otherwise throws one DataError with all names. Tied parameters
-  // need no tensor, but may have one.
+  // and buffers need no tensor, but may have one.
   NameReport check_names(const ModelSpec& spec) const;
   // Whether the files have all tensors of a parameter. After check_names, this is false only for those in its report.
   bool holds(const ParamSpec& param) const;
@@ -59,6 +59,10 @@ class HfDirectory {
   // `destination`.
   void read(const ParamSpec& param, const std::string& full_name, int t, int t_degree, at::Tensor destination,
             const Copied& copied = {}) const;
+
+  // A buffer of the model, in its dtype; undefined if the files do not have it. Throws a DataError if they have it with
+  // another shape, or with numbers that its dtype does not hold.
+  at::Tensor buffer(const BufferSpec& buffer) const;
 
   // A cheap hash to tell files apart: of config, names, sizes, headers and the first bytes of every tensor.
   std::string digest() const;
@@ -74,7 +78,9 @@ class HfDirectory {
   void require_weights() const;
   void index_tensors();
   const Place* find(const ParamSource& source) const;  // null if it exists under none of its names
+  const Place* find(const BufferSpec& buffer) const;
   std::string mistake(const ParamSpec& param, const ParamSource& source, const Place& place) const;
+  std::string mistake(const BufferSpec& buffer, const Place& place) const;
 
   std::string path_;
   nlohmann::json config_;

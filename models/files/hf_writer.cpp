@@ -114,6 +114,15 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
   }
 }
 
+void HfWriter::write(const BufferSpec& buffer, const at::Tensor& values, const Written& written) {
+  SL_ASSERT(values.scalar_type() == buffer.dtype && values.sizes() == at::IntArrayRef(buffer.shape), buffer.name,
+            " is ", buffer.dtype, " ", at::IntArrayRef(buffer.shape), ", got ", values.scalar_type(), " ",
+            values.sizes());
+  const at::Tensor whole = values.cpu().contiguous();
+  const auto& place = layout_.place(buffer.name);
+  write_bytes(place.file, place.begin, std::string_view(data_of<char>(whole), whole.nbytes()), written);
+}
+
 // Sends written data to disk immediately: otherwise all of it could still be in memory when flush() is called, which
 // would then take long without progress.
 void HfWriter::write_bytes(size_t file, int64_t offset, std::string_view bytes, const Written& written) {

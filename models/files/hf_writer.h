@@ -55,6 +55,8 @@ class HfWriter {
   // and not yet on disk.
   void write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local,
              const Written& written = {});
+  // Writes all of a buffer, from a tensor of its shape and dtype. Only one rank needs to.
+  void write(const BufferSpec& buffer, const at::Tensor& values, const Written& written = {});
   // Flushes to disk what this rank wrote. After finish(), another model can be written, starting with create().
   void flush();
   // Removes an earlier model's config.json and weights, then gives the files their final names, config.json last. Must

@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr uint64_t kLengthBytes = 8;
 constexpr size_t kMostDimensions = 64;
 
-constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes{{{"F64", at::kDouble},
+constexpr std::array<std::pair<const char*, at::ScalarType>, 11> kDtypes{{{"F64", at::kDouble},
                                                                           {"F32", at::kFloat},
                                                                           {"F16", at::kHalf},
                                                                           {"BF16", at::kBFloat16},
@@ -27,7 +27,8 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes{{{"F64"
                                                                           {"I16", at::kShort},
                                                                           {"I8", at::kChar},
                                                                           {"U8", at::kByte},
-                                                                          {"BOOL", at::kBool}}};
+                                                                          {"BOOL", at::kBool},
+                                                                          {"C64", at::kComplexFloat}}};
 
 // Reads one entry of the header, "name": {"dtype": ..., "shape": [...], "data_offsets": [begin, end]}.
 class EntryReader {
@@ -168,6 +169,10 @@ void SafetensorsFile::check_data_is_indexed() const {
   }
   if (end != data_.size())
     throw DataError(cat(path_, ": the data has ", data_.size(), " bytes, but its tensors end at ", end, kDamagedFile));
+}
+
+bool has_safetensors_dtype(at::ScalarType dtype) {
+  return std::ranges::find(kDtypes, dtype, [](const auto& known) { return known.second; }) != kDtypes.end();
 }
 
 std::string safetensors_dtype(at::ScalarType dtype) {

@@ -16,7 +16,9 @@ constexpr size_t kMostKnown = 8;  // ranks that are threads may be in different 
 }  // namespace
 
 BufferStates::BufferStates(Graph graph, const GraphPart& changes, Values begin)
-    : graph_(std::move(graph)), changes_(changes), begin_(std::move(begin)) {}
+    : graph_(std::move(graph)), changes_(changes) {
+  begins_.emplace(1, std::move(begin));
+}
 
 BufferStates::Values BufferStates::before(int64_t step, at::ScalarType floating) {
   const std::lock_guard lock(mutex_);
@@ -25,23 +27,32 @@ BufferStates::Values BufferStates::before(int64_t step, at::ScalarType floating)
   auto known = std::prev(states.upper_bound(step));
   while (known->first < step) {
     known = states.insert_or_assign(known->first + 1, after(interpreter, known->second)).first;
-    if (states.size() <= kMostKnown) continue;
-    const auto second = std::next(states.begin());
-    states.erase(second == known ? std::prev(states.end()) : second);
+    if (states.size() <= kMostKnown + begins_.size()) continue;
+    states.erase(std::ranges::find_if(
+        states, [&](const auto& one) { return one.first != known->first && !begins_.contains(one.first); }));
   }
   Values changed;
   for (const int value : changes_.outputs) changed[value] = known->second.at(value);
   return changed;
 }
 
+void BufferStates::restart(int64_t step, const Values& changed) {
+  const std::lock_guard lock(mutex_);
+  step = std::max<int64_t>(step, 1);
+  Values values = begins_.at(1);
+  for (const int value : changes_.outputs) values.at(value) = changed.at(value);
+  begins_.erase(begins_.upper_bound(step), begins_.end());
+  begins_.insert_or_assign(step, std::move(values));
+  states_.clear();
+}
+
 BufferStates::States& BufferStates::states_of(at::ScalarType floating) {
   const auto found = states_.find(floating);
   if (found != states_.end()) return found->second;
-  Values begin = begin_;
-  for (auto& [value, tensor] : begin)
-    if (tensor.scalar_type() == at::kFloat) tensor = tensor.to(floating);
-  States states{Interpreter(graph_, changes_, floating, at::kCPU), {}};
-  states.known.emplace(1, std::move(begin));
+  States states{Interpreter(graph_, changes_, floating, at::kCPU), begins_};
+  for (auto& [step, values] : states.known)
+    for (auto& [value, tensor] : values)
+      if (tensor.scalar_type() == at::kFloat) tensor = tensor.to(floating);
   return states_.emplace(floating, std::move(states)).first->second;
 }
 

@@ -1,7 +1,8 @@
-// The buffers that a program changes, such as counters of its steps. Only changes that follow from buffers and
-// constants alone are accepted: then the values before a training step are a function of its number and of the archive,
-// so that each rank computes them for itself, whatever the layout, and a run that continues from a checkpoint has the
-// same. As in PyTorch, where a step is one call of the program with the whole batch, a step changes a buffer once.
+// The buffers that a program or a traced module changes, such as counters of its steps. Only changes that follow from
+// buffers and constants alone are accepted: then the values before a training step are a function of its number and of
+// the archive, so that each rank computes them for itself, whatever the layout, and a run that continues from a
+// checkpoint has the same. As in PyTorch, where a step is one call of the program with the whole batch, a step changes
+// a buffer once.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -29,10 +30,13 @@ class BufferStates {
   // time. The tensors must not be changed.
   Values before(int64_t step, at::ScalarType floating = at::kFloat);
 
+  // From this step on, the changed buffers have these values before it, and later ones follow from them.
+  void restart(int64_t step, const Values& changed);
+
  private:
   struct States {
     Interpreter interpreter;
-    std::map<int64_t, Values> known;  // of all inputs, by step: those before the first step and some of the latest
+    std::map<int64_t, Values> known;  // of all inputs, by step: begins_, and some of the latest
   };
 
   States& states_of(at::ScalarType floating);
@@ -40,8 +44,8 @@ class BufferStates {
 
   const Graph graph_;
   const GraphPart changes_;
-  const Values begin_;
   std::mutex mutex_;
+  std::map<int64_t, Values> begins_;  // of all inputs, by step: those that do not follow from earlier ones
   std::map<at::ScalarType, States> states_;
 };
 

@@ -210,9 +210,17 @@ class GraphReader {
     read_nodes(graph, scope, true);
     const auto names =
         module.has("module_call_graph") ? names_of_outputs(module.at("module_call_graph")) : std::vector<std::string>();
-    const auto outputs = module.at("signature").at("output_specs").items();
+    std::vector<JsonValue> outputs;
+    for (const auto& item : module.at("signature").at("output_specs").items()) {
+      const auto [kind, spec] = choice(item);
+      if (kind == "buffer_mutation")
+        read_new_value(spec, scope);
+      else
+        outputs.push_back(item);
+    }
     for (size_t i = 0; i < outputs.size(); ++i)
       read_output(outputs[i], names.size() == outputs.size() ? names[i] : std::to_string(i), scope);
+    add_changes();
     return std::move(graph_);
   }
 
@@ -259,6 +267,7 @@ class GraphReader {
         add(Kind::parameter, spec.at("parameter_name").text(), spec.at("arg"));
       } else if (kind == "buffer") {
         add(Kind::buffer, spec.at("buffer_name").text(), spec.at("arg"));
+        graph_.inputs.back().is_persistent = spec.flag("persistent", true);
       } else if (kind == "tensor_constant") {
         add(Kind::constant, spec.at("tensor_constant_name").text(), spec.at("arg"));
       } else if (kind == "user_input") {
@@ -270,12 +279,41 @@ class GraphReader {
     }
   }
 
+  // Programs after run_decompositions change nothing in place: they return the new values of buffers.
+  void read_new_value(const JsonValue& spec, const Scope& scope) {
+    const JsonValue name = spec.at("buffer_name"), argument = spec.at("arg").at("name");
+    const auto buffer = std::ranges::find_if(graph_.inputs, [&](const GraphInput& input) {
+      return input.kind == GraphInput::Kind::buffer && input.name == name.text();
+    });
+    if (buffer == graph_.inputs.end()) name.fail("must be a buffer of the program");
+    const int value = value_of(argument, scope);
+    const GraphValue &before = graph_.values[buffer->value], &after = graph_.values[value];
+    if (after.dtype != before.dtype || after.sizes != before.sizes)
+      argument.fail(cat("must have the sizes and the dtype of the buffer ", name.text()));
+    if (!changes_.emplace(buffer->value, value).second) name.fail("is a buffer that has a new value already");
+  }
+
+  // Copies the new values to their buffers at the end of the graph, as the program did before it was decomposed. All of
+  // them come first: one may be the old value of another buffer.
+  void add_changes() {
+    std::map<int, int> copies;
+    const auto add_call = [&](const char* call, int buffer, std::vector<GraphArgument> arguments) {
+      GraphValue made = graph_.values[buffer];
+      made.name = cat(made.name, " after ", call);
+      graph_.values.push_back(std::move(made));
+      const int value = std::ssize(graph_.values) - 1;
+      graph_.nodes.push_back(
+          {.name = call, .arguments = std::move(arguments), .results = {{.value = value}}, .has_grad = false});
+      return value;
+    };
+    for (const auto& [buffer, value] : changes_)
+      copies[buffer] = add_call("aten::clone", buffer, {{.value = value}, {}});
+    for (const auto& [buffer, copy] : copies)
+      add_call("aten::copy_", buffer, {{.value = buffer}, {.value = copy}, {.constant = false}});
+  }
+
   void read_output(const JsonValue& item, const std::string& name, const Scope& scope) {
     const auto [kind, spec] = choice(item);
-    if (kind == "buffer_mutation")
-      item.fail(cat("the program changes its buffer ", spec.at("buffer_name").text(),
-                    ", so running it again gives another result"),
-                "export a model without running statistics and counters");
     if (kind != "user_output" && kind != "loss_output")
       item.fail(cat("outputs of the kind ", kind, " are not supported"));
     const auto [type, argument] = choice(spec.at("arg"));
@@ -498,6 +536,7 @@ class GraphReader {
 
   const JsonValue& json_;
   Graph graph_;
+  std::map<int, int> changes_;  // new values by the values of their buffers
 };
 
 }  // namespace

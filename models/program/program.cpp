@@ -142,8 +142,6 @@ class Cutter {
 
   // Why a changed buffer would not be the same on every rank and in every layout; empty if it is.
   std::string why_not_kept(int buffer) const {
-    if (program_->archive.is_traced)
-      return "would be lost with the run, because only exported programs are saved whole";
     const GraphPart changes = changes_of({buffer});
     for (const int value : changes.inputs) {
       const GraphInput& input = *program_->input_of(value);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "core/error.h"
@@ -93,11 +94,12 @@ struct Payload {
   auto place() const { return std::tuple(record, dtype, sizes, strides, offset); }
 };
 
-// folder: "weights" or "constants".
-std::vector<Payload> payloads(const Records& records, const std::string& model, const std::string& folder) {
+constexpr std::string_view kWeightsFolder = "weights", kConstantsFolder = "constants";  // folders
+
+std::vector<Payload> payloads(const Records& records, const std::string& model, std::string_view folder) {
   const std::string data = cat("data/", folder, '/'), config = cat(data, model, '_', folder, "_config.json");
   if (!records.find(config)) {
-    if (folder == "constants") return {};
+    if (folder == kConstantsFolder) return {};
     throw DataError(cat(records.place(config), ": is missing, as in archives before torch 2.9; ", kExportAgain));
   }
   const auto json = parse_data_json(records.at(config), records.place(config));
@@ -169,15 +171,22 @@ Pt2Archive read_pt2(const std::string& path) {
   archive.graph = read_graph(parse_data_json(records.at(program), records.place(program)), records.place(program));
 
   Pt2Tensors constants = *weights;  // from the same mapping
-  std::map<std::string, Payload> parameters;
-  for (const char* folder : {"weights", "constants"})
+  std::map<std::string, Payload> parameters, buffers;
+  std::set<std::string> kept;  // names that the module's state_dict() has
+  for (const std::string_view folder : {kWeightsFolder, kConstantsFolder})
     for (auto& payload : payloads(records, model, folder)) {
-      if (!payload.is_parameter) constants.add(payload, records);
-      if (!payload.is_parameter) archive.constants.emplace(payload.name, constants.tensor(payload.name));
-      if (payload.is_parameter) parameters.emplace(payload.name, std::move(payload));
+      if (!payload.is_parameter) {
+        constants.add(payload, records);
+        archive.constants.emplace(payload.name, constants.tensor(payload.name));
+        if (folder == kWeightsFolder) kept.insert(payload.name);
+      }
+      auto& known = payload.is_parameter ? parameters : buffers;
+      known.emplace(payload.name, std::move(payload));
     }
+  for (const auto& [name, payload] : parameters)
+    if (buffers.contains(name)) throw DataError(cat(path, ": ", name, " is stored twice", kDamagedFile));
   // In graph order, followed by those that the graph does not use.
-  std::map<decltype(Payload().place()), std::string> first_in;  // by place: the name of its first parameter
+  std::map<decltype(Payload().place()), std::string> first_in;  // by place: the name of its first tensor
   const auto add = [&](const Payload& payload) -> const std::string& {
     const auto [first, is_new] = first_in.emplace(payload.place(), payload.name);
     if (is_new) {
@@ -195,6 +204,22 @@ Pt2Archive read_pt2(const std::string& path) {
     parameters.erase(found);
   }
   for (const auto& [name, payload] : parameters) add(payload);
+  const auto add_buffer = [&](const std::string& name) {
+    const auto found = buffers.find(name);
+    if (found == buffers.end()) return;
+    const auto [first, is_new] = first_in.emplace(found->second.place(), name);
+    if (is_new)
+      archive.buffers.push_back(name);
+    else
+      archive.names[first->second].push_back(name);
+    buffers.erase(found);
+  };
+  for (const auto& input : archive.graph.inputs)
+    if (input.kind == GraphInput::Kind::buffer) {
+      if (input.is_persistent) add_buffer(input.name);
+      kept.erase(input.name);
+    }
+  for (const auto& name : kept) add_buffer(name);
   weights->set_header(records.at(program));
   archive.weights = weights;
   archive.constant_file = std::make_shared<Pt2Tensors>(constants);

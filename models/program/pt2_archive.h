@@ -28,8 +28,9 @@ struct Pt2Archive {
   Graph graph;                                            // inputs for the same parameter have one name
   std::shared_ptr<const TensorFile> weights;              // by name; a tied parameter has its first name in the graph
   std::map<std::string, bool> trainable;                  // by name in `weights`
-  std::map<std::string, std::vector<std::string>> names;  // by name in `weights`: its other names
+  std::map<std::string, std::vector<std::string>> names;  // by name in `weights` or `buffers`: its other names
   std::map<std::string, at::Tensor> constants;            // buffers and constants by name, views of the file
+  std::vector<std::string> buffers;                       // those of the module's state_dict(); tied: first name
   std::shared_ptr<const TensorFile> constant_file;        // where they are; null: in no file
   std::vector<SplitMark> marks;                           // of a traced program; parameters are names in the graph
 

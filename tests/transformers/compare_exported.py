@@ -34,8 +34,7 @@ import types
 import numpy as np
 import torch
 import transformers
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_model, save_file
 from torch.export import Dim
 
 import compare_heads
@@ -166,7 +165,7 @@ def is_within(row):
     limits = {"loss": LIMITS[row["dtype"]], "first_norm": 1e-5, "saved_logits": SAVED_LIMITS[row["dtype"]],
               "eval_loss": 1e-4, "metrics": 1e-4, "predictions": 1e-4}
     return (all(row[key] <= limit for key, limit in limits.items() if key in row) and
-            not row.get("unknown_names") and (share is None or share >= LEAST_SHARE))
+            not row.get("differing_names") and (share is None or share >= LEAST_SHARE))
 
 
 def export(name, directory):
@@ -241,14 +240,14 @@ def compare_causal(program, name, layouts, optimize):
                 with torch.no_grad():
                     logits = (run(saved, batches[0]).logits - run(module, batches[0]).logits).abs().max().item()
                 row = {"dtype": dtype, "layout": layout, **distances(ours, reference), "saved_logits": logits,
-                       "unknown_names": unknown_names(out, module), "split": split_of(out)}
+                       "differing_names": differing_names(out, saved), "split": split_of(out)}
                 shutil.rmtree(out)
                 yield row
 
 
-def unknown_names(out, module):
-    with safe_open(os.path.join(out, "model.safetensors"), "pt") as file:
-        return sorted(set(file.keys()) - set(dict(module.named_parameters(remove_duplicate=False))))
+def differing_names(out, module):
+    """The names that the state_dict() of the module or model.safetensors lacks."""
+    return sorted(sum(load_model(module, os.path.join(out, "model.safetensors"), strict=False), []))
 
 
 def split_of(out):
@@ -376,7 +375,8 @@ def compare_pair(program, name, layouts, optimize):
                     logits = (run_pair(saved, batches[0]).logits - run_pair(module, batches[0]).logits).abs().max().item()
                     loss = run_pair(module, rows[:6]).loss.item()
                 row = {"dtype": dtype, "layout": layout, **distances(ours, reference), "saved_logits": logits,
-                       "eval_loss": abs(evaluation["eval_loss"] - loss) / loss, "unknown_names": unknown_names(out, module), "split": split_of(out)}
+                       "eval_loss": abs(evaluation["eval_loss"] - loss) / loss,
+                       "differing_names": differing_names(out, saved), "split": split_of(out)}
                 shutil.rmtree(out)
                 yield row
 
@@ -440,7 +440,7 @@ def compare_senses(program, name, layouts, optimize):
                     loss = run(module, some).loss.item()
                 row = {"dtype": dtype, "layout": layout, **distances(ours, reference), "saved_logits": logits,
                        "eval_loss": abs(evaluation["eval_loss"] - loss) / loss,
-                       "unknown_names": unknown_names(out, module), "split": split_of(out)}
+                       "differing_names": differing_names(out, saved), "split": split_of(out)}
                 shutil.rmtree(out)
                 yield row
 

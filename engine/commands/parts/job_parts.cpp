@@ -120,8 +120,8 @@ void load_parameters(const Config& config, const JobParts& parts, StageParameter
   require_equal(*parts.groups.world, "model files", digest);
 }
 
-void load_checkpoint_parameters(const std::string& checkpoint, const JobParts& parts, StageParameters& parameters,
-                                const LongWork::Show& show) {
+void load_checkpoint_parameters(const std::string& checkpoint, int64_t steps, const JobParts& parts,
+                                StageParameters& parameters, const LongWork::Show& show) {
   const HfDirectory directory(checkpoint);
   const NameReport names = directory.check_names(parts.model.spec);
   if (!names.missing.empty())
@@ -131,6 +131,7 @@ void load_checkpoint_parameters(const std::string& checkpoint, const JobParts& p
     throw DataError(cat(checkpoint, ": the checkpoint has rows for fewer words than the model: ", names.grown.front(),
                         "; use the tokenizer with which it was saved"));
   require_equal(*parts.groups.world, "checkpoint", read_parameters(directory, parameters, show));
+  if (parts.model.exported) continue_buffers(directory, *parts.model.exported->program, steps);
 }
 
 void explain_memory(const JobParts& parts, const RankContext& context, bool trains, const std::function<void()>& work) {

@@ -233,6 +233,7 @@ void RunCheckpoints::make_saver(bool with_states) {
                              .on_each_store = parts_.config.training.save_on_each_node,
                              .spec = parts_.job.model.spec,
                              .parameters = parts_.trainer.parameters(),
+                             .buffers = buffers_of(parts_.job.model),
                              .keep = parts_.config.training.save_total_limit.value_or(0)};
   if (with_states) {
     parts.optimizer = &parts_.trainer.optimizer();

@@ -29,6 +29,7 @@
 #include "models/program/layers/moved_head.h"
 #include "models/program/layers/part_loss.h"
 #include "models/program/layers/part_run.h"
+#include "models/program/layers/program_buffers.h"
 #include "models/program/layers/program_dropout.h"
 #include "models/program/layers/program_positions.h"
 #include "models/program/operators.h"
@@ -353,8 +354,9 @@ class ProgramSpecMaker {
       spec.layers.push_back(layer_spec(i));
     }
     for (const auto& [name, column] : zero_columns(*program_, 1)) spec.column_bytes += column.nbytes();
+    spec.buffers = program_buffers(program_->archive);
     for (const auto& [name, entry] : program_->archive.weights->tensors())
-      if (!owner_.contains(name)) spec.layers[0].ignored_tensors.push_back(name);
+      if (!owner_.contains(name)) spec.buffers.push_back({name, entry.shape, entry.dtype, names_of(name)});
     for (size_t i = 0; i < spec.layers.size(); ++i) add_costs(spec, i);
     return spec;
   }

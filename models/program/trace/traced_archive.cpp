@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -105,7 +106,9 @@ class Tracing {
       if (!parameter.other_names.empty()) archive_.names[parameter.name] = parameter.other_names;
     }
     add_marks();
+    const size_t parameters = function_.owned.size();
     add_owned(made_.module->named_buffers(), GraphInput::Kind::buffer, function_.owned);
+    for (size_t i = parameters; i < function_.owned.size(); ++i) add_buffer(function_.owned[i]);
     for (const auto& item : made_.module->named_modules()) function_.module_types[item.key()] = item.value()->name();
     function_.arguments = [this](const BatchSize& size, int variant) {
       std::vector<at::Tensor> arguments;
@@ -117,9 +120,7 @@ class Tracing {
     TracedGraph traced = trace_graph(function_);
     archive_.graph = std::move(traced.graph);
     for (size_t i = 0; i < model_.results.size(); ++i) archive_.graph.outputs[i].name = model_.results[i];
-    archive_.constants = std::move(traced.constants);
-    for (const auto& owned : function_.owned)
-      if (owned.kind == GraphInput::Kind::buffer) archive_.constants.emplace(owned.name, owned.tensor.detach());
+    archive_.constants.merge(traced.constants);
     return std::move(archive_);
   }
 
@@ -163,6 +164,13 @@ class Tracing {
       refuse(cat("returns ", made.size(), " tensors, but has names for ", model_.results.size()),
              "see TracedModel::results");
     return made;
+  }
+
+  // Its value before the module is run, which may change it.
+  void add_buffer(const OwnedTensor& owned) {
+    archive_.buffers.push_back(owned.name);
+    if (!owned.other_names.empty()) archive_.names[owned.name] = owned.other_names;
+    archive_.constants[owned.name] = owned.tensor.detach().clone();
   }
 
   void add_marks() {

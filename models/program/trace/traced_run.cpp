@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -41,13 +42,16 @@ class RunMaker {
     find_modules(node, call.arguments);
     check_arguments(node, call.arguments);
     for (size_t i = 0; i < call.arguments.size(); ++i) node.arguments.push_back(argument(call.arguments[i], node));
-    if (schema.is_mutable()) make_functional(node, schema, call.arguments);
+    const bool changes_buffer = schema.is_mutable() && is_change_of_buffer(node);
+    if (schema.is_mutable() && !changes_buffer) make_functional(node, schema, call.arguments);
     const bool is_of_user = !node.name.starts_with("aten::");
     if (const auto why = is_of_user ? effect_of(*op) : refusal_of(node.name, node.overload); !why.empty())
       refuse(cat("calls ", node.text(), "; ", why), "leave it out or replace it");
     if (const auto why = draws_of(node); !why.empty())
       refuse(cat("calls ", node.text(), "; ", why), "leave its dropout out; call aten::dropout on its result instead");
     for (size_t i = 0; i < call.results.size(); ++i) add_results(node, i, call.results[i]);
+    if (changes_buffer)
+      for (const auto& result : node.results) buffers_.insert(result.value);
     run_.calls.push_back(std::move(node));
   }
 
@@ -175,6 +179,15 @@ class RunMaker {
     return {.constant = value};
   }
 
+  // Whether the call changes a whole buffer in place, and nothing else.
+  bool is_change_of_buffer(const GraphNode& node) const {
+    if (!node.name.starts_with("aten::") || !node.name.ends_with('_') || node.arguments.empty()) return false;
+    const int value = node.arguments[0].value;
+    const bool is_owned = value >= arguments_ && value < given_;
+    return buffers_.contains(value) ||
+           (is_owned && function_.owned[value - arguments_].kind == GraphInput::Kind::buffer);
+  }
+
   // Replaces an in-place operator by the one that returns its result.
   void make_functional(GraphNode& node, const c10::FunctionSchema& schema, const std::vector<IValue>& arguments) {
     const std::string text = node.text();
@@ -185,7 +198,7 @@ class RunMaker {
       refuse(cat("calls ", text, ", which changes a tensor in place"), "use the operator that returns the result");
     const at::Tensor& changed = arguments[0].toTensor();
     const int value = node.arguments[0].value;
-    if (value < given_) refuse(cat("changes an argument, a parameter or a buffer with ", text), "change a copy of it");
+    if (value < given_) refuse(cat("changes an argument or a parameter with ", text), "change a copy of it");
     for (size_t i = 0; i < run_.values.size(); ++i)
       if (run_.values[i].unsafeGetTensorImpl() != changed.unsafeGetTensorImpl() && run_.values[i].has_storage() &&
           run_.values[i].storage().is_alias_of(changed.storage()))
@@ -239,6 +252,7 @@ class RunMaker {
   std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // for each: all its calls, and those so far
   TracedRun run_;
   std::map<const at::TensorImpl*, int> value_of_;
+  std::set<int> buffers_;  // values that are buffers after a change
 };
 
 }  // namespace

@@ -5,14 +5,17 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -159,6 +162,24 @@ struct PlainNet : torch::nn::Module {
   torch::nn::ModuleList blocks;
 };
 
+// A counter of steps, a factor that follows from it, a buffer that modules share, and one without a use.
+struct CountingNet : Net {
+  explicit CountingNet(int64_t width) : Net(width) {
+    steps = register_buffer("steps", at::zeros({}, at::kLong));
+    factor = register_buffer("factor", at::ones({width}));
+    blocks[0]->register_buffer("factor", factor);
+    register_buffer("odd", at::ones({3}, at::kBool));
+  }
+  Tensor forward(const Tensor& ids) {
+    steps.add_(1);
+    factor.mul_(0.5);
+    auto x = words(ids) * (1 + factor);
+    for (const auto& block : *blocks) x = block->as<Block>()->forward(x);
+    return at::linear(x / steps, words->weight);
+  }
+  Tensor steps, factor;
+};
+
 std::shared_ptr<PlainNet> plain_net(int64_t width) {
   const SplitNet values(width);
   const auto net = std::make_shared<PlainNet>(width);
@@ -205,6 +226,11 @@ const bool kAdded = [] {
                        }};
   };
   registry.loss("focal", focal).loss("entropy", entropy);
+  registry.traced_model("counting-net", [](const json& config) {
+    return TracedModel{.vocab_size = 256, .make = [width = config.at("width").get<int64_t>()] {
+                         return traced_module(std::make_shared<CountingNet>(width), &CountingNet::forward);
+                       }};
+  });
   registry.traced_model("split-net", split).traced_model("plain-net", plain);
   use(registry);
   return true;
@@ -271,6 +297,42 @@ TEST_CASE("a traced module trains the same on every layout, and its weights are 
   std::filesystem::rename(folder / "out", folder / "first");
   const auto next = run(folder, {{"model", {{"path", folder / "first"}, {"config", nullptr}}}});
   CHECK(next[0] < one[0]);
+}
+
+TEST_CASE("the buffers that a traced module changes are saved with its weights, and the next run begins with them") {
+  const RunFolder folder("traced-buffers");
+  const json model = {{"model", {{"config", {{"model_type", "counting-net"}}}}},
+                      {"training", {{"save_strategy", "steps"}, {"save_steps", 2}}}};
+  const auto with = [&](json changes) {
+    changes.merge_patch(model);
+    return changes;
+  };
+  const auto check_saved = [&](const std::string& directory, int64_t steps) {
+    CAPTURE(directory);
+    const TensorFiles saved = open_safetensors(folder / directory, "model");
+    REQUIRE(saved.size() == 1);
+    const TensorFile& file = saved.begin()->second;
+    CHECK(file.tensors().size() == 2 + 3 * 10 + 3);  // with positions, which no layer uses
+    CHECK(file.tensors().at("steps").dtype == at::kLong);
+    CHECK(file.tensor("steps").item<int64_t>() == steps);
+    CHECK(file.tensor("factor")[0].item<double>() == std::pow(0.5, steps));
+    CHECK(file.tensors().at("odd").dtype == at::kBool);
+  };
+  const auto one = run(folder, model, "one");
+  check_saved("one", 4);
+  check_saved("one/checkpoint-2", 2);
+  const json layout =
+      with({{"smp_options", {{"pipeline_parallel_degree", 2}, {"tensor_parallel_degree", 2}, {"microbatches", 2}}},
+            {"mpi_options", {{"processes_per_host", 8}}}});
+  check_close(run(folder, layout, "layout"), one);
+  check_saved("layout", 4);
+  check_saved("layout/checkpoint-2", 2);
+  const auto rest =
+      run(folder, with({{"training", {{"resume_from_checkpoint", folder / "layout/checkpoint-2"}}}}), "rest");
+  check_close({rest.end() - 2, rest.end()}, {one.end() - 2, one.end()});
+  check_saved("rest", 4);
+  run(folder, {{"model", {{"path", folder / "one"}, {"config", nullptr}}}}, "next");
+  check_saved("next", 8);
 }
 
 TEST_CASE("training measures the layers of a traced module once, and places them by these times") {

@@ -81,6 +81,7 @@ struct Run {
                                                                   .parameters = trainer.parameters(),
                                                                   .optimizer = &trainer.optimizer(),
                                                                   .optimizer_options = options(),
+                                                                  .buffers = buffers_of(model),
                                                                   .files = {{"config.json", model.hf_config.dump()}},
                                                                   .keep = keep,
                                                                   // Most tensors span several blocks, and most ranks

@@ -328,6 +328,30 @@ TEST_CASE("tensors of other heads and buffers are left out and reported, all oth
              Contains("surplus: pooler.dense.bias") && !Contains("position_ids"));
 }
 
+TEST_CASE("buffers may be missing, have another name or another width, but no other shape or kind", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  put(scratch / "model.safetensors",
+      safetensors_bytes(R"({"steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+                        R"("second.share":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+                        std::string(1, '\7') + std::string(11, '\0')));
+  const auto problem = [&](const BufferSpec& buffer) {
+    const ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}, .buffers = {buffer}, .surplus = {"s"}};
+    return message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); });
+  };
+  const HfDirectory directory(scratch.path());
+  const BufferSpec steps{"steps", {}, at::kLong}, share{"first.share", {1}, at::kDouble, {"second.share"}};
+  CHECK(problem(steps).empty());
+  CHECK(problem(share).empty());
+  CHECK(problem({"missing", {2}, at::kBool}).empty());
+  CHECK(directory.buffer(steps).item<int64_t>() == 7);
+  CHECK(directory.buffer(share).scalar_type() == at::kDouble);
+  CHECK_FALSE(directory.buffer({"missing", {2}, at::kBool}).defined());
+  CHECK_THAT(problem({"steps", {1}, at::kLong}), Contains("steps in") && Contains("has the shape []"));
+  CHECK_THAT(problem({"steps", {}, at::kFloat}), Contains("has the dtype I64, but the model's buffer has F32"));
+  CHECK_THROWS_WITH(directory.buffer({"steps", {}, at::kInt}), Contains("but the model's buffer has I32"));
+}
+
 TEST_CASE("integers are not parameters", "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");

@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <c10/util/accumulate.h>
 #include <sys/resource.h>
 
 #include <csignal>
@@ -137,6 +138,43 @@ TEST_CASE("a file has the form that the reference expects", "[hf_writer]") {
   CHECK(file.tensors().at("c_attn").shape == std::vector<int64_t>{4, 30});
   CHECK(file.tensors().at("k").shape == std::vector<int64_t>{15});
   for (const char* name : {"wte", "c_attn"}) CHECK(file.tensors().at(name).begin % 8 == 0);
+}
+
+TEST_CASE("buffers have types of their own, and every tensor begins where its elements are aligned", "[hf_writer]") {
+  auto spec = toy();
+  spec.buffers = {{"flags", {3}, at::kBool},
+                  {"steps", {}, at::kLong},
+                  {"half", {5}, at::kHalf},
+                  {"none", {0}, at::kFloat},
+                  {"share", {1, 3}, at::kFloat}};
+  const auto values = [](const BufferSpec& buffer) {
+    const int64_t count = c10::multiply_integers(buffer.shape);
+    return at::arange(1, count + 1).to(buffer.dtype).view(buffer.shape);
+  };
+  for (const int64_t shard_bytes : {int64_t{1}, FileLayout::kMostBytes}) {
+    const ScratchDirectory scratch;
+    HfWriter writer(scratch.path(), spec, at::kFloat, shard_bytes);
+    writer.create({{"model_type", "toy"}}, {});
+    for_each_param(spec, [&](const ParamSpec& param, const std::string& name) {
+      writer.write(param, name, 0, 1, slice(param, 0, 1));
+    });
+    for (const auto& buffer : spec.buffers) writer.write(buffer, values(buffer));
+    writer.finish();
+    check_model(scratch.path(), spec, 2);
+    const HfDirectory directory(scratch.path());
+    for (const auto& buffer : spec.buffers) {
+      CAPTURE(buffer.name);
+      const at::Tensor read = directory.buffer(buffer);
+      CHECK(read.scalar_type() == buffer.dtype);
+      CHECK(read.sizes() == at::IntArrayRef(buffer.shape));
+      CHECK(read.equal(values(buffer)));
+    }
+    for (const auto& [name, file] : open_weights(scratch.path()))
+      for (const auto& [tensor, entry] : file.tensors()) {
+        CAPTURE(tensor);
+        CHECK(entry.begin % c10::elementSize(entry.dtype) == 0);
+      }
+  }
 }
 
 TEST_CASE("config keeps its keys, files come along", "[hf_writer]") {

@@ -7,6 +7,8 @@ two_means  a cross entropy of labels and a mean over all tokens
 two_ids    ids that are compared with two constants; the table of words has no padding
 padded     the same, but the table has padding
 two_views  a hidden state and a view of it, which the blocks change in place
+counted    buffers that change, are shared, unused or not persistent, of several types, and a parameter without a use
+returned   the same after run_decompositions: it returns the new buffers instead of changing them
 
   tests/models/golden/make_hard_programs.py        (needs torch 2.11)
 """
@@ -104,7 +106,35 @@ class TwoViews(Model):
         return self.head(x + first)
 
 
-def export(model, name):
+class Scaled(Block):
+    def __init__(self, flags):
+        super().__init__()
+        self.register_buffer("flags", flags)
+
+    def forward(self, x):
+        return torch.where(self.flags, super().forward(x), x)
+
+
+class Counted(Model):
+    def __init__(self):
+        super().__init__()
+        flags = torch.arange(FEATURES) % 3 > 0
+        self.blocks = nn.ModuleList([Scaled(flags) for _ in range(2)])
+        self.register_buffer("steps", torch.tensor(0))
+        self.register_buffer("share", torch.linspace(1, 2, FEATURES))
+        self.register_buffer("before", torch.zeros(FEATURES))
+        self.register_buffer("fixed", torch.full((FEATURES,), 0.5), persistent=False)
+        self.register_buffer("odd", torch.tensor([1, 2, 3], dtype=torch.uint8))
+        self.spare = nn.Linear(3, 2)
+
+    def embedded(self, ids):
+        self.steps.add_(1)
+        self.before.copy_(self.share)
+        self.share.mul_(0.5)
+        return super().embedded(ids) * self.fixed + self.share + self.before / self.steps
+
+
+def export(model, name, is_decomposed=False):
     torch.manual_seed(3)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -113,6 +143,8 @@ def export(model, name):
     arguments = {"input_ids": ids, "labels": torch.randint(0, model.head.out_features, (3, 10))}
     sizes = {name: {0: Dim.AUTO, 1: Dim.AUTO} for name in arguments}
     program = torch.export.export(model, (), arguments, dynamic_shapes=sizes, strict=False)
+    if is_decomposed:
+        program = program.run_decompositions({})
     torch.export.save(program, DATA / f"{name}.pt2")
 
 
@@ -123,3 +155,5 @@ if __name__ == "__main__":
     export(TwoIds(), "two_ids")
     export(TwoIds(padding=1), "padded")
     export(TwoViews(), "two_views")
+    export(Counted(), "counted")
+    export(Counted(), "returned", is_decomposed=True)

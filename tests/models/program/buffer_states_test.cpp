@@ -80,6 +80,22 @@ TEST_CASE("a program that computes in float64 changes its buffers in float64", "
   CHECK(run.train(batch(), 1, 9).sum == Approx(rounded.train(batch()).sum).epsilon(1e-6));
 }
 
+TEST_CASE("changed buffers may be replaced for later steps", "[buffers]") {
+  const auto program = cut_program(halving());
+  const auto begin = program->buffers->before(1);
+  const auto at_step = [&](int64_t step) { return program->buffers->before(step).begin()->second; };
+  const at::Tensor first = begin.begin()->second;
+  auto replaced = begin;
+  replaced.begin()->second = first * 64;
+  program->buffers->restart(5, replaced);
+  CHECK(at_step(4).equal(first / 8));
+  for (const int64_t step : {5, 6, 30, 5}) CHECK(at_step(step).equal(first * 64 * std::pow(kShare, step - 5)));
+  replaced.begin()->second = first * 16;
+  program->buffers->restart(3, replaced);  // the best model may be that of an earlier step
+  CHECK(at_step(2).equal(first / 2));
+  CHECK(at_step(5).equal(first * 4));
+}
+
 TEST_CASE("all microbatches and passes of a step find the buffer that the step changes once", "[buffers]") {
   ProgramRun run(cut_program(halving()), at::kDouble);
   for (const int64_t step : {1, 3}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "tests/models/golden.h"
 #include "tests/models/program/words_program.h"
 
 #include "tests/catch.h"
@@ -144,12 +145,42 @@ TEST_CASE("calls that cannot run here are refused by name", "[pt2]") {
   CHECK_THAT(with_target("torch.ops.aten.from_file.default"), Contains("it reads files"));
   CHECK_THAT(with_target("torch.ops.higher_order.cond"), Contains("is a higher-order operator that cannot run here"));
   CHECK_THAT(with_target("os.system"), Contains("is not a function of numbers that can run here"));
-  CHECK_THAT(said(kModel,
-                  [](json& model) {
-                    auto& specs = model["graph_module"]["signature"]["output_specs"];
-                    specs[1] = {{"buffer_mutation", {{"arg", {{"name", "scale"}}}, {"buffer_name", "scale"}}}};
-                  }),
-             Contains("the program changes its buffer scale"));
+}
+
+TEST_CASE("new values of buffers must belong to a buffer and fit it", "[pt2]") {
+  const auto with_change = [&](const char* buffer, const char* value, int times = 1) {
+    return said(kModel, [&](json& model) {
+      auto& specs = model["graph_module"]["signature"]["output_specs"];
+      for (int i = 0; i < times; ++i)
+        specs.insert(specs.begin(), {{"buffer_mutation", {{"arg", {{"name", value}}}, {"buffer_name", buffer}}}});
+    });
+  };
+  CHECK(with_change("scale", "b_scale").empty());
+  CHECK_THAT(with_change("scale", "b_scale", 2), Contains("is a buffer that has a new value already"));
+  CHECK_THAT(with_change("ghost", "b_scale"), Contains("must be a buffer of the program; got \"ghost\""));
+  CHECK_THAT(with_change("scale", "ghost"), Contains("must be a value that already exists"));
+  CHECK_THAT(with_change("scale", "input_ids"), Contains("must have the sizes and the dtype of the buffer scale"));
+}
+
+TEST_CASE("the persistent buffers of a program are listed once, in graph order", "[pt2]") {
+  CHECK(read_pt2(path()).buffers == std::vector<std::string>{"scale"});
+  for (const char* name : {"counted", "returned"}) {
+    CAPTURE(name);
+    const Pt2Archive archive = read_pt2(golden(cat("program/", name, ".pt2")));
+    auto buffers = archive.buffers;
+    std::ranges::sort(buffers);
+    CHECK(buffers == std::vector<std::string>{"before", "blocks.0.flags", "odd", "share", "steps"});
+    CHECK(archive.names.at("blocks.0.flags") == std::vector<std::string>{"blocks.1.flags"});
+    CHECK(archive.constants.contains("fixed"));
+    CHECK(archive.graph.outputs.size() == 2);
+    CHECK(archive.graph.outputs[0].name == "loss");
+  }
+  const ScratchDirectory scratch;
+  write_changed_json(scratch / "other.pt2", kModel, [](json& model) {
+    for (auto& spec : model["graph_module"]["signature"]["input_specs"])
+      if (spec.contains("buffer")) spec["buffer"]["persistent"] = false;
+  });
+  CHECK(read_pt2(scratch / "other.pt2").buffers.empty());
 }
 
 }  // namespace shardline::pt2_archive_test

@@ -156,7 +156,7 @@ TEST_CASE("models that cannot be trained on every layout are refused for their r
          block.first->weight.mul_(0.5);
          return x + block.second(block.first(x));
        },
-       "changes an argument, a parameter or a buffer"},
+       "changes an argument or a parameter"},
       {"random numbers of its own",
        [](Block& block, const at::Tensor& x) { return x + block.second(block.first(x)) * at::rand({kHidden}); },
        "draws from torch's random generator"}};
