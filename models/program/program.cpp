@@ -571,7 +571,9 @@ at::Tensor Program::constant(int value) const {
 }
 
 bool Program::is_of_target(int value) const {
-  return graph().values[value].sizes.size() >= 2 && counts(value, 1, Counts::target).value_or(true);
+  if (graph().values[value].sizes.size() < 2) return false;
+  const bool is_length_first = counts(value, 0, Counts::samples) == false && counts(value, 1, Counts::samples) == true;
+  return counts(value, is_length_first ? 0 : 1, Counts::target).value_or(true);
 }
 
 std::optional<bool> Program::counts(int value, size_t dimension, Counts what) const {
