@@ -485,7 +485,8 @@ class Cutter {
   }
 
   // For programs without repeated modules: stretches between the narrowest places that separate products, except for
-  // places that are wide compared to those near them, such as inside an MLP.
+  // places that are wide compared to those near them, such as inside an MLP; if too few are left, as where convolutions
+  // end in a few features, all places.
   std::vector<Stretch> stretches_of_products() const {
     constexpr int kNear = 3;
     constexpr int64_t kWide = 2;  // times the narrowest
@@ -504,14 +505,16 @@ class Cutter {
       if (best >= 0) places.push_back(best);
       begin = i + 1;
     }
-    std::vector<Stretch> stretches = {{.name = "embedding"}};
+    std::vector<int> narrow;
     for (int i = 0; i < std::ssize(places); ++i) {
       int64_t narrowest = widths[places[i]];
       for (int near = std::max(i - kNear, 0); near < std::min<int>(i + kNear + 1, places.size()); ++near)
         narrowest = std::min(narrowest, widths[places[near]]);
-      if (widths[places[i]] > kWide * narrowest) continue;
-      stretches.push_back({cat("part.", stretches.size() - 1), true, places[i]});
+      if (widths[places[i]] <= kWide * narrowest) narrow.push_back(places[i]);
     }
+    std::vector<Stretch> stretches = {{.name = "embedding"}};
+    for (const int place : narrow.size() < 2 ? places : narrow)
+      stretches.push_back({cat("part.", stretches.size() - 1), true, place});
     if (stretches.size() < 3)
       refuse(
           "the program has neither modules NAME.0, NAME.1, ... of one class that run one after the other nor "

@@ -102,6 +102,24 @@ struct ImageNet : torch::nn::Module {
   torch::nn::Linear head;
 };
 
+// Convolutions without repeated modules, whose results are many numbers until the last one's mean.
+struct SmallImageNet : torch::nn::Module {
+  SmallImageNet()
+      : first(torch::nn::Conv2dOptions(2, ImageNet::kChannels, 3).padding(1)),
+        second(torch::nn::Conv2dOptions(ImageNet::kChannels, ImageNet::kChannels, 3).padding(1)),
+        head(ImageNet::kChannels, ImageNet::kClasses) {
+    register_module("first", first);
+    register_module("second", second);
+    register_module("head", head);
+  }
+  std::vector<Tensor> forward(const Tensor& image, const Tensor& labels) {
+    const Tensor logits = head(at::tanh(second(at::tanh(first(image)))).mean({2, 3}));
+    return {at::cross_entropy_loss(logits, labels), logits};
+  }
+  torch::nn::Conv2d first, second;
+  torch::nn::Linear head;
+};
+
 // [length, batch, features], as in torch::nn::TransformerEncoder.
 struct LengthFirstBlock : torch::nn::Module {
   explicit LengthFirstBlock(double p) : up(kWidth, 2 * kWidth), down(2 * kWidth, kWidth), drops(p) {
@@ -167,6 +185,33 @@ std::pair<double, std::map<std::string, Tensor>> direct(const Pt2Archive& archiv
 
 Tensor some_ids(int64_t samples, int64_t length) {
   return (at::arange(samples * length) * 5).remainder(kWords).view({samples, length});
+}
+
+// Compares microbatches of images with LibTorch.
+template <class Module>
+void check_images() {
+  const Pt2Archive archive =
+      traced_archive({.arguments = {"image", "labels"},
+                      .results = {"loss", "logits"},
+                      .columns = {{.name = "image", .dtype = at::kFloat, .sizes = {2, 5, 5}}},
+                      .make = [] { return traced_module(std::make_shared<Module>(), &Module::forward); },
+                      .name = "images"},
+                     {.predicts = Predicts::segment, .count = ImageNet::kClasses}, 3, 16);
+  const auto program = cut_program(archive, {.predicts = Predicts::segment, .inputs = {{"image", "image"}}});
+  CHECK(program->source_rows() == 1);
+  const auto spec = spec_of_program(program, 1);
+  CHECK(spec.layers[0].output[0].shape == std::vector<int64_t>{BorderTensor::kRows, ImageNet::kChannels * 25});
+  const Tensor images = at::randn({4, 2, 5, 5}), labels = at::arange(4).remainder(ImageNet::kClasses);
+  Microbatch batch = causal_microbatch(at::zeros({4, 1}, at::kLong), {}, at::arange(4));
+  batch.targets = labels;
+  batch.columns = {{"image", images}};
+  const auto [loss, gradients] = direct<Module>(archive, images, labels);
+  ProgramRun run(program, at::kDouble, {}, 1);
+  double sum = 0;
+  for (const Range& part : {Range{0, 1}, Range{1, 3}}) sum += run.train(part_of(batch, part), 1.0 / 4).sum;
+  CHECK(sum / 4 == Approx(loss).epsilon(1e-6));
+  CHECK(largest_difference(run.gradients(), gradients) < 1e-5);
+  check_samples(program, spec, 1);
 }
 
 }  // namespace
@@ -271,28 +316,11 @@ TEST_CASE("programs without repeated modules are cut between products where few 
 }
 
 TEST_CASE("blocks of images pass them as one row of each sample", "[borders]") {
-  const Pt2Archive archive =
-      traced_archive({.arguments = {"image", "labels"},
-                      .results = {"loss", "logits"},
-                      .columns = {{.name = "image", .dtype = at::kFloat, .sizes = {2, 5, 5}}},
-                      .make = [] { return traced_module(std::make_shared<ImageNet>(), &ImageNet::forward); },
-                      .name = "images"},
-                     {.predicts = Predicts::segment, .count = ImageNet::kClasses}, 3, 16);
-  const auto program = cut_program(archive, {.predicts = Predicts::segment, .inputs = {{"image", "image"}}});
-  CHECK(program->source_rows() == 1);
-  const auto spec = spec_of_program(program, 1);
-  CHECK(spec.layers[1].output[0].shape == std::vector<int64_t>{BorderTensor::kRows, ImageNet::kChannels * 25});
-  const Tensor images = at::randn({4, 2, 5, 5}), labels = at::arange(4).remainder(ImageNet::kClasses);
-  Microbatch batch = causal_microbatch(at::zeros({4, 1}, at::kLong), {}, at::arange(4));
-  batch.targets = labels;
-  batch.columns = {{"image", images}};
-  const auto [loss, gradients] = direct<ImageNet>(archive, images, labels);
-  ProgramRun run(program, at::kDouble, {}, 1);
-  double sum = 0;
-  for (const Range& part : {Range{0, 1}, Range{1, 3}}) sum += run.train(part_of(batch, part), 1.0 / 4).sum;
-  CHECK(sum / 4 == Approx(loss).epsilon(1e-6));
-  CHECK(largest_difference(run.gradients(), gradients) < 1e-5);
-  check_samples(program, spec, 1);
+  check_images<ImageNet>();
+}
+
+TEST_CASE("convolutions are cut though their results are many numbers beside the last features", "[borders]") {
+  check_images<SmallImageNet>();
 }
 
 }  // namespace shardline::border_slots_test
