@@ -483,7 +483,8 @@ class Cutter {
   }
 
   // For programs without repeated modules: stretches between the narrowest places that separate products, except for
-  // places that are wide compared to those near them, such as inside an MLP.
+  // places that are wide compared to those near them, such as inside an MLP; if too few are left, as where convolutions
+  // end in a few features, all places.
   std::vector<Stretch> stretches_of_products() const {
     constexpr int kNear = 3;
     constexpr int64_t kWide = 2;  // times the narrowest
@@ -502,14 +503,16 @@ class Cutter {
       if (best >= 0) places.push_back(best);
       begin = i + 1;
     }
-    std::vector<Stretch> stretches = {{.name = "embedding"}};
+    std::vector<int> narrow;
     for (int i = 0; i < std::ssize(places); ++i) {
       int64_t narrowest = widths[places[i]];
       for (int near = std::max(i - kNear, 0); near < std::min<int>(i + kNear + 1, places.size()); ++near)
         narrowest = std::min(narrowest, widths[places[near]]);
-      if (widths[places[i]] > kWide * narrowest) continue;
-      stretches.push_back({cat("part.", stretches.size() - 1), true, places[i]});
+      if (widths[places[i]] <= kWide * narrowest) narrow.push_back(places[i]);
     }
+    std::vector<Stretch> stretches = {{.name = "embedding"}};
+    for (const int place : narrow.size() < 2 ? places : narrow)
+      stretches.push_back({cat("part.", stretches.size() - 1), true, place});
     if (stretches.size() < 3)
       refuse(
           "the program has neither modules NAME.0, NAME.1, ... of one class that run one after the other nor "
@@ -569,7 +572,9 @@ at::Tensor Program::constant(int value) const {
 }
 
 bool Program::is_of_target(int value) const {
-  return graph().values[value].sizes.size() >= 2 && counts(value, 1, Counts::target).value_or(true);
+  if (graph().values[value].sizes.size() < 2) return false;
+  const bool is_length_first = counts(value, 0, Counts::samples) == false && counts(value, 1, Counts::samples) == true;
+  return counts(value, is_length_first ? 0 : 1, Counts::target).value_or(true);
 }
 
 std::optional<bool> Program::counts(int value, size_t dimension, Counts what) const {

@@ -90,7 +90,7 @@ struct Program {
   // A buffer or constant of the archive, a copy if calls change it; or undefined.
   at::Tensor constant(int value) const;
   bool is_changed(int value) const { return flow.changes.contains(flow.storage[value]); }
-  bool is_of_target(int value) const;  // [batch, length of the target, ...]
+  bool is_of_target(int value) const;  // [batch, length of the target, ...], or both in the other order
   // Whether a dimension of a value counts samples or tokens; nothing if it has that size, but the calls do not show
   // what it counts.
   std::optional<bool> counts(int value, size_t dimension, Counts what) const;

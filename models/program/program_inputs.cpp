@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
@@ -91,6 +92,11 @@ at::Tensor shifted_target(const ProgramBatch& batch) {
   const int64_t start = batch.program.use.start_id.value_or(0);
   const auto first = at::full({ids.size(0), 1}, start, ids.options());
   return at::cat({first, ids.narrow(1, 0, ids.size(1) - 1)}, 1);
+}
+
+// Where the tokens are once the samples are first.
+int length_after_samples(const HiddenForm& form) {
+  return form.length < form.batch ? form.length + 1 : form.length;
 }
 
 }  // namespace
@@ -199,10 +205,13 @@ ProgramBatch::ProgramBatch(const Program& of, const Microbatch& rows)
 
 std::optional<HiddenForm> hidden_form(const Program& program, int value) {
   const auto& [name, dtype, sizes] = program.graph().values[value];
-  if (dtype != at::kFloat || sizes.empty() || program.counts(value, 0, Counts::samples) != true) return {};
+  const auto counts_samples = [&](int i) { return program.counts(value, i, Counts::samples); };
   HiddenForm form{.length = -1, .features = 1};
+  while (std::cmp_less(form.batch, sizes.size()) && counts_samples(form.batch) == false) ++form.batch;
+  if (dtype != at::kFloat || std::cmp_equal(form.batch, sizes.size()) || !counts_samples(form.batch)) return {};
   bool is_open = false;
-  for (size_t i = 1; i < sizes.size(); ++i) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (std::cmp_equal(i, form.batch)) continue;
     const auto of_source = program.source_rows() == 1 ? false : program.counts(value, i, Counts::source);
     const auto of_target = program.counts(value, i, Counts::target);
     const bool is_number = sizes[i].expression.empty();
@@ -220,6 +229,21 @@ std::optional<HiddenForm> hidden_form(const Program& program, int value) {
   }
   if (form.length < 0 && is_open && sizes.size() > 2) return {};
   return form;
+}
+
+at::Tensor samples_first(const HiddenForm& form, const at::Tensor& tensor) {
+  const at::Tensor moved = tensor.movedim(form.batch, 0);
+  return form.length < 0 ? moved : moved.movedim(length_after_samples(form), 1);
+}
+
+at::Tensor in_own_order(const HiddenForm& form, const at::Tensor& tensor) {
+  const at::Tensor moved = form.length < 0 ? tensor : tensor.movedim(1, length_after_samples(form));
+  return moved.movedim(0, form.batch);
+}
+
+at::Tensor samples_first(const Program& program, int value, const at::Tensor& tensor) {
+  const auto form = hidden_form(program, value);
+  return form && form->batch > 0 ? samples_first(*form, tensor) : tensor;
 }
 
 bool has_common_positions(const Program& program, const GraphInput& argument) {

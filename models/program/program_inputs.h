@@ -64,16 +64,23 @@ struct ProgramBatch {
   RowGrid source, target;
 };
 
-// How a value [batch, ...] is in the rows of a microbatch.
+// How a value of samples is in the rows of a microbatch.
 struct HiddenForm {
   int length = 1;          // its dimension that counts tokens; -1: none, so that all rows of a sample have all of it
   bool of_target = false;  // the tokens are those of targets
   int64_t features = 0;    // of a row: the product of its other sizes
+  int batch = 0;           // its dimension that counts samples
 };
 
 // Nothing if the value cannot pass from one layer to the next, also if it cannot be told whether its sizes are those of
 // tokens that may be padding.
 std::optional<HiddenForm> hidden_form(const Program& program, int value);
+
+// A tensor of this form with its samples first and then its tokens, if it counts them; and the inverse.
+at::Tensor samples_first(const HiddenForm& form, const at::Tensor& tensor);
+at::Tensor in_own_order(const HiddenForm& form, const at::Tensor& tensor);
+// The same for a value, [length, batch, ...] -> [batch, length, ...]; if its samples are first, it is not changed.
+at::Tensor samples_first(const Program& program, int value, const at::Tensor& tensor);
 
 // Whether arguments are given columns of the data with tensors, and not token ids: if model.inputs has a name that no
 // microbatch of tokens has.

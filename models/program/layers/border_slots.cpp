@@ -31,12 +31,9 @@ std::vector<BorderSlot> border_slots(const Program& program, const std::vector<i
 at::Tensor rows_of_value(int value, const at::Tensor& tensor, const ProgramBatch& batch, const at::Tensor& others) {
   const HiddenForm form = form_of(batch.program, value);
   const RowGrid& grid = form.of_target ? batch.target : batch.source;
-  at::Tensor places;
-  if (form.length < 0)
-    places = tensor.reshape({grid.samples(), 1, form.features}).expand({-1, grid.length(), -1});
-  else
-    places = tensor.movedim(form.length, 1).reshape({grid.samples(), grid.length(), form.features});
-  return grid.among_rows(places, others);
+  const at::Tensor ordered = samples_first(form, tensor);
+  const at::Tensor places = ordered.reshape({grid.samples(), form.length < 0 ? 1 : grid.length(), form.features});
+  return grid.among_rows(places.expand({-1, grid.length(), -1}), others);
 }
 
 at::Tensor value_of_rows(int value, const at::Tensor& rows, const ProgramBatch& batch) {
@@ -46,10 +43,10 @@ at::Tensor value_of_rows(int value, const at::Tensor& rows, const ProgramBatch& 
   std::vector<int64_t> sizes = {grid.samples()};
   const auto& of_value = batch.program.graph().values[value].sizes;
   if (form.length >= 0) sizes.push_back(grid.length());
-  for (int i = 1; i < std::ssize(of_value); ++i)
-    if (i != form.length) sizes.push_back(of_value[i].number);
-  if (form.length < 0) return places.select(1, 0).reshape(sizes);
-  return form.length == 1 ? places.view(sizes) : places.view(sizes).movedim(1, form.length).contiguous();
+  for (int i = 0; i < std::ssize(of_value); ++i)
+    if (i != form.batch && i != form.length) sizes.push_back(of_value[i].number);
+  const at::Tensor ordered = form.length < 0 ? places.select(1, 0).reshape(sizes) : places.view(sizes);
+  return form.batch == 0 && form.length <= 1 ? ordered : in_own_order(form, ordered).contiguous();
 }
 
 }  // namespace shardline

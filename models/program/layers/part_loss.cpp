@@ -187,7 +187,7 @@ class PartLoss {
     const bool by_segment = program_.use.predicts == Predicts::segment;
     const at::Tensor& labels = by_segment ? batch_.batch.targets : batch_.batch.labels;
     if (!by_segment) {
-      const at::Tensor rows = batch_.grid_of(term.input).gathered(input);
+      const at::Tensor rows = batch_.grid_of(term.input).gathered(samples_first(program_, term.input, input));
       return {rows, program_.has_target() ? batch_.target.gathered(batch_.target.spread(labels)) : labels};
     }
     input = without_repeated(input);

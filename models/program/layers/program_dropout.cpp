@@ -24,6 +24,10 @@ DropoutSite site_of(const Program& program, const GraphNode& node) {
   const bool attends = node.name == kAttention;
   if (value_of(0) < 0 || (attends && value_of(1) < 0)) return {};
   const auto& sizes = program.graph().values[value_of(0)].sizes;
+  const auto counts_samples = [&](size_t dimension) { return program.counts(value_of(0), dimension, Counts::samples); };
+  const bool is_length_first = !attends && sizes.size() == 3 && counts_samples(0) == false &&
+                               counts_samples(1) == true && is_length(0, 0) && sizes[2].expression.empty();
+  if (is_length_first) return {Kind::rows, is_target(0, 0), false, true};
   if (sizes.empty() || !counts(0, 0, Counts::samples)) return {};
   const int keys = attends ? 1 : 0;
   const size_t of_keys = attends ? 2 : 3;
@@ -38,6 +42,10 @@ DropoutSite site_of(const Program& program, const GraphNode& node) {
 
 at::Tensor dropped(const TensorParallel& tp, const at::Tensor& x, DropoutRows rows, const DropoutSite& site,
                    const ProgramBatch& batch, const DividedDimension* part) {
+  if (site.is_length_first) {
+    const DropoutSite samples_first{site.kind, site.of_target};
+    return dropped(tp, x.transpose(0, 1), rows, samples_first, batch, part).transpose(0, 1).contiguous();
+  }
   const auto grid = [&](bool of_target) -> const RowGrid& { return of_target ? batch.target : batch.source; };
   const bool is_pairs = site.kind == DropoutSite::Kind::pairs;
   SL_ASSERT(!part || part->dimension == (is_pairs ? 1 : x.dim() - 1), "dropout of divided rows");

@@ -15,6 +15,7 @@ namespace shardline {
 struct DropoutSite {
   enum class Kind { rows, segments, pairs, unknown } kind = Kind::unknown;
   bool of_target = false, with_target = false;  // the rows, or first ones of pairs; second ones of pairs
+  bool is_length_first = false;                 // rows of [length, batch, features]
 };
 
 DropoutSite site_of(const Program& program, const GraphNode& node);

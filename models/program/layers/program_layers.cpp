@@ -116,7 +116,9 @@ class ProgramLayerRun : public Layer {
       std::vector<at::Tensor> made;
       if (!logits_)
         throw RunError(cat(program_->archive.path, ": returns no logits; ", program_->archive.verb(), " it with them"));
-      for (const auto& value : run(*logits_)) made.push_back(exact(value.toTensor()));
+      const auto values = run(*logits_);
+      for (size_t i = 0; i < values.size(); ++i)
+        made.push_back(samples_first(*program_, program_->logits.outputs[i], exact(values[i].toTensor())));
       return made;
     };
     if (context.mode == Mode::generate) {

@@ -49,7 +49,8 @@ ProgramRows::ProgramRows(const Program& program, const ProgramDimensions& found)
     : found_(found), leading_(program.graph().values.size()) {
   for (const auto& layer : program.layers)
     for (const int value : layer.border)
-      if (program.graph().values[value].sizes.size() == 3 && hidden_form(program, value)->length == 1)
+      if (const HiddenForm form = *hidden_form(program, value);
+          program.graph().values[value].sizes.size() == 3 && form.batch == 0 && form.length == 1)
         borders_.insert(value);
   const auto border = std::ranges::find_if(borders_, [&](int value) {
     const auto known = found.of_value.find(value);

@@ -2,12 +2,14 @@
 #include "models/program/layers/border_slots.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tanh.h>
+#include <torch/nn/functional/dropout.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/conv.h>
@@ -100,6 +102,71 @@ struct ImageNet : torch::nn::Module {
   torch::nn::Linear head;
 };
 
+// Convolutions without repeated modules, whose results are many numbers until the last one's mean.
+struct SmallImageNet : torch::nn::Module {
+  SmallImageNet()
+      : first(torch::nn::Conv2dOptions(2, ImageNet::kChannels, 3).padding(1)),
+        second(torch::nn::Conv2dOptions(ImageNet::kChannels, ImageNet::kChannels, 3).padding(1)),
+        head(ImageNet::kChannels, ImageNet::kClasses) {
+    register_module("first", first);
+    register_module("second", second);
+    register_module("head", head);
+  }
+  std::vector<Tensor> forward(const Tensor& image, const Tensor& labels) {
+    const Tensor logits = head(at::tanh(second(at::tanh(first(image)))).mean({2, 3}));
+    return {at::cross_entropy_loss(logits, labels), logits};
+  }
+  torch::nn::Conv2d first, second;
+  torch::nn::Linear head;
+};
+
+// [length, batch, features], as in torch::nn::TransformerEncoder.
+struct LengthFirstBlock : torch::nn::Module {
+  explicit LengthFirstBlock(double p) : up(kWidth, 2 * kWidth), down(2 * kWidth, kWidth), drops(p) {
+    register_module("up", up);
+    register_module("down", down);
+  }
+  Tensor forward(const Tensor& x) {
+    const Tensor made = down(at::tanh(up(x)));
+    return x.cumsum(0) * 0.3 + torch::nn::functional::dropout(
+                                   made, torch::nn::functional::DropoutFuncOptions().p(drops).training(is_training()));
+  }
+  torch::nn::Linear up, down;
+  double drops;
+};
+
+template <int percent>  // dropped
+struct LengthFirstNet : torch::nn::Module {
+  LengthFirstNet() : words(kWords, kWidth), head(kWidth, kWords) {
+    register_module("words", words);
+    register_module("blocks", blocks);
+    for (int i = 0; i < 3; ++i) blocks->push_back(std::make_shared<LengthFirstBlock>(percent / 100.0));
+    register_module("head", head);
+  }
+  std::vector<Tensor> forward(const Tensor& ids, const Tensor& labels) {
+    Tensor x = words(ids).transpose(0, 1);
+    for (const auto& block : *blocks) x = block->as<LengthFirstBlock>()->forward(x);
+    const Tensor logits = head(x);
+    const Tensor rows = logits.transpose(0, 1).narrow(1, 0, logits.size(0) - 1).reshape({-1, kWords});
+    return {at::cross_entropy_loss(rows, labels.narrow(1, 1, logits.size(0) - 1).reshape({-1})), logits};
+  }
+  torch::nn::Embedding words;
+  torch::nn::ModuleList blocks;
+  torch::nn::Linear head;
+};
+
+template <int percent>
+Pt2Archive traced_length_first() {
+  return traced_archive(
+      {.vocab_size = kWords,
+       .arguments = {"input_ids", "labels"},
+       .results = {"loss", "logits"},
+       .make =
+           [] { return traced_module(std::make_shared<LengthFirstNet<percent>>(), &LengthFirstNet<percent>::forward); },
+       .name = "net"},
+      {}, 3, 16);
+}
+
 // What LibTorch computes with the archive's weights: the mean loss, and gradients by name.
 template <class Module>
 std::pair<double, std::map<std::string, Tensor>> direct(const Pt2Archive& archive, const Tensor& input,
@@ -118,6 +185,33 @@ std::pair<double, std::map<std::string, Tensor>> direct(const Pt2Archive& archiv
 
 Tensor some_ids(int64_t samples, int64_t length) {
   return (at::arange(samples * length) * 5).remainder(kWords).view({samples, length});
+}
+
+// Compares microbatches of images with LibTorch.
+template <class Module>
+void check_images() {
+  const Pt2Archive archive =
+      traced_archive({.arguments = {"image", "labels"},
+                      .results = {"loss", "logits"},
+                      .columns = {{.name = "image", .dtype = at::kFloat, .sizes = {2, 5, 5}}},
+                      .make = [] { return traced_module(std::make_shared<Module>(), &Module::forward); },
+                      .name = "images"},
+                     {.predicts = Predicts::segment, .count = ImageNet::kClasses}, 3, 16);
+  const auto program = cut_program(archive, {.predicts = Predicts::segment, .inputs = {{"image", "image"}}});
+  CHECK(program->source_rows() == 1);
+  const auto spec = spec_of_program(program, 1);
+  CHECK(spec.layers[0].output[0].shape == std::vector<int64_t>{BorderTensor::kRows, ImageNet::kChannels * 25});
+  const Tensor images = at::randn({4, 2, 5, 5}), labels = at::arange(4).remainder(ImageNet::kClasses);
+  Microbatch batch = causal_microbatch(at::zeros({4, 1}, at::kLong), {}, at::arange(4));
+  batch.targets = labels;
+  batch.columns = {{"image", images}};
+  const auto [loss, gradients] = direct<Module>(archive, images, labels);
+  ProgramRun run(program, at::kDouble, {}, 1);
+  double sum = 0;
+  for (const Range& part : {Range{0, 1}, Range{1, 3}}) sum += run.train(part_of(batch, part), 1.0 / 4).sum;
+  CHECK(sum / 4 == Approx(loss).epsilon(1e-6));
+  CHECK(largest_difference(run.gradients(), gradients) < 1e-5);
+  check_samples(program, spec, 1);
 }
 
 }  // namespace
@@ -164,6 +258,41 @@ TEST_CASE("tensor-parallel ranks hold border tensors whole unless their rows are
   }
 }
 
+TEST_CASE("hidden states and logits may have the tokens first and the samples second", "[borders]") {
+  const Pt2Archive archive = traced_length_first<0>();
+  const auto program = cut_program(archive);
+  const auto form = hidden_form(*program, program->layers[2].border.at(0));
+  REQUIRE(form);
+  CHECK(form->batch == 1);
+  CHECK(form->length == 0);
+  CHECK(form->features == kWidth);
+  const Tensor ids = some_ids(3, 7);
+  const auto [loss, gradients] = direct<LengthFirstNet<0>>(archive, ids, ids);
+  ProgramRun run(program, at::kDouble);
+  const Microbatch batch = causal_microbatch(ids, ids, at::arange(3));
+  CHECK(run.train(batch, 1.0 / 18).sum / 18 == Approx(loss).epsilon(1e-12));
+  CHECK(largest_difference(run.gradients(), gradients) < 1e-10);
+  check_samples(program, run.spec, 8);
+  const Tensor predicted = run.run(batch, Mode::evaluate, nullptr, true)[0].view({3, 7, kWords});
+  CHECK(at::allclose(run.run(batch, Mode::generate)[0], predicted.select(1, 6), 1e-12));
+  const split_runs::SplitRuns runs(program, batch);
+  for (const bool divides_rows : {false, true}) CHECK(runs.distance(runs.splitter.split(2, {}, divides_rows)) < 1e-12);
+}
+
+TEST_CASE("dropout of hidden states with the tokens first is a function of sample and place", "[borders]") {
+  const auto program = cut_program(traced_length_first<20>());
+  const Tensor ids = some_ids(3, 7);
+  const Microbatch batch = causal_microbatch(ids, ids, at::arange(3));
+  ProgramRun together(program, at::kDouble), alone(program, at::kDouble);
+  const double all = together.train(batch).sum;
+  double sum = 0;
+  for (int64_t i = 0; i < 3; ++i) sum += alone.train(part_of(batch, {i, 1})).sum;
+  CHECK(all == Approx(sum).epsilon(1e-13));
+  CHECK(largest_difference(together.gradients(), alone.gradients()) < 1e-12);
+  const split_runs::SplitRuns runs(program, batch);
+  CHECK(runs.distance(runs.splitter.split(2, {})) < 1e-12);
+}
+
 TEST_CASE("programs without repeated modules are cut between products where few features pass", "[borders]") {
   Pt2Archive archive = read_pt2(words_program::path());
   for (auto& node : archive.graph.nodes) node.modules.clear();
@@ -187,28 +316,11 @@ TEST_CASE("programs without repeated modules are cut between products where few 
 }
 
 TEST_CASE("blocks of images pass them as one row of each sample", "[borders]") {
-  const Pt2Archive archive =
-      traced_archive({.arguments = {"image", "labels"},
-                      .results = {"loss", "logits"},
-                      .columns = {{.name = "image", .dtype = at::kFloat, .sizes = {2, 5, 5}}},
-                      .make = [] { return traced_module(std::make_shared<ImageNet>(), &ImageNet::forward); },
-                      .name = "images"},
-                     {.predicts = Predicts::segment, .count = ImageNet::kClasses}, 3, 16);
-  const auto program = cut_program(archive, {.predicts = Predicts::segment, .inputs = {{"image", "image"}}});
-  CHECK(program->source_rows() == 1);
-  const auto spec = spec_of_program(program, 1);
-  CHECK(spec.layers[1].output[0].shape == std::vector<int64_t>{BorderTensor::kRows, ImageNet::kChannels * 25});
-  const Tensor images = at::randn({4, 2, 5, 5}), labels = at::arange(4).remainder(ImageNet::kClasses);
-  Microbatch batch = causal_microbatch(at::zeros({4, 1}, at::kLong), {}, at::arange(4));
-  batch.targets = labels;
-  batch.columns = {{"image", images}};
-  const auto [loss, gradients] = direct<ImageNet>(archive, images, labels);
-  ProgramRun run(program, at::kDouble, {}, 1);
-  double sum = 0;
-  for (const Range& part : {Range{0, 1}, Range{1, 3}}) sum += run.train(part_of(batch, part), 1.0 / 4).sum;
-  CHECK(sum / 4 == Approx(loss).epsilon(1e-6));
-  CHECK(largest_difference(run.gradients(), gradients) < 1e-5);
-  check_samples(program, spec, 1);
+  check_images<ImageNet>();
+}
+
+TEST_CASE("convolutions are cut though their results are many numbers beside the last features", "[borders]") {
+  check_images<SmallImageNet>();
 }
 
 }  // namespace shardline::border_slots_test
