@@ -119,7 +119,7 @@ class Cutter {
     for (const auto& input : graph().inputs) {
       if (!program_->is_changed(input.value)) continue;
       const GraphNode& node = graph().nodes[flow().changes.at(flow().storage[input.value]).front()];
-      const std::string call = cat("the call of ", node.text(), " changes ");
+      const std::string call = cat("the call to ", node.text(), " changes ");
       if (input.kind != GraphInput::Kind::buffer)
         refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
       if (const std::string why = why_not_kept(input.value); !why.empty())
@@ -478,7 +478,7 @@ class Cutter {
       const auto changes = flow().changes.find(flow().storage[number]);
       if (!is_new && changes != flow().changes.end())
         refuse(cat("layer ", layer.name, " needs ", value(other->second).name, " and ", value(number).name,
-                   " of an earlier one, which are one memory that the call of ",
+                   " of an earlier one, which are one memory that the call to ",
                    graph().nodes[changes->second.front()].text(), " changes in place"),
                "a model that passes one of them, or a copy, from one module to the next");
     }
