@@ -418,7 +418,7 @@ class Cutter {
     program_->pad_id = use_.pad_id ? *use_.pad_id : padding ? *padding : !compared.empty() ? *compared.begin() : 0;
     if (ids < 0) program_->vocab_size = program_->has_target() ? program_->labels : 1;
     if (program_->vocab_size <= 0 && ids < 0)
-      refuse("its logits do not have a number for each token of the target", "it with logits of a fixed size");
+      refuse("the number of its logits for each token of the target is not fixed", "it with logits of a fixed size");
     if (program_->vocab_size <= 0)
       refuse(cat("it does not look up its ", kIdsArgument, " in a table"),
              "a model that takes token ids, with example labels that are another tensor than the ids");
