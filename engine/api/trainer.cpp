@@ -38,7 +38,7 @@ Config config_of(const std::string& config, std::vector<std::string> overrides) 
         "schedule in a Trainer");
   if (traits_of(read.task).head == HeadChoice::Kind::question_answering)
     throw ConfigError(
-        "/task: a Trainer does not train question-answering, whose labels are places in texts; train with "
+        "/task: a Trainer does not train question-answering, whose labels are positions in texts; train with "
         "`shardline train`");
   return read;
 }

@@ -30,8 +30,8 @@ void check_chunks(const std::string& where, const ModelSpec& spec, const Schedul
                             "; stages must take the layers in execution order, as `shardline plan` shows them"));
   for (int chunk = 0; chunk < schedule.chunks(); ++chunk)
     if (std::find(chunk_of_layer.begin(), chunk_of_layer.end(), chunk) == chunk_of_layer.end())
-      throw ConfigError(cat(where, ": ", chunk_name(schedule, chunk), " has no layer; give every one of the ",
-                            schedule.chunks(), " at least one"));
+      throw ConfigError(cat(where, ": ", chunk_name(schedule, chunk), " has no layer; give each of the ",
+                            schedule.chunks(), " at least one layer"));
 }
 
 std::vector<int> by_block_counts(const std::vector<int>& blocks, const ModelSpec& spec, const Schedule& schedule) {

@@ -187,7 +187,7 @@ std::optional<PredictionReport> read_predictions(RunHistory& run) {
   const DataOptions& data = run.config.data;
   PredictionReport report;
   try {
-    if (data.max_samples_seed) throw DataError("data.max_samples_seed has chosen their rows at random");
+    if (data.max_samples_seed) throw DataError("their rows were chosen at random (data.max_samples_seed)");
     const auto names = names_of_labels(run.config);
     std::string line;
     bool is_over = false;

@@ -76,7 +76,7 @@ struct Found {
       const bool is_number = label.is_number_float() || (label.is_string() && is_fraction(label.get<std::string>()));
       if (is_number && value.is_array())
         throw DataError(cat(row.where, ": '", column, "' is a list with ", label.dump(), ", but a list names labels",
-                            is_sequence ? ", or states with 0.0 and 1.0 which labels a text has; for a regression with "
+                            is_sequence ? ", or states with 0.0 and 1.0 which labels a text has; for regression with "
                                           "several outputs, set model.config.num_labels and problem_type "
                                           "\"regression\""
                                         : ""));

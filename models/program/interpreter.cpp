@@ -188,7 +188,7 @@ std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCal
     try {
       compute(step, stack, random, batch);
     } catch (const c10::Error& error) {
-      throw RunError(cat("the program's call of ", step.node->text(), " failed: ", error.what_without_backtrace()));
+      throw RunError(cat("the program's call to ", step.node->text(), " failed: ", error.what_without_backtrace()));
     }
     for (const auto& result : step.results) {
       if (std::cmp_greater_equal(result.place, stack.size()))
@@ -200,7 +200,7 @@ std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCal
       }
       const auto list = made.toTensorList();
       if (std::cmp_greater_equal(result.item, list.size()))
-        throw RunError(cat("the program's call of ", step.node->text(), " returned ", list.size(),
+        throw RunError(cat("the program's call to ", step.node->text(), " returned ", list.size(),
                            " tensors, but more were made when it was exported"));
       slots.values[result.value] = at::Tensor(list[result.item]);
     }

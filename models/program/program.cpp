@@ -119,7 +119,7 @@ class Cutter {
     for (const auto& input : graph().inputs) {
       if (!program_->is_changed(input.value)) continue;
       const GraphNode& node = graph().nodes[flow().changes.at(flow().storage[input.value]).front()];
-      const std::string call = cat("the call of ", node.text(), " changes ");
+      const std::string call = cat("the call to ", node.text(), " changes ");
       if (input.kind != GraphInput::Kind::buffer)
         refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
       if (const std::string why = why_not_kept(input.value); !why.empty())
@@ -416,7 +416,7 @@ class Cutter {
     program_->pad_id = use_.pad_id ? *use_.pad_id : padding ? *padding : !compared.empty() ? *compared.begin() : 0;
     if (ids < 0) program_->vocab_size = program_->has_target() ? program_->labels : 1;
     if (program_->vocab_size <= 0 && ids < 0)
-      refuse("its logits do not have a number for each token of the target", "it with logits of a fixed size");
+      refuse("the number of its logits for each token of the target is not fixed", "it with logits of a fixed size");
     if (program_->vocab_size <= 0)
       refuse(cat("it does not look up its ", kIdsArgument, " in a table"),
              "a model that takes token ids, with example labels that are another tensor than the ids");
@@ -476,7 +476,7 @@ class Cutter {
       const auto changes = flow().changes.find(flow().storage[number]);
       if (!is_new && changes != flow().changes.end())
         refuse(cat("layer ", layer.name, " needs ", value(other->second).name, " and ", value(number).name,
-                   " of an earlier one, which are one memory that the call of ",
+                   " of an earlier one, which are one memory that the call to ",
                    graph().nodes[changes->second.front()].text(), " changes in place"),
                "a model that passes one of them, or a copy, from one module to the next");
     }

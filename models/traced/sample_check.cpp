@@ -243,7 +243,7 @@ class SampleCheck {
     if (!call)
       throw ConfigError(cat(program_.archive.place(), ": what layer ", program_.layers[layer].name,
                             " computes for a sample depends on the other samples of its batch", advice));
-    throw ConfigError(cat(program_.archive.place(), ": the call of ", call->text(),
+    throw ConfigError(cat(program_.archive.place(), ": the call to ", call->text(),
                           call->modules.empty() ? "" : cat(" in ", call->modules.back().path),
                           " mixes samples: what it computes for one depends on the others of its batch", advice));
   }

@@ -182,9 +182,9 @@ void check_smoothing(const Config& config, const HeadChoice& head) {
       head.kind != HeadChoice::Kind::sequence_classification || head.problem == HeadChoice::Problem::single_label;
   if (!is_answer && is_class) return;
   throw ConfigError(cat("/training/label_smoothing_factor: has no effect ",
-                        is_answer                                         ? "on the positions of answers"
-                        : head.problem == HeadChoice::Problem::regression ? "on a regression"
-                                                                          : "on several labels of a text",
+                        is_answer                                         ? "for question answering"
+                        : head.problem == HeadChoice::Problem::regression ? "for regression"
+                                                                          : "for several labels per text",
                         "; leave it out"));
 }
 

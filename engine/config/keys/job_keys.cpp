@@ -155,7 +155,7 @@ std::vector<Key> data_keys() {
                "`sequence-classification`: column of the second text, for pairs of texts."),
       honoured("label_column", data, &Data::label_column, json_text(),
                "Column of the label in tasks with labels. A value is the name or the number of a label, a number with "
-               "a decimal point for a regression, or a list for several labels of a text or for the tags of words. The "
+               "a decimal point for regression, or a list for several labels of a text or for the tags of words. The "
                "labels are collected from the training data unless the model's config has `id2label`."),
       honoured("tokens_column", data, &Data::tokens_column, json_text(),
                "`token-classification`: column of the words, a list of strings. In `conll` files, `tokens_column` and "

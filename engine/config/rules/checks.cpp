@@ -346,7 +346,7 @@ void check_processes(const Config& config, const Complaint& complain) {
              "with training.dataloader_drop_last and gradient_accumulation_steps needs training.global_batch_size",
              "set it in place of per_device_train_batch_size");
   if (runtime.memory_cap > 0 && runtime.communicator == CommunicatorChoice::threads && world_size > 1)
-    complain("runtime.memory_cap", cat("limits a process, which \"threads\" shares among ", world_size, " ranks"),
+    complain("runtime.memory_cap", cat("limits a process, but with \"threads\", ", world_size, " ranks share one"),
              "use runtime.communicator \"mpi\", or leave it out");
   if (runtime.memory_cap > 0 && runtime.device == DeviceChoice::cuda)
     complain("runtime.memory_cap", "is for CPU tensors, but the device is \"cuda\"", "leave it out");

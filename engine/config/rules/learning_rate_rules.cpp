@@ -74,8 +74,8 @@ void read_stable_decay(const SchedulerArguments& arguments, std::optional<int64_
                        LearningRateOptions& options) {
   if (!arguments.num_decay_steps)
     throw ConfigError(
-        "lr_scheduler_type \"warmup_stable_decay\" needs num_decay_steps; give the steps at the end in which the "
-        "learning rate falls");
+        "lr_scheduler_type \"warmup_stable_decay\" needs num_decay_steps; give the number of steps at the end "
+        "during which the learning rate falls");
   options.decay_steps = *arguments.num_decay_steps;
   options.warmup_shape = arguments.warmup_type.value_or(RateShape::linear);
   options.decay_shape = arguments.decay_type.value_or(RateShape::cosine);

@@ -62,7 +62,7 @@ void TokenCache::read(int64_t first, int64_t count, int64_t* out) const {
   for (int64_t i = 0; i < count; ++i) {
     if (out[i] < vocab_size_) continue;
     throw DataError(cat(path().string(), ": token ", first + i, " is ", out[i], ", outside the vocabulary of ",
-                        vocab_size_, "; the token cache is damaged, remove it"));
+                        vocab_size_, "; the token cache is damaged; remove it"));
   }
 }
 

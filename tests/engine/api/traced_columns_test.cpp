@@ -220,7 +220,7 @@ TEST_CASE("configs that do not fit the columns of a traced module are refused") 
   refused("traced-images", {{"model", {{"inputs", {{"image", "numbers"}}}}}}, "numbers");
   refused("traced-surrogate", {{"data", {{"tokenizer", "bytes"}}}}, "/data/tokenizer: has no effect");
   refused("traced-surrogate", {{"data", {{"sequence_length", 5}}}}, "/data/sequence_length: must be 1 ");
-  refused("mixing-surrogate", json::object(), "the call of aten::mean.dim");
+  refused("mixing-surrogate", json::object(), "the call to aten::mean.dim");
   refused("images-as-words", {{"task", "causal-lm"}}, "the model takes columns of tensors, which \"causal-lm\"");
 }
 

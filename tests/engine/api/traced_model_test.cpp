@@ -458,7 +458,7 @@ TEST_CASE("configs that a traced module cannot follow are refused") {
   refused({{"training", {{"attention_in_fp32", true}}}}, "attention of its own");
   refused({{"data", {{"sequence_length", 40}}}}, "fails with a batch of 1 samples of 40 tokens: index out of range");
   refused({{"model", {{"config", {{"model_type", "mixing-net"}}}}}},
-          "/model/config/model_type: model mixing-net: the call of aten::mean.dim in words mixes samples");
+          "/model/config/model_type: model mixing-net: the call to aten::mean.dim in words mixes samples");
 }
 
 }  // namespace shardline::traced_model_test

@@ -360,7 +360,7 @@ TEST_CASE("A memory cap is a number of bytes, or a text with a unit", "[config]"
   CHECK(parsed(resolved(capped)) == capped);
   CHECK_THAT(error_with(R"({"runtime": {"memory_cap": "2GiB", "communicator": "threads"},
                             "smp_options": {"pipeline_parallel_degree": 2}})"),
-             Contains("shares among 2 ranks"));
+             Contains("2 ranks share one"));
   CHECK_THAT(error_with(R"({"runtime": {"memory_cap": "2GiB", "device": "cuda"}})"), Contains("CPU tensors"));
 }
 

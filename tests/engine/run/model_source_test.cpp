@@ -246,7 +246,7 @@ TEST_CASE("an exported program that mixes samples is refused before anything is 
   json file = tiny_run(folder, {{"data", {{"sequence_length", words_program::kPositions}}}});
   file["model"] = {{"path", folder / "mixing.pt2"}};
   const Config config = parse_config(file.dump(), "run.json");
-  CHECK_THROWS_WITH(plan_model(config, 1), Contains("mixing.pt2: the call of aten::flip in blocks.0 mixes samples"));
+  CHECK_THROWS_WITH(plan_model(config, 1), Contains("mixing.pt2: the call to aten::flip in blocks.0 mixes samples"));
   file["model"] = {{"path", words_program::path()}};
   CHECK(plan_model(parse_config(file.dump(), "run.json"), 1).model.spec.block_count() == 2);
 }

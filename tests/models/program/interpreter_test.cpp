@@ -121,7 +121,7 @@ TEST_CASE("a call that fails is named", "[interpreter]") {
   const WholeProgram program;
   const auto too_long = ids().repeat({1, 2});  // beyond the table of positions
   CHECK_THROWS_MATCHES(program.run(too_long), RunError, Catch::Matchers::Predicate<RunError>([](const RunError& error) {
-                         return std::string(error.what()).find("call of aten::embedding failed: ") != std::string::npos;
+                         return std::string(error.what()).find("call to aten::embedding failed: ") != std::string::npos;
                        }));
 }
 

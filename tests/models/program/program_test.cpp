@@ -168,9 +168,9 @@ TEST_CASE("calls that change memory belong to every part that reads it afterward
               {"metadata", node["metadata"]}};
     });
   };
-  CHECK_THROWS_WITH(changing("attention_mask"), Contains("the call of aten::zero_ changes attention_mask in place"));
+  CHECK_THROWS_WITH(changing("attention_mask"), Contains("the call to aten::zero_ changes attention_mask in place"));
   CHECK_THROWS_WITH(changing("b_scale", "attention_mask"),
-                    Contains("the call of aten::add_.Tensor changes its buffer scale, whose new value depends on "
+                    Contains("the call to aten::add_.Tensor changes its buffer scale, whose new value depends on "
                              "attention_mask, so on which samples"));
   CHECK_THROWS_WITH(changing("b_scale", "p_places_weight"),
                     Contains("whose new value depends on the parameter places.weight"));

@@ -77,7 +77,7 @@ void check(const Mix& mix, bool has_mask = false) {
 
 void check_refused(const Mix& mix, const std::string& call) {
   CAPTURE(call);
-  CHECK_THROWS_WITH(check(mix), Contains("model net: the call of " + call + " in blocks.1 mixes samples"));
+  CHECK_THROWS_WITH(check(mix), Contains("model net: the call to " + call + " in blocks.1 mixes samples"));
 }
 
 // An exported program, changed before it is cut.
@@ -122,10 +122,10 @@ TEST_CASE("exported programs are checked on tokens and on tensors", "[samples]")
 TEST_CASE("one of several blocks that call the same operators is found if its arguments mix samples", "[samples]") {
   check_file("words", {}, reversed("aten::gelu", {2, 2}));
   CHECK_THROWS_WITH(check_file("words", {}, reversed("aten::gelu", {2, 0})),
-                    Contains("words.pt2: the call of aten::flip in blocks.1 mixes samples"));
+                    Contains("words.pt2: the call to aten::flip in blocks.1 mixes samples"));
   check_file("pictures", kPictures, reversed("aten::tanh", {2, 1}));
   CHECK_THROWS_WITH(check_file("pictures", kPictures, reversed("aten::tanh", {2, 0})),
-                    Contains("pictures.pt2: the call of aten::flip in blocks.1 mixes samples"));
+                    Contains("pictures.pt2: the call to aten::flip in blocks.1 mixes samples"));
 }
 
 TEST_CASE("what computes each sample by itself is accepted", "[samples]") {
@@ -174,7 +174,7 @@ TEST_CASE("a recurrent module is accepted if it runs along the samples, and name
     return std::get<0>(net.lstm->forward(x.transpose(0, 1))).transpose(0, 1);
   });
   const Mix mix = [](Net& net, const Tensor& x, const Tensor&) { return std::get<0>(net.lstm->forward(x)); };
-  CHECK_THROWS_WITH(check(mix), Contains("model net: the call of aten::lstm.input in lstm mixes samples"));
+  CHECK_THROWS_WITH(check(mix), Contains("model net: the call to aten::lstm.input in lstm mixes samples"));
 }
 
 TEST_CASE("a recurrent module with dropout of its own draws numbers", "[samples]") {

@@ -14,7 +14,7 @@ std::string pcre2_of(const JsonValue& pattern) {
   pattern.fail("must have a Regex or a String");
 }
 
-// Joins each first match of a run to its neighbour: the part before it, in the order of `parts`.
+// Joins the first match of each run of matches to the part before it, in the order of `parts`.
 std::vector<TextPart> merged(const std::vector<TextPart>& parts) {
   std::vector<TextPart> pieces;
   bool after_match = false;

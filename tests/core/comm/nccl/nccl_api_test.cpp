@@ -1,5 +1,5 @@
-// Tests NCCL's own table, which builds for CUDA have, with an NCCL that this test defines. Its functions get other
-// names here, because the library of this build has those of builds without CUDA.
+// Tests NCCL's own table, which builds for CUDA have, with an NCCL that this test defines. Its functions are
+// renamed here, because this build's library already has functions with their names, those of builds without CUDA.
 #define has_nccl has_nccl_of_cuda
 #define nccl_api nccl_api_of_cuda
 #define nccl_version_text nccl_version_text_of_cuda

@@ -323,10 +323,10 @@ TEST_CASE("open data: label smoothing is refused where the loss does not use it"
   };
   CHECK(mistake(nlohmann::json::object()).empty());
   CHECK_THAT(mistake(with("multi_label_classification")),
-             Contains("/training/label_smoothing_factor: has no effect on several labels of a text; leave it out"));
-  CHECK_THAT(mistake(with("regression")), Contains("/training/label_smoothing_factor: has no effect on a regression"));
+             Contains("/training/label_smoothing_factor: has no effect for several labels per text; leave it out"));
+  CHECK_THAT(mistake(with("regression")), Contains("/training/label_smoothing_factor: has no effect for regression"));
   CHECK_THAT(mistake({{"task", "question-answering"}}),
-             Contains("/training/label_smoothing_factor: has no effect on the positions of answers"));
+             Contains("/training/label_smoothing_factor: has no effect for question answering"));
 }
 
 }  // namespace
