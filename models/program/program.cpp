@@ -36,6 +36,7 @@ class Cutter {
     program_->use = use;
     make_calls_functional(program_->archive.graph);
     make_gelu_calls(program_->archive.graph, program_->archive.constants);
+    make_views_reshapes(program_->archive.graph);
     program_->flow = flow_of(graph());
   }
 
@@ -483,8 +484,7 @@ class Cutter {
   }
 
   // For programs without repeated modules: stretches between the narrowest places that separate products, except for
-  // places that are wide compared to those near them, such as inside an MLP; if too few are left, as where convolutions
-  // end in a few features, all places.
+  // places that are wide compared to those near them, such as inside an MLP. If too few are left: all places.
   std::vector<Stretch> stretches_of_products() const {
     constexpr int kNear = 3;
     constexpr int64_t kWide = 2;  // times the narrowest

@@ -2,13 +2,17 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
 #include <numeric>
 
 #include "core/error.h"
+#include "models/program/graph_flow.h"
 #include "tests/models/program/words_program.h"
 
 #include "tests/catch.h"
@@ -123,6 +127,42 @@ TEST_CASE("a call that fails is named", "[interpreter]") {
   CHECK_THROWS_MATCHES(program.run(too_long), RunError, Catch::Matchers::Predicate<RunError>([](const RunError& error) {
                          return std::string(error.what()).find("call to aten::embedding failed: ") != std::string::npos;
                        }));
+}
+
+TEST_CASE("results of attention can be viewed as in the export, whatever their strides", "[interpreter]") {
+  constexpr int64_t kLength = 5, kSamples = 2, kHeads = 3, kFeatures = 4;
+  const auto ints = [](std::vector<int64_t> list) { return GraphArgument{.constant = c10::List<int64_t>(list)}; };
+  // As in torch.nn.MultiheadAttention: [length, batch, heads, features] in memory.
+  Graph graph;
+  for (const char* name : {"x", "heads", "seen", "ordered", "rows"})
+    graph.values.push_back({.name = name, .dtype = at::kFloat, .sizes = {}});
+  graph.inputs = {{GraphInput::Kind::parameter, "x", 0}};
+  const auto add = [&](const char* name, std::vector<GraphArgument> arguments) {
+    const int result = std::ssize(graph.nodes) + 1;
+    graph.nodes.push_back(
+        {.name = name, .overload = "", .arguments = std::move(arguments), .results = {{0, -1, result}}, .modules = {}});
+  };
+  const auto of = [](int value) { return GraphArgument{.constant = {}, .value = value, .items = {}}; };
+  const auto given = [](c10::IValue constant) { return GraphArgument{.constant = std::move(constant)}; };
+  add("aten::permute", {of(0), ints({1, 2, 0, 3})});
+  add("aten::scaled_dot_product_attention",
+      {of(1), of(1), of(1), given({}), given(0.0), given(false), given({}), given(false)});
+  add("aten::permute", {of(2), ints({2, 0, 1, 3})});
+  add("aten::view", {of(3), ints({kLength * kSamples, kHeads * kFeatures})});
+  make_views_reshapes(graph);
+
+  const auto x = at::arange(kLength * kSamples * kHeads * kFeatures, at::kFloat)
+                     .sin()
+                     .view({kLength, kSamples, kHeads, kFeatures});
+  const auto heads = x.permute({1, 2, 0, 3});
+  const auto wanted = at::scaled_dot_product_attention(heads, heads, heads).permute({2, 0, 1, 3}).reshape({10, 12});
+  const GraphPart part{{0, 1, 2, 3}, {0}, {4}};
+  const RandomCalls drops{.dropout = [](const at::Tensor& p, double, int) { return p; }};  // keeps the probabilities
+  for (const double probability : {0.0, 0.5}) {
+    graph.nodes[1].arguments[4] = given(probability);
+    const Interpreter interpreter(graph, part, at::kFloat, at::kCPU);
+    CHECK(at::allclose(interpreter.run({x}, &drops)[0].toTensor(), wanted, 1e-5, 1e-6));
+  }
 }
 
 }  // namespace shardline::interpreter_test
