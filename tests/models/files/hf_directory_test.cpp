@@ -336,7 +336,7 @@ TEST_CASE("buffers may be missing, have another name or another width, but no ot
                         R"("second.share":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
                         std::string(1, '\7') + std::string(11, '\0')));
   const auto problem = [&](const BufferSpec& buffer) {
-    const ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}, .buffers = {buffer}, .surplus = {"s"}};
+    const ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}, .surplus = {"s"}, .buffers = {buffer}};
     return message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); });
   };
   const HfDirectory directory(scratch.path());
