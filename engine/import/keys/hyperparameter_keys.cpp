@@ -312,7 +312,7 @@ ForeignKey decay_key(const std::string& name) {
 
 Outcome read_context_width(const Given& given, Draft& draft) {
   const Outcome length = draft.give("data.sequence_length", given.value, given.name);
-  if (length.fate == Fate::refused || draft.has("model.path")) return length;
+  if (length.fate != Fate::mapped || draft.has("model.path")) return length;
   draft.give("model.config.n_positions", draft.value("data.sequence_length"), given.name);
   return mapped_to("data.sequence_length, model.config.n_positions");
 }

@@ -394,6 +394,12 @@ TEST_CASE("fp16 of Trainer has torch's loss scale, and that of SageMaker's libra
   CHECK_FALSE(import_text_as("run_clm.py --do_train --bf16", "job").config["training"].contains("dynamic_loss_args"));
 }
 
+TEST_CASE("a width of contexts that is null sets nothing") {
+  const Import made = estimator({{"entry_point", "train_gpt_simple.py"},
+                                 {"hyperparameters", {{"max_context_width", nullptr}, {"num_layers", 2}}}});
+  CHECK_FALSE(made.config.value("data", json::object()).contains("sequence_length"));
+}
+
 TEST_CASE("the type of a script's weights determines the precision unless bf16 or fp16 does") {
   const auto import = [](const std::string& arguments) {
     return import_text_as("run_clm.py --do_train --train_file a.txt " + arguments, "job");
