@@ -80,7 +80,7 @@ std::string device_row(const Config& config, const RankContext& context) {
 std::string loss_note(const ModelSource& model) {
   if (!model.exported) return "";
   return cat(", loss: ", model.exported->program->loss.text,
-             model.spec.loss_of_samples ? ", which counts as a mean over samples" : "");
+             model.spec.loss_of_samples ? ", which is treated as a mean over samples" : "");
 }
 
 // What transformers needs from the saved model but does not find there.

@@ -194,11 +194,11 @@ void pack_model(const fs::path& directory, const fs::path& archive_path) {
 void unpack_model(const fs::path&, const fs::path&, int64_t) {
   throw ConfigError(
       "this build of shardline has no libarchive; unpack the model yourself, or install libarchive-dev and "
-      "libboost-dev, and build it again");
+      "libboost-dev, and rebuild shardline");
 }
 void pack_model(const fs::path&, const fs::path&) {
   throw ConfigError(
-      "this build of shardline has no libarchive; install libarchive-dev and libboost-dev, and build it again");
+      "this build of shardline has no libarchive; install libarchive-dev and libboost-dev, and rebuild shardline");
 }
 
 #endif

@@ -50,7 +50,8 @@ void check_other_keys(const Config& config, JsonReader& training) {
   const json accumulation =
       accelerator && accelerator->is_object() ? accelerator->value("gradient_accumulation_kwargs", json()) : json();
   if (accumulation.is_object() && !accumulation.value("num_steps", json()).is_null())
-    training.fail("accelerator_config", "\"num_steps\" is not read here", "give it as gradient_accumulation_steps");
+    training.fail("accelerator_config", "\"num_steps\" is not supported here",
+                  "give it as gradient_accumulation_steps");
   if (config.training.use_cpu && config.runtime.device == DeviceChoice::cuda)
     training.fail(training.has("no_cuda") ? "no_cuda" : "use_cpu", "contradicts runtime.device \"cuda\"",
                   "keep one of them");

@@ -143,7 +143,8 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
              "leave it out, or train and validation");
   const bool follows_program = reads_columns(config);  // the length of samples
   if (config.data.sequence_length < 2 && !in_memory && !follows_program)
-    complain("data.sequence_length", "must be at least 2: one token predicts nothing", "use longer samples");
+    complain("data.sequence_length", "must be at least 2: with one token, there is nothing to predict",
+             "use longer samples");
   if (config.data.tokenizer.empty() && config.model.path.empty() && !has_no_texts(config))
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
@@ -172,7 +173,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
       (config.data.packing == Packing::wrapped || config.data.packing == Packing::wrapped_reset))
     complain("data.packing",
              cat('"', word_of(*config.data.packing),
-                 "\" cuts prompts from their completions, but completion_only_loss "
+                 "\" separates prompts from their completions, but completion_only_loss "
                  "is true"),
              "use \"bfd\" or \"none\"");
   if (!config.data.validation_mismatched.empty()) {
@@ -299,7 +300,7 @@ bool check_auto(const Config& config, const Complaint& complain) {
     complain("smp_options.virtual_pipeline_degree", cat("pipeline \"", smp.pipeline, "\" sets it"),
              "leave it out, or use \"interleaved_1f1b\"");
   if (smp.load_partition || !smp.auto_partition)
-    complain(key, "\"auto\" contradicts a partition that is given", "give numbers, or leave the partition out");
+    complain(key, "\"auto\" contradicts an explicit partition", "give numbers, or leave the partition out");
   return true;
 }
 

@@ -95,7 +95,7 @@ void read_annealing(const SchedulerArguments& arguments, double warmup, std::opt
   options.warmup_steps = warmup < 1 ? warmup * end : warmup;
   options.decay_shape = arguments.lr_decay_style.value_or(RateShape::linear);
   if (arguments.plateau && options.decay_shape != RateShape::plateau)
-    throw ConfigError("\"plateau\" is only read with lr_decay_style \"plateau\"; leave one of them out");
+    throw ConfigError("\"plateau\" is only used with lr_decay_style \"plateau\"; leave one of them out");
   options.plateau_steps = arguments.plateau.value_or(0.4) * end;
   options.floor = smallest_share(arguments, options.peak);
   const double level = options.warmup_steps + (options.decay_shape == RateShape::plateau ? options.plateau_steps : 0);
@@ -137,7 +137,8 @@ LearningRateOptions learning_rate_options(const TrainingOptions& training, std::
 PlateauOptions plateau_options(const TrainingOptions& training) {
   const SchedulerArguments& arguments = training.lr_scheduler_kwargs;
   const PlateauOptions usual;
-  if (arguments.factor == 1) throw ConfigError("\"factor\" must be below 1; give the share that is left, such as 0.1");
+  if (arguments.factor == 1)
+    throw ConfigError("\"factor\" must be below 1; give the factor that multiplies the learning rate, such as 0.1");
   return {.mode = arguments.mode.value_or(usual.mode),
           .factor = arguments.factor.value_or(usual.factor),
           .patience = arguments.patience.value_or(usual.patience),

@@ -144,7 +144,7 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "contradicts a file of instructions"},
       {R"({"smp_options": {"pipeline_parallel_degree": "auto", "auto_partition": false},
            "training": {"global_batch_size": 8}})",
-       "\"auto\" contradicts a partition that is given"},
+       "\"auto\" contradicts an explicit partition"},
       {R"({"mpi_options": {"hosts": ["a", "b"], "processes_per_host": 2, "max_restarts": 1, "elastic": true},
            "training": {"dataloader_drop_last": true, "gradient_accumulation_steps": 2}})",
        "/mpi_options/elastic: with training.dataloader_drop_last and gradient_accumulation_steps needs "
