@@ -383,8 +383,8 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   if (context.out) {
     if (superseded > 0)
       *context.out << "note: renamed " << superseded << (superseded == 1 ? " checkpoint" : " checkpoints") << " in "
-                   << checkpoint_directory(config)
-                   << " that this run does not continue to *.superseded; remove what you do not need\n";
+                   << checkpoint_directory(config) << " to *.superseded, because this run does not continue from "
+                   << (superseded == 1 ? "it" : "them") << "; remove what you do not need\n";
     replace_earlier_run(config, resumed);
     if (const auto earlier = previous_model(config); fs::exists(earlier))
       *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";

@@ -156,7 +156,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   Lifelines lifelines(host_timeout);
   setenv(kLifelineVariable, lifelines.address().c_str(), 1);
   int errors[2];
-  if (pipe2(errors, O_CLOEXEC) != 0) throw RunError(cat("cannot make a pipe: ", std::strerror(errno)));
+  if (pipe2(errors, O_CLOEXEC) != 0) throw RunError(cat("cannot create a pipe: ", std::strerror(errno)));
   const pid_t process = start_child(command, errors[1], kMpirunAdvice);
   close(errors[1]);
   RankMessages messages(log);

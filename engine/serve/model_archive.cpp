@@ -99,7 +99,7 @@ class Unpacking {
       if (bytes < 0) check(ARCHIVE_FATAL);
       if (bytes == 0) break;
       left_ -= bytes;
-      if (left_ < 0) throw DataError(cat(path_.string(), ": holds more bytes than a model may have"));
+      if (left_ < 0) throw DataError(cat(path_.string(), ": is larger than a model may be"));
       file.write_at(written, {piece.data(), static_cast<size_t>(bytes)});
       written += bytes;
     }

@@ -222,7 +222,7 @@ std::string HfDirectory::mistake(const ParamSpec& param, const ParamSource& sour
                ", but the model needs ", at::IntArrayRef(wanted));
   if (!c10::isFloatingType(entry.dtype))
     return cat(place.name, " in ", place.file->path(), " has the dtype ", safetensors_dtype(entry.dtype),
-               ", but a parameter needs F64, F32, F16 or BF16 (quantized models are not read)");
+               ", but a parameter needs F64, F32, F16 or BF16 (quantized models are not supported)");
   return "";
 }
 

@@ -123,9 +123,9 @@ class Cutter {
       if (input.kind != GraphInput::Kind::buffer)
         refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
       if (const std::string why = why_not_kept(input.value); !why.empty())
-        refuse(
-            cat(call, "its buffer ", input.name, ", whose new value ", why),
-            "a model whose buffers change only by what follows from buffers and constants, such as counters of steps");
+        refuse(cat(call, "its buffer ", input.name, ", whose new value ", why),
+               "a model whose buffers change only by values computed from buffers and constants, such as counters of "
+               "steps");
       buffers.push_back(input.value);
     }
     if (buffers.empty()) return;
@@ -146,7 +146,7 @@ class Cutter {
     for (const int value : changes.inputs) {
       const GraphInput& input = *program_->input_of(value);
       if (input.kind == GraphInput::Kind::user)
-        return cat("depends on ", input.name, ", so on which samples a microbatch and a replica have");
+        return cat("depends on ", input.name, ", and so on the samples that a microbatch and a replica have");
       if (input.kind == GraphInput::Kind::parameter)
         return cat("depends on the parameter ", input.name, ", of which a rank may have a part or nothing");
     }

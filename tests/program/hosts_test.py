@@ -242,7 +242,7 @@ class Hosts(HostsTest):
                                  mpi_options={"max_restarts": 1})
         says = ["checkpoint-50 is skipped, because the job ended before all hosts had it: part 2 of 2, which host beta "
                 "wrote, is missing",
-                "note: starts from the beginning: an earlier attempt ended before its first checkpoint in "
+                "note: the run starts from the beginning: an earlier attempt ended before its first checkpoint in "
                 "disk/checkpoints was complete on all hosts"]
         process = self.start("train", self.config(**sections))
         self.addCleanup(process.kill)

@@ -69,7 +69,7 @@ void check_recompute_arguments(JsonReader& training) {
         training.fail(key, "\"every_n_layers\" is not supported",
                       "list the layers in smp_options.activation_checkpointing");
       else if (name == "offload" && !value.is_boolean())
-        training.fail(key, "\"offload\" must be true or false", "change it");
+        training.fail(key, "\"offload\" must be true or false", "set it to one of them");
       else if (name != "every_n_layers" && name != "offload" && !without_effect.contains(name))
         training.fail(key, cat("there is no argument \"", name, '"'), "leave it out");
     }

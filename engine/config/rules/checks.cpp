@@ -44,7 +44,7 @@ void check_sharding(const Config& config, const Complaint& complain) {
   if (smp.sharded_data_parallel_degree == kAuto && (smp.shard_optimizer_state || smp.shard_gradients))
     complain("smp_options.sharded_data_parallel_degree",
              cat("\"auto\" chooses ", smp.shard_gradients ? "shard_gradients" : "shard_optimizer_state", ", too"),
-             "leave that out, or give a number");
+             "leave that key out, or set the degree to a number");
 }
 
 bool has_files(const DataOptions& data) {
@@ -108,8 +108,8 @@ void check_traced(const Config& config, const Complaint& complain) {
   for (const auto& [argument, given] : config.model.inputs.items()) {
     if (std::ranges::find(columns, argument, &TensorColumn::name) == columns.end())
       complain("model.inputs",
-               cat("names the argument \"", argument, "\", but of a traced model's arguments only those that are ",
-                   "columns of tensors may have columns of other names; it has ", names.empty() ? "none" : names),
+               cat("names the argument \"", argument, "\", but in a traced model, only arguments that are columns of ",
+                   "tensors may be given columns of other names; such arguments: ", names.empty() ? "none" : names),
                "leave it out, and see TracedModel::arguments and columns");
     else if (!given.is_string() || given.get<std::string>().empty() || is_given(given.get<std::string>(), of_tokens))
       complain("model.inputs",

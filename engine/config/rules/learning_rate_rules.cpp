@@ -43,8 +43,9 @@ void check_names(const OrAdded<RateSchedule>& schedule, const json& given) {
   const std::vector<std::string> names = arguments_of(schedule);
   for (const auto& [name, value] : given.items())
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw ConfigError(cat("lr_scheduler_type \"", word_of(schedule), "\" has no argument \"", name, "\"; ",
-                            names.empty() ? "leave it out: it takes none" : "it takes " + json(names).dump()));
+      throw ConfigError(
+          cat("lr_scheduler_type \"", word_of(schedule), "\" has no argument \"", name, "\"; ",
+              names.empty() ? "leave it out: this schedule takes none" : "the schedule takes " + json(names).dump()));
 }
 
 constexpr int64_t kMany = 1'000'000'000;

@@ -387,7 +387,7 @@ TEST_CASE("A disk without room for the model is found before anything is removed
   const ModelSpec spec = open_model(config).spec;
   CHECK_THAT(message_of<RunError>([&] { const auto locks = lock_output_dir(config, spec); }),
              Contains("/output_dir: the model, a checkpoint and the records of the ranks need ") &&
-                 Contains("PiB, but ") && Contains(" left; free some room"));
+                 Contains("PiB, but ") && Contains(" left; free some space"));
   CHECK(earlier.files("out") == before);
 }
 

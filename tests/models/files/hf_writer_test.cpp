@@ -240,7 +240,7 @@ TEST_CASE("a full disk is reported before anything is lost", "[hf_writer]") {
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
 
-  CHECK_THAT(message, Contains("cannot be reserved") && Contains("bytes left") && Contains("free some room"));
+  CHECK_THAT(message, Contains("cannot be reserved") && Contains("bytes left") && Contains("free some space"));
   CHECK(names_in(scratch.path()) == before);
   check_model(scratch.path(), toy(), 1);
 }
