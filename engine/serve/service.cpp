@@ -79,7 +79,7 @@ void Service::handle(HttpRequest request, HttpServer::Respond respond_to) {
   if (path != "/invocations")
     return respond(accepted, error_response(404, cat("there is no ", path, "; use /invocations, /ping or /metrics")));
   if (accepted.request.method != "POST")
-    return respond(accepted, error_response(405, cat("/invocations takes POST, not ", accepted.request.method)));
+    return respond(accepted, error_response(405, cat("/invocations accepts POST, not ", accepted.request.method)));
   const std::string encoding = media_type(accepted.request.content_encoding);
   if (!encoding.empty() && encoding != "identity")
     return respond(accepted, error_response(415, cat("bodies with Content-Encoding \"", encoding,

@@ -70,7 +70,7 @@ class ModuleTracer {
     if (seed_.drawn()) refuse_random();
     if (input._version() != 0 || !same(input, input_))
       refuse(name_, "it changes its input in place, which recomputation would read again",
-             "let it make a new tensor (no `inplace`)");
+             "let it create a new tensor (without `inplace`)");
     for (size_t i = 0; i < state.size(); ++i)
       if (!same(state[i].second, before[i].second))
         refuse(state[i].first, "a forward pass changes it, so that running it again gives a different result",

@@ -230,9 +230,8 @@ class Cutter {
       }
       if (!is_fixed)
         refuse(cat("its ", input.name, ", which is given the column \"", column.name,
-                   "\" of the data, must be [batch, ...] with sizes that are numbers after the batch; the data of the "
-                   "task, "
-                   "which are no columns, are ",
+                   "\" of the data, must be [batch, ...] with sizes that are numbers after the batch; the task's own "
+                   "data, which are not columns, are ",
                    given_names({.predicts = use_.predicts})),
                "it with dynamic_shapes {0: Dim.AUTO} for this argument");
       const auto other = std::ranges::find(program_->columns, column.name, &TensorColumn::name);

@@ -68,10 +68,10 @@ void report_mistakes(const std::function<void()>& read,
 void check_columns(const Config& config, const Complaint& complain) {
   const DataFormat format = config.data.format;
   if (format == DataFormat::tokens || format == DataFormat::text)
-    complain("data.format", "has no columns, but the model takes columns of tensors",
+    complain("data.format", "is a format without columns, but the model takes columns of tensors",
              "use .safetensors files, or rows that name .npy files");
   if (config.data.task_name)
-    complain("data.task_name", "has texts, but the model takes columns of tensors", "leave it out");
+    complain("data.task_name", "names a data set of texts, but the model takes columns of tensors", "leave it out");
   if (config.task == kSequenceClassification && !config.data.tokenizer.empty())
     complain("data.tokenizer", "has no effect, because the model takes columns of tensors", "leave it out");
 }

@@ -343,7 +343,7 @@ std::string local_path(const std::string& path, const Draft& draft) {
 Outcome read_input_mode(const Given& given, Draft&) {
   const std::string mode = plain_text(given.value);
   if (mode == "File" || mode == "FastFile") return neutral("the data is read as files");
-  return refused(cat("\"", mode, "\" has no files to read more than once; use File or FastFile"));
+  return refused(cat("\"", mode, "\" provides no files that can be read more than once; use File or FastFile"));
 }
 
 Outcome read_replication(const Given& given, Draft& draft) {
