@@ -409,16 +409,16 @@ class Cutter {
         program_->lookups.push_back({part_from(0, {indices}, i), rows});
     }
     if (!padding && !use_.pad_id && compared.size() > 1)
-      throw ConfigError(cat(program_->archive.place(), ": it compares ", kIdsArgument, " with several ids (",
-                            joined(compared), "), and its table of words has no padding; set ",
-                            "model.config.pad_token_id to the id of the padding"));
+      throw ConfigError(cat(program_->archive.place(), ": the program compares ", kIdsArgument, " with several ids (",
+                            joined(compared), "), but its embedding table has no padding_idx; set ",
+                            "model.config.pad_token_id to the id of the padding token"));
     program_->pad_id = use_.pad_id ? *use_.pad_id : padding ? *padding : !compared.empty() ? *compared.begin() : 0;
     if (ids < 0) program_->vocab_size = program_->has_target() ? program_->labels : 1;
     if (program_->vocab_size <= 0 && ids < 0)
       refuse("the number of its logits for each token of the target is not fixed", "it with logits of a fixed size");
     if (program_->vocab_size <= 0)
       refuse(cat("it does not look up its ", kIdsArgument, " in a table"),
-             "a model that takes token ids, with example labels that are another tensor than the ids");
+             "a model that takes token ids, with example labels that are not the same tensor as the ids");
   }
 
   // The nodes from `begin` on, and those before that are recomputed, which the values need as they are before node

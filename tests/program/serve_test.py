@@ -296,7 +296,7 @@ class Answers(Serving):
             server.stop()
         self.assertEqual(answers[0], answers[1])
         self.env["HF_TASK"] = "translation"
-        self.expect(2, "serve", "out", says="HF_TASK: the task \"translation\" is not supported")
+        self.expect(2, "serve", "out", says="HF_TASK: the task \"translation\" is not served")
         self.env["HF_TASK"] = "question-answering"
         self.expect(2, "serve", "out", says="which the task needs")
         self.env["HF_TASK"] = "text-classification"
