@@ -196,12 +196,13 @@ SampleTensors columns_of(std::map<std::string, at::Tensor> given, const ModelSou
       refuse(cat("the model takes the columns ", names_of(columns), "; ", column.name, " is missing"));
     if (const auto mistake = mistake_in_column(column, found->second); !mistake.empty()) refuse(mistake);
     if (!tensors.columns.empty() && found->second.size(0) != count_of(tensors))
-      refuse(cat("the columns have ", count_of(tensors), " and ", found->second.size(0), " samples"));
+      refuse(cat("the columns have ", count_of(tensors), " and ", found->second.size(0),
+                 " samples; give the same number in each"));
     tensors.columns[column.name] = found->second;
     given.erase(found);
   }
   if (!given.empty())
-    refuse(cat("the model takes the columns ", names_of(columns), "; it has no ", given.begin()->first));
+    refuse(cat("the model takes the columns ", names_of(columns), "; ", given.begin()->first, " is not one of them"));
   return tensors;
 }
 
@@ -295,7 +296,7 @@ std::string mistake_in_labels(const SampleTensors& samples, const ModelSource& m
   if (head.problem == HeadChoice::Problem::single_label) {
     if (!targets.defined() || targets.is_floating_point()) return "the model needs the class of each sample";
     const auto label = first_outside(targets, head.labels, /*are_labels=*/true);
-    return label ? cat("the class ", *label, " is not one of the model's ", head.labels) : "";
+    return label ? cat("the class ", *label, " is not one of the model's classes, 0 to ", head.labels - 1) : "";
   }
   if (!targets.defined() || !targets.is_floating_point() || targets.size(1) != head.labels)
     return cat("the model needs ", head.labels, " numbers for each sample as targets");
@@ -338,7 +339,7 @@ std::string mistake_in(const SampleTensors& samples, const ModelSource& model, b
   if (const int64_t length = length_of(samples, model); length > model.spec.max_positions)
     return cat("the model has ", model.spec.max_positions, " positions, but the samples have the length ", length);
   if (const auto id = first_outside(samples.ids, model.spec.vocab_size, /*are_labels=*/false))
-    return cat("the id ", *id, " is not one of the model's vocabulary of ", model.spec.vocab_size);
+    return cat("the id ", *id, " is outside of the model's vocabulary of ", model.spec.vocab_size);
   return labelled ? mistake_in_labels(samples, model) : "";
 }
 

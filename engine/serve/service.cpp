@@ -135,7 +135,7 @@ HttpResponse Service::answer(const Accepted& accepted) const {
   } catch (const std::exception& error) {
     return error_response(500, error.what());
   } catch (...) {  // the handlers of a program may throw anything
-    return error_response(500, "a handler has failed without saying why");
+    return error_response(500, "a handler failed without a message");
   }
 }
 

@@ -102,7 +102,7 @@ void read_annealing(const SchedulerArguments& arguments, double warmup, std::opt
   const double level = options.warmup_steps + (options.decay_shape == RateShape::plateau ? options.plateau_steps : 0);
   if (level >= end)
     throw ConfigError(
-        cat("warm-up and plateau are ", level, " steps, but lr_decay_iters is ", end, "; make them shorter"));
+        cat("warm-up and plateau take ", level, " steps, but lr_decay_iters is ", end, "; make them shorter"));
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ void read_arguments(const TrainingOptions& training, OptimizerOptions& options) 
       throw ConfigError(cat("optim \"sgd\" has no argument \"", name, "\"; it takes momentum, dampening and nesterov"));
   }
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0))
-    throw ConfigError("nesterov needs a momentum, and no dampening; write it as \"momentum=0.9,nesterov=true\"");
+    throw ConfigError("nesterov needs a momentum above 0 and no dampening; write it as \"momentum=0.9,nesterov=true\"");
 }
 
 }  // namespace
