@@ -126,7 +126,7 @@ def outcome(build, case):
         run([build / "tools/shardline", "train", path, "--set", f"runtime.communicator={communicator}"], folder)
         steps = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
         if len(steps) != training.get("max_steps", 6):
-            sys.exit(f"{build}: {len(steps)} steps in metrics.jsonl")
+            sys.exit(f"{build}: {len(steps)} steps in metrics.jsonl instead of {training.get('max_steps', 6)}")
         result = {f"{key} of step {step['step']}": repr(step[key]) for step in steps for key in ("loss", "grad_norm")}
         weights = sorted((folder / "out").glob("*.safetensors"))
         if not weights:

@@ -178,7 +178,7 @@ def measure(case, processes, precision, options, record):
             side.append(getattr(case, "ours" if name == "shardline" else "trainer")(processes, precision))
             record(number, name, side[-1])
     if any(a["tokens"] != b["tokens"] for a, b in zip(ours, theirs)):
-        sys.exit(f"the steps have other tokens: shardline {ours[0]['tokens']}, Trainer {theirs[0]['tokens']}")
+        sys.exit(f"token counts of the steps differ: shardline {ours[0]['tokens']}, Trainer {theirs[0]['tokens']}")
     rates = [[case.rate(result) for result in side] for side in (ours, theirs)]
     memory = [statistics.median(result["resident_bytes"] for result in side) for side in (ours, theirs)]
     return (spread(rates[0], 1), spread(rates[1], 1), spread([a / b for a, b in zip(*rates)], 2),

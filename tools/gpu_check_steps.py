@@ -304,7 +304,7 @@ def bench_config(check, name, dropout=True):
         if plan["fits"]:
             return config, {"samples_of_microbatch": batch, "samples": samples, "length": model["n_positions"],
                             "states_on_host": on_host}
-    raise Skipped(f"the plan of no layout of {name} fits on this GPU: {json.dumps(plan['memory'])}")
+    raise Skipped(f"no layout of {name} fits on this GPU according to its plan: {json.dumps(plan['memory'])}")
 
 
 def measured_step(check, config, *options, steps=5):
@@ -383,7 +383,7 @@ def lever(name, smp_options):
         if not plain:
             raise Failed("the plain run has no losses to compare with; run that step, too", result)
         if any(abs(a - b) > 2e-3 * abs(b) for a, b in zip(result["loss"], plain)):
-            raise Failed(f"the losses are {result['loss']}, those of the plain run {plain}", result)
+            raise Failed(f"the losses are {result['loss']}, but those of the plain run are {plain}", result)
         return result
 
     return measured
@@ -420,7 +420,7 @@ def trained(check):
                            "24", "--temperature", "0", "--json", "--set", f"runtime.device={device}", "--set",
                            "runtime.communicator=local") for device in ("cuda", "cpu")]
     if texts[0] != texts[1]:
-        raise Failed(f"the GPU continues {texts[0]!r}, the CPU {texts[1]!r}")
+        raise Failed(f"the GPU generates {texts[0]!r}, but the CPU {texts[1]!r}")
     out = check.program("shardline", "eval", model_folder, "--set", f"data.validation={check.text()}", "--set",
                         "runtime.device=cuda", "--set", "runtime.communicator=local")
     return {"loss": [losses[0], losses[-1]], "text": texts[0].strip(), "eval": out.strip().splitlines()[-1]}

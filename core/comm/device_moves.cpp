@@ -90,7 +90,7 @@ void move_on_device(const std::vector<std::optional<CommRequest>>& ranks) {
       for (const auto& output : outputs) copy(output, inputs[first.peer]);
       break;
     default:
-      SL_ASSERT(false, name_of(first.op), " is no collective");
+      SL_ASSERT(false, name_of(first.op), " is not a collective");
   }
 }
 

@@ -32,7 +32,8 @@ class LocalCommunicator : public CommunicatorBase {
       CommRequest sent = request;
       sent.output = message;
       if (sent.signature() != request.signature())
-        throw identity()->error(request, cat("it was sent ", sent.signature(), " and receives ", request.signature()));
+        throw identity()->error(request,
+                                cat("the rank sent itself ", sent.signature(), ", but receives ", request.signature()));
       move(request.output, message);
     } else if (request.op != CommOp::barrier) {
       move(request.output, request.input);

@@ -132,7 +132,7 @@ void perform(Meeting& meeting) {
       for (size_t r = 0; r < n; ++r) copy_bytes(output(r), input(first.peer), first.input.numel() * element);
       break;
     default:
-      SL_ASSERT(false, name_of(first.op), " is no collective");
+      SL_ASSERT(false, name_of(first.op), " is not a collective");
   }
 }
 

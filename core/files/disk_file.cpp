@@ -25,7 +25,7 @@ std::string advice(const std::string& path, int error) {
       std::error_code unknown;
       const auto space = fs::space(fs::exists(path, unknown) ? fs::path(path) : fs::path(path).parent_path(), unknown);
       return cat(unknown ? "" : cat("; the file system has ", space.available, " bytes left"),
-                 "; free some room there or choose another directory");
+                 "; free some space there or choose another directory");
     }
     case EROFS:
     case EACCES:

@@ -103,7 +103,7 @@ FlightRing::FlightRing(const Options& options) : path_(options.path), job_(optio
       const std::string reason = std::strerror(error);
       if (descriptor >= 0) ::close(descriptor);
       throw RunError(cat("the flight ring file ", path_, " cannot be created: ", reason,
-                         error == ENOSPC ? "; make room there, or choose another output_dir" : ""));
+                         error == ENOSPC ? "; free some space there, or choose another output_dir" : ""));
     }
   }
   void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,

@@ -108,7 +108,7 @@ int shardline_predict(shardline_trainer* trainer, const shardline_samples* sampl
     const std::vector<double> values = trainer->trainer.predict(samples_of(samples));
     if (written) *written = std::ssize(values);
     if (std::ssize(values) > capacity)
-      throw ConfigError(cat("there are ", values.size(), " outputs, but room for ", capacity));
+      throw ConfigError(cat("there are ", values.size(), " outputs, but room for only ", capacity));
     std::ranges::copy(values, outputs);
     return 0;
   });

@@ -196,12 +196,13 @@ SampleTensors columns_of(std::map<std::string, at::Tensor> given, const ModelSou
       refuse(cat("the model takes the columns ", names_of(columns), "; ", column.name, " is missing"));
     if (const auto mistake = mistake_in_column(column, found->second); !mistake.empty()) refuse(mistake);
     if (!tensors.columns.empty() && found->second.size(0) != count_of(tensors))
-      refuse(cat("the columns have ", count_of(tensors), " and ", found->second.size(0), " samples"));
+      refuse(cat("the columns have ", count_of(tensors), " and ", found->second.size(0),
+                 " samples; give the same number in each"));
     tensors.columns[column.name] = found->second;
     given.erase(found);
   }
   if (!given.empty())
-    refuse(cat("the model takes the columns ", names_of(columns), "; it has no ", given.begin()->first));
+    refuse(cat("the model takes the columns ", names_of(columns), "; ", given.begin()->first, " is not one of them"));
   return tensors;
 }
 
@@ -214,9 +215,10 @@ SampleTensors only_column(const at::Tensor& inputs, const ModelSource& model) {
 }
 
 SampleTensors views_of(const Samples& s, const ModelSource& model) {
-  if (s.count < 0 || s.length < 1) refuse(cat("count ", s.count, " and length ", s.length, "; give at least 0 and 1"));
-  if (s.features && s.width < 1) refuse(cat("features have the width ", s.width, "; give at least 1"));
-  if (s.targets && s.outputs < 1) refuse(cat("targets have ", s.outputs, " outputs; give at least 1"));
+  if (s.count < 0 || s.length < 1)
+    refuse(cat("count must be at least 0 and length at least 1; got ", s.count, " and ", s.length));
+  if (s.features && s.width < 1) refuse(cat("the width of features must be at least 1; got ", s.width));
+  if (s.targets && s.outputs < 1) refuse(cat("targets must have at least one output; got ", s.outputs));
   if (!!s.labels + !!s.classes + !!s.targets > 1) refuse("give one of labels, classes and targets");
   SampleTensors tensors{.ids = view_of(s.ids, {s.count, s.length}, at::kLong),
                         .features = view_of(s.features, {s.count, s.length, s.width}, at::kDouble),
@@ -275,9 +277,10 @@ std::string mistake_in_targets(const SampleTensors& samples, const ModelSource& 
   if (lengths.numel() == 0) return "";
   if (lengths.min().item<int64_t>() == 0) return "the labels of a sample are all -100; each needs a target";
   const int64_t longest = length_of(samples, model) + lengths.max().item<int64_t>();
-  return longest > model.spec.max_positions ? cat("the model has ", model.spec.max_positions,
-                                                  " positions, but a source ", "and its target are ", longest, " long")
-                                            : "";
+  return longest > model.spec.max_positions
+             ? cat("the model has ", model.spec.max_positions, " positions, but a source ", "and its target have ",
+                   longest, " tokens together")
+             : "";
 }
 
 std::string mistake_in_labels(const SampleTensors& samples, const ModelSource& model) {
@@ -293,7 +296,7 @@ std::string mistake_in_labels(const SampleTensors& samples, const ModelSource& m
   if (head.problem == HeadChoice::Problem::single_label) {
     if (!targets.defined() || targets.is_floating_point()) return "the model needs the class of each sample";
     const auto label = first_outside(targets, head.labels, /*are_labels=*/true);
-    return label ? cat("the class ", *label, " is not one of the model's ", head.labels) : "";
+    return label ? cat("the class ", *label, " is not one of the model's classes, 0 to ", head.labels - 1) : "";
   }
   if (!targets.defined() || !targets.is_floating_point() || targets.size(1) != head.labels)
     return cat("the model needs ", head.labels, " numbers for each sample as targets");
@@ -334,9 +337,9 @@ std::string mistake_in(const SampleTensors& samples, const ModelSource& model, b
                                : cat("the model takes ", model.features, " features; got ", samples.features.sizes());
   if (samples.ids.defined() && model.features > 0) return cat("the model takes ", model.features, " features, not ids");
   if (const int64_t length = length_of(samples, model); length > model.spec.max_positions)
-    return cat("the model has ", model.spec.max_positions, " positions, but samples are ", length, " long");
+    return cat("the model has ", model.spec.max_positions, " positions, but the samples have the length ", length);
   if (const auto id = first_outside(samples.ids, model.spec.vocab_size, /*are_labels=*/false))
-    return cat("the id ", *id, " is not one of the model's vocabulary of ", model.spec.vocab_size);
+    return cat("the id ", *id, " is outside of the model's vocabulary of ", model.spec.vocab_size);
   return labelled ? mistake_in_labels(samples, model) : "";
 }
 

@@ -170,7 +170,7 @@ int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
 int run_training_of_container(CommandLine& line) {
   const std::string folder = container_folder(environment_variables());
   if (!has_container_job(folder))
-    throw ConfigError(cat("train needs a config file; only in a container may it be left out, where ", folder,
+    throw ConfigError(cat("train needs a config file; it may be left out only in a container, where ", folder,
                           "/input/config describes the job (docs/sagemaker.md)"));
   const auto train = [&](const std::string& config) {
     line.config = config;

@@ -21,7 +21,7 @@ template <HasWords Choice>
 void refuse_known_word(const std::string& name, const char* what) {
   for (const auto& word : kWords<Choice>)
     if (name == word.text)
-      throw ConfigError(cat("shardline has ", what, " \"", name, "\" itself; give the new one another name"));
+      throw ConfigError(cat("shardline already has ", what, " \"", name, "\"; give the new one another name"));
 }
 
 void add_new_family(const std::string& name, const Family& family) {

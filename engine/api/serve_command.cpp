@@ -91,7 +91,7 @@ PackCommand::PackCommand(CLI::App& app) {
 }
 
 void PackCommand::run(std::ostream& out) const {
-  if (!is_model_archive(archive_)) throw ConfigError(cat(archive_, ": name a file that ends with .tar.gz"));
+  if (!is_model_archive(archive_)) throw ConfigError(cat(archive_, ": the name of the file must end with .tar.gz"));
   pack_model(directory_, archive_);
   out << "wrote " << archive_ << '\n';
 }

@@ -65,8 +65,8 @@ void BackgroundWriter::wait(const std::function<void(int64_t)>& arrived) {
       if (arrived) arrived(known);
     }
     if (now - since > limit.time)
-      throw RunError(cat("the disk of the checkpoints has accepted no data for ", limit.time.count() / 1000.0, " s",
-                         limit.advice()));
+      throw RunError(cat("the disk that holds the checkpoints has accepted no data for ", limit.time.count() / 1000.0,
+                         " s", limit.advice()));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (thread_.joinable()) thread_.join();

@@ -289,7 +289,7 @@ std::string CheckpointUnion::prepare() const {
     const auto space = fs::space(folder, error);
     if (!error && space.available < static_cast<uint64_t>(needed))
       throw RunError(cat(path_, " needs ", needed, " bytes, but ", fs::path(path_).parent_path().string(), " has ",
-                         space.available, " left; free some room there"));
+                         space.available, " left; free some space there"));
     for (const auto& [name, pieces] : whole_.files) DiskFile::create(file_in(folder, name)).reserve(pieces.back().end);
     return "";
   } catch (const std::exception& error) {

@@ -135,7 +135,7 @@ void require_checkpoints_for_all(const Stores& stores, const std::string& direct
   for (const auto& store : stores.all)
     if (!store.obstacle.empty() && !store.sees_other) lines += cat("\n  host ", store.host, ": ", store.obstacle);
   if (!lines.empty())
-    throw AllRanks<RunError>(cat("no run could continue from the checkpoints, because these hosts cannot write in ",
+    throw AllRanks<RunError>(cat("no run could continue from the checkpoints, because these hosts cannot write to ",
                                  directory,
                                  "; make it writable there, or set training.save_strategy to \"no\":", lines));
 }

@@ -29,9 +29,9 @@ void check_file(const Config& config, const std::string& path) {
     throw ConfigError(cat(key, ": ", file.string(), " is a directory; name another file with --output"));
   if (!fs::is_directory(folder, ignored))
     throw ConfigError(cat(key, ": there is no directory ", folder.string(),
-                          " to write the predictions in; make it, or name another file with --output"));
+                          " for the predictions; create it, or name another file with --output"));
   if (access(folder.c_str(), W_OK | X_OK) != 0)
-    throw ConfigError(cat(key, ": cannot write in ", folder.string(), ": ", std::strerror(errno),
+    throw ConfigError(cat(key, ": cannot write to ", folder.string(), ": ", std::strerror(errno),
                           "; name another file with --output"));
 }
 

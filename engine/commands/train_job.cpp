@@ -80,7 +80,7 @@ std::string device_row(const Config& config, const RankContext& context) {
 std::string loss_note(const ModelSource& model) {
   if (!model.exported) return "";
   return cat(", loss: ", model.exported->program->loss.text,
-             model.spec.loss_of_samples ? ", which counts as a mean over samples" : "");
+             model.spec.loss_of_samples ? ", which is treated as a mean over samples" : "");
 }
 
 // What transformers needs from the saved model but does not find there.
@@ -383,8 +383,8 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   if (context.out) {
     if (superseded > 0)
       *context.out << "note: renamed " << superseded << (superseded == 1 ? " checkpoint" : " checkpoints") << " in "
-                   << checkpoint_directory(config)
-                   << " that this run does not continue to *.superseded; remove what you do not need\n";
+                   << checkpoint_directory(config) << " to *.superseded, because this run does not continue from "
+                   << (superseded == 1 ? "it" : "them") << "; remove what you do not need\n";
     replace_earlier_run(config, resumed);
     if (const auto earlier = previous_model(config); fs::exists(earlier))
       *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";

@@ -150,13 +150,13 @@ class Importer {
     if (!near.empty()) return cat("unknown key; did you mean ", near, "?");
     const auto hint = spelling_hints().find(plain_name(last));
     if (hint != spelling_hints().end()) return cat("unknown key; a config has ", hint->second);
-    return "unknown key; remove it, or give what it means with --set";
+    return "unknown key; remove it, or set the key of shardline that corresponds to it with --set";
   }
 
   Outcome outcome_of(const Found& found) {
     if (found.decided) return found.outcome;
     const ForeignKey& key = *found.key;
-    if (found.is_off) return neutral("what it belongs to is off");
+    if (found.is_off) return neutral("the option that it belongs to is off");
     if (key.read) return key.read(given(found), draft_);
     if (key.fate == Fate::neutral) return neutral(key.note);
     return draft_.give(key.target, *found.value, found.name, key.note);

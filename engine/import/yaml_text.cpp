@@ -66,7 +66,7 @@ class YamlReader {
   }
 
   void refuse_names(const unsigned char* anchor, const unsigned char* tag) const {
-    if (anchor || tag) fail("anchors and tags are not read", "write the value itself");
+    if (anchor || tag) fail("anchors and tags are not supported", "write the value itself");
   }
 
   json value_of(const yaml_event_t& event, int depth) {
@@ -104,7 +104,7 @@ class YamlReader {
   json map(int depth) {
     json object = json::object();
     for (Event event = next(); event->type != YAML_MAPPING_END_EVENT; event = next()) {
-      if (event->type != YAML_SCALAR_EVENT) fail("a key is not a word", "write it as accelerate does");
+      if (event->type != YAML_SCALAR_EVENT) fail("a key is not a scalar", "write it as accelerate does");
       const std::string key = text_of(*event);
       if (object.contains(key)) fail(cat("the key ", json(key).dump(), " is given twice"), "keep one of them");
       object[key] = value_of(*next(), depth + 1);

@@ -169,7 +169,7 @@ JobEnd wait_for_first_host(const std::string& first, const std::string& name, st
   const size_t space = std::min(end.find(' '), end.size());
   const std::string code = end.substr(0, space);
   if (code.empty() || code.size() > 3 || code.find_first_not_of("0123456789") != std::string::npos)
-    throw RunError(cat("the connection to host ", first, " ended before the job did; see its output"));
+    throw RunError(cat("the connection to host ", first, " ended before the job did; see the output of that host"));
   return {.code = std::atoi(code.c_str()), .reason = end.substr(std::min(space + 1, end.size()))};
 }
 

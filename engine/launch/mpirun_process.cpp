@@ -116,7 +116,8 @@ class Mpirun {
     if (requests > 0) begin_by_ = std::min(begin_by_, now + kTimeToEnd);
     out_of_time_ = !has_ranks_ && now >= begin_by_;
     if (requests == 1 && has_ranks_ && !std::exchange(has_said_stop_, true))
-      log_ << "a signal: the run stops after its current step; a second signal ends it immediately" << std::endl;
+      log_ << "received a signal: the run stops after its current step; a second signal ends it immediately"
+           << std::endl;
     if (requests > 1) end_ranks();
     if (requests > 1 || !lifelines_.silent_hosts().empty()) kill_at_ = std::min(kill_at_, now + kTimeToEnd);
     if (out_of_time_ || now >= kill_at_) kill(process_, SIGKILL);
@@ -127,7 +128,7 @@ class Mpirun {
 
   void end_ranks() {
     lifelines_.let_go();
-    if (!std::exchange(has_said_end_, true)) log_ << "a second signal: the ranks end now" << std::endl;
+    if (!std::exchange(has_said_end_, true)) log_ << "received a second signal: the ranks end now" << std::endl;
   }
 
   pid_t process_;
@@ -156,7 +157,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   Lifelines lifelines(host_timeout);
   setenv(kLifelineVariable, lifelines.address().c_str(), 1);
   int errors[2];
-  if (pipe2(errors, O_CLOEXEC) != 0) throw RunError(cat("cannot make a pipe: ", std::strerror(errno)));
+  if (pipe2(errors, O_CLOEXEC) != 0) throw RunError(cat("cannot create a pipe: ", std::strerror(errno)));
   const pid_t process = start_child(command, errors[1], kMpirunAdvice);
   close(errors[1]);
   RankMessages messages(log);
@@ -165,7 +166,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   close(errors[0]);
   const auto out_of_reach = lifelines.release(kTimeToRelease);
   if (!out_of_reach.empty())
-    log << "ranks on " << host_list(out_of_reach) << " cannot be reached; they will end themselves within "
+    log << "ranks on " << host_list(out_of_reach) << " cannot be reached; they will exit on their own within "
         << host_timeout.count() << " s" << std::endl;
   end_left_over_processes();
 

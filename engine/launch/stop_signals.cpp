@@ -52,7 +52,7 @@ void on_signal(int signal, siginfo_t*, void*) {
     ::_exit(run_phase() == RunPhase::preparing ? code_of_words : kExitFailed);
   }
   if (is_first && run_phase() == RunPhase::training)
-    print("a signal: the run stops after its current step; a second signal ends it immediately\n");
+    print("received a signal: the run stops after its current step; a second signal ends it immediately\n");
 }
 
 // The last line should come from the rank that failed, not from those that mpirun, its parent, ends afterwards.

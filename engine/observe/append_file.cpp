@@ -29,7 +29,7 @@ void AppendFile::write(std::string_view bytes) {
       [[maybe_unused]] const int result = ::ftruncate(file_, end);  // if that fails, too, nothing more can be done
       throw RunError(
           cat("cannot write ", bytes.size(), " bytes to ", path_, ": ", std::strerror(reason),
-              reason == ENOSPC || reason == EDQUOT ? "; free some room there or choose another output_dir" : ""));
+              reason == ENOSPC || reason == EDQUOT ? "; free some space there or choose another output_dir" : ""));
     }
     bytes.remove_prefix(written);
   }

@@ -112,7 +112,7 @@ void require_links(const Cluster& cluster, const Layout& layout) {
                           layout.world(), " ranks, but the cluster \"", cluster.name, "\" has ", cluster.nodes,
                           cluster.nodes == 1 ? " node of " : " nodes of ", cluster.devices_per_node,
                           cluster.devices_per_node == 1 ? " device" : " devices",
-                          "; set its nodes (--nodes), or smaller degrees"));
+                          "; set its number of nodes (--nodes), or use smaller degrees"));
 }
 
 }  // namespace shardline

@@ -236,7 +236,7 @@ SplitChoices decide_splits(const Config& config, const ModelSource& model, int w
       choose(choices, group, model.spec, split, why);
       if (!split) kept_whole.push_back(&group);
     } else {
-      const char* unpriced = "; \"auto\" needs a cluster or a profile to decide by";
+      const char* unpriced = "; \"auto\" needs a cluster or a profile to decide";
       choose(choices, group, model.spec, true, cat(dealt(group, tensor), group.asked.empty() ? "" : unpriced));
     }
   }

@@ -183,7 +183,7 @@ void add_memory(HtmlPage& page, RunHistory& run) {
     row.parts.back() = measured[rank].counted;
     bars.rows.push_back(std::move(row));
   }
-  if (planned) caption += cat(" The plan differs from it by ", format_percent(worst), " at most.");
+  if (planned) caption += cat(" The plan differs from the measured total by ", format_percent(worst), " at most.");
   page.heading("Memory");
   page.figure(bars_svg(bars), caption);
 }

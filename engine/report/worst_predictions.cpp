@@ -128,7 +128,7 @@ void require_predictions_of(const std::vector<DataFile>& files, const std::strin
   std::string names;
   if (root.has("files"))
     for (const JsonValue& name : root.at("files").items()) names += (names.empty() ? "" : ", ") + name.text();
-  throw DataError(cat(directory, "/predictions.jsonl is of other data than the run's: ", names));
+  throw DataError(cat(directory, "/predictions.jsonl was made from other data than the run's: ", names));
 }
 
 }  // namespace
@@ -211,7 +211,7 @@ std::optional<PredictionReport> read_predictions(RunHistory& run) {
       }
     }
     if (!is_over && std::getline(lines, line))
-      throw DataError(cat(path, " has more predictions than the run's data has rows, so they are of other data"));
+      throw DataError(cat(path, " has more predictions than the run's data has rows, so they belong to other data"));
   } catch (const Error& error) {
     run.notes.push_back(cat("predictions: ", error.what()));
     return {};

@@ -203,7 +203,7 @@ void check_snapshot_room(const std::vector<MemoryRoom>& hosts, const std::vector
   throw AllRanks<RunError>(cat(
       "checkpoints are copied into memory before they are written; on ", hosts[need.ranks.front()].text, " this needs ",
       format_bytes(need.bytes), " for ", need.ranks.size(), " rank(s), but ", format_bytes(need.free_bytes),
-      " are available\n  to use less: training.save_only_model true, fewer ranks on this host and more "
+      " is available\n  to use less: training.save_only_model true, fewer ranks on this host and more "
       "on others, or training.save_strategy \"no\" for a run that saves only its final model"));
 }
 

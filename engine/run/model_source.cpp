@@ -93,7 +93,7 @@ HeadChoice head_of_program(const Config& config, const Program& program) {
   if (head.kind == Kind::sequence_classification || head.kind == Kind::token_classification) {
     if (program.labels == 0)
       throw ConfigError(cat(program.archive.place(), ": returns no logits whose last size is the number of labels; ",
-                            program.archive.verb(), " it with them"));
+                            program.archive.verb(), " it with such logits"));
     head.labels = program.labels;
   }
   if (head.kind == Kind::sequence_classification) {
@@ -182,7 +182,7 @@ std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel&
   const bool has_labels = predicts == ProgramUse::Predicts::segment || predicts == ProgramUse::Predicts::row;
   if (has_labels && program->labels != model.head.labels)
     throw ConfigError(cat(program->archive.place(), " returns logits of ", program->labels, " labels, but there are ",
-                          model.head.labels, "; use num_labels of the config that makes it"));
+                          model.head.labels, "; make the module with as many as the num_labels of its config"));
   const auto made = std::make_shared<ExportedModel>(program, ProgramSpecs(program, traced_length(config)));
   check_samples(program, made->specs.whole(), traced_length(config));
   return made;

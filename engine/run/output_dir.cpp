@@ -224,7 +224,7 @@ void check_new_directory(const fs::path& dir) {
                             ", which is a file; choose another output_dir"));
     if (fs::is_symlink(fs::symlink_status(at, ignored)))
       throw ConfigError(cat("/output_dir: ", at.string(), " is a link to ", fs::read_symlink(at, ignored).string(),
-                            ", which does not exist; make that directory, or choose another output_dir"));
+                            ", which does not exist; create that directory, or choose another output_dir"));
   }
 }
 
@@ -371,14 +371,14 @@ void check_room(const DiskNeed& need, double unfinished) {
   const fs::path there = existing_part(need.directory);
   if (access(there.c_str(), W_OK | X_OK) != 0)
     throw ConfigError(
-        cat(need.key, ": cannot write in ", there.string(), ": ", std::strerror(errno), "; choose another ", name));
+        cat(need.key, ": cannot write to ", there.string(), ": ", std::strerror(errno), "; choose another ", name));
   std::error_code error;
   const double available = fs::space(there, error).available + unfinished;
   if (!error && available < need.bytes)
     throw RunError(cat(
         need.key, ": ", listed(need.what), need.what == std::vector<std::string>{kOneCheckpoint} ? " needs " : " need ",
         format_bytes(need.bytes), ", but ", there.string(), need.host.empty() ? "" : " on host " + need.host, " has ",
-        format_bytes(available), " left; free some room there or choose another ", name));
+        format_bytes(available), " left; free some space there or choose another ", name));
 }
 
 void check_room(const Config& config, const ModelSpec& spec) {

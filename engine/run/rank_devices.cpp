@@ -164,7 +164,7 @@ bool each_has_its_own(const std::vector<std::string>& names) {
   if (with != names.end() && without != names.end())
     throw ConfigError(cat("rank ", without - names.begin(), " (", *without, ") finds no GPU, but rank ",
                           with - names.begin(), " (", *with,
-                          ") does; check driver and CUDA_VISIBLE_DEVICES there, or set runtime.device to \"cpu\""));
+                          ") does; check the driver and CUDA_VISIBLE_DEVICES there, or set runtime.device to \"cpu\""));
   return with != names.end() && std::set<std::string>(names.begin(), names.end()).size() == names.size();
 }
 

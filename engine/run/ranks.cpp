@@ -207,7 +207,7 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
 RankContext join_ranks(const Config& config, const void* mpi_comm) {
   if (config.runtime.communicator == CommunicatorChoice::threads)
     throw ConfigError(
-        "/runtime/communicator: \"threads\" makes ranks of a process's threads, but this program is one "
+        "/runtime/communicator: \"threads\" runs the ranks as threads of one process, but this program is one "
         "rank; use \"auto\" and start the ranks with mpirun");
   set_up_process(config);
   RankContext context;
@@ -222,7 +222,7 @@ RankContext join_ranks(const Config& config, const void* mpi_comm) {
       throw ConfigError(cat("the config asks for ", ranks,
                             " ranks, but this program is one process; start it with "
                             "`mpirun -np ",
-                            ranks, "`, or pass a communicator of that many"));
+                            ranks, "`, or pass a communicator of that many ranks"));
     set_current_rank(0);
     context.world = make_local_world();
   }

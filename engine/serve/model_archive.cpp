@@ -99,7 +99,7 @@ class Unpacking {
       if (bytes < 0) check(ARCHIVE_FATAL);
       if (bytes == 0) break;
       left_ -= bytes;
-      if (left_ < 0) throw DataError(cat(path_.string(), ": holds more bytes than a model may have"));
+      if (left_ < 0) throw DataError(cat(path_.string(), ": is larger than a model may be"));
       file.write_at(written, {piece.data(), static_cast<size_t>(bytes)});
       written += bytes;
     }
@@ -194,11 +194,11 @@ void pack_model(const fs::path& directory, const fs::path& archive_path) {
 void unpack_model(const fs::path&, const fs::path&, int64_t) {
   throw ConfigError(
       "this build of shardline has no libarchive; unpack the model yourself, or install libarchive-dev and "
-      "libboost-dev, and build it again");
+      "libboost-dev, and rebuild shardline");
 }
 void pack_model(const fs::path&, const fs::path&) {
   throw ConfigError(
-      "this build of shardline has no libarchive; install libarchive-dev and libboost-dev, and build it again");
+      "this build of shardline has no libarchive; install libarchive-dev and libboost-dev, and rebuild shardline");
 }
 
 #endif

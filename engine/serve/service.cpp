@@ -79,7 +79,7 @@ void Service::handle(HttpRequest request, HttpServer::Respond respond_to) {
   if (path != "/invocations")
     return respond(accepted, error_response(404, cat("there is no ", path, "; use /invocations, /ping or /metrics")));
   if (accepted.request.method != "POST")
-    return respond(accepted, error_response(405, cat("/invocations takes POST, not ", accepted.request.method)));
+    return respond(accepted, error_response(405, cat("/invocations accepts POST, not ", accepted.request.method)));
   const std::string encoding = media_type(accepted.request.content_encoding);
   if (!encoding.empty() && encoding != "identity")
     return respond(accepted, error_response(415, cat("bodies with Content-Encoding \"", encoding,
@@ -135,7 +135,7 @@ HttpResponse Service::answer(const Accepted& accepted) const {
   } catch (const std::exception& error) {
     return error_response(500, error.what());
   } catch (...) {  // the handlers of a program may throw anything
-    return error_response(500, "a handler has failed without saying why");
+    return error_response(500, "a handler failed without a message");
   }
 }
 

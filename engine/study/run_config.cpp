@@ -187,7 +187,8 @@ StudyRun made_run(const StudyFile& study, const BaseConfig& base, const StudyPoi
   if (run.planned() && run.steps == 0)
     throw ConfigError(
         cat(place, "is planned, but its steps are not known; give \"steps\", or \"samples\" with epochs"));
-  if (run.steps > std::numeric_limits<int>::max()) throw ConfigError(cat(place, "has ", run.steps, " steps, too many"));
+  if (run.steps > std::numeric_limits<int>::max())
+    throw ConfigError(cat(place, "has ", run.steps, " steps, which are too many"));
   if (run.planned()) run.config.training.max_steps = run.steps;
   set_places(study, run);
   start_from_beginning(run.config);

@@ -60,7 +60,7 @@ void check_factors(const json& factors, const std::string& place) {
   contradict("epochs", "steps");
   if (factors.value("learning_rate_scaling", json("none")) != "none" && !reader.has("reference_batch"))
     reader.fail("learning_rate_scaling", "needs reference_batch",
-                "state the global batch for which the config's learning rate is meant");
+                "state the global batch for which the config's learning rate was chosen");
   if (reader.has("devices") && reader.has("nodes") && reader.clean() &&
       factors["devices"].get<int>() % factors["nodes"].get<int>() != 0)
     reader.fail("devices", cat("must be a multiple of nodes, ", factors["nodes"]), "");
@@ -201,7 +201,7 @@ StudyFile study_from_json(const JsonDocument& document) {
   if (study.output_dir.empty()) root.fail("output_dir", "is required", "set it to the directory of the study");
   if (!study.metric.empty() && !study.metric.starts_with("eval_"))
     root.fail("metric", "must name a metric of evaluations in metrics.jsonl, which begins with eval_",
-              cat("write \"eval_", study.metric, "\"?"));
+              cat("did you mean \"eval_", study.metric, "\"?"));
   const json* rules = root.find("rules", json_object());
   for (json& combination : combinations(document, root))
     study.points.push_back({.name = "", .factors = std::move(combination), .published = {}});

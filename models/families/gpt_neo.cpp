@@ -102,7 +102,7 @@ void read_attention_types(HfConfigReader& read, GptNeoConfig& c) {
   read.any("attention_layers", json_array(), layers);
   if (layers != json(*kinds))
     read.complain({"attention_layers", "attention_types"},
-                  cat("attention_layers is ", layers.dump(), ", but attention_types means ", json(*kinds).dump()),
+                  cat("attention_layers is ", layers.dump(), ", but attention_types implies ", json(*kinds).dump()),
                   "make them agree, or leave attention_layers out");
 }
 

@@ -135,7 +135,7 @@ void name_labels(const json& keys, HeadChoice& head) {
     throw ConfigError(cat("/model/config/", mistake.key, ": ", mistake.rule, "; ", mistake.advice));
   if (keys.contains("num_labels") && keys["num_labels"] != known.labels)
     throw ConfigError(cat("/model/config/num_labels: is ", keys["num_labels"].dump(), ", but the program has ",
-                          known.labels, " labels; export it with as many"));
+                          known.labels, " labels; leave it out, or export the program with as many labels"));
   if (std::ssize(head.names) != head.labels ||
       (!keys.value("id2label", none).empty() && head.names != names_in(keys["id2label"])))
     throw ConfigError(cat(

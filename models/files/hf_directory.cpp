@@ -141,13 +141,11 @@ std::vector<std::string> NameReport::notes(const ModelSpec& spec) const {
     notes.push_back(text);
   };
   note("the model's files lack some tensors of the head; these start with initial values", missing);
+  note("tensors that start with initial values keep these values, because training.trainable does not select them",
+       frozen);
+  note("tensors in the model's files that the model does not use are left out", left_out);
   note(
-      "tensors that start with initial values are not trained and keep them, because training.trainable leaves them "
-      "out",
-      frozen);
-  note("tensors of the model's files that the model does not use are left out", left_out);
-  note(
-      "tensors of the model's files have too few rows for the tokens; new rows are drawn around the mean of the others",
+      "tensors in the model's files have too few rows for the tokens; new rows are drawn around the mean of the others",
       grown);
   return notes;
 }
@@ -222,7 +220,7 @@ std::string HfDirectory::mistake(const ParamSpec& param, const ParamSource& sour
                ", but the model needs ", at::IntArrayRef(wanted));
   if (!c10::isFloatingType(entry.dtype))
     return cat(place.name, " in ", place.file->path(), " has the dtype ", safetensors_dtype(entry.dtype),
-               ", but a parameter needs F64, F32, F16 or BF16 (quantized models are not read)");
+               ", but a parameter needs F64, F32, F16 or BF16 (quantized models are not supported)");
   return "";
 }
 

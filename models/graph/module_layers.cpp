@@ -89,9 +89,10 @@ class ModuleLayer : public Layer {
     if (batch.tokens() > 0 && batch.position_count > batch.length())
       throw RunError(cat("module ", name_, " does not cache earlier positions; generate without a cache"));
     if (!batch.is_rectangular)
-      throw RunError(cat("module ", name_,
-                         " takes samples of one length, but those of this batch differ; use data.packing ",
-                         "\"wrapped\", or data of one length"));
+      throw RunError(
+          cat("module ", name_,
+              " takes samples of one length, but the samples of this batch differ in length; use data.packing ",
+              "\"wrapped\", or data of one length"));
     if (batch.tokens() == 0) return empty(input, context.mode);
     prepare(context.mode, input);
     const auto y = module_.forward<at::Tensor>(argument(input, batch));

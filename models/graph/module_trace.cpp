@@ -70,11 +70,11 @@ class ModuleTracer {
     if (seed_.drawn()) refuse_random();
     if (input._version() != 0 || !same(input, input_))
       refuse(name_, "it changes its input in place, which recomputation would read again",
-             "let it make a new tensor (no `inplace`)");
+             "let it create a new tensor (without `inplace`)");
     for (size_t i = 0; i < state.size(); ++i)
       if (!same(state[i].second, before[i].second))
         refuse(state[i].first, "a forward pass changes it, so that running it again gives a different result",
-               "use a module without running statistics, or one that has them fixed");
+               "use a module without running statistics, or one whose statistics are fixed");
     if (output.dim() != 3 || output.size(0) != input.size(0) || output.size(1) != input.size(1))
       refuse(name_, cat("it returns ", output.sizes(), " for ", input.sizes()),
              "a layer returns [batch, length, features]");

@@ -201,7 +201,7 @@ std::vector<IValue> Interpreter::run(std::vector<IValue> inputs, const RandomCal
       const auto list = made.toTensorList();
       if (std::cmp_greater_equal(result.item, list.size()))
         throw RunError(cat("the program's call to ", step.node->text(), " returned ", list.size(),
-                           " tensors, but more were made when it was exported"));
+                           " tensors, but returned more when the program was exported"));
       slots.values[result.value] = at::Tensor(list[result.item]);
     }
     for (const int slot : step.freed) slots.values[slot] = {};

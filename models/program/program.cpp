@@ -124,9 +124,9 @@ class Cutter {
       if (input.kind != GraphInput::Kind::buffer)
         refuse(cat(call, input.name, " in place"), "a model that changes only tensors that it has made");
       if (const std::string why = why_not_kept(input.value); !why.empty())
-        refuse(
-            cat(call, "its buffer ", input.name, ", whose new value ", why),
-            "a model whose buffers change only by what follows from buffers and constants, such as counters of steps");
+        refuse(cat(call, "its buffer ", input.name, ", whose new value ", why),
+               "a model whose buffers change only by values computed from buffers and constants, such as counters of "
+               "steps");
       buffers.push_back(input.value);
     }
     if (buffers.empty()) return;
@@ -147,7 +147,7 @@ class Cutter {
     for (const int value : changes.inputs) {
       const GraphInput& input = *program_->input_of(value);
       if (input.kind == GraphInput::Kind::user)
-        return cat("depends on ", input.name, ", so on which samples a microbatch and a replica have");
+        return cat("depends on ", input.name, ", and so on the samples that a microbatch and a replica have");
       if (input.kind == GraphInput::Kind::parameter)
         return cat("depends on the parameter ", input.name, ", of which a rank may have a part or nothing");
     }
@@ -231,9 +231,8 @@ class Cutter {
       }
       if (!is_fixed)
         refuse(cat("its ", input.name, ", which is given the column \"", column.name,
-                   "\" of the data, must be [batch, ...] with sizes that are numbers after the batch; the data of the "
-                   "task, "
-                   "which are no columns, are ",
+                   "\" of the data, must be [batch, ...] with sizes that are numbers after the batch; the task's own "
+                   "data, which are not columns, are ",
                    given_names({.predicts = use_.predicts})),
                "it with dynamic_shapes {0: Dim.AUTO} for this argument");
       const auto other = std::ranges::find(program_->columns, column.name, &TensorColumn::name);
@@ -411,16 +410,16 @@ class Cutter {
         program_->lookups.push_back({part_from(0, {indices}, i), rows});
     }
     if (!padding && !use_.pad_id && compared.size() > 1)
-      throw ConfigError(cat(program_->archive.place(), ": it compares ", kIdsArgument, " with several ids (",
-                            joined(compared), "), and its table of words has no padding; set ",
-                            "model.config.pad_token_id to the id of the padding"));
+      throw ConfigError(cat(program_->archive.place(), ": the program compares ", kIdsArgument, " with several ids (",
+                            joined(compared), "), but its embedding table has no padding_idx; set ",
+                            "model.config.pad_token_id to the id of the padding token"));
     program_->pad_id = use_.pad_id ? *use_.pad_id : padding ? *padding : !compared.empty() ? *compared.begin() : 0;
     if (ids < 0) program_->vocab_size = program_->has_target() ? program_->labels : 1;
     if (program_->vocab_size <= 0 && ids < 0)
       refuse("the number of its logits for each token of the target is not fixed", "it with logits of a fixed size");
     if (program_->vocab_size <= 0)
       refuse(cat("it does not look up its ", kIdsArgument, " in a table"),
-             "a model that takes token ids, with example labels that are another tensor than the ids");
+             "a model that takes token ids, with example labels that are not the same tensor as the ids");
   }
 
   // The nodes from `begin` on, and those before that are recomputed, which the values need as they are before node

@@ -90,7 +90,7 @@ class File {
     const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
     return cat("offloaded activations could not be ", what, " in ", directory_, " (", place.bytes, " bytes at ",
                place.offset, "): ", std::strerror(error),
-               full ? "; free some room there, or set smp_options.offload_path to a directory on another disk" : "");
+               full ? "; free some space there, or set smp_options.offload_path to a directory on another disk" : "");
   }
 
   std::string directory_;

@@ -56,11 +56,13 @@ class Checker {
       refuse_schedule(cat("stages, microbatches and chunks must be at least 1; got ", schedule_.stages, ", ",
                           schedule_.microbatches, ", ", schedule_.chunks()));
     if (std::ssize(schedule_.instructions) != schedule_.stages)
-      refuse_schedule(cat(schedule_.stages, " stages, but ", schedule_.instructions.size(), " lists of instructions"));
+      refuse_schedule(
+          cat("has ", schedule_.stages, " stages, but ", schedule_.instructions.size(), " lists of instructions"));
     std::vector<bool> has_chunk(schedule_.stages);
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
       if (stage_of(chunk) < 0 || stage_of(chunk) >= schedule_.stages)
-        refuse_schedule(cat("chunk ", chunk, " is on stage ", stage_of(chunk), " of ", schedule_.stages));
+        refuse_schedule(
+            cat("chunk ", chunk, " is on stage ", stage_of(chunk), ", but there are ", schedule_.stages, " stages"));
       has_chunk[stage_of(chunk)] = true;
     }
     int64_t instructions = 0;
@@ -70,8 +72,8 @@ class Checker {
       for (const auto& instruction : list(stage)) report_.training |= !is_of_forward(instruction.op);
     }
     if (schedule_.first_backward_chunk < 0 || schedule_.first_backward_chunk >= schedule_.chunks())
-      refuse_schedule(
-          cat("backward passes begin with chunk ", schedule_.first_backward_chunk, " of ", schedule_.chunks()));
+      refuse_schedule(cat("backward passes begin with chunk ", schedule_.first_backward_chunk, ", but there are ",
+                          schedule_.chunks(), " chunks"));
     if (instructions < int64_t{schedule_.microbatches} * schedule_.chunks())
       refuse_schedule(cat(instructions, " instructions are too few for ", schedule_.microbatches,
                           " microbatches through ", schedule_.chunks(), " chunks"));

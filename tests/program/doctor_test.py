@@ -190,7 +190,7 @@ class WhatToDoNow(DoctorTest):
         self.interrupt_twice(process)
         result = self.end(process)
         self.assertEqual(result.code, 1, str(result))
-        self.assertIn("\na second signal: the ranks end now\n", result.err)
+        self.assertIn("\nreceived a second signal: the ranks end now\n", result.err)
         return result
 
     def test_after_a_second_signal(self):

@@ -24,7 +24,7 @@ LAYOUTS = {"one": {"communicator": "local"},
            "ZeRO": {"communicator": "mpi", "smp_options": {"shard_optimizer_state": True},
                     "mpi_options": {"processes_per_host": 2}}}
 # Advice that the messages give.
-ADVICE = {errno.ENOSPC: "free some room there", errno.EDQUOT: "free some room there", errno.EROFS: "make it writable",
+ADVICE = {errno.ENOSPC: "free some space there", errno.EDQUOT: "free some space there", errno.EROFS: "make it writable",
           errno.EACCES: "make it writable", errno.EIO: "check the disk"}
 SAMPLE = [("threads", 1)]  # with some of the errors
 STEPS = 160  # more than twice the calls of a save

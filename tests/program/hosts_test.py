@@ -166,12 +166,12 @@ class Hosts(HostsTest):
         self.hosts[1].limit_disk("400k")
         refused = self.expect(1, "train", self.config(**self.sections(p=2, training={"save_total_limit": 9})))
         self.assertRegex(refused.err, r"/training/checkpoint_dir: 10 checkpoints need \S+ \wiB, but .*disk/checkpoints on "
-                                      r"host beta has \S+ KiB left; free some room there or choose another checkpoint_dir")
+                                      r"host beta has \S+ KiB left; free some space there or choose another checkpoint_dir")
         self.assertFalse((self.dir / "out/metrics.jsonl").exists())
         result = self.expect(1, "train", self.config(**self.sections(p=2)))
         self.assert_continued("out", whole)
         failed = re.findall(r"^warning: checkpoints: checkpoint-(\d+) was not saved: host beta: disk/checkpoints/.*"
-                            r"No space left on device; the file system has \d+ bytes left; free some room there",
+                            r"No space left on device; the file system has \d+ bytes left; free some space there",
                             result.out, re.MULTILINE)
         saved = [int(found[1]) for name in self.checkpoints(self.hosts[0])
                  if (found := re.fullmatch(r"checkpoint-(\d+)\.part-1-of-2", name))]
@@ -242,7 +242,7 @@ class Hosts(HostsTest):
                                  mpi_options={"max_restarts": 1})
         says = ["checkpoint-50 is skipped, because the job ended before all hosts had it: part 2 of 2, which host beta "
                 "wrote, is missing",
-                "note: starts from the beginning: an earlier attempt ended before its first checkpoint in "
+                "note: the run starts from the beginning: an earlier attempt ended before its first checkpoint in "
                 "disk/checkpoints was complete on all hosts"]
         process = self.start("train", self.config(**sections))
         self.addCleanup(process.kill)

@@ -467,7 +467,7 @@ class Hosts(RestartTest):
         sections = self.with_own_disks(mpi={"max_restarts": 0})
         (self.dir / "disk-of-hostb/checkpoints").write_text("a file")
         result = self.expect(1, "train", self.config(**sections), says=[
-            "these hosts cannot write in disk/checkpoints", "host hostb: "])
+            "these hosts cannot write to disk/checkpoints", "host hostb: "])
         self.assertNotIn("step 1/", result.out)
         sections["training"]["save_strategy"] = "no"
         self.expect(0, "train", self.config(**sections))

@@ -265,7 +265,7 @@ class Resume(ProgramTest):
         self.assertIn("small/checkpoint-5/manifest.json", run.stdout)
         self.assertNotIn("incomplete", run.stdout.split("small\n")[1].split("\n\n")[0])
         self.assertIn("checkpoint-10 was not saved", run.stdout)
-        self.assertIn("free some room there", run.stdout)
+        self.assertIn("free some space there", run.stdout)
         self.assertIn("continues small/checkpoint-5 after step 5", run.stdout)
 
 
@@ -279,7 +279,7 @@ class Resume(ProgramTest):
         run = self.run_with_mounts(mount.format(6) + f"{PROGRAM} train config.json")
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         self.assertRegex(run.stderr, r"/training/checkpoint_dir: 3 checkpoints need .* MiB, but .*/disk has 6.0 MiB left; "
-                                     "free some room there or choose another checkpoint_dir")
+                                     "free some space there or choose another checkpoint_dir")
         self.assertFalse((self.dir / "out").exists())
         # Files that exist already need no more space.
         run = self.run_with_mounts(mount.format(9) + f"{PROGRAM} train config.json && {PROGRAM} train config.json "
@@ -312,7 +312,7 @@ class Resume(ProgramTest):
                                            f"{PROGRAM} train config.json; code=$?; ls small; exit $code")
                 self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
                 self.assertIn("was not saved", run.stderr)
-                self.assertIn("free some room there", run.stderr)
+                self.assertIn("free some space there", run.stderr)
                 self.assertNotIn("and saved", run.stderr)
                 self.assertNotIn("to continue", run.stderr)
                 self.assertNotRegex(run.stdout, r"(?m)^checkpoint-\d")

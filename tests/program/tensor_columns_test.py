@@ -175,7 +175,7 @@ class TensorColumns(ProgramTest):
 
     def test_contradictions_in_the_config_are_refused(self):
         self.expect(2, "plan", self.pictures(data={"format": "text"}),
-                    says="has no columns")
+                    says="is a format without columns")
         self.expect(2, "train", self.pictures(inputs={"pixel_values": "picture"}), says="has no tensor picture")
         self.expect(2, "train", self.pictures(inputs={"pixels": "image"}), says="the program has no such argument")
         self.expect(2, "plan", self.pictures(data={"tokenizer": "bytes"}), says="/data/tokenizer: has no effect")

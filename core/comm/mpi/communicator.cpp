@@ -192,7 +192,9 @@ int sequence_bits() {
   const int largest = found ? *static_cast<int*>(value) : 32767;
   int bits = 0;
   while (bits < 16 && (int64_t{1} << (bits + 1 + 2 + Lane::kGroupBits)) - 1 <= largest) ++bits;
-  if (bits < 8) throw RunError(cat("this MPI's largest tag is ", largest, "; shardline needs at least 22 bits"));
+  if (bits < 8)
+    throw RunError(cat("the largest message tag of this MPI library is ", largest,
+                       ", but shardline needs tags of at least 22 bits; use Open MPI"));
   return bits;
 }
 

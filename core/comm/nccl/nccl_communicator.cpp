@@ -133,7 +133,7 @@ std::string checked_library(Communicator& control, const NcclApi& api) {
       throw DistributedError(cat("the ranks load different versions of NCCL: rank 0 has ",
                                  nccl_version_text(versions[0]), ", rank ", rank, " has ",
                                  nccl_version_text(versions[rank]),
-                                 "; install the same one on all hosts, and compare LD_LIBRARY_PATH"));
+                                 "; install the same version on all hosts, and check LD_LIBRARY_PATH"));
   if (version / 100 < api.built_version / 100)
     throw RunError(cat("this build of shardline was compiled for NCCL ", nccl_version_text(api.built_version),
                        ", but the system loads the older ", nccl_version_text(version),

@@ -65,8 +65,9 @@ c10::Stream NcclWorld::take_stream() {
     streams_.push_back(stream);
     return stream;
   }
-  throw RunError(cat("rank ", current_rank(), " is in more than ", kStreams,
-                     " NCCL groups, and each needs a stream of its own; use fewer pipeline stages or no sharding"));
+  throw RunError(
+      cat("rank ", current_rank(), " is in more than ", kStreams,
+          " NCCL groups, and each needs a stream of its own; use fewer pipeline stages, or turn sharding off"));
 }
 
 void NcclWorld::give_back(const c10::Stream& stream) {

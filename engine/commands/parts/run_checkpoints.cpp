@@ -136,7 +136,7 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSp
       *context.out << "note: " << directory << " has no checkpoint, so the run starts "
                    << (source.path.empty() ? "with step 1" : start_text(source)) << std::endl;
     if (!path && context.out && !found.skipped.empty())
-      *context.out << "note: starts " << start_text(source)
+      *context.out << "note: the run starts " << start_text(source)
                    << ": an earlier attempt ended before its first checkpoint in " << directory
                    << " was complete on all hosts" << std::endl;
   }
@@ -186,7 +186,7 @@ void check_curve(const ResumePoint& point, const json& curve, const Config& conf
             ", because these settings differ:\n", differences,
             "\nchange them back, or set training.resume_with_changes to true to continue with the new ones"));
   if (context.out)
-    *context.out << "note: continues " << point.path << " with changes:\n"
+    *context.out << "note: the run continues from " << point.path << " with changes:\n"
                  << differences
                  << (differs(kGlobalBatchSetting)
                          ? "\nThe position in the data follows from the step and the batch size, so samples are "

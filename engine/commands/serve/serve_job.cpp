@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 void require_served(const Config& config) {
   if (!has_http_server())
     throw ConfigError(
-        "this build of shardline has no server; install libboost-dev and libarchive-dev, and build it again");
+        "this build of shardline has no server; install libboost-dev and libarchive-dev, and rebuild shardline");
   if (config.model.is_program())
     throw ConfigError(
         cat("/model/path: serve needs a model directory, but ", config.model.path, " is an exported program"));

@@ -205,7 +205,7 @@ void apply_override(JsonDocument& document, const std::string& assignment) {
   const auto equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) return complain("must be path=value, as in training.max_steps=10");
   const std::vector<std::string> steps = path_steps(assignment.substr(0, equals));
-  if (std::find(steps.begin(), steps.end(), "") != steps.end()) return complain("the path has an empty step");
+  if (std::find(steps.begin(), steps.end(), "") != steps.end()) return complain("the path has an empty part");
 
   const std::string pointer = pointer_of(document.value, steps);
   try {

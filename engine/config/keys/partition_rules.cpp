@@ -46,13 +46,14 @@ void from_json(const nlohmann::json& value, PartitionByHand& partition) {
   if (value.is_null()) return;
   if (!value.is_array() || value.empty())
     throw ConfigError(
-        "must be a list; use numbers of blocks, as [8, 17, 17], or entries {\"layers\": \"h.[0-3]\", \"stage\": 0}");
+        "must be a list; use numbers of blocks, such as [8, 17, 17], or entries {\"layers\": \"h.[0-3]\", \"stage\": "
+        "0}");
   for (const auto& entry : value) {
     const auto number = cat("entry ", partition.blocks.size() + partition.rules.size());
     if (value.front().is_number()) {
       if (!is_count(entry))
         throw ConfigError(cat(number, " must be a number of blocks, but is ", entry.dump(),
-                              "; do not mix numbers with anything else"));
+                              "; use either numbers only or entries only"));
       partition.blocks.push_back(entry.get<int>());
       continue;
     }

@@ -50,7 +50,8 @@ void check_other_keys(const Config& config, JsonReader& training) {
   const json accumulation =
       accelerator && accelerator->is_object() ? accelerator->value("gradient_accumulation_kwargs", json()) : json();
   if (accumulation.is_object() && !accumulation.value("num_steps", json()).is_null())
-    training.fail("accelerator_config", "\"num_steps\" is not read here", "give it as gradient_accumulation_steps");
+    training.fail("accelerator_config", "\"num_steps\" is not supported here",
+                  "give it as gradient_accumulation_steps");
   if (config.training.use_cpu && config.runtime.device == DeviceChoice::cuda)
     training.fail(training.has("no_cuda") ? "no_cuda" : "use_cpu", "contradicts runtime.device \"cuda\"",
                   "keep one of them");
@@ -68,7 +69,7 @@ void check_recompute_arguments(JsonReader& training) {
         training.fail(key, "\"every_n_layers\" is not supported",
                       "list the layers in smp_options.activation_checkpointing");
       else if (name == "offload" && !value.is_boolean())
-        training.fail(key, "\"offload\" must be true or false", "change it");
+        training.fail(key, "\"offload\" must be true or false", "set it to one of them");
       else if (name != "every_n_layers" && name != "offload" && !without_effect.contains(name))
         training.fail(key, cat("there is no argument \"", name, '"'), "leave it out");
     }

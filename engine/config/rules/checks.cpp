@@ -44,7 +44,7 @@ void check_sharding(const Config& config, const Complaint& complain) {
   if (smp.sharded_data_parallel_degree == kAuto && (smp.shard_optimizer_state || smp.shard_gradients))
     complain("smp_options.sharded_data_parallel_degree",
              cat("\"auto\" chooses ", smp.shard_gradients ? "shard_gradients" : "shard_optimizer_state", ", too"),
-             "leave that out, or give a number");
+             "leave that key out, or set the degree to a number");
 }
 
 bool has_files(const DataOptions& data) {
@@ -68,10 +68,10 @@ void report_mistakes(const std::function<void()>& read,
 void check_columns(const Config& config, const Complaint& complain) {
   const DataFormat format = config.data.format;
   if (format == DataFormat::tokens || format == DataFormat::text)
-    complain("data.format", "has no columns, but the model takes columns of tensors",
+    complain("data.format", "is a format without columns, but the model takes columns of tensors",
              "use .safetensors files, or rows that name .npy files");
   if (config.data.task_name)
-    complain("data.task_name", "has texts, but the model takes columns of tensors", "leave it out");
+    complain("data.task_name", "names a data set of texts, but the model takes columns of tensors", "leave it out");
   if (config.task == kSequenceClassification && !config.data.tokenizer.empty())
     complain("data.tokenizer", "has no effect, because the model takes columns of tensors", "leave it out");
 }
@@ -108,8 +108,8 @@ void check_traced(const Config& config, const Complaint& complain) {
   for (const auto& [argument, given] : config.model.inputs.items()) {
     if (std::ranges::find(columns, argument, &TensorColumn::name) == columns.end())
       complain("model.inputs",
-               cat("names the argument \"", argument, "\", but of a traced model's arguments only those that are ",
-                   "columns of tensors may have columns of other names; it has ", names.empty() ? "none" : names),
+               cat("names the argument \"", argument, "\", but in a traced model, only arguments that are columns of ",
+                   "tensors may be given columns of other names; such arguments: ", names.empty() ? "none" : names),
                "leave it out, and see TracedModel::arguments and columns");
     else if (!given.is_string() || given.get<std::string>().empty() || is_given(given.get<std::string>(), of_tokens))
       complain("model.inputs",
@@ -143,7 +143,8 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
              "leave it out, or train and validation");
   const bool follows_program = reads_columns(config);  // the length of samples
   if (config.data.sequence_length < 2 && !in_memory && !follows_program)
-    complain("data.sequence_length", "must be at least 2: one token predicts nothing", "use longer samples");
+    complain("data.sequence_length", "must be at least 2: with one token, there is nothing to predict",
+             "use longer samples");
   if (config.data.tokenizer.empty() && config.model.path.empty() && !has_no_texts(config))
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
@@ -172,7 +173,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
       (config.data.packing == Packing::wrapped || config.data.packing == Packing::wrapped_reset))
     complain("data.packing",
              cat('"', word_of(*config.data.packing),
-                 "\" cuts prompts from their completions, but completion_only_loss "
+                 "\" separates prompts from their completions, but completion_only_loss "
                  "is true"),
              "use \"bfd\" or \"none\"");
   if (!config.data.validation_mismatched.empty()) {
@@ -299,7 +300,7 @@ bool check_auto(const Config& config, const Complaint& complain) {
     complain("smp_options.virtual_pipeline_degree", cat("pipeline \"", smp.pipeline, "\" sets it"),
              "leave it out, or use \"interleaved_1f1b\"");
   if (smp.load_partition || !smp.auto_partition)
-    complain(key, "\"auto\" contradicts a partition that is given", "give numbers, or leave the partition out");
+    complain(key, "\"auto\" contradicts an explicit partition", "give numbers, or leave the partition out");
   return true;
 }
 

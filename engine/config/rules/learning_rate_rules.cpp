@@ -43,8 +43,9 @@ void check_names(const OrAdded<RateSchedule>& schedule, const json& given) {
   const std::vector<std::string> names = arguments_of(schedule);
   for (const auto& [name, value] : given.items())
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw ConfigError(cat("lr_scheduler_type \"", word_of(schedule), "\" has no argument \"", name, "\"; ",
-                            names.empty() ? "leave it out: it takes none" : "it takes " + json(names).dump()));
+      throw ConfigError(
+          cat("lr_scheduler_type \"", word_of(schedule), "\" has no argument \"", name, "\"; ",
+              names.empty() ? "leave it out: this schedule takes none" : "the schedule takes " + json(names).dump()));
 }
 
 constexpr int64_t kMany = 1'000'000'000;
@@ -95,13 +96,13 @@ void read_annealing(const SchedulerArguments& arguments, double warmup, std::opt
   options.warmup_steps = warmup < 1 ? warmup * end : warmup;
   options.decay_shape = arguments.lr_decay_style.value_or(RateShape::linear);
   if (arguments.plateau && options.decay_shape != RateShape::plateau)
-    throw ConfigError("\"plateau\" is only read with lr_decay_style \"plateau\"; leave one of them out");
+    throw ConfigError("\"plateau\" is only used with lr_decay_style \"plateau\"; leave one of them out");
   options.plateau_steps = arguments.plateau.value_or(0.4) * end;
   options.floor = smallest_share(arguments, options.peak);
   const double level = options.warmup_steps + (options.decay_shape == RateShape::plateau ? options.plateau_steps : 0);
   if (level >= end)
     throw ConfigError(
-        cat("warm-up and plateau are ", level, " steps, but lr_decay_iters is ", end, "; make them shorter"));
+        cat("warm-up and plateau take ", level, " steps, but lr_decay_iters is ", end, "; make them shorter"));
 }
 
 }  // namespace
@@ -137,7 +138,8 @@ LearningRateOptions learning_rate_options(const TrainingOptions& training, std::
 PlateauOptions plateau_options(const TrainingOptions& training) {
   const SchedulerArguments& arguments = training.lr_scheduler_kwargs;
   const PlateauOptions usual;
-  if (arguments.factor == 1) throw ConfigError("\"factor\" must be below 1; give the share that is left, such as 0.1");
+  if (arguments.factor == 1)
+    throw ConfigError("\"factor\" must be below 1; give the factor that multiplies the learning rate, such as 0.1");
   return {.mode = arguments.mode.value_or(usual.mode),
           .factor = arguments.factor.value_or(usual.factor),
           .patience = arguments.patience.value_or(usual.patience),

@@ -196,7 +196,7 @@ const std::vector<Need>& needs() {
   };
   const auto with_task_name = [](const Run& run) { return when(run.data().task_name.has_value(), "with task_name"); };
   const char* set_fp16 = "set fp16 to true, or leave it out";
-  const char* set_degree = "set that degree, or leave this out";
+  const char* set_degree = "set sharded_data_parallel_degree, or leave this key out";
   const char* give_data = "give data.validation or data.validation_split_percentage";
 
   static const std::vector<Need> all = {
@@ -212,7 +212,7 @@ const std::vector<Need>& needs() {
          return when(run.config.task == kQuestionAnswering && !run.data().version_2_with_negative,
                      "without version_2_with_negative");
        },
-       "set that to true, or leave it out"},
+       "set version_2_with_negative to true, or leave this key out"},
       {"training.eval_strategy", without_data, give_data},
       {"training.eval_on_start", without_data, give_data},
       {"training.do_eval", without_data, give_data},
@@ -228,7 +228,7 @@ const std::vector<Need>& needs() {
        [=](const Run& run) {
          return when(!run.smp().shard_optimizer_state && !may_shard_weights(run), "without shard_optimizer_state");
        },
-       "set that too"},
+       "set shard_optimizer_state, too"},
       {"smp_options.sdp_reduce_bucket_size", without_sharded_weights, set_degree},
       {"smp_options.sdp_param_persistence_threshold", without_sharded_weights, set_degree},
       {"smp_options.sdp_max_live_parameters", without_sharded_weights, set_degree},
@@ -237,7 +237,7 @@ const std::vector<Need>& needs() {
        [=](const Run& run) {
          return when(!run.smp().shard_optimizer_state && !may_shard_weights(run), "where nothing is sharded");
        },
-       "set sharded_data_parallel_degree or shard_optimizer_state, or leave this out"},
+       "set sharded_data_parallel_degree or shard_optimizer_state, or leave this key out"},
       {"smp_options.load_partition",
        [](const Run& run) { return when(run.smp().partition_file.empty(), "without partition_file"); },
        "name the plan.json of an earlier run"},
@@ -319,7 +319,7 @@ const std::vector<Need>& needs() {
        [](const Run& run) {
          return when(run.data().validation_split_percentage == 0, "without validation_split_percentage");
        },
-       "set that too"},
+       "set validation_split_percentage, too"},
       {"training.tf32",
        [](const Run& run) {
          const bool multiplies_fp32 = precision_of(run.config) == Precision::fp32

@@ -53,7 +53,7 @@ void read_arguments(const TrainingOptions& training, OptimizerOptions& options) 
   for (const auto& [name, text] : arguments_in(training.optim_args.value_or(""))) {
     if (options.kind != OptimizerKind::sgd)
       throw ConfigError(cat("optim \"", word_of(training.optim),
-                            "\" takes none; leave optim_args out: adam_beta1, adam_beta2, adam_epsilon and "
+                            "\" takes no arguments; leave optim_args out: adam_beta1, adam_beta2, adam_epsilon and "
                             "weight_decay are keys of their own"));
     if (name == "momentum")
       options.momentum = number_in(name, text);
@@ -67,7 +67,7 @@ void read_arguments(const TrainingOptions& training, OptimizerOptions& options) 
       throw ConfigError(cat("optim \"sgd\" has no argument \"", name, "\"; it takes momentum, dampening and nesterov"));
   }
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0))
-    throw ConfigError("nesterov needs a momentum, and no dampening; write it as \"momentum=0.9,nesterov=true\"");
+    throw ConfigError("nesterov needs a momentum above 0 and no dampening; write it as \"momentum=0.9,nesterov=true\"");
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ void read_inputs(const json& inputs, ProgramUse& use) {
     const bool is_column = may_have_columns(use) && given.is_string() && !given.get<std::string>().empty();
     if (!is_column && (!given.is_string() || !is_given(given.get<std::string>(), {.predicts = use.predicts})))
       throw ConfigError(cat("gives the argument \"", argument, "\" ", given.dump(),
-                            ", which this task's data does not have; it has ", given_names({.predicts = use.predicts}),
+                            ", which the data of this task does not have; the data has ",
+                            given_names({.predicts = use.predicts}),
                             "; columns of tensors are for the tasks sequence-classification and seq2seq-lm"));
     use.inputs[argument] = given.get<std::string>();
   }

@@ -125,7 +125,7 @@ int ranks_per_host(const Config& config, int world_size) {
   const int hosts = available_hosts(config);
   if (world_size % hosts != 0)
     throw ConfigError(cat("/mpi_options: ", world_size, " ranks are not a multiple of the ", hosts,
-                          " hosts; name hosts and processes_per_host"));
+                          " hosts; set hosts and processes_per_host"));
   return world_size / hosts;
 }
 

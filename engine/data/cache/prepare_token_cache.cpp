@@ -143,7 +143,7 @@ struct Work {
         bytes += bytes_of_item(items.size() - 1);
       }
     }
-    if (items.empty()) throw DataError(cat(files.front().shown_name(), ": the data has no tokens at all"));
+    if (items.empty()) throw DataError(cat(files.front().shown_name(), ": the data has no tokens"));
   }
   int64_t bytes_of_item(size_t item) const { return items[item].source->piece_bytes(items[item].piece); }
   bool ends_file(size_t item) const { return item + 1 == items.size() || items[item + 1].piece == 0; }
@@ -214,7 +214,7 @@ class CacheWriter {
     };
     progress(done_bytes_, work_.bytes);
     ordered_work(std::ssize(work_.items) - first, options_.threads, make, use);
-    if (tokens_ == 0) throw DataError(cat(work_.items[0].file->shown_name(), ": the data has no tokens at all"));
+    if (tokens_ == 0) throw DataError(cat(work_.items[0].file->shown_name(), ": the data has no tokens"));
   }
 
   void commit(XXH128_hash_t digest) {

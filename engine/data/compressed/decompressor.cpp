@@ -30,10 +30,11 @@ class Input {
   size_t done() const { return file_.size() - rest_.size(); }
   [[noreturn]] void refuse(const std::string& what) const { throw DataError(cat(file_.path().string(), ": ", what)); }
   [[noreturn]] void refuse_damage(const char* reason) const {
-    refuse(cat("the compressed data before byte ", done(), " is damaged (", reason, "); make or copy the file again"));
+    refuse(
+        cat("the compressed data before byte ", done(), " is damaged (", reason, "); create or copy the file again"));
   }
   [[noreturn]] void refuse_end() const {
-    refuse("the compressed data ends too early; the file is cut short, copy it again");
+    refuse("the compressed data ends too early; the file is truncated, copy it again");
   }
 
  private:
@@ -141,8 +142,7 @@ Compression compression_of_name(const std::filesystem::path& path) {
 Compression compression_of_file(const MappedFile& file) {
   const Compression compression = compression_of(file.bytes()), named = compression_of_name(file.path());
   if (named != Compression::none && compression != named)
-    throw DataError(cat(file.path().string(),
-                        ": does not begin as a compressed file with this extension does; rename it ",
+    throw DataError(cat(file.path().string(), ": does not begin like a compressed file with this extension; rename it ",
                         "if it is not compressed, or copy it again"));
   return compression;
 }

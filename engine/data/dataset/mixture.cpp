@@ -23,8 +23,8 @@ Mixture::Mixture(std::vector<MixedPart> parts) : parts_(std::move(parts)), count
   for (const MixedPart& part : parts_) {
     SL_ASSERT(part.weight > 0, "a weight of ", part.weight);
     if (part.samples == 0)
-      throw DataError(
-          cat("data.train: a file or folder gives no samples, but has the weight ", part.weight, "; leave both out"));
+      throw DataError(cat("data.train: a file or folder gives no samples, but has the weight ", part.weight,
+                          "; leave out the file and its weight"));
     samples_ += part.samples;
     weights += part.weight;
   }

@@ -80,14 +80,14 @@ ExampleSet::ExampleSet(const std::filesystem::path& path, std::shared_ptr<const 
             .width = header.target_width,
             .tensors = static_cast<int64_t>(header.tensors)};
   if (header.tensors > kMostColumns || header.tensor_files > kMostTokens || header.name_bytes > kMostTokens)
-    refuse("its size is not that of its examples");
+    refuse("its size does not match its examples");
   const uint64_t per_example = 2 * sizeof(int64_t) + sizeof(int32_t) + header.target_width * sizeof(float) +
                                header.tensors * sizeof(FiledTensor);
   const uint64_t per_token = sizeof(int32_t) * (1 + shape_.labels) + shape_.types + shape_.words;
   if (header.examples > kMostTokens || header.tokens > kMostTokens || header.parts > kMostTokens ||
       file_.size() != sizeof header + (header.parts + header.tensor_files) * sizeof(int64_t) + header.name_bytes +
                           header.examples * per_example + header.tokens * per_token)
-    refuse("its size is not that of its examples");
+    refuse("its size does not match its examples");
   if (shape_.sequences && !shape_.types) refuse("its sequences have no types");
   digest_.assign(header.digest, sizeof header.digest);
   checksum_ = header.content_checksum;

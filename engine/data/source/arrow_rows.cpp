@@ -26,7 +26,7 @@ Module load() {
 }
 #else
 Module load() {
-  return {.why_not = "this build of shardline is without it (SHARDLINE_ARROW, the wheel pyarrow)"};
+  return {.why_not = "this build of shardline does not include them (SHARDLINE_ARROW, the wheel pyarrow)"};
 }
 #endif
 

@@ -37,7 +37,7 @@ DataFormat format_of(const fs::path& path, DataFormat format) {
     format = known->second;
   }
   if (is_compressed && (format == DataFormat::tokens || format == DataFormat::safetensors || is_columnar(format)))
-    throw DataError(cat(path.string(), ": compressed files of this format are not supported; decompress it"));
+    throw DataError(cat(path.string(), ": compressed files of this format are not supported; decompress the file"));
   return format;
 }
 

@@ -45,7 +45,7 @@ bool FileWindow::grow() {
   taken_ = 0;
   const size_t before = buffer_.size();
   if (before >= kMostAtHand)
-    throw DataError(cat(name_, ": has more than ", kMostAtHand, " bytes without an end of a line or row after byte ",
+    throw DataError(cat(name_, ": has more than ", kMostAtHand, " bytes without the end of a line or row after byte ",
                         offset_, " of its text; decompress the file if this is intended"));
   buffer_.resize(before + std::max(before, kLeastRead));
   const size_t read = decompressor_->read(buffer_.data() + before, buffer_.size() - before);

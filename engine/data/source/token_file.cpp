@@ -83,7 +83,7 @@ void TokenFile::open_megatron(const std::filesystem::path& index_path) {
     end += length * width;
   }
   check(end == bytes(), "describes ", end, " bytes of tokens, but ", file_->path().string(), " has ", bytes(),
-        "; the two files do not belong together or one is cut short");
+        "; the two files do not belong together, or one is truncated");
   int64_t previous = 0;
   for (int64_t i = 0; i < m; ++i) {
     const auto bound = load<int64_t>(index, kHeader + 12 * n + 8 * i);

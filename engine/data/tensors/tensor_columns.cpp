@@ -92,7 +92,7 @@ at::Tensor TensorColumns::view(const TensorColumn& column, const TensorPlace& pl
                         column.dtype));
   if (place.row >= 0 && place.row >= entry.shape[0])
     throw DataError(cat(place.file, ": has ", entry.shape[0],
-                        " samples, but there were more; do not change the data while it is used"));
+                        " samples, but had more before; do not change the data while it is in use"));
   const at::Tensor whole = file.view(name);
   return elements_of(place.row < 0 ? whole : whole[place.row], entry.dtype);
 }

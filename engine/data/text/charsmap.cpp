@@ -74,8 +74,9 @@ CharsMap::CharsMap(std::string_view bytes) {
   uint32_t size = 0;
   if (bytes.size() >= sizeof size) std::memcpy(&size, bytes.data(), sizeof size);
   if (size == 0 || size % sizeof(uint32_t) != 0 || size > bytes.size() - sizeof size) {
-    throw DataError(cat("the table of normalizations has ", bytes.size(), " bytes, and its first four give its trie ",
-                        size, "; the trie must be within it, in whole units of four bytes"));
+    throw DataError(cat("the table of normalizations has ", bytes.size(),
+                        " bytes, and the first four state that its trie has ", size, " bytes",
+                        "; the trie must be within it, in whole units of four bytes"));
   }
   trie_.resize(size / sizeof(uint32_t));
   std::memcpy(trie_.data(), bytes.data() + sizeof size, size);

@@ -111,7 +111,7 @@ Outcome read_words(const Given& given, Draft& draft) {
         words, [&](const json& word) { return std::ranges::find(names, plain_text(word)) != names.end(); });
   };
   if (std::ranges::any_of(words, [](const json& word) { return plain_text(word).find('=') != std::string::npos; }))
-    note += "; set its variables where shardline is started";
+    note += "; set the environment variables where shardline is started";
   if (is_one_of({"accelerate", "deepspeed"}) && draft.processes_per_host() == 0)
     note += "; this launcher would use all GPUs: for more than one process, give --ranks N";
   return neutral(note);
@@ -127,7 +127,7 @@ Outcome read_tensor_degree(const Given& given, Draft& draft) {
 
 Outcome read_gpu_ids(const Given& given, Draft&) {
   if (is_off(given.value) || plain_text(given.value) == "all") return neutral("ranks use the available GPUs");
-  return refused("ranks use the available GPUs; set CUDA_VISIBLE_DEVICES, and leave it out");
+  return refused("ranks use the available GPUs; leave this key out, and set CUDA_VISIBLE_DEVICES");
 }
 
 Keys keys_of_fsdp() {

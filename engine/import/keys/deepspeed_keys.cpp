@@ -47,7 +47,7 @@ ForeignKey key_of_stage_3(const std::string& name, const std::string& target) {
   return reads("zero_optimization." + name, target, "in stage 3",
                [=](const Given& given, Draft& draft) {
                  if (!draft.has("smp_options.sharded_data_parallel_degree")) return neutral("is only used in stage 3");
-                 if (is_left_open(given)) return neutral("has a default here, too");
+                 if (is_left_open(given)) return neutral("has a default in shardline, too");
                  return draft.give(target, given.value, given.name);
                })
       .in_phase(3);
@@ -194,7 +194,7 @@ ForeignKey loss_scale_key(const std::string& name, const std::string& argument, 
                [=](const Given& given, Draft& draft) {
                  if (draft.has("training.static_loss_scale")) return neutral("the scale is static");
                  if (!is_true(draft, "training.fp16")) return neutral("fp16 is not on");
-                 if (is_left_open(given)) return neutral("has a default here, too");
+                 if (is_left_open(given)) return neutral("has a default in shardline, too");
                  json value = value_for(json_any(), given.value);
                  if (argument == "init_scale" && !json_integer(0, 100).accepts(value))
                    return refused("must be a power of 2, a number from 0 to 100");

@@ -69,7 +69,7 @@ Keys keys_of_estimator_service() {
       {"image_uri", "image_name", "transformers_version", "pytorch_version", "tensorflow_version", "framework_version",
        "training_repository_access_mode", "training_repository_credentials_provider_arn", "container_entry_point",
        "container_arguments", "algorithm_arn"});
-  add("metrics.jsonl has all numbers of a run; nothing is read from its output",
+  add("metrics.jsonl has all numbers of a run; the output of the job is not searched for them",
       {"metric_definitions", "enable_sagemaker_metrics"});
   add("nothing is copied to or from S3",
       {"output_path", "output_kms_key", "disable_output_compression", "model_uri", "model_channel_name"});

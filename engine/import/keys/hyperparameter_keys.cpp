@@ -326,7 +326,8 @@ Outcome read_validation_freq(const Given& given, Draft& draft) {
 Outcome read_validation_batches(const Given& given, Draft& draft) {
   const json count = value_for(json_integer(1), given.value);
   if (!count.is_number_integer() || draft.replicas() < 1)
-    return refused("a number of batches; give data.max_eval_samples, a number of samples");
+    return refused(
+        "must be a number of batches, and the number of replicas must be known; give data.max_eval_samples instead");
   const bool prescaled = draft.has("smp_options.prescaled_batch") && draft.value("smp_options.prescaled_batch") == true;
   const int64_t ranks = draft.replicas() * (prescaled ? 1 : draft.integer("smp_options.tensor_parallel_degree", 1));
   const int64_t batch = draft.integer("training.per_device_eval_batch_size", 8);

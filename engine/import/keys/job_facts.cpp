@@ -30,7 +30,7 @@ Outcome read_instance_type(const Given& given, Draft& draft) {
   const int64_t processes = draft.processes_per_host();
   if (processes <= 1 && draft.machines.value_or(1) == 1) return neutral("one process");
   return draft.give("mpi_options.processes_per_host", processes, given.name,
-                    draft.options().ranks > 0 ? "as --ranks says" : "a process for each GPU");
+                    draft.options().ranks > 0 ? "as set by --ranks" : "a process for each GPU");
 }
 
 // The names of machines, which only SageMaker's jobs have.
@@ -343,7 +343,7 @@ std::string local_path(const std::string& path, const Draft& draft) {
 Outcome read_input_mode(const Given& given, Draft&) {
   const std::string mode = plain_text(given.value);
   if (mode == "File" || mode == "FastFile") return neutral("the data is read as files");
-  return refused(cat("\"", mode, "\" has no files to read more than once; use File or FastFile"));
+  return refused(cat("\"", mode, "\" provides no files that can be read more than once; use File or FastFile"));
 }
 
 Outcome read_replication(const Given& given, Draft& draft) {

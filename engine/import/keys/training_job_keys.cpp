@@ -89,7 +89,7 @@ Keys keys_of_job_service() {
       {"AlgorithmSpecification.TrainingImage", "AlgorithmSpecification.AlgorithmName",
        "AlgorithmSpecification.ContainerEntrypoint", "AlgorithmSpecification.ContainerArguments",
        "AlgorithmSpecification.TrainingImageConfig"});
-  add("metrics.jsonl has all numbers of a run; nothing is read from its output",
+  add("metrics.jsonl has all numbers of a run; the output of the job is not searched for them",
       {"AlgorithmSpecification.MetricDefinitions", "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries"});
   add("nothing is copied to or from S3", {"OutputDataConfig.S3OutputPath", "OutputDataConfig.KmsKeyId",
                                           "OutputDataConfig.CompressionType", "TensorBoardOutputConfig.S3OutputPath"});

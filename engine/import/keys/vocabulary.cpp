@@ -49,7 +49,7 @@ ForeignKey key_of_section(const Section& section, const Key& key, const std::str
           .note = key.advice,
           .read = [advice = key.advice, is_default](const Given& given, Draft&) {
             if (!is_default(given.value)) return refused(advice);
-            return neutral(is_off(given.value) ? "asks for nothing" : "is the default, and what is done here");
+            return neutral(is_off(given.value) ? "asks for nothing" : "is the default, and what shardline does");
           }};
 }
 

@@ -148,7 +148,7 @@ std::string undelivered_text(const Diagnosis& diagnosis) {
   const RankSituation& rank = diagnosis.ranks[operation.rank];
   return cat(name_of(rank), " waited ", seconds_text(diagnosis.waited), " for ",
              operation_text(operation, members_of(diagnosis, operation)),
-             is_message(operation) ? ", which the other rank has begun, too: the message is held back between them"
+             is_message(operation) ? ", which the other rank has begun, too: the message is stuck between them"
                                    : ", which all its ranks have begun, but it does not end: check the network");
 }
 

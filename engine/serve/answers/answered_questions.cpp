@@ -77,7 +77,7 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
   const int64_t of_context = std::ranges::count(whole.sequences, 1), others = std::ssize(whole.ids) - of_context;
   const int64_t fresh = options.window_tokens - others - options.shared_tokens;  // in each further window
   if (fresh < 1)
-    input.fail(cat("leaves nothing new for a window of ", options.window_tokens, " tokens: ", others,
+    input.fail(cat("leaves no room for new tokens in a window of ", options.window_tokens, " tokens: ", others,
                    " are not part of the context, and windows share ", options.shared_tokens),
                "send a shorter question, a smaller parameters.doc_stride or a larger parameters.max_seq_len");
   require_few_windows(input, earlier + of_context / fresh,

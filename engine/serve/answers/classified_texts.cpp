@@ -56,7 +56,7 @@ json labels_of(const std::vector<double>& scores, const HeadChoice& head, const 
 
 Encoding read_input(const JsonValue& input, const ModelFacts& facts, const CutOptions& cut) {
   if (input.json().is_string()) return read_text(input, input.text(), nullptr, facts, cut);
-  if (!input.json().is_object()) input.fail("must be a text or {\"text\": ..., \"text_pair\": ...}");
+  if (!input.json().is_object()) input.fail("must be a string or {\"text\": ..., \"text_pair\": ...}");
   input.require_keys_among({"text", "text_pair"});
   const std::string text = input.at("text").text();
   if (!input.has("text_pair")) return read_text(input, text, nullptr, facts, cut);

@@ -90,7 +90,7 @@ TextOptions text_options(const JsonValue& parameters, const ModelFacts& facts) {
     const JsonValue given = parameters.at("num_return_sequences");
     options.count = given.integer(1, kMostContinuations);
     if (options.count > 1 && !samples)
-      given.fail("is more than one, but all would be the same", "set do_sample to true");
+      given.fail("is more than one, but all texts would be the same", "set do_sample to true");
   }
   return options;
 }

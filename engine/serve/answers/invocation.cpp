@@ -210,8 +210,9 @@ Invocation read_invocation(const std::string& body, const std::string& media_typ
   } else if (media_type == "text/plain") {
     made.document = of_text(body);
   } else {
-    throw HttpError(415, cat("the content type \"", media_type,
-                             "\" is not served; use application/json, application/jsonlines, text/csv or text/plain"));
+    throw HttpError(415,
+                    cat("the content type \"", media_type,
+                        "\" is not supported; use application/json, application/jsonlines, text/csv or text/plain"));
   }
   if (made.document["inputs"].is_null()) throw DataError(cat(kWhere, ": /inputs: is missing"));
   if (made.is_list() && made.document["inputs"].empty())

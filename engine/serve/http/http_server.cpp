@@ -305,7 +305,7 @@ struct HttpServer::Parts {};
 
 HttpServer::HttpServer(ListeningSocket, const HttpLimits&, Handle, Refused) {
   throw ConfigError(
-      "this build of shardline has no server; install libboost-dev and libarchive-dev, and build it again");
+      "this build of shardline has no server; install libboost-dev and libarchive-dev, and rebuild shardline");
 }
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const {

@@ -108,7 +108,7 @@ SocketKeeper::SocketKeeper() : unix_socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK
       ::listen(unix_socket_, SOMAXCONN) != 0) {
     const std::string reason = std::strerror(errno);
     if (unix_socket_ >= 0) ::close(unix_socket_);
-    throw RunError("cannot make a socket for the process that serves: " + reason);
+    throw RunError("cannot create a socket for the process that serves: " + reason);
   }
   ::setenv(kKeeperVariable, name.c_str(), 1);
   thread_ = std::thread([this] { run(); });

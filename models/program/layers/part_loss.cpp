@@ -123,13 +123,15 @@ class PartLoss {
       if (counts[i].item<double>() != counts[0].item<double>())
         throw RunError(cat(path, ": a part of its loss, ", text, ", counts ", counts[i].item<int64_t>(),
                            " labels of the ", counts[0].item<int64_t>(),
-                           " that the data has, so microbatches do not add up; ", verb, " it with one loss"));
+                           " that the data has, so the losses of microbatches do not add up to that of the batch; ",
+                           verb, " it with one loss"));
     if (const int64_t labels = counts[0].item<int64_t>(); tokens_count && labels != most_labels())
       throw RunError(cat(path, ": its loss, ", text,
                          ", is a mean over all tokens in one part and over labels in another, and only ", labels,
                          " of the ", most_labels(),
-                         " tokens have a label, so microbatches do not add up; give every token a label, or ", verb,
-                         " it with one loss"));
+                         " tokens have a label, so the losses of microbatches do not add up to that of the batch; give "
+                         "every token a label, or ",
+                         verb, " it with one loss"));
   }
 
   // The number of labels if every token that can have a label has one.
@@ -167,11 +169,11 @@ class PartLoss {
     at::Tensor input = exact(find(term.input).toTensor());
     if (term.kind == LossKind::whole) {
       if (batch_.source.has_repeated())
-        throw RunError(cat(program_.archive.path, ": its loss, ", program_.loss.text, ", is computed for ",
-                           batch_.source.samples(), " samples at a time, but a microbatch has ",
-                           batch_.batch.segments(), "; use data that are a multiple of the global batch, set ",
-                           "training.dataloader_drop_last, or ", program_.archive.verb(),
-                           " it with dynamic_shapes {0: Dim.AUTO}"));
+        throw RunError(cat(
+            program_.archive.path, ": its loss, ", program_.loss.text, ", is computed for ", batch_.source.samples(),
+            " samples at a time, but a microbatch has ", batch_.batch.segments(),
+            "; use a number of samples that is a multiple of the global batch, set ",
+            "training.dataloader_drop_last, or ", program_.archive.verb(), " it with dynamic_shapes {0: Dim.AUTO}"));
       return {input, {}};
     }
     if (term.target >= 0) {

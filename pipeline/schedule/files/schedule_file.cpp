@@ -69,11 +69,13 @@ std::vector<int> stages_of_chunks(const CellLists& cells, const std::string& nam
   for (int stage = 0; stage < std::ssize(cells); ++stage)
     for (const auto& cell : cells[stage])
       if (const int other = stage_of.emplace(cell.chunk, stage).first->second; other != stage)
-        throw ConfigError(cat(name, ": chunk ", cell.chunk, " has cells on the stages ", other, " and ", stage));
+        throw ConfigError(cat(name, ": chunk ", cell.chunk, " has cells on the stages ", other, " and ", stage,
+                              "; put them on one stage"));
   std::vector<int> stages;
   for (const auto& [chunk, stage] : stage_of) {
     if (chunk != std::ssize(stages))
-      throw ConfigError(cat(name, ": chunk ", stages.size(), " has no cells, but a later chunk does"));
+      throw ConfigError(cat(name, ": chunk ", stages.size(),
+                            " has no cells, but a later chunk does; number the chunks without gaps"));
     stages.push_back(stage);
   }
   return stages;
@@ -84,7 +86,7 @@ Schedule built(const std::string& name, CellLists cells) {
   int microbatches = 0;
   for (const auto& list : cells)
     for (const auto& cell : list) microbatches = std::max(microbatches, cell.microbatch + 1);
-  if (microbatches == 0) throw ConfigError(cat(name, ": there are no cells"));
+  if (microbatches == 0) throw ConfigError(cat(name, ": there are no cells; write a row of cells for each stage"));
   return build_schedule(name, stages_of_chunks(cells, name), microbatches, cells);
 }
 

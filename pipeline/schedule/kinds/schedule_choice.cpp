@@ -53,7 +53,8 @@ Schedule from_file(const ScheduleChoice& choice) {
                           " (microbatches of all accumulation steps): change the file, or pipeline_parallel_degree and "
                           "microbatches"));
   const auto report = check_schedule(schedule);
-  if (!report.training) throw ConfigError(cat("the schedule ", choice.pipeline, " has only forward passes"));
+  if (!report.training)
+    throw ConfigError(cat("the schedule ", choice.pipeline, " has only forward passes; add the backward passes"));
   const int kept = *std::max_element(report.peak_activations.begin(), report.peak_activations.end());
   if (choice.active_microbatches > 0 && choice.active_microbatches < kept)
     throw ConfigError(cat("smp_options.active_microbatches is ", choice.active_microbatches, ", but the schedule ",

@@ -30,7 +30,7 @@ TEST_CASE("errors of the system come with what can be done about them") {
   const std::string missing = folder.path() / "missing";  // advice about room needs no file
   for (const int full : {ENOSPC, EDQUOT, EFBIG})
     CHECK_THAT(file_error(missing, "cannot be written", full).what(),
-               Contains(missing + ": cannot be written: ") && Contains("bytes left; free some room there"));
+               Contains(missing + ": cannot be written: ") && Contains("bytes left; free some space there"));
   for (const int refused : {EROFS, EACCES, EPERM})
     CHECK_THAT(file_error(missing, "cannot be made", refused).what(), Contains("; make it writable or choose another"));
   CHECK_THAT(file_error(missing, "cannot be read", EIO).what(), Contains("; check the disk"));

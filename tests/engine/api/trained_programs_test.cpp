@@ -94,7 +94,7 @@ TEST_CASE("a trainer takes columns of tensors by name, as the only input, or as 
   CHECK_THROWS_WITH(other.step(images.narrow(1, 0, 1), labels), Contains("the column image of the model is Float"));
   CHECK_THROWS_WITH(other.step(Trainer::Columns{{"picture", images}}, labels), Contains("image is missing"));
   CHECK_THROWS_WITH(other.step(Trainer::Columns{{"image", images}, {"more", images}}, labels),
-                    Contains("it has no more"));
+                    Contains("more is not one of them"));
   CHECK_THROWS_WITH(other.step(images, labels + 1), Contains("the class 3"));
   CHECK_THROWS_WITH(other.step(images), Contains("needs the class"));
 }

@@ -116,7 +116,7 @@ TEST_CASE("ranks find out which of them share a directory") {
       CHECK(store.writers == std::vector<std::vector<int>>{store.ranks});  // on one host
     CHECK_THAT(stores.all[2].obstacle, Contains("file/x") && Contains("Not a directory"));
     CHECK_THROWS_WITH(require_checkpoints_for_all(stores, "disk"),
-                      Contains("cannot write in disk") && Contains("\n  host ") && Contains("file/x"));
+                      Contains("cannot write to disk") && Contains("\n  host ") && Contains("file/x"));
     CHECK(stores.mine == std::vector<size_t>{0, 1, 0, 1, 2, 2, 1}[rank]);
     CHECK(stores.leads(rank) == (rank == 0 || rank == 1 || rank == 4));
   });

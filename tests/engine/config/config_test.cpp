@@ -144,7 +144,7 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "contradicts a file of instructions"},
       {R"({"smp_options": {"pipeline_parallel_degree": "auto", "auto_partition": false},
            "training": {"global_batch_size": 8}})",
-       "\"auto\" contradicts a partition that is given"},
+       "\"auto\" contradicts an explicit partition"},
       {R"({"mpi_options": {"hosts": ["a", "b"], "processes_per_host": 2, "max_restarts": 1, "elastic": true},
            "training": {"dataloader_drop_last": true, "gradient_accumulation_steps": 2}})",
        "/mpi_options/elastic: with training.dataloader_drop_last and gradient_accumulation_steps needs "
@@ -515,7 +515,7 @@ TEST_CASE("--set changes values before they are checked", "[config]") {
   CHECK_THAT(error_with("{}", {"training.max_stesp=1"}), Contains("did you mean max_steps?"));
   CHECK_THAT(error_with("{}", {"training.max_steps"}), Contains("must be path=value"));
   CHECK_THAT(error_with("{}", {"output_dir.x=1"}), Contains("/output_dir is not an object, but \"out\""));
-  CHECK_THAT(error_with("{}", {"training..x=1"}), Contains("empty step"));
+  CHECK_THAT(error_with("{}", {"training..x=1"}), Contains("empty part"));
   CHECK_THAT(error_with("{}", {"a=1", "b=2"}), Contains("/a: unknown key") && Contains("/b: unknown key"));
   // A mistake on the command line causes no further messages and is not attributed to the file.
   for (const char* slip :

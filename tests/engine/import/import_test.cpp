@@ -230,7 +230,7 @@ TEST_CASE("notes say what holds for the value") {
     return note({{"hyperparameters", hyperparameters}}, "hyperparameters." + name);
   };
   CHECK(of({{"push_to_hub", "False"}}, "push_to_hub") == "asks for nothing");
-  CHECK(of({{"save_safetensors", "True"}}, "save_safetensors") == "is the default, and what is done here");
+  CHECK(of({{"save_safetensors", "True"}}, "save_safetensors") == "is the default, and what shardline does");
   CHECK(of({{"tokenizer_name", "bytes"}}, "tokenizer_name").empty());
   CHECK_THAT(of({{"tokenizer_name", "org/name"}}, "tokenizer_name"), Contains("hf download org/name"));
   CHECK(of({{"model_name", "/opt/ml/input/data/model"}}, "model_name").empty());
@@ -505,7 +505,7 @@ TEST_CASE("what is switched off has no effect") {
                   {{"smdistributed",
                     {{"modelparallel", {{"enabled", false}, {"parameters", {{"partitions", 4}, {"zzz", 1}}}}}}}}}});
   const std::string place = "distribution.smdistributed.modelparallel.parameters.";
-  CHECK(outcome_of(import, place + "partitions") == neutral("what it belongs to is off"));
+  CHECK(outcome_of(import, place + "partitions") == neutral("the option that it belongs to is off"));
   CHECK(outcome_of(import, place + "zzz").fate == Fate::refused);
   CHECK(!import.config.contains("smp_options"));
 }

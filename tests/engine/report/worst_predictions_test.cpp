@@ -84,13 +84,13 @@ TEST_CASE("The worst predictions of a file are found, with the numbers of their 
       record,
       json{{"files", {"others.jsonl"}}, {"digest", digest_of_contents({{folder.path() + "/others.jsonl"}})}}.dump());
   CHECK_FALSE(read_predictions(run));
-  CHECK_THAT(run.notes.at(0), Catch::Matchers::EndsWith("is of other data than the run's: others.jsonl"));
+  CHECK_THAT(run.notes.at(0), Catch::Matchers::EndsWith("was made from other data than the run's: others.jsonl"));
   run.notes.clear();
   std::filesystem::remove(record);
   write_file(folder.path() + "/fewer.jsonl", rows.substr(0, rows.rfind('\n', rows.size() - 2) + 1));
   run.config.data.test = {folder.path() + "/fewer.jsonl"};
   CHECK_FALSE(read_predictions(run));
-  CHECK(run.notes.at(0).find("of other data") != std::string::npos);
+  CHECK(run.notes.at(0).find("belong to other data") != std::string::npos);
   run.notes.clear();
   run.config.data.test = {folder.path() + "/none.jsonl"};
   CHECK_FALSE(read_predictions(run));

@@ -227,7 +227,7 @@ TEST_CASE("the room for the model is reserved before the first step and given ba
     disk_calls::only_writes = true;
     disk_calls::until_failure = 0;
     CHECK_THROWS_WITH(ModelSaver(scratch / "full", run.model, at::kFloat, "bytes", run.groups),
-                      Contains("No space left") && Contains("free some room there"));
+                      Contains("No space left") && Contains("free some space there"));
     disk_calls::until_failure = -1;
     disk_calls::only_writes = false;
     CHECK(fs::is_empty(scratch / "full"));

@@ -252,7 +252,7 @@ TEST_CASE("A disk without room for what a host gets of the checkpoints is refuse
   check_checkpoint_room(config, 1e3);
   CHECK_THAT(message_of<RunError>([&] { check_checkpoint_room(config, 1e18); }),
              Contains("/output_dir: 3 checkpoints need ") && Contains(" on host " + host_name() + " has ") &&
-                 Contains(" left; free some room there"));
+                 Contains(" left; free some space there"));
   check_checkpoint_room(config_for(folder.path() / "out", {{"training", {{"save_strategy", "no"}}}}), 1e18);
 }
 
@@ -387,7 +387,7 @@ TEST_CASE("A disk without room for the model is found before anything is removed
   const ModelSpec spec = open_model(config).spec;
   CHECK_THAT(message_of<RunError>([&] { const auto locks = lock_output_dir(config, spec); }),
              Contains("/output_dir: the model, a checkpoint and the records of the ranks need ") &&
-                 Contains("PiB, but ") && Contains(" left; free some room"));
+                 Contains("PiB, but ") && Contains(" left; free some space"));
   CHECK(earlier.files("out") == before);
 }
 

@@ -79,7 +79,7 @@ TEST_CASE("texts are classified") {
   CHECK(ask(model, {{"inputs", "a"}, {"parameters", {{"return_all_scores", false}}}})[0]["label"] == "z");
 
   CHECK(refusal(model, {{"inputs", {"a", 5}}}) ==
-        "the request: /inputs/1: must be a text or {\"text\": ..., \"text_pair\": ...}; got 5");
+        "the request: /inputs/1: must be a string or {\"text\": ..., \"text_pair\": ...}; got 5");
   CHECK(refusal(model, {{"inputs", "a a a a a a a"}}).starts_with("the request: /inputs: has more than 8 tokens"));
   CHECK(refusal(model, {{"inputs", "a"}, {"parameters", {{"top_k", "2"}}}})
             .starts_with("the request: /parameters/top_k"));

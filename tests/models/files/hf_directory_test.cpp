@@ -319,8 +319,8 @@ TEST_CASE("tensors of other heads and buffers are left out and reported, all oth
   CHECK(report.missing.empty());
   CHECK(report.left_out == std::vector<std::string>{"pooler.dense.bias", "position_ids"});
   CHECK(report.notes(spec) ==
-        std::vector<std::string>{"tensors of the model's files that the model does not use are left "
-                                 "out: pooler.dense.bias, position_ids"});
+        std::vector<std::string>{
+            "tensors in the model's files that the model does not use are left out: pooler.dense.bias, position_ids"});
   CHECK_THAT(NameReport({std::vector<std::string>(15, "score.weight"), {}}).notes(spec).at(0),
              Contains("initial values: score.weight, ") && Contains(" and 3 more"));
   spec.surplus.clear();

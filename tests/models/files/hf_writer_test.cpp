@@ -240,7 +240,7 @@ TEST_CASE("a full disk is reported before anything is lost", "[hf_writer]") {
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
 
-  CHECK_THAT(message, Contains("cannot be reserved") && Contains("bytes left") && Contains("free some room"));
+  CHECK_THAT(message, Contains("cannot be reserved") && Contains("bytes left") && Contains("free some space"));
   CHECK(names_in(scratch.path()) == before);
   check_model(scratch.path(), toy(), 1);
 }
@@ -281,7 +281,7 @@ TEST_CASE("a disk that fails at any call leaves a whole model or a whole earlier
     failed = !message.empty();
     if (failed) CHECK_THAT(message, Contains(scratch.path()) && Contains("No space left"));
     if (!is_created) CHECK(names_in(scratch.path()) == before);
-    if (!is_written) CHECK_THAT(message, Contains("bytes left; free some room there"));
+    if (!is_written) CHECK_THAT(message, Contains("bytes left; free some space there"));
     if (!fs::exists(scratch / "config.json")) {
       CHECK((is_written && !disk_calls::only_writes));  // finish() only renames
       continue;

@@ -342,7 +342,7 @@ TEST_CASE("a first chunk with a backward pass that does not exist is refused") {
   for (const int first : {-1, 3}) {
     auto schedule = simple_schedule(3, 2, 0);
     schedule.first_backward_chunk = first;
-    CHECK(contains(refusal(schedule), cat("begin with chunk ", first, " of 3")));
+    CHECK(contains(refusal(schedule), cat("begin with chunk ", first, ", but there are 3 chunks")));
   }
 }
 
@@ -439,7 +439,7 @@ TEST_CASE("wrong frames are refused before anything is indexed by them") {
   CHECK(contains(changed([](auto& s) { s.microbatches = -1; }), "must be at least 1"));
   CHECK(contains(changed([](auto& s) { s.stage_of_chunk.clear(); }), "must be at least 1"));
   CHECK(contains(changed([](auto& s) { s.stages = 3; }), "3 stages, but 2 lists"));
-  CHECK(contains(changed([](auto& s) { s.stage_of_chunk[1] = 2; }), "chunk 1 is on stage 2 of 2"));
+  CHECK(contains(changed([](auto& s) { s.stage_of_chunk[1] = 2; }), "chunk 1 is on stage 2, but there are 2 stages"));
   CHECK(contains(changed([](auto& s) { s.stage_of_chunk[1] = 0; }), "stage 1: has no chunk"));
   CHECK(contains(changed([](auto& s) { s.microbatches = 2000000000; }), "too few"));
   CHECK(contains(changed([](auto& s) { s.microbatches = 3; }), "comes before backward_weight of microbatch 2"));

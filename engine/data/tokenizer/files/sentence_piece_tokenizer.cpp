@@ -139,7 +139,7 @@ TokenizerSpec read_sentence_piece(const fs::path& file, const std::string& token
                         ": a SentencePiece model without tokenizer.json is supported for XLMRobertaTokenizer "
                         "and LlamaTokenizer, not for ",
                         tokenizer_class.empty() ? "a folder that names no class" : tokenizer_class,
-                        "; name it in tokenizer_config.json: \"tokenizer_class\""));
+                        "; name the class in tokenizer_config.json as \"tokenizer_class\""));
   }
   const SentencePieceModel model = read_sentence_piece_model(file);
   const int algorithm = is_llama ? SentencePieceModel::kBpe : SentencePieceModel::kUnigram;

@@ -37,7 +37,7 @@ std::vector<std::pair<std::string, std::string>> read_merges(const JsonValue& mo
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
       merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
     } else {
-      item.fail("a merge is \"a b\" or [\"a\", \"b\"]");
+      item.fail("a merge must be \"a b\" or [\"a\", \"b\"]");
     }
   }
   return merges;
@@ -68,7 +68,7 @@ UnigramVocabulary read_unigram(const JsonValue& model) {
   for (const JsonValue& item : model.at("vocab").items()) {
     const json& token = item.json();
     if (!token.is_array() || token.size() != 2 || !token[0].is_string() || !token[1].is_number())
-      item.fail("a token is [\"text\", score]");
+      item.fail("a token must be [\"text\", score]");
     vocabulary.tokens.emplace_back(token[0].get<std::string>(), token[1].get<double>());
   }
   if (std::ssize(vocabulary.tokens) > kLargestId)
@@ -237,7 +237,7 @@ std::unordered_map<std::string, int32_t> read_vocabulary(const JsonValue& vocab)
 std::pair<std::string, std::string> split_merge(const std::string& line, const std::string& where) {
   const size_t space = line.find(' ');
   if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
-    throw DataError(cat(where, ": a merge is two tokens with one space between, not '", line, "'"));
+    throw DataError(cat(where, ": a merge must be two tokens separated by one space, not '", line, "'"));
   }
   return {line.substr(0, space), line.substr(space + 1)};
 }

@@ -27,8 +27,8 @@ std::vector<Encoding> windows_of(Encoding text, int64_t length, const ExampleOpt
     return windows;
   }
   if (options.stride < 0 || options.stride >= length) {
-    throw DataError(cat("a window has ", length, " tokens of the text that is cut, and a stride of ", options.stride,
-                        " leaves none of them new; use a smaller stride or a larger maximum length"));
+    throw DataError(cat("a window has room for ", length, " tokens of the text that is cut, so a stride of ",
+                        options.stride, " leaves no new ones; use a smaller stride or a larger maximum length"));
   }
   for (int64_t begin = 0;; begin += length - options.stride) {
     const int64_t end = std::min(begin + length, size);
@@ -76,10 +76,10 @@ TruncatedTexts truncated(Encoding first, const Encoding* second, int64_t special
       throw DataError("the truncation only_second needs a pair of texts, but there is only one text");
     int64_t& cut = cuts_first ? first_room : second_room;
     if (cut <= surplus) {
-      throw DataError(cat("the ", cuts_first ? "first" : "second", " text has ", cut, " tokens, and at most ",
-                          options.max_length, " tokens with ", special, " special ones and the ",
-                          first_size + second_size - cut,
-                          " of the other text leave none of them; use a larger maximum length or another truncation"));
+      throw DataError(
+          cat("the ", cuts_first ? "first" : "second", " text has ", cut, " tokens, but the maximum length of ",
+              options.max_length, " tokens, less ", special, " special tokens and the ", first_size + second_size - cut,
+              " of the other text, leaves no room for it; use a larger maximum length or another truncation"));
     }
     cut -= surplus;
   }

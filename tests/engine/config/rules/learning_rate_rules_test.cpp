@@ -45,7 +45,7 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
   CHECK(kwargs_mistake("cosine", R"({"num_cycles": 2})") == "");  // as text, as on a command line
   CHECK(kwargs_mistake("linear", nullptr) == "");
   CHECK_THAT(kwargs_mistake("linear", {{"num_cycles", 2}}), Contains("takes none"));
-  CHECK_THAT(kwargs_mistake("cosine", {{"lr_end", 0}}), Contains("it takes [\"num_cycles\"]"));
+  CHECK_THAT(kwargs_mistake("cosine", {{"lr_end", 0}}), Contains("the schedule takes [\"num_cycles\"]"));
   CHECK_THAT(kwargs_mistake("cosine", {{"cycles", 2}}),
              Contains("/training/lr_scheduler_kwargs: no schedule has an argument \"cycles\"; got {\"cycles\":2}"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycle", 2}}), Contains("did you mean \"num_cycles\"?"));

@@ -157,9 +157,9 @@ TEST_CASE("Keys of the data that the task does not read are refused", "[config][
     }
   CHECK_THAT(mistake(causal, "label_column", "b"),
              Catch::EndsWith("leave it out, or set task to \"sequence-classification\" or \"token-classification\""));
-  CHECK_THAT(
-      mistake(answers, "null_score_diff_threshold", 1),
-      Catch::Contains("has no effect without version_2_with_negative; got 1; set that to true, or leave it out"));
+  CHECK_THAT(mistake(answers, "null_score_diff_threshold", 1),
+             Catch::Contains("has no effect without version_2_with_negative; got 1; set version_2_with_negative to "
+                             "true, or leave this key out"));
   CHECK_THAT(mistake(sequence, "null_score_diff_threshold", 1), Catch::Contains("has no effect with task"));
 }
 

@@ -77,7 +77,7 @@ TEST_CASE("damaged and truncated compressed files are refused by name") {
     if (is_gzip)  // zstd files may have no checksum
       CHECK_THAT(error_of(damaged), Contains(name + ": the compressed data") && Contains("is damaged"));
     CHECK_THAT(error_of(good + "rest of it"), Contains(name + ": "));
-    CHECK_THAT(error_of("plain text\n"), Contains(name + ": does not begin as a compressed file"));
+    CHECK_THAT(error_of("plain text\n"), Contains(name + ": does not begin like a compressed file"));
   }
   std::string wrong_sum = gzip_of(text);
   wrong_sum[wrong_sum.size() - 6] ^= 1;

@@ -368,7 +368,7 @@ TEST_CASE("doctor: messages that were not sent, and those that do not arrive") {
   job.run(0, pp, "send", "activation, microbatch 1, chunk 1", 8, 1);
   CHECK(job.diagnosis().cause == Cause::undelivered);
   CHECK(job.diagnosis().culprits == std::vector{1});
-  CHECK_THAT(verdict(job.diagnosis()), Contains("the message is held back"));
+  CHECK_THAT(verdict(job.diagnosis()), Contains("the message is stuck"));
 }
 
 TEST_CASE("doctor: a receive that is posted ahead is no wait") {
