@@ -175,15 +175,28 @@ class QuestionAnswering final : public LabelledTask {
     const std::string& context = context_of(row);
     try {
       return context_windows(*tokenizer_, question, context, {data_.sequence_length, data_.doc_stride});
-    } catch (const DataError& error) {
-      const std::string text =
-          cat(row.where, ": ", error.what(), " (data.sequence_length, now ", data_.sequence_length, ")");
-      // No question is short enough for this to work.
-      if (data_.doc_stride >= data_.sequence_length)
-        throw ConfigError(cat("/data/doc_stride: must be smaller than sequence_length where a context is cut; got ",
-                              data_.doc_stride, "; ", text));
-      throw DataError(cat(text, "; data.doc_stride is ", data_.doc_stride));
+    } catch (const DataError&) {
+      refuse_windows(row, question, context);
+      throw;
     }
+  }
+
+  // Throws if the question of a row leaves no room for new tokens of the context in each window.
+  void refuse_windows(const DataRow& row, std::string_view question, std::string_view context) const {
+    const TextOrWords second = context;
+    const Encoding whole = tokenizer_->encode_example(question, &second, {}).front();
+    const int64_t of_question = std::ranges::count(whole.sequences, 0);
+    const int64_t special = std::ssize(whole.ids) - of_question - std::ranges::count(whole.sequences, 1);
+    const int64_t room = data_.sequence_length - of_question - special;
+    if (room < 1)
+      throw DataError(cat(row.where, ": the question has ", of_question, " tokens, which with ", special,
+                          " special ones leave no room for the context in data.sequence_length, now ",
+                          data_.sequence_length, "; shorten the question or use a larger data.sequence_length"));
+    if (data_.doc_stride >= room)
+      throw ConfigError(cat("/data/doc_stride: must be smaller than the ", room,
+                            " tokens of the context that fit in a sample beside the question of ", row.where, "; got ",
+                            data_.doc_stride, "; use a smaller data.doc_stride or a larger data.sequence_length, now ",
+                            data_.sequence_length));
   }
 
   Gold gold_of(const DataRow& row) const { return gold_in(row, data_.answers_column); }

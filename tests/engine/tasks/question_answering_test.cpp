@@ -26,19 +26,28 @@ Config config_of(int64_t length) {
 
 }  // namespace
 
-TEST_CASE("question-answering: a context that cannot be cut names the keys of its length") {
+TEST_CASE("question-answering: a context that cannot be cut names what leaves it no room") {
   const std::string context(200, 'c');
   const auto encode = [&](const Config& config, const std::string& question) {
     question_answering(config, load_tokenizer("bytes"))->encode({row_of(question, context, {"c"}), "a.json:7"}, true);
   };
-  CHECK_THAT(message_of<ConfigError>([&] { encode(config_of(64), "why"); }),
-             Contains("/data/doc_stride: must be smaller than sequence_length") && Contains("got 128") &&
-                 Contains("a.json:7") && Contains("data.sequence_length, now 64"));
-  Config fits = config_of(64);
-  fits.data.doc_stride = 8;
-  CHECK_NOTHROW(encode(fits, "why"));
-  CHECK_THAT(message_of<DataError>([&] { encode(fits, std::string(60, 'q')); }),
-             Contains("a.json:7") && Contains("data.sequence_length, now 64") && Contains("data.doc_stride is 8"));
+  const auto with_stride = [](int stride) {
+    Config config = config_of(64);
+    config.data.doc_stride = stride;
+    return config;
+  };
+  for (const int stride : {61, 64, 128})
+    CHECK(message_of<ConfigError>([&] { encode(with_stride(stride), "why"); }) ==
+          cat("/data/doc_stride: must be smaller than the 61 tokens of the context that fit in a sample beside the "
+              "question of a.json:7; got ",
+              stride, "; use a smaller data.doc_stride or a larger data.sequence_length, now 64"));
+  CHECK_NOTHROW(encode(with_stride(60), "why"));
+  for (const int stride : {8, 128})
+    for (const size_t length : {64, 65})
+      CHECK(message_of<DataError>([&] { encode(with_stride(stride), std::string(length, 'q')); }) ==
+            cat("a.json:7: the question has ", length,
+                " tokens, which with 0 special ones leave no room for the context in data.sequence_length, now 64; "
+                "shorten the question or use a larger data.sequence_length"));
 }
 
 // Parquet and Arrow files have signed integers, which are another type of JSON value than those of JSON files.
