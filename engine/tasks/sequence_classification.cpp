@@ -89,6 +89,7 @@ class SequenceClassification final : public LabelledTask {
 
   RowExamples encode(const DataRow& row, bool labelled) const override {
     if (labelled && is_cut_off(row)) return {.shortened = true};
+    check_known_columns(row, labelled);
     const std::vector<float> unknown(shape().width, kNoLabel);
     if (has_columns_)
       return {.examples = {{.ids = std::vector<int32_t>(length_), .targets = labelled ? targets(row) : unknown}}};
@@ -174,6 +175,20 @@ class SequenceClassification final : public LabelledTask {
     if (!data_) return false;
     const bool has_all = text_.is_in(row) && pair_.is_in(row) && label_.is_in(row);
     return has_all ? row.columns.at(label_.name_in(row)) == "" : row.is_cut_off;
+  }
+
+  // Throws MissingColumn for a row that lacks a column of the known data set.
+  void check_known_columns(const DataRow& row, bool labelled) const {
+    if (!data_ || has_columns_ || is_tokenised(row)) return;
+    for (const Column* column : {&text_, &pair_, &label_})
+      if (!column->is_in(row) && (labelled || column != &label_)) {
+        std::string names;
+        for (const auto& name : column->names) names += cat(names.empty() ? "'" : " or '", name, "'");
+        throw MissingColumn(cat(row.where, ": has no ", names, ", which data.task_name \"", word_of(*name_),
+                                "\" needs, only ", columns_text(row),
+                                "; name the files of this data set, or for others leave out data.task_name and name "
+                                "their columns with data.text_column, data.text_pair_column and data.label_column"));
+      }
   }
 
   std::vector<float> targets(const DataRow& row) const {
