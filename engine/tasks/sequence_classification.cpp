@@ -1,7 +1,5 @@
 #include "engine/tasks/sequence_classification.h"
 
-#include <cmath>
-
 #include "core/error.h"
 #include "engine/config/rules/known_data.h"
 #include "engine/config/rules/program_rules.h"
@@ -230,12 +228,12 @@ class SequenceClassification final : public LabelledTask {
     return targets;
   }
 
-  static float number(const json& value, const DataRow& row, const std::string& label) {
-    const std::string text = label_text(value);
-    char* end = nullptr;
-    const float number = std::strtof(text.c_str(), &end);
-    if (!text.empty() && *end == 0 && std::isfinite(number)) return number;
-    throw DataError(cat(row.where, ": '", label, "' must be a number; got ", value.dump()));
+  float number(const json& value, const DataRow& row, const std::string& label) const {
+    if (const auto number = label_number(value)) return *number;
+    throw DataError(cat(row.where, ": '", label, "' must be a number; got ", value.dump(),
+                        head_.labels == 1 ? "; the model has num_labels 1, which means regression; for classes, name "
+                                            "them in model.config.id2label"
+                                          : ""));
   }
 
   Column text_, pair_, label_;  // pair_ has no names if samples have one text
