@@ -312,17 +312,34 @@ class QuestionAnswering final : public LabelledTask {
 
 }  // namespace
 
-std::string unanswered_note(const Config& config, const std::vector<DataFile>& files) {
-  if (config.data.version_2_with_negative) return "";
+std::vector<std::string> answer_notes(const Config& config, const std::vector<DataFile>& files) {
+  std::string unanswered, misplaced;  // the first of these rows
+  int64_t misplaced_count = 0;
   for (const DataFile& file : files) {
     const auto rows = open_rows(file);
-    for (DataRow row; rows->next(row);)
-      if (!is_tokenised(row) && gold_in(row, config.data.answers_column).texts.empty())
-        return cat(row.where,
-                   ": the question has no answer; to predict which questions have none, and to evaluate that, set "
-                   "data.version_2_with_negative");
+    for (DataRow row; rows->next(row);) {
+      if (is_tokenised(row)) continue;
+      const Gold gold = gold_in(row, config.data.answers_column);
+      if (gold.texts.empty()) {
+        if (unanswered.empty()) unanswered = row.where;
+        continue;
+      }
+      const std::string_view context = text_of(row, config.data.context_column, "data.context_column");
+      if (context.substr(byte_of_code_point(context, gold.starts[0])).starts_with(gold.texts[0])) continue;
+      if (misplaced_count++ == 0) misplaced = row.where;
+    }
   }
-  return "";
+  std::vector<std::string> notes;
+  if (!unanswered.empty() && !config.data.version_2_with_negative)
+    notes.push_back(cat(unanswered,
+                        ": the question has no answer; to predict which questions have none, and to evaluate that, set "
+                        "data.version_2_with_negative"));
+  if (misplaced_count > 0)
+    notes.push_back(cat(misplaced_count,
+                        misplaced_count == 1 ? " answer is not the text at its answer_start, in "
+                                             : " answers are not the text at their answer_start, such as ",
+                        misplaced, "; training uses the place of answer_start and the length of the text"));
+  return notes;
 }
 
 std::unique_ptr<LabelledTask> question_answering(const Config& config, const TokenizerPtr& tokenizer) {

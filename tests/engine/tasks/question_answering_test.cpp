@@ -67,22 +67,36 @@ TEST_CASE("question-answering: places of answers may be signed integers") {
   }
 }
 
-TEST_CASE("question-answering: questions without an answer are told unless they are meant") {
+TEST_CASE("question-answering: questions without an answer are told unless they are meant, and misplaced answers") {
   const TempFolder folder;
   const json answered = row_of("why", "because", {"because"}), not_answered = row_of("who", "because", json::array());
-  const auto note = [&](const std::vector<json>& rows, bool is_meant) {
+  const auto notes = [&](const std::vector<json>& rows, bool is_meant) {
     std::string lines;
     for (const json& row : rows) lines += row.dump() + '\n';
     Config config = config_of(64);
     config.data.version_2_with_negative = is_meant;
-    return unanswered_note(config, {DataFile{folder.write("rows.jsonl", lines), DataFormat::jsonl}});
+    return answer_notes(config, {DataFile{folder.write("rows.jsonl", lines), DataFormat::jsonl}});
   };
-  CHECK_THAT(note({answered, not_answered}, false),
+  REQUIRE(notes({answered, not_answered}, false).size() == 1);
+  CHECK_THAT(notes({answered, not_answered}, false)[0],
              Contains("rows.jsonl:2: the question has no answer") && Contains("data.version_2_with_negative"));
-  CHECK(note({answered, not_answered}, true).empty());
-  CHECK(note({answered, answered}, false).empty());
+  CHECK(notes({answered, not_answered}, true).empty());
+  CHECK(notes({answered, answered}, false).empty());
   const json tokenised = {{"input_ids", {1, 2}}, {"start_positions", 0}, {"end_positions", 0}};
-  CHECK(note({tokenised}, false).empty());
+  CHECK(notes({tokenised}, false).empty());
+
+  json after_umlaut = row_of("why", "für it", {"it"});
+  after_umlaut["answers"]["answer_start"] = json::array({4U});
+  CHECK(notes({after_umlaut}, false).empty());
+  json misplaced = after_umlaut, outside = after_umlaut;
+  misplaced["answers"]["answer_start"] = json::array({3U});
+  outside["answers"]["answer_start"] = json::array({99U});
+  REQUIRE(notes({answered, misplaced}, true).size() == 1);
+  CHECK_THAT(notes({answered, misplaced}, true)[0],
+             Contains("1 answer is not the text at its answer_start, in ") && Contains("rows.jsonl:2; training uses"));
+  REQUIRE(notes({not_answered, misplaced, outside}, false).size() == 2);
+  CHECK_THAT(notes({not_answered, misplaced, outside}, false)[1],
+             Contains("2 answers are not the text at their answer_start, such as ") && Contains("rows.jsonl:2; "));
 }
 
 }  // namespace shardline::question_answering_test
