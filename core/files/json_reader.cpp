@@ -255,7 +255,11 @@ void JsonReader::check_choice(const std::string& key, const JsonType& type, cons
   };
   const auto choice = std::find_if(type.choices.begin(), type.choices.end(), takes);
   if (choice == type.choices.end()) {
-    const std::string near = nearest_word(word, words(type));
+    const auto is_meant = [&](const JsonChoice& c) {
+      return std::find(c.other_names.begin(), c.other_names.end(), word) != c.other_names.end();
+    };
+    const auto meant = std::find_if(type.choices.begin(), type.choices.end(), is_meant);
+    const std::string near = meant != type.choices.end() ? meant->value : nearest_word(word, words(type));
     fail(key, "must be " + type.describe(), near.empty() ? type.repair(value) : cat("did you mean \"", near, "\"?"));
   } else if (!choice->advice.empty()) {
     fail(key, cat('"', word, "\" is not available"), choice->advice);

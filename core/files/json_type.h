@@ -9,10 +9,12 @@
 namespace shardline {
 
 // A word that a key accepts; "*.csv": all words with this ending. If `advice` is not empty, the word is known but not
-// available, and the advice says what to use instead.
+// available, and the advice says what to use instead. other_names: what others call it; they are not accepted, but the
+// error suggests the word.
 struct JsonChoice {
   std::string value;
   std::string advice = "";
+  std::vector<std::string> other_names = {};
 };
 
 // The rule that a value violates, and how to change the value; the advice may be empty.

@@ -1,9 +1,10 @@
 #include "engine/serve/serve_options.h"
 
 #include <charconv>
-#include <map>
+#include <set>
 
 #include "core/error.h"
+#include "engine/config/keys/task_names.h"
 #include "models/families/head_choice.h"
 
 namespace shardline {
@@ -37,18 +38,11 @@ std::optional<std::string> task_of_environment(const Environment& environment) {
 }
 
 std::string served_task(const std::string& name, const std::string& source) {
-  static const std::map<std::string, std::string> tasks = {{"text-classification", kSequenceClassification},
-                                                           {"sentiment-analysis", kSequenceClassification},
-                                                           {kSequenceClassification, kSequenceClassification},
-                                                           {kTokenClassification, kTokenClassification},
-                                                           {"ner", kTokenClassification},
-                                                           {kQuestionAnswering, kQuestionAnswering},
-                                                           {"fill-mask", kMaskedLm},
-                                                           {kMaskedLm, kMaskedLm},
-                                                           {"text-generation", kCausalLm},
-                                                           {kCausalLm, kCausalLm}};
-  const auto found = tasks.find(name);
-  if (found != tasks.end()) return found->second;
+  const auto on_hub = tasks_by_hub_name().find(name);
+  const std::string task = on_hub == tasks_by_hub_name().end() ? name : on_hub->second;
+  static const std::set<std::string> served = {kSequenceClassification, kTokenClassification, kQuestionAnswering,
+                                               kMaskedLm, kCausalLm};
+  if (served.contains(task)) return task;
   throw ConfigError(cat(source, ": the task \"", name,
                         "\" is not served; use text-classification, token-classification, question-answering, "
                         "fill-mask or text-generation"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "core/error.h"
@@ -56,6 +57,8 @@ struct Found {
   std::set<std::string> names;
   std::vector<std::string> stated;  // names by number that the files have; empty: none
   bool lists = false, fractions = false;
+  std::string fraction,
+      word;  // the first row whose label is a number with a fraction, and the first that has no number
   std::optional<size_t> vector_size;  // the size of the multi-hot vectors that all rows have
   // Whether every row so far has a list of this many integers 0 and 1.
   bool may_be_vectors = true;
@@ -81,10 +84,28 @@ struct Found {
                                           "\"regression\""
                                         : ""));
       fractions = fractions || is_number;
+      std::string& first = is_number ? fraction : word;
+      if (first.empty() && (is_number || !label_number(label)))
+        first = cat(row.where, ": '", column, "' is ", label.dump());
       names.insert(label_text(label));
     }
     if (!fractions && names.size() > kMostLabels)
       throw DataError(cat(row.where, ": '", column, "' has more than ", kMostLabels, " different labels so far"));
+  }
+
+  // Throws DataError if no task is meant by the labels of rows without lists: some are numbers with a fraction and some
+  // no numbers, or all are the same word.
+  void check_classes(const std::string& path, bool has_problem) const {
+    if (!is_sequence || lists || vector_size) return;
+    if (!fraction.empty() && !word.empty())
+      throw DataError(cat(fraction, ", a number with a fraction, which makes the task a regression, but ", word,
+                          "; correct the label of one of these rows, or, if both name classes, name all classes in "
+                          "model.config.id2label"));
+    if (fraction.empty() && !word.empty() && !has_problem && ordered().size() == 1)
+      throw DataError(
+          cat(path, ": the label of all rows is the same (", word,
+              "), but a classification needs at least two labels; add rows with another label, or name all labels "
+              "in model.config.id2label"));
   }
 
   // Throws DataError if the lists can only be meant as vectors: as names, all of them would name the same labels, or
@@ -236,6 +257,13 @@ std::string label_text(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+std::optional<float> label_number(const json& value) {
+  const std::string text = label_text(value);
+  char* end = nullptr;
+  const float number = std::strtof(text.c_str(), &end);
+  return !text.empty() && *end == 0 && std::isfinite(number) ? std::optional(number) : std::nullopt;
+}
+
 bool is_multi_hot(const json& value) {
   const auto is_bit = [](const json& one) { return one.is_number() && (one == 0 || one == 1); };
   return value.is_array() && std::ranges::all_of(value, is_bit) &&
@@ -277,6 +305,8 @@ Config with_labels_of_data(const Config& config) {
   } else if (found.vector_size) {
     keys["num_labels"] = *found.vector_size;
   } else {
+    found.check_classes(config.data.train.empty() ? config.data.validation.front() : config.data.train.front(),
+                        keys.contains("problem_type"));
     set_labels(keys, found.is_sequence && found.fractions && !found.lists ? std::vector<std::string>() : names);
   }
   const bool has_sets = found.is_sequence && (found.lists || found.vector_size);

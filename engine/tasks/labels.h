@@ -34,7 +34,9 @@ bool leaves_labels_open(const Config& config);
 // names stay, too, unless the data has as many labels, and not just these names or their numbers.
 // Throws ConfigError if a file is not there, or if all tags of "token-classification" are numbers, DataError for a row
 // whose label is missing, null, blank or an object, for a list with a number that is not an integer and no multi-hot
-// vector, for lists that must be meant as multi-hot vectors but are integers, and for more than 100000 labels.
+// vector, for lists that must be meant as multi-hot vectors but are integers, and for more than 100000 labels; for
+// sequence classification whose labels the model does not determine either, also if some labels are numbers with a
+// fraction and some no numbers, or if all rows have the same label, it is no number, and no problem_type is given.
 Config with_labels_of_data(const Config& config);
 
 // What the head predicts: "2 classes: no, yes", with the first names of long lists. Empty if it has no labels.
@@ -66,5 +68,8 @@ bool is_multi_hot(const nlohmann::json& value);
 
 // A value of a column of labels as the text that names it: "3" for 3.
 std::string label_text(const nlohmann::json& value);
+
+// The number that a value or its text is; unset if it is none, or not finite.
+std::optional<float> label_number(const nlohmann::json& value);
 
 }  // namespace shardline

@@ -175,15 +175,28 @@ class QuestionAnswering final : public LabelledTask {
     const std::string& context = context_of(row);
     try {
       return context_windows(*tokenizer_, question, context, {data_.sequence_length, data_.doc_stride});
-    } catch (const DataError& error) {
-      const std::string text =
-          cat(row.where, ": ", error.what(), " (data.sequence_length, now ", data_.sequence_length, ")");
-      // No question is short enough for this to work.
-      if (data_.doc_stride >= data_.sequence_length)
-        throw ConfigError(cat("/data/doc_stride: must be smaller than sequence_length where a context is cut; got ",
-                              data_.doc_stride, "; ", text));
-      throw DataError(cat(text, "; data.doc_stride is ", data_.doc_stride));
+    } catch (const DataError&) {
+      refuse_windows(row, question, context);
+      throw;
     }
+  }
+
+  // Throws if the question of a row leaves no room for new tokens of the context in each window.
+  void refuse_windows(const DataRow& row, std::string_view question, std::string_view context) const {
+    const TextOrWords second = context;
+    const Encoding whole = tokenizer_->encode_example(question, &second, {}).front();
+    const int64_t of_question = std::ranges::count(whole.sequences, 0);
+    const int64_t special = std::ssize(whole.ids) - of_question - std::ranges::count(whole.sequences, 1);
+    const int64_t room = data_.sequence_length - of_question - special;
+    if (room < 1)
+      throw DataError(cat(row.where, ": the question has ", of_question, " tokens, which with ", special,
+                          " special ones leave no room for the context in data.sequence_length, now ",
+                          data_.sequence_length, "; shorten the question or use a larger data.sequence_length"));
+    if (data_.doc_stride >= room)
+      throw ConfigError(cat("/data/doc_stride: must be smaller than the ", room,
+                            " tokens of the context that fit in a sample beside the question of ", row.where, "; got ",
+                            data_.doc_stride, "; use a smaller data.doc_stride or a larger data.sequence_length, now ",
+                            data_.sequence_length));
   }
 
   Gold gold_of(const DataRow& row) const { return gold_in(row, data_.answers_column); }
@@ -299,17 +312,34 @@ class QuestionAnswering final : public LabelledTask {
 
 }  // namespace
 
-std::string unanswered_note(const Config& config, const std::vector<DataFile>& files) {
-  if (config.data.version_2_with_negative) return "";
+std::vector<std::string> answer_notes(const Config& config, const std::vector<DataFile>& files) {
+  std::string unanswered, misplaced;  // the first of these rows
+  int64_t misplaced_count = 0;
   for (const DataFile& file : files) {
     const auto rows = open_rows(file);
-    for (DataRow row; rows->next(row);)
-      if (!is_tokenised(row) && gold_in(row, config.data.answers_column).texts.empty())
-        return cat(row.where,
-                   ": the question has no answer; to predict which questions have none, and to evaluate that, set "
-                   "data.version_2_with_negative");
+    for (DataRow row; rows->next(row);) {
+      if (is_tokenised(row)) continue;
+      const Gold gold = gold_in(row, config.data.answers_column);
+      if (gold.texts.empty()) {
+        if (unanswered.empty()) unanswered = row.where;
+        continue;
+      }
+      const std::string_view context = text_of(row, config.data.context_column, "data.context_column");
+      if (context.substr(byte_of_code_point(context, gold.starts[0])).starts_with(gold.texts[0])) continue;
+      if (misplaced_count++ == 0) misplaced = row.where;
+    }
   }
-  return "";
+  std::vector<std::string> notes;
+  if (!unanswered.empty() && !config.data.version_2_with_negative)
+    notes.push_back(cat(unanswered,
+                        ": the question has no answer; to predict which questions have none, and to evaluate that, set "
+                        "data.version_2_with_negative"));
+  if (misplaced_count > 0)
+    notes.push_back(cat(misplaced_count,
+                        misplaced_count == 1 ? " answer is not the text at its answer_start, in "
+                                             : " answers are not the text at their answer_start, such as ",
+                        misplaced, "; training uses the place of answer_start and the length of the text"));
+  return notes;
 }
 
 std::unique_ptr<LabelledTask> question_answering(const Config& config, const TokenizerPtr& tokenizer) {

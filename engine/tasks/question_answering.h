@@ -2,14 +2,17 @@
 // windows that overlap.
 #pragma once
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/tasks/task.h"
 
 namespace shardline {
 
-// A note for the user about labelled files: the first question without an answer, unless data.version_2_with_negative
-// allows such questions. Empty if there is none. Tokenised rows, of which each is a window, do not count.
-std::string unanswered_note(const Config& config, const std::vector<DataFile>& files);
+// Notes for the user about labelled files: the first question without an answer, unless data.version_2_with_negative
+// allows such questions; and how many questions have a first answer that is not the text at its answer_start, by which
+// they are trained, with the first such row. Tokenised rows, of which each is a window, do not count.
+std::vector<std::string> answer_notes(const Config& config, const std::vector<DataFile>& files);
 
 std::unique_ptr<LabelledTask> question_answering(const Config& config, const TokenizerPtr& tokenizer);
 

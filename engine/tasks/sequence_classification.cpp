@@ -1,7 +1,5 @@
 #include "engine/tasks/sequence_classification.h"
 
-#include <cmath>
-
 #include "core/error.h"
 #include "engine/config/rules/known_data.h"
 #include "engine/config/rules/program_rules.h"
@@ -89,6 +87,7 @@ class SequenceClassification final : public LabelledTask {
 
   RowExamples encode(const DataRow& row, bool labelled) const override {
     if (labelled && is_cut_off(row)) return {.shortened = true};
+    check_known_columns(row, labelled);
     const std::vector<float> unknown(shape().width, kNoLabel);
     if (has_columns_)
       return {.examples = {{.ids = std::vector<int32_t>(length_), .targets = labelled ? targets(row) : unknown}}};
@@ -176,6 +175,20 @@ class SequenceClassification final : public LabelledTask {
     return has_all ? row.columns.at(label_.name_in(row)) == "" : row.is_cut_off;
   }
 
+  // Throws MissingColumn for a row that lacks a column of the known data set.
+  void check_known_columns(const DataRow& row, bool labelled) const {
+    if (!data_ || has_columns_ || is_tokenised(row)) return;
+    for (const Column* column : {&text_, &pair_, &label_})
+      if (!column->is_in(row) && (labelled || column != &label_)) {
+        std::string names;
+        for (const auto& name : column->names) names += cat(names.empty() ? "'" : " or '", name, "'");
+        throw MissingColumn(cat(row.where, ": has no ", names, ", which data.task_name \"", word_of(*name_),
+                                "\" needs, only ", columns_text(row),
+                                "; name the files of this data set, or for others leave out data.task_name and name "
+                                "their columns with data.text_column, data.text_pair_column and data.label_column"));
+      }
+  }
+
   std::vector<float> targets(const DataRow& row) const {
     const std::string label = label_column_of(row, label_.name_in(row));
     const json& value = column_of(row, label, label_.key);
@@ -215,12 +228,12 @@ class SequenceClassification final : public LabelledTask {
     return targets;
   }
 
-  static float number(const json& value, const DataRow& row, const std::string& label) {
-    const std::string text = label_text(value);
-    char* end = nullptr;
-    const float number = std::strtof(text.c_str(), &end);
-    if (!text.empty() && *end == 0 && std::isfinite(number)) return number;
-    throw DataError(cat(row.where, ": '", label, "' must be a number; got ", value.dump()));
+  float number(const json& value, const DataRow& row, const std::string& label) const {
+    if (const auto number = label_number(value)) return *number;
+    throw DataError(cat(row.where, ": '", label, "' must be a number; got ", value.dump(),
+                        head_.labels == 1 ? "; the model has num_labels 1, which means regression; for classes, name "
+                                            "them in model.config.id2label"
+                                          : ""));
   }
 
   Column text_, pair_, label_;  // pair_ has no names if samples have one text

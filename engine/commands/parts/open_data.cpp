@@ -379,16 +379,16 @@ JobData open_examples(const Config& config, const ModelSource& model, const Layo
   };
   const auto parts = read_parts<ExampleSet>(config.data, with_train, read);
   const DataPart used_part = with_train || config.data.validation.empty() ? DataPart::train : DataPart::validation;
-  std::string note;
+  std::vector<std::string> notes;
   if (context.out && config.task == kQuestionAnswering)
-    note = unanswered_note(config, task_files(config, used_part, paths_of(config, used_part)));
+    notes = answer_notes(config, task_files(config, used_part, paths_of(config, used_part)));
   std::optional<Part<ExampleSet>> mismatched;
   if (!paths_of(config, DataPart::validation_mismatched).empty()) {
     mismatched = read(DataPart::validation_mismatched);
     limit(mismatched, config.data.max_eval_samples, config.data);
   }
   progress.finish();
-  if (!note.empty()) *context.out << "note: " << note << std::endl;
+  for (const std::string& note : notes) *context.out << "note: " << note << std::endl;
   const bool packs = config.task == kCausalLm && config.data.used_packing() == Packing::bfd;
   const auto source = [&](const std::optional<Part<ExampleSet>>& part, bool train) -> std::unique_ptr<ExampleSource> {
     if (!part) return nullptr;

@@ -39,7 +39,11 @@ Key with_bytes(Key key) {
 
 std::vector<Key> top_level_keys() {
   std::vector<JsonChoice> tasks;
-  for (const auto& [name, traits] : task_traits()) tasks.push_back({name});
+  for (const auto& [name, traits] : task_traits()) {
+    tasks.push_back({name});
+    for (const auto& [on_hub, task] : tasks_by_hub_name())
+      if (task == name) tasks.back().other_names.push_back(on_hub);
+  }
   return {
       top_level(
           "task", &Config::task, json_choice(tasks),

@@ -19,6 +19,18 @@ std::map<std::string, TaskTraits>& task_traits() {
   return all;
 }
 
+const std::map<std::string, std::string>& tasks_by_hub_name() {
+  static const std::map<std::string, std::string> all = {{"text-classification", kSequenceClassification},
+                                                         {"sentiment-analysis", kSequenceClassification},
+                                                         {"ner", kTokenClassification},
+                                                         {"fill-mask", kMaskedLm},
+                                                         {"text-generation", kCausalLm},
+                                                         {"summarization", kSeq2SeqLm},
+                                                         {"translation", kSeq2SeqLm},
+                                                         {"text2text-generation", kSeq2SeqLm}};
+  return all;
+}
+
 const TaskTraits& traits_of(const std::string& task) {
   const auto found = task_traits().find(task);
   SL_ASSERT(found != task_traits().end(), "no task ", task);

@@ -16,6 +16,8 @@ struct TaskTraits {
 };
 
 std::map<std::string, TaskTraits>& task_traits();  // by name
+// A config's names of tasks by the names that the Hugging Face hub gives them, where these differ.
+const std::map<std::string, std::string>& tasks_by_hub_name();
 // The traits of a task that exists, such as the one of a config that has been read.
 const TaskTraits& traits_of(const std::string& task);
 

@@ -273,7 +273,8 @@ std::vector<Key> logging_and_evaluation_keys() {
       honoured("do_eval", training_section, &Training::do_eval, json_boolean(), "Also evaluate after the last step."),
       honoured("do_predict", training_section, &Training::do_predict, json_boolean(),
                "After training, make predictions for data.test with the final model (with load_best_model_at_end, the "
-               "best one) and write them to `predictions.jsonl` in output_dir, as `shardline predict` does."),
+               "best one) and write them to `predictions.jsonl` in output_dir, as `shardline predict` does. Needs data.test, "
+               "while `shardline predict` reads data.validation if it is unset."),
   };
 }
 
@@ -284,7 +285,8 @@ std::vector<Key> saving_keys() {
       refused("output_dir", nullptr, "Belongs to the top level.", "move it to /output_dir"),
       honoured("overwrite_output_dir", training_section, &Training::overwrite_output_dir, json_boolean(),
                "Version 4: run even if output_dir is not empty. Records of the earlier run are removed; its model is "
-               "moved to `previous-model/` until the new one is complete."),
+               "moved to `previous-model/` until the new one is complete; its checkpoints are renamed to "
+               "`checkpoint-N.superseded` and stay until you remove them."),
       honoured(
           "save_strategy", training_section, &Training::save_strategy, json_choice(words_of<SaveStrategy>()),
           "When to save a checkpoint: every save_steps, after each epoch, or when an evaluation is the best so far. "

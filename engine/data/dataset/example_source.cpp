@@ -132,6 +132,7 @@ std::string ExampleSource::describe() const {
                                      : cat(data_.size(), " examples, ", columns);
   if (samples() != data_.size()) text += cat(", packed into ", samples(), " samples");
   if (data_.set->shortened() > 0) text += cat(", ", data_.set->shortened(), " rows shortened");
+  if (data_.set->left_out() > 0) text += cat(", ", data_.set->left_out(), " rows left out");
   if (data_.set->left_over() > 0) text += cat(", ", data_.set->left_over(), " tokens left over");
   return text;
 }

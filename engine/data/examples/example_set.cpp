@@ -19,13 +19,13 @@ namespace {
 // targets (f32), ids, labels (i32 per token), types, continues (u8 per token), the names.
 struct Header {
   static constexpr char kMagic[8] = {'S', 'L', 'E', 'X', 'A', 'M', 'P', 'L'};
-  static constexpr uint32_t kVersion = 5;
+  static constexpr uint32_t kVersion = 6;
 
   char magic[8] = {};
   uint32_t version = 0;
   uint32_t flags = 0;  // 1: types, 2: labels, 4: words, 8: sequences
   uint32_t target_kind = 0, target_width = 0;
-  uint64_t examples = 0, tokens = 0, data_rows = 0, shortened = 0, left_over = 0, parts = 0;
+  uint64_t examples = 0, tokens = 0, data_rows = 0, shortened = 0, left_out = 0, left_over = 0, parts = 0;
   uint64_t tensors = 0, tensor_files = 0, name_bytes = 0;  // tensors: of an example
   char digest[32] = {};
   uint64_t content_checksum = 0;
@@ -33,7 +33,7 @@ struct Header {
 
   uint64_t expected_checksum() const { return XXH3_64bits(this, offsetof(Header, checksum)); }
 };
-static_assert(sizeof(Header) == 144);
+static_assert(sizeof(Header) == 152);
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 40;
 constexpr uint64_t kMostColumns = 1000;  // maximum number of columns of tensors
@@ -93,6 +93,7 @@ ExampleSet::ExampleSet(const std::filesystem::path& path, std::shared_ptr<const 
   checksum_ = header.content_checksum;
   counts_.rows = header.data_rows;
   counts_.shortened = header.shortened;
+  counts_.left_out = header.left_out;
   counts_.left_over = header.left_over;
   std::string_view rest = file_.bytes().substr(sizeof header);
   const auto part_ends = take<int64_t>(rest, header.parts);
@@ -230,6 +231,7 @@ void ExampleWriter::write(const std::filesystem::path& path, const std::string& 
   header.tokens = ids_.size();
   header.data_rows = counts.rows;
   header.shortened = counts.shortened;
+  header.left_out = counts.left_out;
   header.left_over = counts.left_over;
   header.parts = counts.part_ends.size();
   std::vector<std::string_view> files(tensor_files_.size());

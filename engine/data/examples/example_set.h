@@ -50,7 +50,8 @@ struct ExampleShape {
 // Counts about the data from which a set was made.
 struct ExampleCounts {
   int64_t rows = 0;
-  int64_t shortened = 0;  // rows that are not, or not entirely, in an example: too long, cut off or without a label
+  int64_t shortened = 0;  // rows of which only a part is in examples
+  int64_t left_out = 0;   // rows that are in none: cut off or without anything to learn
   int64_t left_over = 0;  // tokens at the end, or at the end of a part, that fill no example
   // Rows before the end of each part of the data; empty: there is a single part.
   std::vector<int64_t> part_ends = {};
@@ -76,6 +77,7 @@ class ExampleSet {
   int64_t size() const { return std::ssize(ends_); }
   int64_t rows() const { return counts_.rows; }
   int64_t shortened() const { return counts_.shortened; }
+  int64_t left_out() const { return counts_.left_out; }
   int64_t left_over() const { return counts_.left_over; }
   const std::vector<int64_t>& part_ends() const { return counts_.part_ends; }
   int64_t tokens(int64_t example) const { return ends_[example] - begin_of(example); }

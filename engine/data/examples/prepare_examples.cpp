@@ -95,7 +95,7 @@ class RowEncoder {
             chunks_.add(example, [&](Example& chunk) { add(chunk, examples_); });
           else
             add(example, rows_);
-        shortened_ += row.shortened;
+        if (row.shortened) ++(row.examples.empty() ? left_out_ : shortened_);
         ++rows_;
       }
     waiting_.clear();
@@ -112,7 +112,8 @@ class RowEncoder {
   int64_t examples() const { return examples_; }
   // After the last part.
   ExampleCounts counts() const {
-    ExampleCounts counts{.rows = part_ends_.back(), .shortened = shortened_, .left_over = left_over_};
+    ExampleCounts counts{
+        .rows = part_ends_.back(), .shortened = shortened_, .left_out = left_out_, .left_over = left_over_};
     if (part_ends_.size() > 1) counts.part_ends = part_ends_;
     return counts;
   }
@@ -129,7 +130,7 @@ class RowEncoder {
   Chunks chunks_;
   std::vector<DataRow> waiting_;
   std::vector<int64_t> part_ends_;
-  int64_t rows_ = 0, examples_ = 0, shortened_ = 0, left_over_ = 0;
+  int64_t rows_ = 0, examples_ = 0, shortened_ = 0, left_out_ = 0, left_over_ = 0;
 };
 
 void make_examples(const ExampleSetOptions& options, const std::string& digest, const fs::path& path,

@@ -147,14 +147,19 @@ std::unique_ptr<RowFile> open_rows(const DataFile& file) {
   }
 }
 
+std::string columns_text(const DataRow& row) {
+  std::string names;
+  for (const auto& [name, ignored] : row.columns.items()) names += (names.empty() ? "" : ", ") + name;
+  return cat('{', names, '}');
+}
+
 const json& column_of(const DataRow& row, const std::string& column, const std::string& key) {
   const auto found = row.columns.find(column);
   if (found != row.columns.end()) return *found;
-  std::string names;
-  for (const auto& [name, ignored] : row.columns.items()) names += (names.empty() ? "" : ", ") + name;
-  const bool of_text_file = names == "text" && row.where.find(".txt") != std::string::npos;
+  const std::string names = columns_text(row);
+  const bool of_text_file = names == "{text}" && row.where.find(".txt") != std::string::npos;
   const std::string text = cat(
-      row.where, ": has no '", column, "', only {", names, "}; ",
+      row.where, ": has no '", column, "', only ", names, "; ",
       of_text_file ? "a text file has no other columns: name JSONL, CSV, TSV or Parquet files, or set " : "set ", key);
   if (key.starts_with("data.") || key.starts_with("model.")) throw MissingColumn(text);
   throw DataError(text);

@@ -60,6 +60,8 @@ void read_first_row(const Read& read) try {
   throw ConfigError(cat("/data: ", error.what()));
 }
 
+// The names of a row's columns as messages show them: "{label, text}".
+std::string columns_text(const DataRow& row);
 // The value in a column. Throws MissingColumn, which lists the existing columns and the config key that names the
 // column ("data.text_column"); or DataError if `key` is not a config key, but advice on what to set.
 const nlohmann::json& column_of(const DataRow& row, const std::string& column, const std::string& key);

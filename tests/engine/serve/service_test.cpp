@@ -156,6 +156,10 @@ TEST_CASE("the environment of a platform") {
   CHECK(options.workers == 4);
   CHECK(options.timeout == 17);
   CHECK(task_of_environment(environment) == kTokenClassification);
+  CHECK(served_task("fill-mask", "--task") == kMaskedLm);
+  CHECK(served_task(kCausalLm, "--task") == kCausalLm);
+  CHECK_THROWS_WITH(served_task("summarization", "--task"),
+                    Catch::Contains("--task: the task \"summarization\" is not served"));
   variables["SAGEMAKER_BIND_TO_PORT"] = "70000";
   CHECK_THROWS_WITH(options_of_environment(environment),
                     "SAGEMAKER_BIND_TO_PORT: must be an integer from 1 to 65535; got \"70000\"");

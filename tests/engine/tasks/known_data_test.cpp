@@ -245,6 +245,20 @@ TEST_CASE("known data: a folder stands for the file of a part") {
              Contains("has no file dev or validation"));
 }
 
+TEST_CASE("known data: a file of another data set is told by the columns that it lacks") {
+  const TempFolder folder;
+  const std::string path = folder.write("a.jsonl", "{\"sentence\": \"x\", \"label\": 1}\n");
+  const auto message = [&](DataPart part) {
+    return message_of<MissingColumn>([&] { read(config_of("mrpc", {{"train", path}, {"test", path}}), part); });
+  };
+  for (const DataPart part : {DataPart::train, DataPart::test})
+    CHECK_THAT(
+        message(part),
+        Contains("a.jsonl:1: has no 'sentence1'") &&
+            Contains(", which data.task_name \"mrpc\" needs, only {label, sentence}; name the files of this data "
+                     "set, or for others leave out data.task_name"));
+}
+
 TEST_CASE("known data: MRPC's own files are tables, although their names end with .txt") {
   const TempFolder folder;
   folder.write("msr_paraphrase_train.txt", kSamples[2].tsv);

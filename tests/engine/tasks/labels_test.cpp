@@ -1,5 +1,7 @@
 #include "engine/tasks/labels.h"
 
+#include <array>
+
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/known_data.h"
@@ -256,6 +258,36 @@ TEST_CASE("labels: nan and inf are names, not numbers") {
   const TempFolder folder;
   const Config config = labelled(folder, "a.csv", "text,label\nx,nan\ny,eng\nz,inf\n");
   CHECK(head_of(config).names == std::vector<std::string>{"eng", "inf", "nan"});
+}
+
+TEST_CASE("labels: rows that leave open which task is meant are named") {
+  const TempFolder folder;
+  const std::string x = "{\"text\": \"a\", \"label\": \"x\"}\n", y = "{\"text\": \"a\", \"label\": \"y\"}\n",
+                    number = "{\"text\": \"a\", \"label\": 1.5}\n", one = "{\"text\": \"a\", \"label\": 1}\n";
+  const auto message = [&](const std::string& lines) {
+    return message_of<DataError>([&] { labelled(folder, "a.jsonl", lines); });
+  };
+  CHECK_THAT(message(x + x), Contains("a.jsonl: the label of all rows is the same (") &&
+                                 Contains("a.jsonl:1: 'label' is \"x\"), but a classification needs at least two"));
+  for (const auto& [lines, fraction, word] :
+       std::vector<std::array<std::string, 3>>{{x + number + y, "2", "1"}, {number + x, "1", "2"}})
+    CHECK_THAT(message(lines),
+               Contains(cat("a.jsonl:", fraction,
+                            ": 'label' is 1.5, a number with a fraction, which makes the task a "
+                            "regression, but ")) &&
+                   Contains(cat("a.jsonl:", word, ": 'label' is \"x\"; correct the label of one of these rows")));
+  CHECK_NOTHROW(labelled(folder, "a.jsonl", x + y));
+  CHECK_NOTHROW(labelled(folder, "a.jsonl", number + one));
+  CHECK_NOTHROW(labelled(folder, "a.jsonl", one + one));
+  CHECK_NOTHROW(labelled_from(folder, {{"num_labels", 1}, {"architectures", {"BertForSequenceClassification"}}}, x));
+
+  Config config = config_of("sequence-classification", {{"train", "a.jsonl"}});
+  config.model.config["num_labels"] = 1;
+  CHECK_THAT(
+      message_of<DataError>([&] {
+        encode(config, {{"text", "a"}, {"label", "x"}});
+      }),
+      Contains("a.jsonl:3: 'label' must be a number; got \"x\"; the model has num_labels 1, which means regression"));
 }
 
 TEST_CASE("labels: any number may be the target of a regression") {

@@ -26,19 +26,28 @@ Config config_of(int64_t length) {
 
 }  // namespace
 
-TEST_CASE("question-answering: a context that cannot be cut names the keys of its length") {
+TEST_CASE("question-answering: a context that cannot be cut names what leaves it no room") {
   const std::string context(200, 'c');
   const auto encode = [&](const Config& config, const std::string& question) {
     question_answering(config, load_tokenizer("bytes"))->encode({row_of(question, context, {"c"}), "a.json:7"}, true);
   };
-  CHECK_THAT(message_of<ConfigError>([&] { encode(config_of(64), "why"); }),
-             Contains("/data/doc_stride: must be smaller than sequence_length") && Contains("got 128") &&
-                 Contains("a.json:7") && Contains("data.sequence_length, now 64"));
-  Config fits = config_of(64);
-  fits.data.doc_stride = 8;
-  CHECK_NOTHROW(encode(fits, "why"));
-  CHECK_THAT(message_of<DataError>([&] { encode(fits, std::string(60, 'q')); }),
-             Contains("a.json:7") && Contains("data.sequence_length, now 64") && Contains("data.doc_stride is 8"));
+  const auto with_stride = [](int stride) {
+    Config config = config_of(64);
+    config.data.doc_stride = stride;
+    return config;
+  };
+  for (const int stride : {61, 64, 128})
+    CHECK(message_of<ConfigError>([&] { encode(with_stride(stride), "why"); }) ==
+          cat("/data/doc_stride: must be smaller than the 61 tokens of the context that fit in a sample beside the "
+              "question of a.json:7; got ",
+              stride, "; use a smaller data.doc_stride or a larger data.sequence_length, now 64"));
+  CHECK_NOTHROW(encode(with_stride(60), "why"));
+  for (const int stride : {8, 128})
+    for (const size_t length : {64, 65})
+      CHECK(message_of<DataError>([&] { encode(with_stride(stride), std::string(length, 'q')); }) ==
+            cat("a.json:7: the question has ", length,
+                " tokens, which with 0 special ones leave no room for the context in data.sequence_length, now 64; "
+                "shorten the question or use a larger data.sequence_length"));
 }
 
 // Parquet and Arrow files have signed integers, which are another type of JSON value than those of JSON files.
@@ -58,22 +67,36 @@ TEST_CASE("question-answering: places of answers may be signed integers") {
   }
 }
 
-TEST_CASE("question-answering: questions without an answer are told unless they are meant") {
+TEST_CASE("question-answering: questions without an answer are told unless they are meant, and misplaced answers") {
   const TempFolder folder;
   const json answered = row_of("why", "because", {"because"}), not_answered = row_of("who", "because", json::array());
-  const auto note = [&](const std::vector<json>& rows, bool is_meant) {
+  const auto notes = [&](const std::vector<json>& rows, bool is_meant) {
     std::string lines;
     for (const json& row : rows) lines += row.dump() + '\n';
     Config config = config_of(64);
     config.data.version_2_with_negative = is_meant;
-    return unanswered_note(config, {DataFile{folder.write("rows.jsonl", lines), DataFormat::jsonl}});
+    return answer_notes(config, {DataFile{folder.write("rows.jsonl", lines), DataFormat::jsonl}});
   };
-  CHECK_THAT(note({answered, not_answered}, false),
+  REQUIRE(notes({answered, not_answered}, false).size() == 1);
+  CHECK_THAT(notes({answered, not_answered}, false)[0],
              Contains("rows.jsonl:2: the question has no answer") && Contains("data.version_2_with_negative"));
-  CHECK(note({answered, not_answered}, true).empty());
-  CHECK(note({answered, answered}, false).empty());
+  CHECK(notes({answered, not_answered}, true).empty());
+  CHECK(notes({answered, answered}, false).empty());
   const json tokenised = {{"input_ids", {1, 2}}, {"start_positions", 0}, {"end_positions", 0}};
-  CHECK(note({tokenised}, false).empty());
+  CHECK(notes({tokenised}, false).empty());
+
+  json after_umlaut = row_of("why", "für it", {"it"});
+  after_umlaut["answers"]["answer_start"] = json::array({4U});
+  CHECK(notes({after_umlaut}, false).empty());
+  json misplaced = after_umlaut, outside = after_umlaut;
+  misplaced["answers"]["answer_start"] = json::array({3U});
+  outside["answers"]["answer_start"] = json::array({99U});
+  REQUIRE(notes({answered, misplaced}, true).size() == 1);
+  CHECK_THAT(notes({answered, misplaced}, true)[0],
+             Contains("1 answer is not the text at its answer_start, in ") && Contains("rows.jsonl:2; training uses"));
+  REQUIRE(notes({not_answered, misplaced, outside}, false).size() == 2);
+  CHECK_THAT(notes({not_answered, misplaced, outside}, false)[1],
+             Contains("2 answers are not the text at their answer_start, such as ") && Contains("rows.jsonl:2; "));
 }
 
 }  // namespace shardline::question_answering_test

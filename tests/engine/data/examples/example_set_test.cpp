@@ -29,7 +29,7 @@ ExampleSet write_and_open(const TempFolder& folder, const ExampleShape& shape, c
   ExampleWriter writer(shape);
   for (const Example& example : examples) writer.add(example);
   const auto path = folder.path() / "set.bin";
-  writer.write(path, kDigest, {.rows = 5, .shortened = 1});
+  writer.write(path, kDigest, {.rows = 5, .shortened = 1, .left_out = 2});
   return ExampleSet(path);
 }
 
@@ -45,6 +45,7 @@ TEST_CASE("a microbatch of examples has their tokens one after the other, withou
   CHECK(set.size() == 3);
   CHECK(set.rows() == 5);
   CHECK(set.shortened() == 1);
+  CHECK(set.left_out() == 2);
   CHECK(set.digest() == kDigest);
   CHECK(set.is_intact());
   CHECK(set.shape() == shape);
@@ -218,6 +219,27 @@ TEST_CASE("examples are made once, in the order of the rows, whatever the thread
   CHECK(encoded == 3 * kRows);
   options.files = {{folder.write("b.csv", "text,label\n"), DataFormat::csv}};
   CHECK_THAT(message_of<DataError>([&] { prepare_examples(options); }), Contains("no examples"));
+}
+
+TEST_CASE("rows that are left out are not counted as shortened") {
+  const TempFolder folder;
+  const std::string path = folder.write("a.csv", "text\nwhole\nshortened\nleft out\nleft out\nblank\n");
+  const auto encode = [](const DataRow& row) {
+    const std::string text = row.columns.at("text");
+    RowExamples made{.examples = {}, .shortened = text == "shortened" || text == "left out"};
+    if (text == "whole" || text == "shortened") made.examples.push_back({.ids = {1, 2}});
+    return made;
+  };
+  const ExampleSetOptions options{.files = {{path, DataFormat::csv}},
+                                  .shape = {},
+                                  .encode = encode,
+                                  .settings = "a",
+                                  .cache_folder = folder.path() / "cache"};
+  const auto set = std::make_shared<const ExampleSet>(prepare_examples(options));
+  CHECK(set->shortened() == 1);
+  CHECK(set->left_out() == 2);
+  const ExampleSource source({set, rows_with_examples(*set)}, {.global_batch = 1});
+  CHECK_THAT(source.describe(), Contains("2 examples, 4 tokens, longest 2, 1 rows shortened, 2 rows left out"));
 }
 
 TEST_CASE("the tokens of all rows are cut into chunks, and what fills none is counted") {
