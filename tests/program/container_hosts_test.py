@@ -69,7 +69,7 @@ class ContainerHosts(HostsTest):
         tries = f"until {sys.executable} -c {shlex.quote(greets)} 2>/dev/null; do sleep 0.1; done"
         stranger = subprocess.Popen(["nsenter", "-t", str(self.hosts[0].keeper.pid), "-n", "sh", "-c", tries])
         self.addCleanup(stranger.kill)
-        self.assertIn("no word from host beta after 3 s", str(self.finish(first, limit=30)))
+        self.assertIn("no message from host beta after 3 s", str(self.finish(first, limit=30)))
 
     def test_lost_first_host(self):
         self.make_trees(max_steps="100000")

@@ -85,7 +85,7 @@ TEST_CASE("question-answering: questions without an answer are told unless they 
   const json tokenised = {{"input_ids", {1, 2}}, {"start_positions", 0}, {"end_positions", 0}};
   CHECK(notes({tokenised}, false).empty());
 
-  json after_umlaut = row_of("why", "für it", {"it"});
+  json after_umlaut = row_of("why", "f\u00fcr it", {"it"});
   after_umlaut["answers"]["answer_start"] = json::array({4U});
   CHECK(notes({after_umlaut}, false).empty());
   json misplaced = after_umlaut, outside = after_umlaut;
