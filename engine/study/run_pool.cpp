@@ -29,7 +29,7 @@ int opened_for_output(const std::string& path) {
 }
 
 // In the child process.
-[[noreturn]] void become(const Program& program, char* const* argv) {
+[[noreturn]] void become(const PoolProgram& program, char* const* argv) {
   setpgid(0, 0);  // a Ctrl-C ends the parent, and that ends this process
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE}) std::signal(signal, SIG_DFL);
@@ -49,7 +49,7 @@ int opened_for_output(const std::string& path) {
 
 class Running {
  public:
-  explicit Running(const Program& program) : program_(&program), started_(steady_seconds()) {
+  explicit Running(const PoolProgram& program) : program_(&program), started_(steady_seconds()) {
     std::vector<std::string> words = program.command;
     std::vector<char*> argv;
     for (auto& word : words) argv.push_back(word.data());
@@ -66,7 +66,7 @@ class Running {
     waitpid(process_, nullptr, 0);
   }
 
-  const Program& program() const { return *program_; }
+  const PoolProgram& program() const { return *program_; }
 
   // Whether it has ended. Asks it to stop when its time is up.
   bool has_ended() {
@@ -88,7 +88,7 @@ class Running {
   const ProgramEnd& end() const { return end_; }
 
  private:
-  const Program* program_;
+  const PoolProgram* program_;
   double started_;
   pid_t process_ = -1;
   bool ended_ = false;
@@ -97,7 +97,7 @@ class Running {
 
 }  // namespace
 
-void run_programs(const std::vector<Program>& programs, int cores, int at_once) {
+void run_programs(const std::vector<PoolProgram>& programs, int cores, int at_once) {
   std::list<Running> running;
   size_t next = 0;
   int used = 0;
@@ -117,7 +117,7 @@ void run_programs(const std::vector<Program>& programs, int cores, int at_once) 
         ++one;
         continue;
       }
-      const Program& program = one->program();
+      const PoolProgram& program = one->program();
       const ProgramEnd end = one->end();
       used -= program.cores;
       one = running.erase(one);

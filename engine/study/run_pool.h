@@ -13,7 +13,7 @@ struct ProgramEnd {
   double seconds = 0;
 };
 
-struct Program {
+struct PoolProgram {
   std::vector<std::string> command;  // the first word is a path
   std::string output, errors;        // files that receive what it prints; may be the same. Their folder must exist
   int cores = 1;
@@ -25,6 +25,6 @@ struct Program {
 // Starts them in their order, at most `at_once` at a time (0: no limit) and with no more than `cores` cores together,
 // and waits for all. A program that takes longer than its limit is asked to stop (SIGTERM), and killed if it does not.
 // All of them are killed if this process ends. Throws RunError if one cannot be started.
-void run_programs(const std::vector<Program>& programs, int cores, int at_once);
+void run_programs(const std::vector<PoolProgram>& programs, int cores, int at_once);
 
 }  // namespace shardline

@@ -164,15 +164,15 @@ std::string line_of(const RunRecord& record) {
              format_duration(record.step_seconds), ", ", format_duration(record.job_seconds));
 }
 
-Program program_of(const StudyFile& study, const StudyRun& run) {
+PoolProgram program_of(const StudyFile& study, const StudyRun& run) {
   const std::string program = fs::read_symlink("/proc/self/exe"), config = config_of(study, run.name);
-  Program made{.command = {program, "train", config},
-               .output = log_of(study, run.name),
-               .errors = log_of(study, run.name),
-               .cores = cores_of(run),
-               .limit = std::chrono::seconds(study.timeout_seconds),
-               .starts = {},
-               .ends = {}};
+  PoolProgram made{.command = {program, "train", config},
+                   .output = log_of(study, run.name),
+                   .errors = log_of(study, run.name),
+                   .cores = cores_of(run),
+                   .limit = std::chrono::seconds(study.timeout_seconds),
+                   .starts = {},
+                   .ends = {}};
   if (!run.planned()) return made;
   made.command = {program, "plan", config, "--nodes", std::to_string(run.nodes), "--json"};
   made.output = plan_of(study, run.name);
@@ -201,10 +201,10 @@ int study_job(const std::string& path, const StudyOptions& options, std::ostream
     write_records(others, finished.others);
   Results results(study, runs, std::move(finished.of_study));
   if (results.count() > 0) out << results.count() << " of " << runs.size() << " runs had already finished" << std::endl;
-  std::vector<Program> programs;
+  std::vector<PoolProgram> programs;
   for (const auto& run : runs) {
     if (results.has(run)) continue;
-    Program program = program_of(study, run);
+    PoolProgram program = program_of(study, run);
     program.starts = [&] {
       // An attempt that did not finish left records and checkpoints that are not those of this run.
       remove_directory(output_of(study, run.name));

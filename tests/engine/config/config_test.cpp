@@ -185,9 +185,6 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "c.json: /model/config/model_type: must name the model family; known: bert"},
       {R"({"model": {"init": "pretrained"}})", "\"pretrained\" needs model.path"},
       {R"({"task": "masked"})", "/task: must be one of"},
-      {R"({"task": "text-classification"})", "got \"text-classification\"; did you mean \"sequence-classification\"?"},
-      {R"({"task": "ner"})", "got \"ner\"; did you mean \"token-classification\"?"},
-      {R"({"task": "translation"})", "got \"translation\"; did you mean \"seq2seq-lm\"?"},
       {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; set it to the directory"},
       {R"({"mpi_options": {"processes_per_host": 3}, "smp_options": {"partitions": 2}})",
        "c.json: /smp_options/partitions: the world size 3 must be a multiple of P x T = 2 x 1 = 2; got 2; start 2 or 4 "

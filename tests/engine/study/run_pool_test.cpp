@@ -37,7 +37,7 @@ class Shell {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  std::vector<Program> programs;
+  std::vector<PoolProgram> programs;
   std::vector<ProgramEnd> ends;
   int running = 0, most_at_once = 0;
 
