@@ -9,6 +9,7 @@
   - The code without tests has at most 240 casts: types that agree need none, and a count that grows shows where they do
     not.
   - No hand-written source has more than 600 lines; sources other than Python are plain ASCII.
+  - Outside tests, no two types of one namespace have the same name: the linker would keep the destructor of one.
   - No file has a merge conflict left in it.
 
   tools/check_layout.py [--self-test]
@@ -73,7 +74,7 @@ def check(root, names):
             problems += upward_includes(name, lines[name])
             problems += torch_where_it_must_not_be(name, lines)
             problems += test_files_apart(name, lines[name])
-    return problems + crowded_rooms(names) + too_many_casts(lines)
+    return problems + crowded_rooms(names) + too_many_casts(lines) + types_defined_twice(lines)
 
 
 def left_over_markers(name, text):
@@ -123,6 +124,30 @@ def upward_includes(name, rows):
                 problems.append(place + f"{to} is not below {room}")
         elif not any(target.startswith(allowed + "/") for allowed in LADDER[folder]):
             problems.append(place + f"{folder} may include only {', '.join([folder] + LADDER[folder])}")
+    return problems
+
+
+def types_of(rows):
+    """Yields the line number and the qualified name of each type that other files can see."""
+    spaces = []
+    for number, row in enumerate(rows, 1):
+        if opened := re.match(r"(?:inline )?namespace(?: ([\w:]+))? \{", row):
+            spaces.append(opened[1])
+        elif row.startswith("}  // namespace") and spaces:
+            spaces.pop()
+        elif (made := re.match(r"(?:struct|class|enum class) (\w+)(?: final)?(?: : [^;]*)? \{", row)) and all(spaces):
+            yield number, "::".join([*spaces, made[1]])
+
+
+def types_defined_twice(lines):
+    places, problems = {}, []
+    for name in sorted(lines):
+        if name.split("/")[0] not in LADDER or pathlib.PurePath(name).suffix not in CPP:
+            continue
+        for number, made in types_of(lines[name]):
+            if places.get(made, name) != name:
+                problems.append(f"{name}:{number}: {made} is also a type in {places[made]}; rename one of them")
+            places[made] = name
     return problems
 
 
@@ -221,6 +246,9 @@ def self_test():
         "tests/fine.py": "# caf\u00e9\n",
         "docs/fine.md": "caf\u00e9\n",
         "docs/merged.md": "\n" + "<" * 7 + " HEAD\n",
+        "core/model/twin.h": "namespace shardline {\nstruct Twin {\n};\n}  // namespace shardline\n",
+        "optim/update/twin.cpp": "namespace shardline {\nnamespace {\nstruct Twin {\n};\n}  // namespace\n"
+                                 "class Twin : public A {\n};\n}  // namespace shardline\n",
     }
     planted.update({f"models/families/{number}.{kind}": "\n" for number in range(16) for kind in ("h", "cpp")})
     planted.update({f"models/graph/{number}.{kind}": "\n" for number in range(15) for kind in ("h", "cpp")})
@@ -230,6 +258,7 @@ def self_test():
         "optim/flat/side.h:1", "optim/flat/up.h:1", "partitioner/cut/executor.cpp:1", "tensor_parallel/ops/chain.cu:1",
         "tensor_parallel/ops/direct.cu:1", "tensor_parallel/ops/dnnl.cpp:1", "tests/core/catch_test.cpp:2",
         "tests/core/open_test.cpp:1", "tools/long.sh:601", "models/families:1", "pipeline:1",
+        "optim/update/twin.cpp:6",
     ]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
