@@ -19,7 +19,7 @@ TEST_CASE("the copies of a checkpoint of all ranks of a host must have room ther
   CHECK_THAT(message_of<RunError>([&] {
                check_snapshot_room({here, here, there, there}, equal(4));
              }),
-             Contains("on host b this needs 3.0 GiB for 2 rank(s), but 2.0 GiB are available") &&
+             Contains("on host b this needs 3.0 GiB for 2 rank(s), but 2.0 GiB is available") &&
                  Contains("to use less: training.save_only_model"));
   CHECK_THROWS_AS(check_snapshot_room({here, here, here}, equal(3)), RunError);
   CHECK_NOTHROW(check_snapshot_room({here, here, here, there}, {1 * kGiB, 1 * kGiB, 2 * kGiB, 2 * kGiB}));
