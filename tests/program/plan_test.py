@@ -374,7 +374,7 @@ class Partitions(ProgramTest):
         for options, words in [
             (dict(manual_partition=[1, 2]), ["places 3 blocks", "4"]),
             (dict(manual_partition=[4]), ["1 numbers", "2 stages"]),
-            (dict(manual_partition=[1, -3]), ["-3", "do not mix"]),
+            (dict(manual_partition=[1, -3]), ["-3", "use either numbers only or entries only"]),
             (dict(manual_partition="even"), ["manual_partition", "list"]),
             (dict(manual_partition=[{"layers": "h.*", "stage": 5}], default_partition=0), ["h.0", "stage 5"]),
             (dict(manual_partition=[{"layers": "h.*", "stage": 1}]), ["embedding, head"]),

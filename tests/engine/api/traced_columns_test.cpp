@@ -215,7 +215,7 @@ TEST_CASE("configs that do not fit the columns of a traced module are refused") 
     CHECK_THROWS_WITH(run(folder, model, changes), Contains(message));
   };
   refused("traced-surrogate", {{"model", {{"inputs", {{"pixels", "numbers"}}}}}},
-          "columns of other names; it has numbers, kind");
+          "columns of other names; such arguments: numbers, kind");
   refused("traced-surrogate", {{"model", {{"inputs", {{"numbers", "labels"}}}}}}, "which is not one of the data");
   refused("traced-images", {{"model", {{"inputs", {{"image", "numbers"}}}}}}, "numbers");
   refused("traced-surrogate", {{"data", {{"tokenizer", "bytes"}}}}, "/data/tokenizer: has no effect");

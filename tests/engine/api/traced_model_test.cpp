@@ -455,7 +455,7 @@ TEST_CASE("configs that a traced module cannot follow are refused") {
   refused({{"model", {{"config", {{"width", nullptr}}}}}}, "width");
   refused({{"task", "masked-lm"}}, "causal-lm");
   refused({{"training", {{"neftune_noise_alpha", 5}}}}, "/training/neftune_noise_alpha: ");
-  refused({{"training", {{"attention_in_fp32", true}}}}, "attention of its own");
+  refused({{"training", {{"attention_in_fp32", true}}}}, "its own attention");
   refused({{"data", {{"sequence_length", 40}}}}, "fails with a batch of 1 samples of 40 tokens: index out of range");
   refused({{"model", {{"config", {{"model_type", "mixing-net"}}}}}},
           "/model/config/model_type: model mixing-net: the call to aten::mean.dim in words mixes samples");

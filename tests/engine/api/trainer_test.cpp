@@ -155,7 +155,7 @@ TEST_CASE("a trainer refuses samples that its model does not take") {
   CHECK_THROWS_WITH(numeric.step(inputs, inputs), Contains("2 numbers"));
   CHECK_THROWS_WITH(numeric.step(inputs, targets_of(inputs_of(3))), Contains("4 samples"));
   CHECK_THROWS_WITH(numeric.step(Samples{}), Contains("ids or features"));
-  CHECK_THROWS_WITH(numeric.step(Samples{.count = 1, .length = 0}), Contains("length 0"));
+  CHECK_THROWS_WITH(numeric.step(Samples{.count = 1, .length = 0}), Contains("length at least 1; got 1 and 0"));
 }
 
 TEST_CASE("a trainer refuses configs that are not for one") {

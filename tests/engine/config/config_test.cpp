@@ -124,8 +124,8 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
       {R"({"training": {"fp16": true, "dynamic_loss_scale": false, "dynamic_loss_args": {"min_scale": 2}}})",
        "c.json: /training/dynamic_loss_args: is only used with a dynamic loss scale"},
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_windows": 2}}})",
-       "c.json: /training/dynamic_loss_args: there is no argument \"scale_windows\"; got {\"scale_windows\":2}; it "
-       "takes"},
+       "c.json: /training/dynamic_loss_args: there is no argument \"scale_windows\"; got {\"scale_windows\":2}; the "
+       "arguments are"},
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_window": 2.5}}})",
        "\"scale_window\" must be a whole number, not 2.5"},
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_factor": 1}}})",
@@ -153,7 +153,7 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "c.json: /smp_options/sharded_data_parallel_degree: \"auto\" needs training.global_batch_size"},
       {R"({"smp_options": {"sharded_data_parallel_degree": "auto", "shard_optimizer_state": true,
            "shard_gradients": true}, "training": {"global_batch_size": 8}})",
-       "\"auto\" chooses shard_gradients, too; got \"auto\"; leave that out"},
+       "\"auto\" chooses shard_gradients, too; got \"auto\"; leave that key out"},
       {R"({"smp_options": {"sharded_data_parallel_degree": 1, "sdp_max_live_parameters": 1e6},
            "training": {"global_batch_size": 8}})",
        "/smp_options/sdp_max_live_parameters: has no effect without sharded_data_parallel_degree > 1"},

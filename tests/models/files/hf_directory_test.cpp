@@ -256,7 +256,7 @@ TEST_CASE("a tensor may have any of its names in the files, but only one of them
     ModelSpec frozen = spec;
     frozen.layers[0].params[1].trainable = false;
     CHECK_THAT(directory.check_names(frozen).notes(frozen).at(1),
-               Contains("training.trainable leaves them out: bert.LayerNorm.bias"));
+               Contains("training.trainable does not select them: bert.LayerNorm.bias"));
     CHECK(directory.holds(weight));
     CHECK_FALSE(directory.holds(bias));
     auto local = at::full({2}, 1, at::kFloat);

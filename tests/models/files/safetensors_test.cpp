@@ -112,8 +112,8 @@ TEST_CASE("each lie of a header is named", "[safetensors]") {
   CHECK_THAT(lie(good + "," + good), Contains("given twice"));
   CHECK_THAT(lie(R"("a":{"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]})"), Contains("given twice"));
   CHECK_THAT(lie(entry("a", "U8", "[5]", "[0,5]") + "," + entry("b", "U8", "[4]", "[4,8]")), Contains("overlap"));
-  CHECK_THAT(lie(entry("a", "U8", "[3]", "[0,3]") + "," + entry("b", "U8", "[4]", "[4,8]")), Contains("a hole"));
-  CHECK_THAT(lie(entry("a", "U8", "[7]", "[1,8]")), Contains("a hole"));
+  CHECK_THAT(lie(entry("a", "U8", "[3]", "[0,3]") + "," + entry("b", "U8", "[4]", "[4,8]")), Contains("leave a gap"));
+  CHECK_THAT(lie(entry("a", "U8", "[7]", "[1,8]")), Contains("leave a gap"));
   CHECK_THAT(lie(entry("a", "U8", "[7]", "[0,7]")), Contains("the data has 8 bytes, but its tensors end at 7"));
   CHECK_THAT(lie(entry(std::string(2000, 'n'), "U8", "[8]", "[0,8]")), Contains("at most 1024 bytes"));
   CHECK_THAT(lie(""), Contains("its tensors end at 0"));

@@ -171,7 +171,7 @@ TEST_CASE("calls that change memory belong to every part that reads it afterward
   CHECK_THROWS_WITH(changing("attention_mask"), Contains("the call to aten::zero_ changes attention_mask in place"));
   CHECK_THROWS_WITH(changing("b_scale", "attention_mask"),
                     Contains("the call to aten::add_.Tensor changes its buffer scale, whose new value depends on "
-                             "attention_mask, so on which samples"));
+                             "attention_mask, and so on the samples that a microbatch"));
   CHECK_THROWS_WITH(changing("b_scale", "p_places_weight"),
                     Contains("whose new value depends on the parameter places.weight"));
   CHECK(changing("b_scale")->buffers);

@@ -152,7 +152,8 @@ TEST_CASE("new values of buffers must belong to a buffer and fit it", "[pt2]") {
     return said(kModel, [&](json& model) {
       auto& specs = model["graph_module"]["signature"]["output_specs"];
       for (int i = 0; i < times; ++i)
-        specs.insert(specs.begin(), {{"buffer_mutation", {{"arg", {{"name", value}}}, {"buffer_name", buffer}}}});
+        specs.insert(specs.begin(),
+                     json::object({{"buffer_mutation", {{"arg", {{"name", value}}}, {"buffer_name", buffer}}}}));
     });
   };
   CHECK(with_change("scale", "b_scale").empty());

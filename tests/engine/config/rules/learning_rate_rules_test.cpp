@@ -66,7 +66,7 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
              Contains("are 101 steps"));
   CHECK_THAT(kwargs_mistake("warmup_stable_decay", {{"num_decay_steps", 60}, {"decay_type", "sqrt"}}),
              Contains("use one of [\"linear\",\"cosine\",\"1-sqrt\"]"));
-  CHECK_THAT(kwargs_mistake("annealing", {{"plateau", 0.1}}), Contains("only read with lr_decay_style \"plateau\""));
+  CHECK_THAT(kwargs_mistake("annealing", {{"plateau", 0.1}}), Contains("only used with lr_decay_style \"plateau\""));
   CHECK_THAT(kwargs_mistake("annealing", {{"lr_decay_style", "plateau"}}, {{"warmup_steps", 0.6}}),
              Contains("make them shorter"));
   CHECK_THAT(kwargs_mistake("annealing", {{"lr_decay_style", "1-sqrt"}}),

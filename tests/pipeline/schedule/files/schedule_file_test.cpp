@@ -148,7 +148,7 @@ TEST_CASE("a file for another run, or one that cannot work, is refused with the 
 }
 
 TEST_CASE("names and degrees that do not fit are refused with what does") {
-  CHECK(contains(message_of([] { make_schedule({"1f1b", 2, 2}); }), "none of \"interleaved\", \"simple\""));
+  CHECK(contains(message_of([] { make_schedule({"1f1b", 2, 2}); }), "neither one of \"interleaved\", \"simple\""));
   CHECK(contains(message_of([] { make_schedule({"zbv", 2, 2, 2}); }), "virtual_pipeline_degree is 2"));
   CHECK(contains(message_of([] { make_schedule({"interleaved_1f1b", 2, 2, 0}); }), "at least 1; got 0"));
   CHECK(make_schedule({"interleaved_1f1b", 3, 4, 1}) == one_forward_one_backward(3, 4, 0));
