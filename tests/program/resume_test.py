@@ -296,7 +296,7 @@ class Resume(ProgramTest):
                 self.config(**dict(self.sections(layout), model=larger, output_dir=layout))
                 run = self.run_with_mounts(f"mount --bind meminfo /proc/meminfo && {PROGRAM} train config.json")
                 self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-                self.assertIn("but 1000.0 KiB are available", run.stderr)
+                self.assertIn("but 1000.0 KiB is available", run.stderr)
                 self.assertIn("training.save_only_model", run.stderr)
                 self.assertFalse((self.dir / layout / "metrics.jsonl").exists())
 

@@ -53,7 +53,7 @@ class Answers(Serving):
         server.refuses(400, {"input": "good"}, '/input: unknown key; got "good"; did you mean inputs?')
         self.assertEqual(server.post({"inputs": "good", "options": {"use_cache": False}})[0], 200)
         server.refuses(400, {"inputs": "good", "parameters": {"topk": 1}}, "/parameters/topk: is not a parameter")
-        server.refuses(400, {"inputs": ["good", 3]}, "/inputs/1: must be a text")
+        server.refuses(400, {"inputs": ["good", 3]}, "/inputs/1: must be a string")
         server.refuses(400, {"inputs": ["good", "film " * 50]}, "/inputs/1: has more than 40 tokens")
         self.assertEqual(len(server.ask("film " * 50, truncation=True)), 1)
         server.refuses(400, {"inputs": []}, "/inputs: must have at least one input")
