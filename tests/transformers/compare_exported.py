@@ -247,7 +247,7 @@ def compare_causal(program, name, layouts, optimize):
 
 def differing_names(out, module):
     """The names that the state_dict() of the module or model.safetensors lacks."""
-    return sorted(sum(load_model(module, os.path.join(out, "model.safetensors"), strict=False), []))
+    return sorted(set().union(*load_model(module, os.path.join(out, "model.safetensors"), strict=False)))
 
 
 def split_of(out):
