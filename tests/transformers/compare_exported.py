@@ -240,13 +240,14 @@ def compare_causal(program, name, layouts, optimize):
                 with torch.no_grad():
                     logits = (run(saved, batches[0]).logits - run(module, batches[0]).logits).abs().max().item()
                 row = {"dtype": dtype, "layout": layout, **distances(ours, reference), "saved_logits": logits,
-                       "differing_names": differing_names(out, saved), "split": split_of(out)}
+                       "differing_names": differing_names(out), "split": split_of(out)}
                 shutil.rmtree(out)
                 yield row
 
 
-def differing_names(out, module):
-    """The names that the state_dict() of the module or model.safetensors lacks."""
+def differing_names(out):
+    """The names that the state_dict() of the saved program or model.safetensors lacks."""
+    module = torch.export.load(os.path.join(out, "model.pt2")).module()
     return sorted(set().union(*load_model(module, os.path.join(out, "model.safetensors"), strict=False)))
 
 
@@ -376,7 +377,7 @@ def compare_pair(program, name, layouts, optimize):
                     loss = run_pair(module, rows[:6]).loss.item()
                 row = {"dtype": dtype, "layout": layout, **distances(ours, reference), "saved_logits": logits,
                        "eval_loss": abs(evaluation["eval_loss"] - loss) / loss,
-                       "differing_names": differing_names(out, saved), "split": split_of(out)}
+                       "differing_names": differing_names(out), "split": split_of(out)}
                 shutil.rmtree(out)
                 yield row
 
@@ -440,7 +441,7 @@ def compare_senses(program, name, layouts, optimize):
                     loss = run(module, some).loss.item()
                 row = {"dtype": dtype, "layout": layout, **distances(ours, reference), "saved_logits": logits,
                        "eval_loss": abs(evaluation["eval_loss"] - loss) / loss,
-                       "differing_names": differing_names(out, saved), "split": split_of(out)}
+                       "differing_names": differing_names(out), "split": split_of(out)}
                 shutil.rmtree(out)
                 yield row
 
