@@ -38,7 +38,9 @@ def llmc(magic, version, kind, ids, count=None):
 
 def token_cache(width, ids, vocabulary=100):
     """Writes the header as TokenCacheHeader defines it; the target repairs the checksum."""
-    header = b"SLTOKENS" + struct.pack("<2I14Q", 3, width, len(ids), 1, vocabulary, *[0] * 11)
+    definition = (ROOT / "engine/data/cache/token_cache_header.h").read_text()
+    version = int(re.search(r"kVersion = (\d+);", definition)[1])
+    header = b"SLTOKENS" + struct.pack("<2I14Q", version, width, len(ids), 1, vocabulary, *[0] * 11)
     return files(("cache.tokens", header + struct.pack(f"<{len(ids)}{'HI'[width // 4]}", *ids)))
 
 
