@@ -121,7 +121,7 @@ class Faults(unittest.TestCase):
     def test_message_that_is_held_back(self):
         self.check("holds", "undelivered", [3],
                    r"rank 3 \(host \S+, stage 1\) waited .* for recv number 2 .* from rank 1 in group 'pp 0>1' \(for "
-                   r"activation, microbatch 0, chunk 1\), which the other rank has begun, too: the message is held back")
+                   r"activation, microbatch 0, chunk 1\), which the other rank has begun, too: the message is stuck")
 
 
 if __name__ == "__main__":
