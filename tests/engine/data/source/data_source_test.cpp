@@ -131,7 +131,7 @@ TEST_CASE("data that cannot be used is refused before anything is read") {
   CHECK(error("a.orc", DataFormat::text).empty());
   std::filesystem::create_directory(folder.path() / "nothing");
   CHECK_THAT(message_of<ConfigError>([&] { find_data_files({folder.path() / "nothing"}, DataFormat::automatic); }),
-             Contains("without files"));
+             Contains("the folder contains no files"));
   folder.write("only.idx", "x");
   CHECK_THAT(error("only.idx"), Contains("only.bin"));
   std::filesystem::create_directory(folder.path() / "loop");

@@ -65,7 +65,7 @@ TEST_CASE("other arrays are refused with the reason", "[npy]") {
   CHECK_THAT(refusal(npy(header("'<f8'", "(99999999999999999999,)"), "")), Contains("more than 63 bits"));
   CHECK_THAT(refusal(npy(header("'<f8'", "(-1,)"), "")), Contains("something other than sizes"));
   CHECK_THAT(refusal(npy("{'descr': '<f4', 'shape': (1,), }", "abcd")), Contains("lacks descr"));
-  CHECK_THAT(refusal(npy("{'descr': '<f4', 'descr': '<f4', }", "")), Contains("one twice"));
+  CHECK_THAT(refusal(npy("{'descr': '<f4', 'descr': '<f4', }", "")), Contains("the same key twice"));
   CHECK_THAT(refusal(npy(header("'<f4'", "(1,)") + "x", "abcd")), Contains("continues after the }"));
   CHECK_THAT(refusal(npy("{'descr", "")), Contains("an unterminated string"));
   CHECK_THAT(refusal("\x93NUMPX"), Contains("does not begin with"));
