@@ -170,7 +170,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(self.phase("memory", "--only", "recomputed", package=package)["recomputed"]["status"], "passed")
         self.script(bench_step, f"echo '{json.dumps({**line, 'loss': [3.0, 2.1]})}'")
         entries = self.phase("memory", "--only", "recomputed", package=package, code=1)
-        self.assertIn("those of the plain run [3.0, 2.0]", entries["recomputed"]["why"])
+        self.assertIn("those of the plain run are [3.0, 2.0]", entries["recomputed"]["why"])
 
     def test_what_is_missing_is_said_before_any_step(self):
         self.assertIn("set SHARDLINE_PACKAGE", self.ended("works", package=self.dir, code=2))
