@@ -22,9 +22,8 @@ std::string text_of_file(const std::string& path) {
 }
 
 constexpr const char* kOnlyHow =
-    "the job: there is no script here, whose arguments name model, data and output_dir; give them, too: shardline "
-    "import "
-    "ARGUMENTS FILE";
+    "the job: has no script whose arguments name the model, the data and output_dir; also pass a file with the command "
+    "line of the script: shardline import COMMAND_FILE FILE";
 
 // A file of DeepSpeed or accelerate, which says how a script is run.
 bool describes_only_how(const JobFile& file) {

@@ -35,8 +35,8 @@ bool leaves_labels_open(const Config& config);
 // Throws ConfigError if a file is not there, or if all tags of "token-classification" are numbers, DataError for a row
 // whose label is missing, null, blank or an object, for a list with a number that is not an integer and no multi-hot
 // vector, for lists that must be meant as multi-hot vectors but are integers, and for more than 100000 labels; for
-// sequence classification whose labels the model does not determine either, also if some labels are numbers with a
-// fraction and some no numbers, or if all rows have the same label, it is no number, and no problem_type is given.
+// sequence classification whose labels the model does not determine either, also if some labels have a
+// fraction and others are not numbers, or if all rows have the same label, which is not a number, without problem_type.
 Config with_labels_of_data(const Config& config);
 
 // What the head predicts: "2 classes: no, yes", with the first names of long lists. Empty if it has no labels.

@@ -156,7 +156,7 @@ void from_json(const json& json, LossScaleArguments& arguments) {
   read_arguments(
       json, "{\"scale_window\": 1000}", arguments, [&](const auto& visit) { visit_loss_scale(arguments, visit); },
       [](const std::string& name, const std::vector<std::string>& names) {
-        return cat("there is no argument \"", name, "\"; the arguments are ", nlohmann::json(names).dump());
+        return cat("unknown argument \"", name, "\"; known arguments: ", nlohmann::json(names).dump());
       });
   if (arguments.scale_factor == 1) throw ConfigError("\"scale_factor\" must be greater than 1; use 2");
 }

@@ -71,7 +71,7 @@ void check_recompute_arguments(JsonReader& training) {
       else if (name == "offload" && !value.is_boolean())
         training.fail(key, "\"offload\" must be true or false", "set it to one of them");
       else if (name != "every_n_layers" && name != "offload" && !without_effect.contains(name))
-        training.fail(key, cat("there is no argument \"", name, '"'), "leave it out");
+        training.fail(key, cat("unknown argument \"", name, '"'), "leave it out");
     }
   }
 }

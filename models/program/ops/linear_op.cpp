@@ -23,10 +23,6 @@ bool is_half(at::ScalarType type) {
   return type == at::kBFloat16 || type == at::kHalf;
 }
 
-WeightOrder other(WeightOrder order) {
-  return order == WeightOrder::outputs_first ? WeightOrder::inputs_first : WeightOrder::outputs_first;
-}
-
 // The parameter that `weight` is the transpose of, or undefined.
 at::Tensor transposed_parameter(const at::Tensor& weight) {
   if (!needs_gradient(weight) || !weight.is_view()) return {};
@@ -57,14 +53,13 @@ bool is_own_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tens
          (!bias.defined() || fits(bias));
 }
 
-at::Tensor own_linear(const at::Tensor& x, const at::Tensor& given, const at::Tensor& bias, WeightOrder given_order) {
+at::Tensor own_linear(const at::Tensor& x, const at::Tensor& given, const at::Tensor& bias, WeightOrder order) {
   // The gradient of a parameter is added where it belongs; that of its transpose would first be made, and then added
   // column by column.
   const at::Tensor parameter = transposed_parameter(given);
   const at::Tensor& weight = parameter.defined() ? parameter : given;
-  const WeightOrder order = parameter.defined() ? other(given_order) : given_order;
   const at::ScalarType type = product_type(x);
-  const bool transposes = order == WeightOrder::inputs_first, needs_x = needs_gradient(x);
+  const bool transposes = (order == WeightOrder::inputs_first) != parameter.defined(), needs_x = needs_gradient(x);
   const auto by_outputs = [=](const at::Tensor& w) { return transposes ? w.t() : w; };
   std::vector<int64_t> sizes = x.sizes().vec();
   at::Tensor rows, used, y;

@@ -124,8 +124,8 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
       {R"({"training": {"fp16": true, "dynamic_loss_scale": false, "dynamic_loss_args": {"min_scale": 2}}})",
        "c.json: /training/dynamic_loss_args: is only used with a dynamic loss scale"},
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_windows": 2}}})",
-       "c.json: /training/dynamic_loss_args: there is no argument \"scale_windows\"; got {\"scale_windows\":2}; the "
-       "arguments are"},
+       "c.json: /training/dynamic_loss_args: unknown argument \"scale_windows\"; got {\"scale_windows\":2}; "
+       "known arguments: ["},
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_window": 2.5}}})",
        "\"scale_window\" must be a whole number, not 2.5"},
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_factor": 1}}})",

@@ -219,7 +219,7 @@ TEST_CASE("a file that says only how a script is run is not enough") {
   const ScratchFolder folder;
   const std::string path = folder.path() + "/ds.json";
   std::ofstream(path) << R"({"zero_optimization": {"stage": 1}})";
-  CHECK_THAT(import_files({path}, {}).mistakes, Contains("there is no script here"));
+  CHECK_THAT(import_files({path}, {}).mistakes, Contains("has no script"));
 }
 
 TEST_CASE("notes say what holds for the value") {

@@ -245,7 +245,7 @@ TEST_CASE("known data: a folder stands for the file of a part") {
              Contains("has no file dev or validation"));
 }
 
-TEST_CASE("known data: a file of another data set is told by the columns that it lacks") {
+TEST_CASE("known data: a file of another data set is recognised by the columns that it lacks") {
   const TempFolder folder;
   const std::string path = folder.write("a.jsonl", "{\"sentence\": \"x\", \"label\": 1}\n");
   const auto message = [&](DataPart part) {

@@ -78,7 +78,7 @@ TEST_CASE("Arguments of transformers' activation checkpointing", "[config][spell
            {R"({"every_n_layers": 2})",
             "\"every_n_layers\" is not supported; got {\"every_n_layers\":2}; list the layers"},
            {R"({"offload": "cpu"})", "\"offload\" must be true or false"},
-           {R"({"use_reentant": true})", "there is no argument \"use_reentant\""},
+           {R"({"use_reentant": true})", "unknown argument \"use_reentant\""},
            {R"(["offload"])", "must be an object"}}) {
     INFO(arguments);
     CHECK_THAT(mistake(cat(R"({"training": {"activation_checkpointing_kwargs": )", arguments, "}}")),
