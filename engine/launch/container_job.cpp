@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <iostream>
 #include <mutex>
-#include <sstream>
 #include <streambuf>
 
 #include "core/error.h"
@@ -124,8 +123,7 @@ int run_job(const fs::path& folder, const std::vector<std::string>& settings,
     others.end(code, code == 0 ? "" : errors.text());
     return code;
   } catch (const std::exception& error) {
-    std::ostringstream nowhere;
-    others.end(report_error(error, nowhere), error.what());
+    others.end(exit_code_of(error), error.what());
     throw;
   }
 }

@@ -92,16 +92,21 @@ int exit_code_of_program(const MpirunEnd& end) {
   return end.exit_code == kExitBadData ? kExitFailed : end.exit_code;
 }
 
+int exit_code_of(const std::exception& error) {
+  // mpirun ends the other ranks after the first code that is not 0, so only the first rank has the code of a stop.
+  if (dynamic_cast<const StoppedAfterSaving*>(&error)) return current_rank() > 0 ? 0 : kExitStopped;
+  return dynamic_cast<const ConfigError*>(&error) ? kExitConfig : kExitFailed;
+}
+
 int report_error(const std::exception& error, std::ostream& log) {
   if (dynamic_cast<const StoppedAfterSaving*>(&error)) {
-    if (current_rank() > 0) return 0;  // mpirun ends the other ranks after the first code that is not 0
-    log << error.what() << std::endl;
-    return kExitStopped;
+    if (current_rank() <= 0) log << error.what() << std::endl;
+    return exit_code_of(error);
   }
   log << "error: " << error.what() << '\n';
   if (dynamic_cast<const DistributedError*>(&error)) log << report_of_threads();
   log << std::flush;
-  return dynamic_cast<const ConfigError*>(&error) ? kExitConfig : kExitFailed;
+  return exit_code_of(error);
 }
 
 Console console_of_job() {

@@ -22,9 +22,11 @@ int exit_code_of_program(const MpirunEnd& end);
 // The console of standard output, also through mpirun; not a terminal if that is unknown.
 Console console_of_job();
 
-// Prints the error and returns the exit code: 2 for mistakes in the config or on the command line, 3 for a run that was
-// stopped and can continue from a checkpoint (StoppedAfterSaving), otherwise 1. Only the first rank reports that a run
-// was stopped; on the other ranks nothing is printed, and the code is 0.
+// The exit code of a program that ends with this error: 2 for mistakes in the config or on the command line, 3 for a run
+// that was stopped and can continue from a checkpoint (StoppedAfterSaving; 0 on ranks other than the first), otherwise 1.
+int exit_code_of(const std::exception& error);
+
+// Prints the error and returns its exit code. Only the first rank reports that a run was stopped.
 int report_error(const std::exception& error, std::ostream& log);
 
 // Arranges that when a rank of an MPI job fails, its message is the last one that the job prints, and the job's exit

@@ -6,7 +6,6 @@
 #include <exception>
 #include <iostream>
 #include <mutex>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -79,8 +78,7 @@ int report_end(const std::exception& error) {
   static std::mutex one_at_a_time;
   static bool reported = false;
   const std::lock_guard lock(one_at_a_time);
-  std::ostringstream nowhere;
-  return report_error(error, std::exchange(reported, true) ? nowhere : std::cerr);
+  return std::exchange(reported, true) ? exit_code_of(error) : report_error(error, std::cerr);
 }
 
 void run_with_end(const std::function<void()>& rank) {
