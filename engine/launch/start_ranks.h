@@ -22,8 +22,9 @@ int exit_code_of_program(const MpirunEnd& end);
 // The console of standard output, also through mpirun; not a terminal if that is unknown.
 Console console_of_job();
 
-// The exit code of a program that ends with this error: 2 for mistakes in the config or on the command line, 3 for a run
-// that was stopped and can continue from a checkpoint (StoppedAfterSaving; 0 on ranks other than the first), otherwise 1.
+// The exit code of a program that ends with this error: 2 for mistakes in the config or on the command line, 3 for a
+// run that was stopped and can continue from a checkpoint (StoppedAfterSaving; 0 on ranks other than the first),
+// otherwise 1.
 int exit_code_of(const std::exception& error);
 
 // Prints the error and returns its exit code. Only the first rank reports that a run was stopped.

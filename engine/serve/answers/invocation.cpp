@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "core/error.h"
@@ -176,6 +178,47 @@ class CsvRows {
   std::string rows_;
 };
 
+// The weights that a header `Accept` gives to types of media, by RFC 9110, 12.5.1: that of the most specific range that
+// includes a type, 0 if there is none. Without ranges, every type has the weight 1.
+class Preferences {
+ public:
+  explicit Preferences(const std::string& accept) {
+    std::istringstream ranges(accept);
+    for (std::string range; std::getline(ranges, range, ',');)
+      if (const std::string type = media_type(range); !type.empty()) weights_[type] = weight_of(range);
+    if (weights_.empty()) weights_["*/*"] = 1;
+  }
+
+  double of(const std::string& type) const {
+    for (const std::string& range : {type, type.substr(0, type.find('/')) + "/*", std::string("*/*")})
+      if (const auto found = weights_.find(range); found != weights_.end()) return found->second;
+    return 0;
+  }
+
+  // JSON lines are not JSON, so only a range that names them includes them.
+  double of_json_lines() const {
+    double weight = 0;
+    for (const auto& [type, of_type] : weights_)
+      if (is_json_lines(type)) weight = std::max(weight, of_type);
+    return weight;
+  }
+
+ private:
+  // The weight ";q=0.5" of a range; 1 if there is none or it is not a number.
+  static double weight_of(const std::string& range) {
+    std::string parameters = range;
+    std::erase_if(parameters, [](char c) { return c == ' ' || c == '\t'; });
+    const size_t found = std::min(parameters.find(";q="), parameters.find(";Q="));
+    if (found == std::string::npos) return 1;
+    const char* text = parameters.c_str() + found + 3;
+    char* end = nullptr;
+    const double weight = std::strtod(text, &end);
+    return end == text ? 1 : std::clamp(weight, 0.0, 1.0);
+  }
+
+  std::map<std::string, double> weights_;
+};
+
 }  // namespace
 
 JsonValue Invocation::inputs() const {
@@ -221,11 +264,14 @@ Invocation read_invocation(const std::string& body, const std::string& media_typ
 }
 
 AnswerBody write_answer(const json& answer, const std::string& accept) {
-  std::istringstream wanted(accept);
-  std::vector<std::string> types;
-  for (std::string one; std::getline(wanted, one, ',');) types.push_back(media_type(one));
-  const auto has = [&](const std::string& type) { return std::ranges::find(types, type) != types.end(); };
-  if (std::ranges::any_of(types, is_json_lines)) {
+  const Preferences wanted(accept);
+  const double as_lines = wanted.of_json_lines(), as_json = wanted.of("application/json"),
+               as_csv = wanted.of("text/csv");
+  const double best = std::max({as_lines, as_json, as_csv});
+  if (best == 0)
+    throw HttpError(
+        406, cat("the answer cannot be \"", accept, "\"; accept application/json, application/jsonlines or text/csv"));
+  if (as_lines == best) {
     std::string lines;
     if (answer.is_array())
       for (const json& one : answer) lines += dumped(one) + '\n';
@@ -233,11 +279,7 @@ AnswerBody write_answer(const json& answer, const std::string& accept) {
       lines = dumped(answer) + '\n';
     return {"application/jsonlines", lines};
   }
-  if (types.empty() || has("application/json") || has("*/*") || has("application/*"))
-    return {"application/json", dumped(answer)};
-  if (!has("text/csv") && !has("text/*"))
-    throw HttpError(
-        406, cat("the answer cannot be \"", accept, "\"; accept application/json, application/jsonlines or text/csv"));
+  if (as_json == best) return {"application/json", dumped(answer)};
   return {"text/csv", CsvRows(answer).text()};
 }
 

@@ -371,6 +371,21 @@ TEST_CASE("bodies of several types") {
   CHECK_THROWS_AS(write_answer(json({1, 2}), "image/png"), HttpError);
 }
 
+TEST_CASE("an answer has the format to which the header Accept gives the greatest weight") {
+  const auto type = [](const char* accept) { return write_answer(json::parse(R"([{"a": 1}])"), accept).content_type; };
+  CHECK(type("") == "application/json");
+  CHECK(type("text/csv, */*;q=0.1") == "text/csv");
+  CHECK(type("text/csv;q=0.5, application/json; Q=0.8") == "application/json");
+  CHECK(type("application/json, text/csv") == "application/json");
+  CHECK(type("application/json;q=0, */*") == "text/csv");
+  CHECK(type("application/jsonlines;q=0.2, application/json") == "application/json");
+  CHECK(type("application/jsonlines, application/json") == "application/jsonlines");
+  CHECK(type("application/*;q=0.5, text/*;q=0.6") == "text/csv");
+  CHECK(type("application/json;q=many") == "application/json");
+  CHECK_THROWS_AS(type("application/json;q=0"), HttpError);
+  CHECK_THROWS_AS(type("*/*;q=0"), HttpError);
+}
+
 TEST_CASE("bodies of more values than their inputs can have are not parsed") {
   const auto refused = [](const std::string& body, const char* type) {
     CHECK_THROWS_WITH(read_invocation(body, type),
