@@ -239,7 +239,7 @@ int run(int argc, char** argv) {
   CLI::App app("bench_collectives: bandwidth of collectives by size");
   app.add_option("--ranks", options.ranks, "number of threads, without mpirun")->check(CLI::PositiveNumber);
   app.add_option("--operations", options.operations)->delimiter(',')->check(CLI::IsMember(options.operations));
-  app.add_option("--communicators", options.communicators, "of shared, messages, openmpi; under mpirun")
+  app.add_option("--communicators", options.communicators, "shared, messages, openmpi; only with mpirun")
       ->delimiter(',')
       ->check(CLI::IsMember({"shared", "messages", "openmpi"}));
   app.add_option("--smallest", options.smallest, "bytes")->capture_default_str()->check(CLI::PositiveNumber);

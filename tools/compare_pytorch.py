@@ -212,11 +212,11 @@ def table(lines):
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default=",".join(CASES), help="comma list of %(default)s")
+    parser.add_argument("--cases", default=",".join(CASES), help="comma-separated; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="measured steps of a program's run")
     parser.add_argument("--tries", type=int, default=3, help="maximum runs of a program per round, if disturbed")
-    parser.add_argument("--shapes", "--shape", default="gpt2", help=f"comma list of {','.join(SHAPES)}")
+    parser.add_argument("--shapes", "--shape", default="gpt2", help=f"comma-separated, from {','.join(SHAPES)}")
     parser.add_argument("--precision", choices=LOSS_TOLERANCE, default="fp32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="cores, shared by the ranks")
     parser.add_argument("--keep-memory", action="store_true",

@@ -180,7 +180,7 @@ def main():
                         help="works: correctness; speed: steps compared with transformers; memory: ways to save memory, "
                         "profile, train, generate and eval; table: results as markdown")
     parser.add_argument("files", nargs="*", type=pathlib.Path, default=[],
-                        help="for table; default: that of --output")
+                        help="result files of the phase table (default: the file of --output)")
     parser.add_argument("--package", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("gpu_check.json"),
                         help="results (default: %(default)s)")

@@ -41,8 +41,8 @@ void require_language_model(const Config& config) {
         "model, which writes targets for validation data");
   const auto head = traits_of(config.task).head;
   if (head == HeadChoice::Kind::causal_lm || head == HeadChoice::Kind::seq2seq_lm) return;
-  throw ConfigError(cat("/task: generate needs a language model, of \"", kCausalLm, "\" or \"", kSeq2SeqLm,
-                        "\"; got \"", config.task, "\"; use predict"));
+  throw ConfigError(cat("/task: generate needs a language model, so the task must be \"", kCausalLm, "\" or \"",
+                        kSeq2SeqLm, "\"; got \"", config.task, "\"; use predict"));
 }
 
 // Whether the model writes targets for prompts, which are sources, and does not continue them.

@@ -271,10 +271,10 @@ Config with_sample_length(const Config& config) {
   const int64_t target = program->has_target() ? config.data.max_target_length : 0;
   const int64_t length = program->source_rows() + target, stated = config.data.sequence_length;
   if (stated != length && stated != DataOptions().sequence_length)
-    throw ConfigError(
-        cat("/data/sequence_length: must be ", length, " where samples are columns of tensors: ", program->archive.path,
-            " has ", program->source_rows(), " hidden states for each",
-            target > 0 ? cat(", and data.max_target_length is ", target) : "", "; got ", stated, "; leave it out"));
+    throw ConfigError(cat(
+        "/data/sequence_length: must be ", length, " because samples are columns of tensors: ", program->archive.path,
+        " computes ", program->source_rows(), " hidden states for each sample",
+        target > 0 ? cat(", and data.max_target_length is ", target) : "", "; got ", stated, "; leave it out"));
   Config completed = config;
   completed.data.sequence_length = length;
   return completed;

@@ -268,7 +268,7 @@ class Cutter {
   GraphSize length_of(const GraphInput& input) const {
     const auto& sizes = value(input.value).sizes;
     if (sizes.size() != 2 || sizes[0] == sizes[1])
-      refuse(cat("its ", input.name, " must be [batch, length], of two sizes"),
+      refuse(cat("its ", input.name, " must be [batch, length], with two different sizes"),
              "the program with dynamic_shapes for both dimensions");
     return sizes[1];
   }
@@ -476,7 +476,7 @@ class Cutter {
       const auto changes = flow().changes.find(flow().storage[number]);
       if (!is_new && changes != flow().changes.end())
         refuse(cat("layer ", layer.name, " needs ", value(other->second).name, " and ", value(number).name,
-                   " of an earlier one, which are one memory that the call to ",
+                   " of an earlier one, which share memory that the call to ",
                    graph().nodes[changes->second.front()].text(), " changes in place"),
                "a model that passes one of them, or a copy, from one module to the next");
     }

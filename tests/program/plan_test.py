@@ -104,7 +104,7 @@ class Forecasts(ProgramTest):
         cluster["device"]["peak_tflops"] = {"fp32": 19.5}
         (self.dir / "fp32.json").write_text(json.dumps(cluster))
         config = self.config(training={"bf16": True}, cluster="fp32.json", smp_options={"auto_partition": False})
-        reason = "states no device.peak_tflops.bf16"
+        reason = "does not specify device.peak_tflops.bf16"
         self.expect(2, "plan", config, says=reason)
         self.expect(0, "train", config, says=["note: the run has no forecast", reason, "saved the model"])
         self.assertEqual(len(self.metrics()), 3)

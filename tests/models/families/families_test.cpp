@@ -469,8 +469,8 @@ TEST_CASE("an encoder predicts next words only as a decoder, and does nothing el
     CHECK(mistakes(Kind::causal_lm, {{"is_decoder", true}}) == "");
     CHECK(mistakes(Kind::masked_lm, {{"is_decoder", false}}) == "");
     CHECK_THAT(mistakes(Kind::causal_lm, json::object()),
-               Catch::Contains("config.json: /is_decoder: must be true for causal-lm: otherwise tokens see the tokens "
-                               "that they predict") &&
+               Catch::Contains("config.json: /is_decoder: must be true for causal-lm: otherwise tokens attend to the "
+                               "tokens that they predict") &&
                    Catch::Contains("set \"is_decoder\": true in model.config, or use the task masked-lm"));
     CHECK_THAT(mistakes(Kind::causal_lm, {{"is_decoder", false}}),
                Catch::Contains("/model/config/is_decoder: must be true for causal-lm") && Catch::Contains("got false"));
