@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "shardline checkpoint";
 constexpr int kVersion = 1;
-constexpr size_t kLargestManifest = 256 << 20;  // bytes: of more than 30 TB of files
+constexpr size_t kLargestManifest = 256 << 20;  // bytes: enough for more than 30 TB of files
 constexpr size_t kSmallManifest = 1 << 20;
 constexpr double kMostParts = 1 << 20;
 constexpr int64_t kMostCounted = (1LL << 53) - 1;  // steps, and bytes of all files: what a double counts exactly

@@ -451,7 +451,7 @@ class Cutter {
     return border;
   }
 
-  // What cannot be told of a value that passes.
+  // What the calls do not show about the sizes of a value that passes from one layer to the next.
   std::string doubt_about(int number) const {
     const auto& sizes = value(number).sizes;
     for (size_t i = 0; i < sizes.size(); ++i)

@@ -37,7 +37,7 @@ struct Smoothing {
   double share;
   double words;  // number of words in the whole vocabulary
 
-  // This rank's part of the logit that a row's labels expect: from its label, and from its words.
+  // This rank's part of the expected logit under a row's smoothed labels: from the row's label, and from the words.
   at::Tensor expected(const at::Tensor& logits, const at::Tensor& target) const {
     if (share == 0) return target;
     const auto sums = at::empty_like(target);

@@ -249,7 +249,7 @@ class RunMaker {
   const int arguments_;
   const int given_;                   // number of values that no call computes: first arguments, then owned tensors
   std::vector<GraphModule> modules_;  // modules around the last call
-  std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // for each: all its calls, and those so far
+  std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // number of calls that use it: in all, and so far
   TracedRun run_;
   std::map<const at::TensorImpl*, int> value_of_;
   std::set<int> buffers_;  // values that are buffers after a change
