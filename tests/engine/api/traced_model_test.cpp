@@ -116,7 +116,7 @@ struct SplitNet : torch::nn::Module {
   nn::CrossEntropy loss;
 };
 
-// The same made of torch's modules, with the same values.
+// The same model, made of torch's modules, with the same values.
 struct PlainNet : torch::nn::Module {
   struct Attention : torch::nn::Module {
     explicit Attention(int64_t width) : q(width, width), k(width, width), v(width, width), out(width, width) {

@@ -131,7 +131,7 @@ def write_options():
             if key != "model":
                 shape[key] = value
                 continue
-            gone = value.pop("vocab", [])  # single characters that the vocabulary loses
+            gone = value.pop("vocab", [])  # single characters to remove from the vocabulary
             shape["model"].update(value)
             vocab, merges = shape["model"]["vocab"], shape["model"]["merges"]
             changes = {**changes, "model": value, "lost": gone}
