@@ -31,7 +31,7 @@ class DamagedFiles(ProgramTest):
         return model
 
     def refused(self, *says, **sections):
-        """Training is refused at once, with one message, and leaves nothing like a model."""
+        """Checks that training is refused at once, with one message, and leaves nothing that looks like a model."""
         result = self.run_program("train", self.config(**sections))
         self.assertIn(result.code, (1, 2), str(result))
         self.assertEqual(len(result.errors), 1, str(result))
@@ -206,7 +206,7 @@ class DamagedCheckpoints(ProgramTest):
             self.assertIn(words, result.err, str(result))
 
     def assert_auto_takes_the_one_before(self, *says):
-        """The run also ends with the checkpoint that it would have had, and with the same model."""
+        """Checks that the run continues from the previous checkpoint, and ends with the same checkpoint and model."""
         result = self.train_once()
         self.assertIn("continues out/checkpoint-2 after step 2", result.out, str(result))
         warnings = [line for line in result.out.splitlines() if line.startswith("warning: out/checkpoint-3 is damaged")]
