@@ -213,9 +213,9 @@ int run(int argc, char** argv) {
   Options options;
   CLI::App app("bench_checkpoint: measures saving and reading of checkpoints");
   app.add_option("config", options.config)->required()->check(CLI::ExistingFile);
-  app.add_option("--directory", options.directory, "for the checkpoints")->required();
+  app.add_option("--directory", options.directory, "directory for the checkpoints")->required();
   app.add_option("--set", options.overrides, "path=value that replaces a value of the config");
-  app.add_option("--steps", options.steps, "measured steps without a checkpoint")->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps, "number of measured steps without a checkpoint")->check(CLI::PositiveNumber);
   app.add_option("--repetitions", options.repetitions)->check(CLI::PositiveNumber);
   app.add_option("--read", options.read, "a checkpoint to read, instead of saving any")->check(CLI::ExistingDirectory);
   CLI11_PARSE(app, argc, argv);

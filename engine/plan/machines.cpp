@@ -57,9 +57,10 @@ Cluster measured_cluster(const Profile& profile, int world_size, const Cluster& 
 
 void check_host(const Cluster& cluster) {
   if (cluster.host.bytes_per_second == 0 || cluster.host_memory_bytes_per_second == 0)
-    throw ConfigError(cat("smp_options.offload_optimizer_states: the cluster \"", cluster.name, "\" does not specify ",
-                          cluster.host.bytes_per_second == 0 ? "the link to its host" : "the rate of its host's memory",
-                          "; specify host: {bandwidth_gbs, latency_us, memory_bandwidth_gbs}, per device"));
+    throw ConfigError(
+        cat("smp_options.offload_optimizer_states: the cluster \"", cluster.name, "\" does not specify ",
+            cluster.host.bytes_per_second == 0 ? "the link to its host" : "the bandwidth of its host's memory",
+            "; specify host: {bandwidth_gbs, latency_us, memory_bandwidth_gbs}, per device"));
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel&
   const bool has_labels = predicts == ProgramUse::Predicts::segment || predicts == ProgramUse::Predicts::row;
   if (has_labels && program->labels != model.head.labels)
     throw ConfigError(cat(program->archive.place(), " returns logits of ", program->labels, " labels, but there are ",
-                          model.head.labels, "; make the module with as many as the num_labels of its config"));
+                          model.head.labels, "; make the module with as many labels as num_labels in its config"));
   const auto made = std::make_shared<ExportedModel>(program, ProgramSpecs(program, traced_length(config)));
   check_samples(program, made->specs.whole(), traced_length(config));
   return made;

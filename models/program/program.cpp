@@ -171,9 +171,10 @@ class Cutter {
     else if (const auto* ids = program_->argument(kIdsArgument))
       program_->source_length = length_of(*ids);
     else
-      refuse(cat("the program has no argument ", kIdsArgument),
-             "a model that takes token ids, or say in model.inputs which argument does, or which columns of the data "
-             "have tensors for its arguments");
+      refuse(
+          cat("the program has no argument ", kIdsArgument),
+          "a model that takes token ids, or specify in model.inputs which argument does, or which columns of the data "
+          "have tensors for its arguments");
     for (const auto& input : graph().inputs)
       if (input.kind == GraphInput::Kind::user && !value(input.value).sizes.empty()) add_batch(input);
     const auto* labels = program_->argument("labels");
@@ -186,9 +187,9 @@ class Cutter {
              "the model with the labels of its target");
     program_->target_length = length_of(*target);
     if (program_->fixed_target() > 0 && program_->source_length != GraphSize() && program_->fixed_source() == 0)
-      refuse("its target has a fixed length, but its source does not", "it with fixed lengths of both, or of neither");
+      refuse("its target has a fixed length, but its source does not", "it with fixed lengths for both or for neither");
     if (program_->fixed_source() > 0 && program_->columns.empty() && program_->fixed_target() == 0)
-      refuse("its source has a fixed length, but its target does not", "it with fixed lengths of both, or of neither");
+      refuse("its source has a fixed length, but its target does not", "it with fixed lengths for both or for neither");
     if (program_->target_length == program_->source_length)
       refuse("its source and target have the same length",
              "it with an example whose target has a different length than its source");

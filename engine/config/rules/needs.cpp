@@ -325,7 +325,7 @@ const std::vector<Need>& needs() {
          const bool multiplies_fp32 = precision_of(run.config) == Precision::fp32
                                           ? run.config.runtime.dtype == FullType::float32
                                           : run.training().attention_in_fp32;
-         return when(!multiplies_fp32, "where no product is one of fp32 values");
+         return when(!multiplies_fp32, "where no product has fp32 inputs");
        }},
       {"training.fp32_residual_addition", in_fp32},
       {"training.attention_in_fp32", in_fp32},

@@ -189,7 +189,7 @@ TEST_CASE("a cluster must state what moving states costs") {
                                               Contains("memory_bandwidth_gbs"));
   const Choice no_rate{.on_host = true,
                        .cluster = cluster_file("no_rate", {{"bandwidth_gbs", 10}, {"latency_us", 10}})};
-  CHECK_THROWS_WITH(forecast_of(no_rate), Contains("does not specify the rate of its host's memory"));
+  CHECK_THROWS_WITH(forecast_of(no_rate), Contains("does not specify the bandwidth of its host's memory"));
   Choice stays = no_rate;
   stays.on_host = false;
   CHECK_NOTHROW(forecast_of(stays));
