@@ -125,7 +125,7 @@ class Programs:
                              {"OMP_NUM_THREADS": str(self.threads(case)), "GLOO_SOCKET_IFNAME": "lo", **memory})
 
     def measured(self, command, environment):
-        """The JSON line that the program prints last: of its first undisturbed run, or of the last one tried."""
+        """Returns the last JSON line of the program's first undisturbed run, or else of the last run tried."""
         for _ in range(self.options.tries):
             result = json.loads(self.run(command, environment).strip().splitlines()[-1])
             seconds = result["all_step_seconds"]

@@ -164,7 +164,7 @@ std::string usual_loss(const HeadChoice& head) {
   return head.problem == HeadChoice::Problem::multi_label ? "bce_with_logits" : "cross_entropy";
 }
 
-// files: of trained weights; null: the module starts with its own values.
+// files: the trained weights; null: the module starts with its own values.
 std::shared_ptr<const Program> traced_program(const Config& config, const HfModel& model, const HfDirectory* files) {
   Pt2Archive archive = model.trace(config.training.seed, traced_length(config));
   if (files) read_buffers(*files, archive);

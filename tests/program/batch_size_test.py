@@ -44,7 +44,7 @@ class BatchSize(ProgramTest):
                 self.assertEqual(json.loads(result.out)["sizes"]["accumulation_steps"], 4)
 
     def test_global_batch_shrinks(self):
-        """Without global_batch_size, the batch becomes smaller, and the run says so."""
+        """Without global_batch_size, the batch becomes smaller, and the run reports this."""
         training = {"global_batch_size": None, "per_device_train_batch_size": 12, "auto_find_batch_size": True}
         config = self.config(training=training)
         cap = self.between(config, *(f"training.per_device_train_batch_size={samples}" for samples in (3, 6)))

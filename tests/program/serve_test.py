@@ -259,7 +259,7 @@ class Answers(Serving):
             training={"max_steps": 1}))
 
     def test_platform(self):
-        """Without arguments: the place of a platform's model, its variables, all addresses, the program's name."""
+        """Without arguments, `serve` (also as the program's name) uses the model path, port and addresses of a platform."""
         self.train_classifier()
         shutil.copytree(self.dir / "out", self.dir / "ml/model")
         (self.dir / "serve").symlink_to(PROGRAM)

@@ -25,7 +25,7 @@ void check_fixed_sizes(const Config& config, const ModelSource& model, const Lay
 
 // A program of fixed sizes that computes its loss for all samples of a microbatch as a whole cannot fill up
 // microbatches. Throws ConfigError("KEY: ...") if one of the `steps` batches of a source has microbatches that are
-// neither empty nor whole. microbatches: of each replica.
+// neither empty nor whole. microbatches: per replica.
 struct FilledBatches {
   const char* key;
   int64_t steps;

@@ -173,7 +173,7 @@ def write_vectors(name, tokenizer):
 
 
 def save(tokenizer, name, **model):
-    """With merges as "a b" strings where `model` says nothing else: the older form."""
+    """Saves a tokenizer with merges in their older form, "a b" strings, unless `model` specifies otherwise."""
     (OUT / name).mkdir(parents=True, exist_ok=True)
     shape = json.loads(tokenizer.to_str())
     shape["model"].update(model)

@@ -124,7 +124,7 @@ double weight_of(const Microbatch& batch, const HeadChoice& head) {
   return batch.segments();
 }
 
-// Asks for the head's logits: of next words, those of each sample's last row.
+// Requests the head's logits; if it predicts next words, only those of each sample's last row.
 MicrobatchContext asking(MicrobatchContext context, const HeadChoice& head) {
   context.mode = head.kind == Kind::causal_lm ? Mode::generate : Mode::evaluate;
   context.predicts = true;
