@@ -259,7 +259,7 @@ class Answers(Serving):
             training={"max_steps": 1}))
 
     def test_platform(self):
-        """Without arguments, `serve` (also as the program's name) uses the model path, port and addresses of a platform."""
+        """Without arguments, `serve` (also as the program's name) uses a platform's model path, port and addresses."""
         self.train_classifier()
         shutil.copytree(self.dir / "out", self.dir / "ml/model")
         (self.dir / "serve").symlink_to(PROGRAM)
