@@ -15,8 +15,8 @@ class BatchSize(ProgramTest):
         return int(re.search(r"raise it to more than (\d+)", result.err)[1])
 
     def between(self, config, fits, not_fits):
-        """A limit that the plan keeps with one change and exceeds with another one; the run needs a little more than
-        the plan counts."""
+        """Returns a limit that the plan meets with one change and exceeds with another one; the run needs slightly more
+        than the plan counts."""
         small, large = self.needed(config, fits), self.needed(config, not_fits)
         self.assertLess(small, large)
         return (small + large) // 2
