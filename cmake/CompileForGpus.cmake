@@ -1,6 +1,6 @@
-# shardline_compile_for_gpus(NAME FILE.cu...): compiles the files as the library does it in a build for CUDA, for two
-# generations of GPUs and as PTX for later ones, and checks that GPUs have the registers for the kernels' blocks. On
-# machines without a GPU this is all that nvcc can show; what the kernels compute is tested by their host twins.
+# shardline_compile_for_gpus(NAME FILE.cu...): compiles the files with the options of a CUDA build of the library, for
+# two generations of GPUs and as PTX for later ones, and checks that GPUs have enough registers for the kernels' blocks.
+# On machines without a GPU, nvcc cannot check more; the results of the kernels are tested with their host twins.
 find_program(SHARDLINE_NVCC nvcc HINTS ${PROJECT_SOURCE_DIR}/build/_cuda/nvidia/cu13/bin /usr/local/cuda/bin)
 if(NOT SHARDLINE_NVCC)
   message(STATUS "nvcc not found (tools/test.sh installs it): CUDA kernels are not compiled for GPUs")

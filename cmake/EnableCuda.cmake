@@ -1,9 +1,9 @@
-# Switches the CUDA language on. There may be no GPU to ask, so the architectures are named: code for 8.0 and 9.0, and
+# Enables the CUDA language. There may be no GPU to detect, so the architectures are fixed: code for 8.0 and 9.0, and
 # PTX of the latter for newer GPUs.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
 endif()
-# What the program compares a GPU's compute capability with. The kernels have instructions of 8.0.
+# The program compares a GPU's compute capability with these. The kernels use instructions of 8.0.
 string(REGEX MATCHALL "[0-9]+" SHARDLINE_GPU_CAPABILITIES "${CMAKE_CUDA_ARCHITECTURES}")
 list(SORT SHARDLINE_GPU_CAPABILITIES COMPARE NATURAL)
 list(REMOVE_DUPLICATES SHARDLINE_GPU_CAPABILITIES)

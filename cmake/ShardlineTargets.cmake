@@ -1,9 +1,9 @@
-# shardline_library(NAME DEPENDENCY...): a library of all sources of this folder and its rooms, installed as
+# shardline_library(NAME DEPENDENCY...): a library of all sources in this folder and its subfolders, installed as
 # shardline::NAME.
-# shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder and its rooms. PROCESSORS
-# counts half cores: most suites use one core (2), with one thread of OpenMP, because two would take five times as long
-# where another suite uses a core. Those that should have all cores get PROCESSORS 4 and an empty ENVIRONMENT, and those
-# that wait for most of their time PROCESSORS 1.
+# shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp in this folder and its subfolders.
+# PROCESSORS counts half cores: most suites use one core (2), with one OpenMP thread, because two threads would take five
+# times as long while another suite uses a core. Set PROCESSORS to 4 and ENVIRONMENT to empty for suites that should
+# have all cores, and PROCESSORS to 1 for those that spend most of their time waiting.
 # A subfolder with a CMakeLists.txt of its own is not part of either.
 
 # The files below this folder that match PATTERN, without those of subfolders that have a CMakeLists.txt.
@@ -53,8 +53,8 @@ function(shardline_library name)
   endif()
 endfunction()
 
-# What all test programs and their libraries have in common. The precompiled header is of position-independent code as
-# libraries have it, so programs are compiled like them.
+# Settings of all test programs and their libraries. The precompiled header is compiled as position-independent code, as
+# libraries need it, so the programs are compiled with the same option.
 function(shardline_test_program target)
   target_link_libraries(${target} PRIVATE catch_runner)
   target_precompile_headers(${target} REUSE_FROM catch_runner)

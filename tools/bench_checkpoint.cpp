@@ -1,9 +1,10 @@
 // Measures saving and reading of checkpoints and prints one JSON line. In every repetition it
-//   - trains some steps, for the time of a step without a checkpoint,
-//   - saves a checkpoint while training runs on. `stall_seconds` is all time that is added to the steps until the
-//     checkpoint has its name, starting with the copy; `durable_seconds` the time from its start until then,
+//   - trains some steps, to measure the time of a step without a checkpoint,
+//   - saves a checkpoint while training continues. `stall_seconds` is the total time that is added to the steps from
+//   the
+//     start of the copy until the checkpoint has its name; `durable_seconds` is the time between these two moments,
 //   - saves one while nothing else runs (`idle_seconds`); the previous one is removed first, which is not measured,
-//   - reads it as a run does that continues: compares it with its checksums, then fills parameters and optimizer
+//   - reads it like a run that continues from it: verifies its checksums, then fills parameters and optimizer
 //     (`read_seconds`), from a cold page cache where the system lets it be dropped.
 // With --read PATH it reads that checkpoint instead, which another layout may have written.
 //
@@ -212,9 +213,9 @@ int run(int argc, char** argv) {
   Options options;
   CLI::App app("bench_checkpoint: measures saving and reading of checkpoints");
   app.add_option("config", options.config)->required()->check(CLI::ExistingFile);
-  app.add_option("--directory", options.directory, "for the checkpoints")->required();
+  app.add_option("--directory", options.directory, "directory for the checkpoints")->required();
   app.add_option("--set", options.overrides, "path=value that replaces a value of the config");
-  app.add_option("--steps", options.steps, "measured steps without a checkpoint")->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps, "number of measured steps without a checkpoint")->check(CLI::PositiveNumber);
   app.add_option("--repetitions", options.repetitions)->check(CLI::PositiveNumber);
   app.add_option("--read", options.read, "a checkpoint to read, instead of saving any")->check(CLI::ExistingDirectory);
   CLI11_PARSE(app, argc, argv);

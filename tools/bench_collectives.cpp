@@ -239,14 +239,24 @@ int run(int argc, char** argv) {
   CLI::App app("bench_collectives: bandwidth of collectives by size");
   app.add_option("--ranks", options.ranks, "number of threads, without mpirun")->check(CLI::PositiveNumber);
   app.add_option("--operations", options.operations)->delimiter(',')->check(CLI::IsMember(options.operations));
-  app.add_option("--communicators", options.communicators, "of shared, messages, openmpi; under mpirun")
+  app.add_option("--communicators", options.communicators, "shared, messages, openmpi; only with mpirun")
       ->delimiter(',')
       ->check(CLI::IsMember({"shared", "messages", "openmpi"}));
-  app.add_option("--smallest", options.smallest, "bytes")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--largest", options.largest, "bytes")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--factor", options.factor, "between sizes")->capture_default_str()->check(CLI::Range(2, 1024));
-  app.add_option("--rounds", options.rounds, "of all communicators")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--repetitions", options.repetitions, "in a round")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--smallest", options.smallest, "smallest size in bytes")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--largest", options.largest, "largest size in bytes")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--factor", options.factor, "ratio of successive sizes")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1024));
+  app.add_option("--rounds", options.rounds, "rounds over all communicators")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--repetitions", options.repetitions, "repetitions in a round")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
 #ifdef SHARDLINE_MPI
   if (mpi_is_launched()) return run_processes(options);

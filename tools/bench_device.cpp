@@ -110,10 +110,10 @@ int main(int argc, char** argv) {
   CLI::App app("bench_device: rates of this machine's device");
   app.add_option("--type", options.type)->capture_default_str()->check(CLI::IsMember({"bf16", "fp16", "fp32"}));
   app.add_option("--device", options.device)->capture_default_str()->check(CLI::IsMember({"cuda", "cpu"}));
-  app.add_option("--mebibytes", options.mebibytes, "of a copy between host and device")
+  app.add_option("--mebibytes", options.mebibytes, "size of a copy between host and device, in MiB")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--length", options.length, "of the sequences of attention")
+  app.add_option("--length", options.length, "length of the sequences of attention")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);

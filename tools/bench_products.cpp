@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
   app.add_option("--rows", options.rows, "Tokens")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads, "0: all cores")->capture_default_str()->check(CLI::NonNegativeNumber);
   app.add_option("--repetitions", options.repetitions)->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_flag("--ours", options.ours_only, "Without ATen's");
+  app.add_flag("--ours", options.ours_only, "Omit ATen's products");
   CLI11_PARSE(app, argc, argv);
   if (options.threads > 0) at::set_num_threads(options.threads);
   for (const auto& [in, out] : kShapes) std::cout << rates(options, in, out).dump() << std::endl;

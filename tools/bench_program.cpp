@@ -304,12 +304,17 @@ int run(int argc, char** argv) {
   CLI::App* steps = app.add_subcommand("steps", "a traced GPT-2 124M and the built-in one");
   CLI::App* interpreter = app.add_subcommand("interpreter", "the interpreter and the module that was traced");
   for (CLI::App* command : {steps, interpreter}) {
-    command->add_option("--rounds", options.rounds, "0: 20 steps, 50 runs")->check(CLI::NonNegativeNumber);
-    command->add_option("--batch", options.batch, "samples")->capture_default_str()->check(CLI::PositiveNumber);
-    command->add_option("--length", options.length, "tokens of a sample")
+    command->add_option("--rounds", options.rounds, "number of rounds; 0: 20 for steps, 50 for interpreter")
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--batch", options.batch, "samples in a batch")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    command->add_option("--length", options.length, "tokens in a sample")
         ->capture_default_str()
         ->check(CLI::Range(2, 1024));
-    command->add_option("--width", options.width, "features")->capture_default_str()->check(CLI::PositiveNumber);
+    command->add_option("--width", options.width, "features of a token")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
   }
   steps->add_option("--dropout", options.dropout)->capture_default_str()->check(CLI::Range(0.0, 0.9));
   steps->add_option("--type", options.type)->capture_default_str()->check(CLI::IsMember({"fp32", "bf16", "fp16"}));

@@ -224,13 +224,16 @@ int run(int argc, char** argv) {
   CLI::App app("bench_schedules: schedules in theory and on ranks that sleep");
   app.add_option("--stages", options.stages, "number of ranks, without mpirun")->check(CLI::PositiveNumber);
   app.add_option("--microbatches", options.microbatches, "0: two per stage")->check(CLI::NonNegativeNumber);
-  app.add_option("--schedules", options.schedules, "comma list of names")->delimiter(',');
-  app.add_option("--milliseconds", options.milliseconds, "of each instruction")->capture_default_str();
+  app.add_option("--schedules", options.schedules, "comma-separated names")->delimiter(',');
+  app.add_option("--milliseconds", options.milliseconds, "duration of each instruction")->capture_default_str();
   app.add_option("--repetitions", options.repetitions)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--tokens", options.tokens, "rows of a border")->capture_default_str();
   app.add_option("--hidden", options.hidden, "columns of a border")->capture_default_str();
-  app.add_option("--at-least", options.at_least, "theory / measured, for the exit code")->capture_default_str();
-  app.add_option("--gain-within", options.gain_within, "share, for the exit code")->capture_default_str();
+  app.add_option("--at-least", options.at_least, "minimum of theory / measured; the exit code is 1 below it")
+      ->capture_default_str();
+  app.add_option("--gain-within", options.gain_within,
+                 "maximum relative error of the predicted gain; the exit code is 1 above it")
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   if (mpi_is_launched()) {

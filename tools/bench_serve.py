@@ -194,7 +194,7 @@ def main():
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--longest", type=int, default=100, help="words of a text at most")
+    parser.add_argument("--longest", type=int, default=100, help="maximum number of words in a text")
     parser.add_argument("--cores", type=lambda text: [int(core) for core in text.split(",")],
                         default=sorted(os.sched_getaffinity(0)))
     parser.add_argument("--peers", type=lambda text: text.split(","), default=["fastapi"])

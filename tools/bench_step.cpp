@@ -169,7 +169,8 @@ int run(int argc, char** argv) {
   app.add_option("--products", options.products, "implementation of matrix products on CPUs")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, ProductLibrary>{{"aten", ProductLibrary::aten}, {"onednn", ProductLibrary::onednn}}));
-  app.add_option("--profile", options.profile, "of this config, by shardline profile")->check(CLI::ExistingFile);
+  app.add_option("--profile", options.profile, "profile of this config, from shardline profile")
+      ->check(CLI::ExistingFile);
   app.add_flag("--ceiling", options.ceiling, "measure a large matrix product, too");
   CLI11_PARSE(app, argc, argv);
   const Config config = read_config(options.config, options.overrides);

@@ -143,7 +143,7 @@ def compare_equal(old, new):
         names = [key for key in before if before[key] != after.get(key)] + [key for key in after if key not in before]
         print(f"{name}: {'equal' if not names else 'DIFFERENT: ' + ', '.join(names)}", flush=True)
         different += bool(names)
-    print(f"{len(EQUAL) - different} of {len(EQUAL)} runs equal to the bit")
+    print(f"{len(EQUAL) - different} of {len(EQUAL)} runs are equal bit for bit")
     return different == 0
 
 

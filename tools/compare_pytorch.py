@@ -45,7 +45,7 @@ class Case:
     ranks: int
     ours: dict  # name -> smp_options
     peers: list
-    in_bf16: bool = False  # whether its peers can
+    in_bf16: bool = False  # whether its peers support bf16
     exported: str = ""  # the name in `ours` that trains the model as a program of torch.export
 
 
@@ -54,7 +54,7 @@ SHAPES = {
     "six": Shape({"n_layer": 6, "n_embd": 512, "n_head": 8, "vocab_size": 8192}, 256, batch=8, microbatches=8),
     "small": Shape({"n_layer": 4, "n_embd": 128, "n_head": 4, "vocab_size": 2000, "n_positions": 128}, 64),
 }
-# FSDP2 shards every parameter, so ours keeps none whole, however small.
+# FSDP2 shards every parameter, so our program does, too, however small the parameter is.
 SHARDED = {"ddp": True, "sharded_data_parallel_degree": 2, "sdp_param_persistence_threshold": 0}
 CASES = {
     "one": Case(1, {"one process": {}}, ["eager", "compile"], in_bf16=True),
@@ -125,7 +125,7 @@ class Programs:
                              {"OMP_NUM_THREADS": str(self.threads(case)), "GLOO_SOCKET_IFNAME": "lo", **memory})
 
     def measured(self, command, environment):
-        """The JSON line that the program prints last: of its first undisturbed run, or of the last one tried."""
+        """Returns the last JSON line of the program's first undisturbed run, or else of the last run tried."""
         for _ in range(self.options.tries):
             result = json.loads(self.run(command, environment).strip().splitlines()[-1])
             seconds = result["all_step_seconds"]
@@ -170,7 +170,7 @@ def spread(values):
 
 
 def summaries(case, rounds, tokens, tolerance):
-    """One object for each pair of programs: [ours, PyTorch's] where there are two values."""
+    """Yields one object for each pair of programs. Entries with two values are [ours, PyTorch's]."""
     for ours in case.ours:
         for peer in case.peers:
             runs = [[r[name] for r in rounds] for name in (ours, peer)]
@@ -212,11 +212,11 @@ def table(lines):
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default=",".join(CASES), help="comma list of %(default)s")
+    parser.add_argument("--cases", default=",".join(CASES), help="comma-separated; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="measured steps of a program's run")
     parser.add_argument("--tries", type=int, default=3, help="maximum runs of a program per round, if disturbed")
-    parser.add_argument("--shapes", "--shape", default="gpt2", help=f"comma list of {','.join(SHAPES)}")
+    parser.add_argument("--shapes", "--shape", default="gpt2", help=f"comma-separated, from {','.join(SHAPES)}")
     parser.add_argument("--precision", choices=LOSS_TOLERANCE, default="fp32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="cores, shared by the ranks")
     parser.add_argument("--keep-memory", action="store_true",
@@ -242,7 +242,7 @@ def parse_options():
 
 
 def compare(options, name, shape):
-    """Measures all cases with one model; the summaries."""
+    """Measures all cases with one model, and returns the summaries."""
     about = {"shape": name, "precision": options.precision, "keep_memory": options.keep_memory}
 
     def write(line):

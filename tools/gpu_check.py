@@ -20,7 +20,7 @@ import traceback
 
 from gpu_check_steps import PHASES, Checker, Ended, TimedOut, stop
 
-PHASE_SECONDS = 470  # three phases and what starts them take less than 24 minutes
+PHASE_SECONDS = 470  # three phases take less than 24 minutes, including the time to start them
 KEPT_OUTPUT = 12000  # characters of the output of a command that fails, half of them from its end
 SHOWN_LINES = 12  # lines of that output on the console
 
@@ -33,7 +33,7 @@ def shortened(output):
 
 
 def run_step(check, name, limit, step, end):
-    """The step's entry in the results."""
+    """Runs a step, and returns its entry for the results."""
     limit = min(limit, check.options.step_limit or limit, end - time.monotonic())
     if limit < 5 and not check.options.step_limit:
         return {"status": "not run", "why": "the phase had no time left"}
@@ -76,7 +76,7 @@ def run_phase(options):
 
 
 def summary(phase, statuses):
-    """Prints how many steps passed and which did not; the exit code."""
+    """Prints how many steps passed and which did not, and returns the exit code."""
     names_of = {}
     for name, status in statuses.items():
         names_of.setdefault(status, []).append(name)
@@ -119,7 +119,7 @@ def strict(value):
 # ---- the table
 
 def table(files):
-    """Markdown of all results; of a phase that several files have, the last one's."""
+    """Returns all results as Markdown; if several files have results of a phase, those of the last file."""
     everything = {}
     for file in files:
         everything.update(read_results(file))
@@ -180,7 +180,7 @@ def main():
                         help="works: correctness; speed: steps compared with transformers; memory: ways to save memory, "
                         "profile, train, generate and eval; table: results as markdown")
     parser.add_argument("files", nargs="*", type=pathlib.Path, default=[],
-                        help="for table; default: that of --output")
+                        help="result files of the phase table (default: the file of --output)")
     parser.add_argument("--package", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("gpu_check.json"),
                         help="results (default: %(default)s)")

@@ -21,8 +21,9 @@ MEMORY_TOLERANCE = 0.05  # relative to the plan
 # Under --rehearse: tensors are small, and operators of LibTorch take more workspace than our kernels.
 REHEARSED_MEMORY_TOLERANCE = 1.0
 
-# The HF config and what rehearsals replace in it, the samples of a step, and what to try until the plan fits: (samples
-# of a microbatch, whether the optimizer's states are on the host). Sequences have n_positions tokens.
+# The HF config, the values that rehearsals replace in it, the number of samples in a step, and the layouts to try until
+# the plan fits: (samples of a microbatch, whether the optimizer's states are on the host). Sequences have n_positions
+# tokens.
 GPT2_SMALL = {"n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": 512, "n_positions": 32}
 MODELS = {
     "GPT-2 124M": {
@@ -308,7 +309,7 @@ def bench_config(check, name, dropout=True):
 
 
 def measured_step(check, config, *options, steps=5):
-    """bench_step's line; fails unless the losses are sound and the memory is as planned."""
+    """Returns bench_step's line; fails unless the losses are sound and the memory is as planned."""
     line = check.line("bench_step", config, "--warmup", "2", "--steps", str(steps), *options)
     result = {key: line[key] for key in ("tokens_per_second", "step_seconds", "all_step_seconds", "loss",
                                          "flops_per_step", "memory", "predicted", "ceiling_flops_per_second",
@@ -336,12 +337,12 @@ def ours(name, dropout=True):
     return measured
 
 
-# Triton compiles a module for Python at its first use.
+# When it is first used, Triton compiles a Python module.
 NO_COMPILER = r"Failed to find C compiler.*|Python\.h: No such file.*|Cannot find a working triton.*"
 
 
 def peer(name):
-    """transformers with torch.compile on the same work; a smaller microbatch where it runs out of memory."""
+    """Runs transformers with torch.compile on the same work, with smaller microbatches if it runs out of memory."""
 
     def measured(check):
         for package in ("torch", "transformers"):
@@ -353,7 +354,7 @@ def peer(name):
             command = [sys.executable, HERE / "gpu_peer.py", json.dumps(check.model(name)), "--batch", str(batch),
                        "--microbatches", str(samples // batch), "--weights", weights,
                        "--device", "cpu" if check.options.rehearse else "cuda"]
-            try:  # with the libraries of its Python, whose torch may differ from that of our programs
+            try:  # with the libraries of its own Python: its torch may differ from that of our programs
                 out = check.run(*command, environment={"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
             except Failed as failure:
                 if missing := re.search(NO_COMPILER, failure.output):
@@ -371,7 +372,7 @@ def peer(name):
 # ---- phase `memory`
 
 def lever(name, smp_options):
-    """GPT-2 124M with something that saves memory: as planned, and with the losses of the plain run."""
+    """Trains GPT-2 124M with options that save memory: must use the planned memory and have the plain run's losses."""
 
     def measured(check):
         config = check.config(name.replace(" ", "-"), check.model("GPT-2 124M"), {"global_batch_size": 16},
@@ -455,7 +456,7 @@ PHASES = {
         ("plain", 60, lever("plain", {})),
         ("profile and forecast", 120, forecast),
         ("recomputed", 60, lever("recomputed", {"activation_checkpointing": "each"})),
-        # With other schedules on one GPU, and a longer horizon, no activation would be away for long enough to be moved.
+        # With another schedule on one GPU, or a longer horizon, no activation would be unused for long enough to be moved.
         ("offloaded activations", 60, lever("offloaded activations",
                                             {"offload_activations": True, "offload_scope": "all", "pipeline": "simple",
                                              "activation_loading_horizon": 1})),

@@ -54,7 +54,7 @@ def transformers_step(model, ids, optimizer, autocast):
     return loss.detach()
 
 
-# Each peer returns the function that makes one step and gives the loss of the whole batch (before the update).
+# Each peer returns a function that makes one step and returns the loss of the whole batch (before the update).
 
 
 def one_process(options, compiled):

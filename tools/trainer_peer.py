@@ -31,7 +31,7 @@ class Clock(transformers.TrainerCallback):
 
 
 class Padding:
-    """Makes a batch, and counts the tokens of each."""
+    """Collates examples into a batch, and records the number of tokens in each batch."""
 
     def __init__(self):
         self.tokens = []

@@ -4,8 +4,8 @@
   python3 configs/studies/make_reviews.py FOLDER
 
 A review has one or three judgements, some of which are negated ("not dull"), and sentences without a judgement. Its
-label is that of most of its judgements. FOLDER gets train.jsonl, validation.jsonl, and vocab.txt: a tokenizer of whole
-words.
+label is that of the majority of its judgements. Writes train.jsonl, validation.jsonl and vocab.txt, the vocabulary of
+a tokenizer of whole words, to FOLDER.
 """
 import json
 import pathlib

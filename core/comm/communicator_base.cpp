@@ -241,14 +241,14 @@ WorkPtr CommunicatorBase::reduce_scatter(const at::Tensor& output, const at::Ten
                                          const CommOptions& options) {
   CommRequest request = request_for(CommOp::reduce_scatter, input, output);
   if (input.numel() != size() * output.numel())
-    refuse(request, cat("input has ", input.numel(), " elements, must be ", size(), " x ", output.numel()));
+    refuse(request, cat("input has ", input.numel(), " elements, but must have ", size(), " x ", output.numel()));
   return issue(std::move(request), options);
 }
 
 WorkPtr CommunicatorBase::all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) {
   CommRequest request = request_for(CommOp::all_gather, input, output);
   if (output.numel() != size() * input.numel())
-    refuse(request, cat("output has ", output.numel(), " elements, must be ", size(), " x ", input.numel()));
+    refuse(request, cat("output has ", output.numel(), " elements, but must have ", size(), " x ", input.numel()));
   return issue(std::move(request), options);
 }
 

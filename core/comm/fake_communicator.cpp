@@ -20,7 +20,7 @@ class FakeCommunicator : public CommunicatorBase {
       const int member = identity()->members[other];
       const int its_color = colors_(group_name, member);
       SL_ASSERT(other != rank() || its_color == color, "rank ", member, " splits ", group_name, " with color ", color,
-                " but the dry run was told ", its_color);
+                ", but the dry run was given ", its_color);
       if (its_color == color) ranks.push_back(other);
     }
     return std::make_shared<FakeCommunicator>(identity_of_part(ranks, group_name), colors_);

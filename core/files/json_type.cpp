@@ -28,7 +28,7 @@ std::string dumped(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// At most so many, without a part of a character.
+// At most `bytes` bytes of the text, with no incomplete character at the end.
 std::string first_bytes(const std::string& text, std::size_t bytes) {
   if (bytes >= text.size()) return text;
   while (bytes > 0 && (text[bytes] & 0xc0) == 0x80) --bytes;

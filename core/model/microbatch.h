@@ -14,11 +14,11 @@ namespace shardline {
 // The label of a row without a prediction.
 inline constexpr int64_t kNoLabel = -100;
 
-// What samples have in a column of the data whose values are tensors, such as images.
+// A column of the data whose values are tensors, such as images.
 struct TensorColumn {
   std::string name;
   at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> sizes;  // those of one sample
+  std::vector<int64_t> sizes;  // of one sample
 };
 
 // Every rank of the replica has it. It has no rows if a short last batch has no samples for it. Tensors are int64 and
@@ -36,10 +36,11 @@ struct Microbatch {
   // By the name of a TensorColumn: its values, [segments, ...], of the data's own type. Such segments have rows for the
   // hidden states of the model, whose ids are 0.
   std::map<std::string, at::Tensor> columns;
-  // What each segment predicts, in tasks where segments and not rows do: its class, int64 [segments]; the outputs of a
-  // regression or of several labels, each 0 or 1, float [segments] or [segments, labels]; the first and the last row of
-  // an answer, int64 [segments, 2], counted in the segment. kNoLabel if unknown: a class, or a row of an answer that is
-  // elsewhere. Undefined if rows predict, and in predictions, unless these want other words than usual (WordSearch).
+  // What each segment predicts, in tasks where segments predict and rows do not: a class, int64 [segments]; the outputs
+  // of a regression, or a 0 or 1 for each of several labels, float [segments] or [segments, labels]; the first and the
+  // last row of an answer, int64 [segments, 2], counted within the segment. kNoLabel marks an unknown class and a row
+  // of an answer that lies in another segment. Undefined if rows predict, and in predictions, unless these search for
+  // other words than usual (WordSearch).
   at::Tensor targets;
   // A segment is a run of rows that attend to each other: a sample, or one of the documents packed into it. Segment i
   // ends before row ends[i].

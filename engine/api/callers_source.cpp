@@ -250,7 +250,7 @@ SampleTensors inputs_of(const at::Tensor& inputs, const ModelSource& model) {
 void add_labels(SampleTensors& tensors, const at::Tensor& labels, const ModelSource& model) {
   const bool are_numbers = !at::isIntegralType(labels.scalar_type(), /*includeBool=*/false);
   if (labels.dim() < 1 || labels.size(0) != count_of(tensors))
-    refuse(cat("there are ", count_of(tensors), " samples, but labels are ", labels.sizes()));
+    refuse(cat("there are ", count_of(tensors), " samples, but the labels have the shape ", labels.sizes()));
   const at::Tensor here = labels.detach().to(at::kCPU, are_numbers ? at::kDouble : at::kLong);
   if (are_numbers)
     tensors.targets = here.reshape({here.size(0), -1});
@@ -275,7 +275,7 @@ std::optional<int64_t> first_outside(const at::Tensor& values, int64_t count, bo
 std::string mistake_in_targets(const SampleTensors& samples, const ModelSource& model) {
   const at::Tensor lengths = (samples.labels != kNoLabel).sum(1);
   if (lengths.numel() == 0) return "";
-  if (lengths.min().item<int64_t>() == 0) return "the labels of a sample are all -100; each needs a target";
+  if (lengths.min().item<int64_t>() == 0) return "the labels of a sample are all -100; each sample needs a target";
   const int64_t longest = length_of(samples, model) + lengths.max().item<int64_t>();
   return longest > model.spec.max_positions
              ? cat("the model has ", model.spec.max_positions, " positions, but a source ", "and its target have ",
@@ -286,10 +286,10 @@ std::string mistake_in_targets(const SampleTensors& samples, const ModelSource& 
 std::string mistake_in_labels(const SampleTensors& samples, const ModelSource& model) {
   const HeadChoice& head = model.head;
   if (head.kind != HeadChoice::Kind::sequence_classification) {
-    if (!samples.labels.defined()) return cat("the task \"", task_name(head.kind), "\" needs labels of the tokens");
+    if (!samples.labels.defined()) return cat("the task \"", task_name(head.kind), "\" needs a label for each token");
     const int64_t count = model.spec.row_labels > 0 ? model.spec.row_labels : model.spec.vocab_size;
     if (const auto label = first_outside(samples.labels, count, /*are_labels=*/true))
-      return cat("the label ", *label, " is not one of ", count);
+      return cat("the label ", *label, " is not one of the model's labels, 0 to ", count - 1);
     return has_target(model) ? mistake_in_targets(samples, model) : "";
   }
   const at::Tensor& targets = samples.targets;
@@ -356,8 +356,9 @@ CallersSource::CallersSource(const SampleTensors& mine, const ModelSource& model
       throw AllRanks<DataError>(cat("the samples of rank ", rank, ": ", one.at("error").get<std::string>()));
     if (first.is_null()) first = one;
     if (one.at("count") != first.at("count") || form_of(one) != form_of(first))
-      throw AllRanks<DataError>(cat("the samples of rank ", rank, " are ", one.dump(), ", but those of rank 0 ",
-                                    first.dump(), "; every replica must give as many samples in the same form"));
+      throw AllRanks<DataError>(cat("the samples of rank ", rank, " are ", one.dump(), ", but those of rank 0 are ",
+                                    first.dump(),
+                                    "; every replica must give the same number of samples in the same form"));
     if (groups.mesh.at(rank).d == groups.coordinates.d) own = one;
   }
   count_ = own.at("count");

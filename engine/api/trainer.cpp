@@ -107,13 +107,11 @@ struct Trainer::Parts {
   at::Tensor predict(const SampleTensors& samples) {
     if (job.model.head.kind == HeadChoice::Kind::seq2seq_lm)
       throw AllRanks<RunError>(
-          "predict: the model writes targets token by token, which a Trainer does not; save it, and use `shardline "
-          "generate`");
+          "predict: a Trainer cannot generate targets token by token; save the model, and use `shardline generate`");
     if (spec().predicts_next && job.model.has_caches())
       throw AllRanks<RunError>(
           "predict: a built-in language model does not keep the logits of all tokens; use evaluate for its loss, or "
-          "save "
-          "it and use `shardline generate`");
+          "save it and use `shardline generate`");
     SampleTensors inputs = samples;
     inputs.labels = inputs.targets = at::Tensor();
     CallersSource source = evaluated(inputs, /*labelled=*/false);

@@ -75,8 +75,8 @@ class BlockShares {
         held += elements;
         for (const int rank : holdings_[range.tensor][h].ranks) elements_of[rank] += elements;
       }
-      SL_ASSERT(held == range.length, "ranks hold ", held, " of the ", range.length, " elements from ", range.begin,
-                " on of tensor ", range.tensor, " of a checkpoint");
+      SL_ASSERT(held == range.length, "ranks hold ", held, " of the ", range.length, " elements that begin at ",
+                range.begin, " in tensor ", range.tensor, " of a checkpoint");
     }
     int64_t most = 0;
     for (const auto& [rank, elements] : elements_of) most = std::max(most, elements);

@@ -39,7 +39,7 @@ struct BlockPlan {
   std::vector<std::vector<Holding>> holdings;  // by tensor
 };
 
-// Collective over the world. parts: of this rank. Throws InvariantError if an element is held by no rank.
+// Collective over the world. parts: held by this rank. Throws InvariantError if an element is held by no rank.
 BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<HeldPart>& parts, Communicator& world,
                           const std::vector<WriterGroup>& writers, int64_t block_bytes);
 

@@ -18,7 +18,7 @@ TrainerState read_trainer_state(const std::string& checkpoint) {
   const Manifest manifest = read_manifest(checkpoint);
   const auto pieces = manifest.files.find(kTrainerStateFile);
   if (!manifest.part && (pieces == manifest.files.end() || !matches(pieces->second, text)))
-    throw DataError(cat(path, ": does not match its checksum; it is damaged, use another checkpoint"));
+    throw DataError(cat(path, ": does not match its checksum; it is damaged; use another checkpoint"));
   return parse_trainer_state(text, path);
 }
 

@@ -118,7 +118,7 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
   }
 }
 
-// Those that this rank holds: every rank has all buffers.
+// The parts that this rank holds; every rank holds all buffers.
 std::vector<HeldPart> CheckpointSaver::values() {
   std::vector<HeldPart> parts = held_parts(contents_, parts_.parameters, parts_.optimizer);
   for (const auto& buffer : parts_.spec.buffers) {

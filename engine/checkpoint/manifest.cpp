@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "shardline checkpoint";
 constexpr int kVersion = 1;
-constexpr size_t kLargestManifest = 256 << 20;  // bytes: of more than 30 TB of files
+constexpr size_t kLargestManifest = 256 << 20;  // bytes: enough for more than 30 TB of files
 constexpr size_t kSmallManifest = 1 << 20;
 constexpr double kMostParts = 1 << 20;
 constexpr int64_t kMostCounted = (1LL << 53) - 1;  // steps, and bytes of all files: what a double counts exactly
@@ -101,8 +101,8 @@ void refuse_newer(const json& parsed, const std::string& path) {
   if (text_of("checksum") != hex(checksum(body.dump()))) return;
   throw NewerManifest(cat(path, ": was saved by a newer version of shardline: its format has version ", version.dump(),
                           ", and this program reads version ", kVersion,
-                          "; use the program that saved it, or move the checkpoint away to continue from the one "
-                          "before"));
+                          "; use the program that saved it, or move the checkpoint away to continue from the "
+                          "previous one"));
 }
 
 // Checkpoints are found, counted and removed by their names. A directory with any other name belongs to the user.

@@ -13,7 +13,7 @@ namespace shardline {
 
 class Snapshot {
  public:
-  // Collective over the world, as is take(). parts: of this rank; their memory must stay where it is. Each group
+  // Collective over the world, as is take(). parts: held by this rank; their memory must stay where it is. Each group
   // writes all blocks.
   Snapshot(const CheckpointContents& contents, const std::vector<HeldPart>& parts, CommunicatorPtr world,
            const std::vector<WriterGroup>& writers, int64_t block_bytes);

@@ -31,7 +31,7 @@ at::Tensor StateFiles::tensor(const std::string& name, at::IntArrayRef shape) co
   if (entry.shape != shape || !c10::isFloatingType(entry.dtype))
     throw DataError(cat(found->second->path(), ": tensor ", name, " has the shape ", at::IntArrayRef(entry.shape),
                         " and the dtype ", safetensors_dtype(entry.dtype), ", but the optimizer needs ", shape,
-                        " of a floating type; resume with the model that wrote the checkpoint"));
+                        " with a floating-point dtype; resume with the model that wrote the checkpoint"));
   return found->second->tensor(name);
 }
 

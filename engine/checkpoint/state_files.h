@@ -19,7 +19,7 @@ class StateFiles {
   explicit StateFiles(const std::string& checkpoint);
 
   // A view of the mapped file, read-only. Throws DataError unless the checkpoint has the tensor in this shape and in a
-  // floating type.
+  // floating-point dtype.
   at::Tensor tensor(const std::string& name, at::IntArrayRef shape) const;
 
  private:

@@ -130,7 +130,7 @@ std::string verified_text(const std::string& path) {
       for (const auto& name : added_files(checkpoint, manifest)) added += cat(added.empty() ? "" : ", ", name);
       text += cat(checkpoint, " is intact: all checksums match",
                   plain_text(cat(manifest.part ? cat(" (", part_text(*manifest.part), ")") : "",
-                                 added.empty() ? "" : cat("; not of the checkpoint: ", added))),
+                                 added.empty() ? "" : cat("; not part of the checkpoint: ", added))),
                   "\n");
     } catch (const NewerManifest&) {
       throw;

@@ -37,12 +37,12 @@ std::vector<std::string> prompts_of(const GenerateOptions& options) {
 void require_language_model(const Config& config) {
   if (reads_columns(config))
     throw ConfigError(
-        "/model/inputs: generate takes texts, but the program takes columns of tensors; evaluate the "
-        "model, which writes targets for validation data");
+        "/model/inputs: generate takes texts, but the program takes columns of tensors; use eval, which "
+        "generates targets for validation data and scores them");
   const auto head = traits_of(config.task).head;
   if (head == HeadChoice::Kind::causal_lm || head == HeadChoice::Kind::seq2seq_lm) return;
-  throw ConfigError(cat("/task: generate needs a language model, of \"", kCausalLm, "\" or \"", kSeq2SeqLm,
-                        "\"; got \"", config.task, "\"; use predict"));
+  throw ConfigError(cat("/task: generate needs a language model, so the task must be \"", kCausalLm, "\" or \"",
+                        kSeq2SeqLm, "\"; got \"", config.task, "\"; use predict"));
 }
 
 // Whether the model writes targets for prompts, which are sources, and does not continue them.

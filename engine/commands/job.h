@@ -20,7 +20,7 @@ void train_job(const Config& config, RankContext& context);
 void evaluate_job(const Config& config, RankContext& context);
 
 // `shardline predict`: writes what the model predicts for each row of data.test (or data.validation), in the order of
-// the data, one JSON object per line. path: of the file; empty: output_dir/predictions.jsonl.
+// the data, one JSON object per line. path: the file to write; empty: output_dir/predictions.jsonl.
 void check_predict(const Config& config, const std::string& path);
 void predict_job(const Config& config, const std::string& path, RankContext& context);
 

@@ -104,8 +104,8 @@ std::string new_tokens_warning(const Config& config, const ModelSource& model) {
   if (!before) return "";
   return cat("the vocabulary grows from the ", before->vocab_size, " words of the model in ", own.path, " to the ",
              model.spec.vocab_size, " of the tokenizer ", source,
-             "; the new rows are random until they are trained, so use the model's own tokenizer unless it got new "
-             "tokens on purpose");
+             "; the new rows are random until they are trained, so use the model's own tokenizer unless you "
+             "added tokens on purpose");
 }
 
 // weights: where they come from.

@@ -16,7 +16,7 @@ class StopTexts {
 
   const std::vector<std::string>& texts() const { return texts_; }
   // Whether the last token of a sequence completes one of the texts, which may begin in the prompt, and after which the
-  // token may go on.
+  // token may have further characters.
   bool are_completed_by(std::span<const int32_t> ids) const;
 
  private:

@@ -19,7 +19,8 @@ struct TokenRules {
   bool change_nothing() const { return repetition_penalty == 1 && no_repeat_ngram_size == 0 && least_new == 0; }
 };
 
-// logits: [vocabulary] in host memory; not changed. ids: of the sequence so far, the prompt and then `made` new tokens.
+// logits: [vocabulary] in host memory; not changed. ids: the sequence so far, which is the prompt and then `made` new
+// tokens.
 at::Tensor ruled_logits(const at::Tensor& logits, const TokenRules& rules, std::span<const int32_t> ids, int64_t made);
 
 }  // namespace shardline

@@ -225,7 +225,7 @@ Import import_job(const std::vector<JobFile>& files, const ImportOptions& option
     return &file.keys == &training_job_keys() || &file.keys == &estimator_keys();
   };
   if (std::ranges::any_of(files, is_of_sagemaker))
-    draft.add("output_dir", cat(kContainerFolder, "/model"), "where a container has its model");
+    draft.add("output_dir", cat(kContainerFolder, "/model"), "where a container stores its model");
   result.additions = draft.additions();
   result.config = draft.config();
   return result;

@@ -70,7 +70,7 @@ JobFile recognised(const json& object, const std::string& file) {
   if (!best)
     throw ConfigError(cat(file,
                           ": has no key of a training job of SageMaker, an estimator, DeepSpeed, accelerate or a "
-                          "script of Hugging Face; its keys are such as ",
+                          "script of Hugging Face, but, for example, ",
                           json(object.begin().key()).dump(), "; name another file"));
   return {best->keys.title, best->place, best->keys, object};
 }

@@ -138,9 +138,8 @@ void OtherHosts::wait(std::chrono::seconds limit) {
     if (left <= 0ms) {
       std::string list;
       for (const auto& name : names_) list += (list.empty() ? "" : ", ") + name;
-      throw RunError(
-          cat("no message from host ", list, " after ", limit.count(),
-              " s; see the output of `shardline train` on that host, or give training.ddp_timeout more seconds"));
+      throw RunError(cat("no message from host ", list, " after ", limit.count(),
+                         " s; see the output of `shardline train` on that host, or set a larger training.ddp_timeout"));
     }
     accept_one(std::min(left, 1000ms));
   }

@@ -40,9 +40,9 @@ struct JobEnd {
   int code = 0;
   std::string reason;  // why the job has failed, in one line; may be empty
 };
-// The side of every other host, called `name`: connects to the first host, which has this long to answer, and returns
-// how the job ended once that has ended. Signals that ask to stop are left to the first host. Throws RunError if it
-// cannot connect, or if the connection ends before the job does.
+// The side of every other host, called `name`: connects to the first host, which must answer within `limit`, and
+// returns how the job ended once it has ended. Signals that ask to stop are left to the first host. Throws RunError if
+// it cannot connect, or if the connection ends before the job does.
 JobEnd wait_for_first_host(const std::string& first, const std::string& name, std::chrono::seconds limit);
 
 }  // namespace shardline

@@ -15,7 +15,7 @@ namespace shardline {
 // and to RankMessages. Without a rank, "error: all ranks: <reason>": all of them report it.
 std::string rank_error(std::optional<int> rank, const std::string& reason);
 
-// The lines of a failure after which the program goes on: indented, and without "error: ".
+// The lines of a failure after which the program continues: indented, and without "error: ".
 std::string lines_without_prefix(const std::string& failure);
 
 // Passes lines on to `log` as they arrive, except the errors of ranks, their news and mpirun's own notices.

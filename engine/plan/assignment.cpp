@@ -72,8 +72,8 @@ std::vector<int> by_rules(const Config& config, const PartitionByHand& partition
     chunk_of_layer.push_back(schedule.stages == 1 ? 0 : stage);
   }
   if (!homeless.empty() && schedule.stages > 1)
-    throw ConfigError(cat("/smp_options/auto_partition: is false, but nothing says where ", homeless,
-                          " go; name them in manual_partition, or set default_partition"));
+    throw ConfigError(cat("/smp_options/auto_partition: is false, but these layers have no stage: ", homeless,
+                          "; name them in manual_partition, or set default_partition"));
   return chunk_of_layer;
 }
 

@@ -130,7 +130,7 @@ Candidates search_layouts(const Config& written, const Config& config, const Pla
   const Cluster& cluster = machines.cluster;
   if (ranking == Ranking::cost && !cluster.hourly_price)
     throw ConfigError(cat("--search cost: the cluster \"", cluster.name,
-                          "\" states no hourly_price; name a file that does with --cluster"));
+                          "\" has no hourly_price; name a file that has one with --cluster"));
   SearchSpace space{.base = plan.layout,
                     .spec = spec_of_degrees(config, model),
                     .worlds = worlds_of(config, cluster, ranking, assumed),

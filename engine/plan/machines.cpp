@@ -57,9 +57,10 @@ Cluster measured_cluster(const Profile& profile, int world_size, const Cluster& 
 
 void check_host(const Cluster& cluster) {
   if (cluster.host.bytes_per_second == 0 || cluster.host_memory_bytes_per_second == 0)
-    throw ConfigError(cat("smp_options.offload_optimizer_states: the cluster \"", cluster.name, "\" states no ",
-                          cluster.host.bytes_per_second == 0 ? "link to its host" : "rate of its host's memory",
-                          "; state host: {bandwidth_gbs, latency_us, memory_bandwidth_gbs}, per device"));
+    throw ConfigError(
+        cat("smp_options.offload_optimizer_states: the cluster \"", cluster.name, "\" does not specify ",
+            cluster.host.bytes_per_second == 0 ? "the link to its host" : "the bandwidth of its host's memory",
+            "; specify host: {bandwidth_gbs, latency_us, memory_bandwidth_gbs}, per device"));
 }
 
 }  // namespace
@@ -101,12 +102,13 @@ Machines planning_machines(const Config& config, const Workload& workload, int w
 
 void require_links(const Cluster& cluster, const Layout& layout) {
   if (cluster.nodes > 1 && cluster.inter_node.bytes_per_second == 0)
-    throw ConfigError(cat("the cluster \"", cluster.name, "\" has ", cluster.nodes,
-                          " nodes, but its file states no inter_node link between them; state {bandwidth_gbs, "
-                          "latency_us}, per device and direction"));
+    throw ConfigError(
+        cat("the cluster \"", cluster.name, "\" has ", cluster.nodes,
+            " nodes, but its file does not specify inter_node, the link between them; set it to {bandwidth_gbs, "
+            "latency_us}, per device and direction"));
   if (layout.offload.enabled && cluster.host.bytes_per_second == 0)
     throw ConfigError(cat("smp_options.offload_activations: the cluster \"", cluster.name,
-                          "\" states no link to its host; state host: {bandwidth_gbs, latency_us}"));
+                          "\" does not specify the link to its host; specify host: {bandwidth_gbs, latency_us}"));
   if (layout.world() > cluster.devices())
     throw ConfigError(cat("D x P x T = ", layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " are ",
                           layout.world(), " ranks, but the cluster \"", cluster.name, "\" has ", cluster.nodes,

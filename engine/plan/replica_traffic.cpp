@@ -50,7 +50,7 @@ std::string reduction_text(const Config& config, const Plan& plan) {
       plan.layout.sharding.level >= Sharding::Level::gradients && has_shards(plan, gradient_segments);
   return cat(bytes.size(), " segments, ", format_bytes(bytes.front()), " to ", format_bytes(bytes.back()), ", median ",
              format_bytes(bytes[bytes.size() / 2]), ", ",
-             format_bytes(std::accumulate(bytes.begin(), bytes.end(), 0.0)), " together; ",
+             format_bytes(std::accumulate(bytes.begin(), bytes.end(), 0.0)), " in total; ",
              by_microbatch ? cat("the sharded ones in each of ", plan.train.microbatches, " microbatches")
                            : "each overlaps with the backward pass of earlier layers");
 }

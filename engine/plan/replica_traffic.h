@@ -10,7 +10,7 @@
 namespace shardline {
 
 // How the gradients of the whole model are cut for their reduction, which is started segment by segment: "39 segments,
-// 9.0 KiB to 147.4 MiB, median 9.0 MiB, 1.2 GiB together; each overlaps with the backward pass of earlier layers".
+// 9.0 KiB to 147.4 MiB, median 9.0 MiB, 1.2 GiB in total; each overlaps with the backward pass of earlier layers".
 // Empty if nothing is reduced.
 std::string reduction_text(const Config& config, const Plan& plan);
 

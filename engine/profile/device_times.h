@@ -13,7 +13,7 @@ namespace shardline {
 // and columns, up to 16384. seconds_of_product measures a product of a given size.
 double product_rate(const std::function<double(int64_t size)>& seconds_of_product);
 
-// Collective over the world; the slowest rank counts. type: of the matrix products.
+// Collective over the world; the slowest rank counts. type: the dtype of the matrix products.
 DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type);
 
 }  // namespace shardline

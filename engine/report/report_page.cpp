@@ -133,7 +133,7 @@ std::string legend_of_losses(const Chart& chart) {
     has_lines = has_lines || (series.dashed && series.points.size() > 1);
   }
   if (!has_values) return "";
-  return cat("Solid: of each step; ", has_lines ? "dashed" : "dots", ": of the validation data.");
+  return cat("Solid: training steps; ", has_lines ? "dashed" : "dots", ": validation data.");
 }
 
 void add_figure(HtmlPage& page, const Chart& chart, const std::string& caption = "") {
@@ -145,7 +145,7 @@ void add_planned_bubble(Chart& chart, const RunHistory& run) {
   const auto& steps = run.metrics.steps;
   if (!planned || steps.empty()) return;
   chart.series.front().name = "measured";
-  chart.series.push_back({.name = "of the schedule, with equal costs",
+  chart.series.push_back({.name = "predicted by the schedule, with equal costs",
                           .colour = 1,
                           .dashed = true,
                           .points = {at_step(steps.front().step, *planned), at_step(steps.back().step, *planned)}});

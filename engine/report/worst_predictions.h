@@ -17,7 +17,7 @@ struct JudgedPrediction {
   bool is_wrong = false;
   std::string text, expected, predicted, score;
 };
-// Unset if the row has no label. names: of labels by id.
+// Unset if the row has no label. names: label names by id.
 std::optional<JudgedPrediction> judged(const nlohmann::json& prediction, const nlohmann::json& row,
                                        const Config& config, const std::vector<std::string>& names);
 

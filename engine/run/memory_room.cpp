@@ -90,8 +90,8 @@ std::string in_use_text(at::Device device) {
   const double free = free_device_memory(device), all = device_memory_size(device);
   const double others = std::max(0.0, all - free - memory.reserved);
   return cat(format_bytes(memory.peak_allocated), " by tensors of this process, ", format_bytes(memory.peak_reserved),
-             " with what it keeps for reuse; ", format_bytes(others),
-             " by others, the driver and libraries; the device has ", format_bytes(all));
+             " including memory kept for reuse; ", format_bytes(others),
+             " by other processes, the driver and libraries; the device has ", format_bytes(all));
 }
 
 [[noreturn]] void end_out_of_memory(const std::string& text) {

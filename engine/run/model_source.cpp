@@ -164,7 +164,7 @@ std::string usual_loss(const HeadChoice& head) {
   return head.problem == HeadChoice::Problem::multi_label ? "bce_with_logits" : "cross_entropy";
 }
 
-// files: of trained weights; null: the module starts with its own values.
+// files: the trained weights; null: the module starts with its own values.
 std::shared_ptr<const Program> traced_program(const Config& config, const HfModel& model, const HfDirectory* files) {
   Pt2Archive archive = model.trace(config.training.seed, traced_length(config));
   if (files) read_buffers(*files, archive);
@@ -182,7 +182,7 @@ std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel&
   const bool has_labels = predicts == ProgramUse::Predicts::segment || predicts == ProgramUse::Predicts::row;
   if (has_labels && program->labels != model.head.labels)
     throw ConfigError(cat(program->archive.place(), " returns logits of ", program->labels, " labels, but there are ",
-                          model.head.labels, "; make the module with as many as the num_labels of its config"));
+                          model.head.labels, "; make the module with as many labels as num_labels in its config"));
   const auto made = std::make_shared<ExportedModel>(program, ProgramSpecs(program, traced_length(config)));
   check_samples(program, made->specs.whole(), traced_length(config));
   return made;
@@ -271,10 +271,10 @@ Config with_sample_length(const Config& config) {
   const int64_t target = program->has_target() ? config.data.max_target_length : 0;
   const int64_t length = program->source_rows() + target, stated = config.data.sequence_length;
   if (stated != length && stated != DataOptions().sequence_length)
-    throw ConfigError(
-        cat("/data/sequence_length: must be ", length, " where samples are columns of tensors: ", program->archive.path,
-            " has ", program->source_rows(), " hidden states for each",
-            target > 0 ? cat(", and data.max_target_length is ", target) : "", "; got ", stated, "; leave it out"));
+    throw ConfigError(cat(
+        "/data/sequence_length: must be ", length, " because samples are columns of tensors: ", program->archive.path,
+        " computes ", program->source_rows(), " hidden states for each sample",
+        target > 0 ? cat(", and data.max_target_length is ", target) : "", "; got ", stated, "; leave it out"));
   Config completed = config;
   completed.data.sequence_length = length;
   return completed;

@@ -17,7 +17,7 @@ struct ServeHandlers {
   std::function<Invocation(const std::string& body, const std::string& content_type)> input_fn;
   std::function<nlohmann::json(const Invocation& request, const ServedModel& model)> predict_fn;
   std::function<AnswerBody(const nlohmann::json& prediction, const std::string& accept)> output_fn;
-  // Calls the three functions before, unless it is replaced itself.
+  // Calls input_fn, predict_fn and output_fn, unless it is replaced itself.
   std::function<AnswerBody(const ServedModel& model, const std::string& body, const std::string& content_type,
                            const std::string& accept)>
       transform_fn;

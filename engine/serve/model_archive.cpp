@@ -224,7 +224,7 @@ UnpackedModel::UnpackedModel(const fs::path& path) : path_(path) {
   if (fs::is_directory(path) && !fs::exists(path / "config.json")) archive_path = path / "model.tar.gz";
   if (!is_model_archive(archive_path) || !fs::is_regular_file(archive_path)) return;
   std::string name = (fs::temp_directory_path() / "shardline-model-XXXXXX").string();
-  if (!::mkdtemp(name.data())) throw file_error(name, "cannot be made", errno);
+  if (!::mkdtemp(name.data())) throw file_error(name, "cannot be created", errno);
   path_ = temporary_ = name;
   try {
     unpack_model(archive_path, temporary_, kMostBytes);

@@ -10,7 +10,8 @@ struct BoundedEncoding {
       false;               // the whole text has more than `most` tokens; from a pair, the longer text loses some first
   bool lacks_end = false;  // the end of the (last) text was cut off, not its beginning
 };
-// With special tokens, cut on the tokenizer's side. second: null for one text. spaces_words: see ExampleOptions.
+// Encodes with special tokens, cut on the side that the tokenizer determines. second: null for one text. spaces_words:
+// see ExampleOptions.
 BoundedEncoding encode_at_most(const Tokenizer& tokenizer, const TextOrWords& first, const TextOrWords* second,
                                int64_t most, bool spaces_words = false);
 

@@ -146,7 +146,7 @@ struct Found {
       throw DataError(cat(row.where, ": '", column, "' is ", value.dump(), ", but ",
                           vector_size ? cat("the rows before have multi-hot vectors of ", *vector_size, " numbers")
                                       : "the rows before have labels",
-                          "; all rows must have the same"));
+                          "; all rows must have labels of the same form"));
     const auto is_bit = [](const json& one) { return one.is_number_integer() && (one == 0 || one == 1); };
     may_be_vectors = may_be_vectors && value.is_array() && std::ranges::all_of(value, is_bit) &&
                      list_size.value_or(value.size()) == value.size();

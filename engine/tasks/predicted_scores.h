@@ -25,7 +25,7 @@ struct LabelScore {
   std::string label;
   double score = 0;
 };
-// The label with the highest score, and the first of several. names: of all labels.
+// The label with the highest score, and the first one if several have it. names: the names of all labels.
 LabelScore best_label(std::span<const double> scores, const std::vector<std::string>& names);
 
 struct WordScore {

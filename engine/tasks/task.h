@@ -62,7 +62,7 @@ class LabelledTask {
   virtual void predictions(const Predicted& predicted, const UsePrediction& use) const = 0;
 };
 
-// Makes a task. head: of the model, fully determined.
+// Makes a task. head: the model's head, fully determined.
 using TaskFactory =
     std::function<std::unique_ptr<LabelledTask>(const Config&, const HeadChoice& head, const TokenizerPtr&)>;
 
@@ -91,7 +91,7 @@ inline constexpr uint64_t kEvaluationMaskSeed = 0;
 // Whether samples are parts of texts without labels, for which there is no LabelledTask.
 bool reads_text(const Config& config);
 
-// Null where reads_text. head: of the model, fully determined.
+// Returns null if reads_text(config). head: the model's head, fully determined.
 std::unique_ptr<LabelledTask> make_task(const Config& config, const HeadChoice& head, const TokenizerPtr& tokenizer);
 
 }  // namespace shardline

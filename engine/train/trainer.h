@@ -45,7 +45,7 @@ class RankTrainer {
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1; }
   // For lr_scheduler_type "reduce_lr_on_plateau", with equal metrics on all ranks: takes metric_for_best_model of the
-  // next evaluation and returns the learning rate if this has made it fall.
+  // next evaluation and returns the learning rate if this has reduced it.
   std::optional<double> observe_evaluation(double metric);
   // The state that steps change besides the parameters: the optimizer, which only a trainer that trains has, the loss
   // scale, which only fp16 has, and the learning rate that follows evaluations.

@@ -1,8 +1,8 @@
 // A simulation that trains a surrogate of its expensive part inside its own MPI job, and then uses it.
 //
 // The ranks advance a reaction in many cells. The exact step solves a stiff equation with many substeps; a small
-// network learns it from the steps that the simulation makes anyway. A half of the ranks trains, on a communicator of
-// theirs.
+// network learns it from the steps that the simulation makes anyway. Half of the ranks train, on a communicator of
+// their own.
 #include <mpi.h>
 #include <shardline/models/graph/module_layers.h>
 #include <shardline/shardline.h>

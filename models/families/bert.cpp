@@ -27,10 +27,11 @@ void read_is_decoder(HfConfigReader& read, HeadChoice::Kind head, BertConfig& c)
   read.flag(key, c.causal);
   const bool predicts_next = head == HeadChoice::Kind::causal_lm;
   if (predicts_next && !c.causal)
-    read.complain({key}, "must be true for causal-lm: otherwise tokens see the tokens that they predict",
+    read.complain({key}, "must be true for causal-lm: otherwise tokens attend to the tokens that they predict",
                   cat("set \"", key, "\": true in model.config, or use the task ", kMaskedLm));
   if (!predicts_next && c.causal)
-    read.complain({key}, cat("must be false for ", task_name(head), ": tokens see those on both sides"),
+    read.complain({key},
+                  cat("must be false for ", task_name(head), ", in which tokens attend to the tokens on both sides"),
                   cat("set \"", key, "\": false in model.config, or use the task ", kCausalLm));
 }
 

@@ -47,7 +47,7 @@ DistilBertConfig distilbert_config(HfConfigReader& read) {
   read.number("seq_classif_dropout", 0, 0.999, c.seq_classif_dropout);
   // The initial values of the table of positions, which files contain anyway.
   read.accept_only("sinusoidal_pos_embds", {false}, "leave it out: position embeddings start with random values");
-  read.accept_only("tie_weights_", {true}, "set tie_word_embeddings: this is its older name");
+  read.accept_only("tie_weights_", {true}, "set tie_word_embeddings; tie_weights_ is its old name");
   return c;
 }
 

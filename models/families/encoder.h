@@ -30,7 +30,7 @@ struct EncoderNames {
 
 LayerSpec encoder_embedding(const EncoderConfig& config, const EncoderNames& names, const SpecMaker& make);
 LayerSpec encoder_block(const EncoderConfig& config, const EncoderNames& names, const SpecMaker& make, int64_t i);
-// choice: of masked_lm, whose head computes only the labelled rows, or of causal_lm.
+// choice: masked_lm, whose head computes only the labelled rows, or causal_lm.
 LayerSpec word_head(const EncoderConfig& config, const EncoderNames& names, const SpecMaker& make,
                     const HeadChoice& choice);
 

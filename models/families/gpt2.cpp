@@ -111,7 +111,7 @@ Gpt2Config gpt2_config(HfConfigReader& read) {
   bool cross_attention = false;
   read.flag("add_cross_attention", cross_attention);
   if (cross_attention) read.complain({"add_cross_attention"}, "must be false: this is a decoder without an encoder");
-  read.accept_only("n_ctx", {c.n_positions}, "set n_positions: this is its older name");
+  read.accept_only("n_ctx", {c.n_positions}, "set n_positions; n_ctx is its old name");
   read.accept_only("reorder_and_upcast_attn", {false}, "set training.attention_in_fp32");
   return c;
 }

@@ -86,7 +86,7 @@ GptjConfig gptj_config(HfConfigReader& read) {
         {"rotary_dim", "n_embd", "n_head"},
         cat("rotary_dim (", c.rotary_dim, ") must be even, because features are rotated in pairs, and at most the ",
             c.head_dim(), " features of a head (n_embd / n_head)"));
-  read.accept_only("n_ctx", {c.n_positions}, "set n_positions: this is its older name");
+  read.accept_only("n_ctx", {c.n_positions}, "set n_positions; n_ctx is its old name");
   // Found in older files; transformers ignores them.
   read.accept_only("rotary", {true}, "leave it out: GPT-J has rotary positions");
   read.accept_only("scale_attn_weights", {true}, "leave it out: GPT-J scales attention scores");

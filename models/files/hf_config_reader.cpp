@@ -179,7 +179,7 @@ const HfConfigReader::Place* HfConfigReader::find(const std::string& key, const 
       if (const auto other = alias ? source->find(alias) : source->end();
           other != source->end() && *other != *place.value)
         fail({alias, place.overridden, &*other}, cat("contradicts ", key, " ", place.value->dump()),
-             cat(alias, " is another name of ", key, ", keep one of them"));
+             cat(alias, " is another name of ", key, "; keep one of them"));
     }
   if (!place.value) return nullptr;
   if (alias) merged_.erase(alias);

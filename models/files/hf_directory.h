@@ -22,10 +22,10 @@ std::vector<std::string> companion_files(const std::string& directory);
 // How the files of a directory differ from the model, by tensor name.
 struct NameReport {
   std::vector<std::string> missing;   // optional parameters that the files lack, which start with initial values
-  std::vector<std::string> left_out;  // not used by the model: of other heads, and buffers
+  std::vector<std::string> left_out;  // not used by the model: those of other heads, and buffers
   std::vector<std::string> grown;     // with rows for fewer words than the model has
 
-  // Notes for users, with the first names of long lists. spec: of the model.
+  // Notes for users, with the first names of long lists. spec: the model's spec.
   std::vector<std::string> notes(const ModelSpec& spec) const;
 };
 
@@ -64,7 +64,7 @@ class HfDirectory {
   // another shape, or with numbers that its dtype does not hold.
   at::Tensor buffer(const BufferSpec& buffer) const;
 
-  // A cheap hash to tell files apart: of config, names, sizes, headers and the first bytes of every tensor.
+  // A cheap hash that distinguishes files, of config, names, sizes, headers and the first bytes of every tensor.
   std::string digest() const;
 
   std::vector<std::string> companion_files() const { return shardline::companion_files(path_); }

@@ -29,7 +29,7 @@ std::string dtype_name(at::ScalarType dtype) {
     case at::kBFloat16:
       return "bfloat16";
     default:
-      throw InvariantError(cat("a model is not written as ", c10::toString(dtype)));
+      throw InvariantError(cat("a model cannot be saved with the dtype ", c10::toString(dtype)));
   }
 }
 

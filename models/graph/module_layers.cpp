@@ -91,8 +91,8 @@ class ModuleLayer : public Layer {
     if (!batch.is_rectangular)
       throw RunError(
           cat("module ", name_,
-              " takes samples of one length, but the samples of this batch differ in length; use data.packing ",
-              "\"wrapped\", or data of one length"));
+              " takes samples of equal length, but the samples of this batch differ in length; use data.packing ",
+              "\"wrapped\", or samples of equal length"));
     if (batch.tokens() == 0) return empty(input, context.mode);
     prepare(context.mode, input);
     const auto y = module_.forward<at::Tensor>(argument(input, batch));

@@ -27,9 +27,9 @@ struct PassTrace {
 // counted: tensors that existed before, and those in which gradients are accumulated.
 PassTrace trace_pass(const std::vector<at::Tensor>& known, const std::function<at::Tensor()>& forward);
 
-// Sets the costs of a layer from a trace of `tokens` tokens, scaled to other sizes and dtypes. features: of the layer's
-// input, which is kept; 0 if the input is the batch. logits: columns of logits whose loss is computed in addition; 0 if
-// there are none.
+// Sets the costs of a layer from a trace of `tokens` tokens, scaled to other sizes and dtypes. features: those of the
+// layer's input, which is kept; 0 if the input is the batch. logits: columns of logits whose loss is computed in
+// addition; 0 if there are none.
 void state_traced_costs(LayerSpec& layer, const PassTrace& trace, int64_t tokens, int64_t features, int64_t logits);
 
 // Identifies layers with equal traces, which cost the same: for LayerSpec::code.

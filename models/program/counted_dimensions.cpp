@@ -26,7 +26,7 @@ constexpr std::string_view kInOrder =
     "max_pool2d max_pool3d narrow native_group_norm native_layer_norm pad prelu renorm rms_norm roll slice softmax "
     "sort split split_with_sizes tensor_split to topk tril triu type_as upsample_bilinear2d upsample_linear1d "
     "upsample_nearest1d upsample_nearest2d ";
-// Those of them after which a value is still the same at each place of a dimension.
+// Those of them that keep a value constant along a dimension if it was so before.
 constexpr std::string_view kSteady =
     " _log_softmax _softmax _to_copy alias chunk contiguous detach layer_norm lift_fresh_copy log_softmax narrow "
     "rms_norm slice softmax split split_with_sizes tensor_split to type_as ";

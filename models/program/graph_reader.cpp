@@ -447,7 +447,7 @@ class GraphReader {
   std::vector<GraphNode::Result> results_of(const JsonValue& item, Scope& scope, size_t most) {
     std::vector<GraphNode::Result> results;
     const auto outputs = item.at("outputs").items();
-    if (outputs.size() > most) item.at("outputs").fail(cat("the call makes ", most, " results"));
+    if (outputs.size() > most) item.at("outputs").fail(cat("the call returns ", most, " results"));
     for (size_t place = 0; place < outputs.size(); ++place) {
       const auto [kind, value] = choice(outputs[place]);
       if (kind == "as_none") continue;

@@ -17,8 +17,8 @@ std::string refusal_of(const std::string& name, const std::string& overload);
 // As above for an operator of any library, judged only by its effects: for the user's own code.
 std::string effect_of(const c10::OperatorHandle& op);
 
-// Why a call of an accepted operator cannot run here, given its arguments: it draws, because it is neither told not to
-// train nor to drop nothing. Empty if it can.
+// Why a call of an accepted operator cannot run here, given its arguments: it draws random numbers unless its arguments
+// disable training or dropout. Empty if it can.
 std::string draws_of(const GraphNode& node);
 
 // The operator, or nothing if libtorch has none of this name.

@@ -171,9 +171,10 @@ class Cutter {
     else if (const auto* ids = program_->argument(kIdsArgument))
       program_->source_length = length_of(*ids);
     else
-      refuse(cat("the program has no argument ", kIdsArgument),
-             "a model that takes token ids, or say in model.inputs which argument does, or which columns of the data "
-             "have tensors for its arguments");
+      refuse(
+          cat("the program has no argument ", kIdsArgument),
+          "a model that takes token ids, or specify in model.inputs which argument does, or which columns of the data "
+          "have tensors for its arguments");
     for (const auto& input : graph().inputs)
       if (input.kind == GraphInput::Kind::user && !value(input.value).sizes.empty()) add_batch(input);
     const auto* labels = program_->argument("labels");
@@ -186,9 +187,9 @@ class Cutter {
              "the model with the labels of its target");
     program_->target_length = length_of(*target);
     if (program_->fixed_target() > 0 && program_->source_length != GraphSize() && program_->fixed_source() == 0)
-      refuse("its target has a fixed length, but its source does not", "it with fixed lengths of both, or of neither");
+      refuse("its target has a fixed length, but its source does not", "it with fixed lengths for both or for neither");
     if (program_->fixed_source() > 0 && program_->columns.empty() && program_->fixed_target() == 0)
-      refuse("its source has a fixed length, but its target does not", "it with fixed lengths of both, or of neither");
+      refuse("its source has a fixed length, but its target does not", "it with fixed lengths for both or for neither");
     if (program_->target_length == program_->source_length)
       refuse("its source and target have the same length",
              "it with an example whose target has a different length than its source");
@@ -268,7 +269,7 @@ class Cutter {
   GraphSize length_of(const GraphInput& input) const {
     const auto& sizes = value(input.value).sizes;
     if (sizes.size() != 2 || sizes[0] == sizes[1])
-      refuse(cat("its ", input.name, " must be [batch, length], of two sizes"),
+      refuse(cat("its ", input.name, " must be [batch, length], with two different sizes"),
              "the program with dynamic_shapes for both dimensions");
     return sizes[1];
   }
@@ -451,7 +452,7 @@ class Cutter {
     return border;
   }
 
-  // What cannot be told of a value that passes.
+  // What the calls do not show about the sizes of a value that passes from one layer to the next.
   std::string doubt_about(int number) const {
     const auto& sizes = value(number).sizes;
     for (size_t i = 0; i < sizes.size(); ++i)
@@ -476,7 +477,7 @@ class Cutter {
       const auto changes = flow().changes.find(flow().storage[number]);
       if (!is_new && changes != flow().changes.end())
         refuse(cat("layer ", layer.name, " needs ", value(other->second).name, " and ", value(number).name,
-                   " of an earlier one, which are one memory that the call to ",
+                   " of an earlier one, which share memory that the call to ",
                    graph().nodes[changes->second.front()].text(), " changes in place"),
                "a model that passes one of them, or a copy, from one module to the next");
     }

@@ -72,8 +72,8 @@ struct HiddenForm {
   int batch = 0;           // its dimension that counts samples
 };
 
-// Nothing if the value cannot pass from one layer to the next, also if it cannot be told whether its sizes are those of
-// tokens that may be padding.
+// Nothing if the value cannot pass from one layer to the next, or if it is not known whether its sizes count tokens
+// that may be padding.
 std::optional<HiddenForm> hidden_form(const Program& program, int value);
 
 // A tensor of this form with its samples first and then its tokens, if it counts them; and the inverse.

@@ -36,7 +36,7 @@ struct Pt2Archive {
 
   // The beginning of messages: the config key that names the program, and the path.
   std::string place() const { return (is_traced ? "/model/config/model_type: " : "/model/path: ") + path; }
-  // How to make another one.
+  // The verb for messages that suggest making another archive.
   const char* verb() const { return is_traced ? "write" : "export"; }
 };
 

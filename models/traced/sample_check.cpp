@@ -237,7 +237,7 @@ class SampleCheck {
       throw ConfigError(
           cat(program_.archive.place(), ": what layer ", program_.layers[layer].name,
               " computes for a sample depends on padding after it; use attention_mask wherever positions ",
-              "are mixed, or leave it out of the arguments if all samples have one length"));
+              "are mixed, or leave it out of the arguments if all samples have the same length"));
     // Values of a batch of a fixed size do not show which of them belong to which sample.
     const GraphNode* call = program_.fixed_samples > 0 ? nullptr : guilty_call(layer, together, alone);
     if (!call)

@@ -22,9 +22,9 @@ namespace shardline {
 
 class FlatValues {
  public:
-  // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: of the values in passes.
-  // trains: whether the run trains (the segment says whether it trains these values). host: if not null, where trained
-  // values are. All values are initially zero.
+  // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: those of the values in
+  // passes. trains: whether the run trains (the segment says whether it trains these values). host: if not null, where
+  // trained values are. All values are initially zero.
   FlatValues(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, const at::TensorOptions& options,
              bool trains, HostLinkPtr host = nullptr);
 

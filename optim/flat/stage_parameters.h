@@ -76,7 +76,7 @@ class StageParameters : public ParameterStore {
   // memory only while they are whole; see fill_values and visit_values.
   std::vector<Parameter*> stored();
   at::ScalarType trained_type() const;                     // fp32 for half precision, too
-  at::Device device() const { return options_.device(); }  // where the values for passes are, which communicators carry
+  at::Device device() const { return options_.device(); }  // of the values that passes use and communicators transfer
   // Whether this rank, of all that hold the parameter, is the one that writes it to files.
   bool writes(const Parameter& parameter) const;
 

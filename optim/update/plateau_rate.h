@@ -1,4 +1,4 @@
-// The learning rate of torch's ReduceLROnPlateau, which falls after evaluations that bring no gain.
+// The learning rate of torch's ReduceLROnPlateau, which is reduced after evaluations without a gain.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -26,7 +26,7 @@ class PlateauRate {
 
   double share() const { return state_.share; }  // the learning rate as a share of the peak
   // Takes the metric of the next evaluation and returns whether the rate has fallen. A metric that is not a finite
-  // number brings no gain.
+  // number is not a gain.
   bool observe(double metric);
 
   // Everything that changes from evaluation to evaluation.

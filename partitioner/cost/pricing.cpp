@@ -127,13 +127,14 @@ double Pricing::message(double bytes, bool same_node) const {
 }
 
 double Pricing::to_host(double bytes) const {
-  SL_ASSERT(cluster_.host.bytes_per_second > 0, "the cluster \"", cluster_.name, "\" states no link to its host");
+  SL_ASSERT(cluster_.host.bytes_per_second > 0, "the cluster \"", cluster_.name,
+            "\" does not specify the link to its host");
   return bytes / (cluster_.host.bytes_per_second * cluster_.efficiencies.link) + cluster_.host.latency_seconds;
 }
 
 double Pricing::host_sweep(double bytes) const {
   SL_ASSERT(cluster_.host_memory_bytes_per_second > 0, "the cluster \"", cluster_.name,
-            "\" states no rate of its host's memory");
+            "\" does not specify the bandwidth of its host's memory");
   return bytes / (cluster_.host_memory_bytes_per_second * cluster_.efficiencies.memory);
 }
 

@@ -115,8 +115,8 @@ const char* to_string(Precision precision) {
 double Cluster::peak(Precision precision) const {
   const auto found = peak_flops.find(precision);
   if (found == peak_flops.end())
-    throw ConfigError(cat("the cluster \"", name, "\" states no device.peak_tflops.", to_string(precision), " for its ",
-                          device, ": state it, or compute with another precision"));
+    throw ConfigError(cat("the cluster \"", name, "\" does not specify device.peak_tflops.", to_string(precision),
+                          " for its ", device, "; add it, or compute with another precision"));
   return found->second;
 }
 

@@ -272,7 +272,7 @@ class Searcher {
   // Results shared by layouts that differ only in the order of work, chunks and number of microbatches.
   struct Shared {
     std::vector<LayerPrice> prices;
-    double work = 0, largest = 0, way = 0;  // seconds: of all layers, of the largest one, of all ways there and back
+    double work = 0, largest = 0, way = 0;  // seconds: all layers, the largest layer, all transfers in both directions
     std::vector<BlockNeed> needs;           // see block_needs
   };
   using SharedKey = std::tuple<SpansKey, int, Sharding::Level, bool, bool, bool, bool, size_t>;

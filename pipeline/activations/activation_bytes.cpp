@@ -52,7 +52,7 @@ class ChunkEffects {
     return group.has_backward && may_move_out(choices_.offload, group.recomputed);
   }
 
-  // What a forward keeps for a group.
+  // The bytes that a forward pass keeps for a group.
   int64_t kept_of(const LayerGroup& group) const {
     const LayerBytes& first = bytes(group.first);
     return group.recomputed ? first.input : first.kept.activations;

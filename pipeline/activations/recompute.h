@@ -37,8 +37,8 @@ struct LayerGroup {
   bool operator==(const LayerGroup&) const = default;
 };
 
-// Groups consecutive layers with the same strategy, from the front. by_layer: of the model; empty: nothing is
-// recomputed. Each layer before first_with_backward is a group by itself.
+// Groups consecutive layers with the same strategy, from the front. by_layer: one for each layer of the model; empty:
+// nothing is recomputed. Each layer before first_with_backward is a group by itself.
 std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, const std::vector<Recompute>& by_layer,
                                      int first_with_backward = 0);
 

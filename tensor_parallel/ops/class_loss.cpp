@@ -15,7 +15,7 @@ namespace {
 
 // What all ranks know about each row.
 struct RowSums {
-  at::Tensor log_sum_exp, expected;  // [rows]; expected: the logit that the target expects
+  at::Tensor log_sum_exp, expected;  // [rows]; expected: the expected logit under the target
 };
 
 RowSums sums_of_rows(const TensorParallel& tp, const at::Tensor& logits, const at::Tensor& local,

@@ -37,7 +37,7 @@ struct Smoothing {
   double share;
   double words;  // number of words in the whole vocabulary
 
-  // This rank's part of the logit that a row's labels expect: from its label, and from its words.
+  // This rank's part of the expected logit under a row's smoothed labels: from the row's label, and from the words.
   at::Tensor expected(const at::Tensor& logits, const at::Tensor& target) const {
     if (share == 0) return target;
     const auto sums = at::empty_like(target);
@@ -184,7 +184,8 @@ std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, cons
   return {loss, train ? reduce_rows(part.words, dx) : dx};
 }
 
-// Replaces the logits of words that a row may not get by minus infinity. only: of these rows, see WordSearch.
+// Replaces the logits of words that a row may not get by minus infinity. only: the allowed words of these rows, see
+// WordSearch.
 void keep_only(const at::Tensor& logits, const at::Tensor& only, int64_t first_word) {
   const int64_t rows = logits.size(0), words = logits.size(1);
   const auto places = only - first_word;
@@ -196,7 +197,7 @@ void keep_only(const at::Tensor& logits, const at::Tensor& only, int64_t first_w
                       -std::numeric_limits<double>::infinity());
 }
 
-// head_best_words for a block, from the logits of this rank's words, which change. only: of its rows.
+// head_best_words for a block, from the logits of this rank's words, which change. only: the allowed words of its rows.
 at::Tensor best_of_block(const HeadPart& part, const at::Tensor& logits, int64_t first_word, int64_t most,
                          const at::Tensor& only) {
   const int64_t rows = logits.size(0), mine = std::min(most, logits.size(1));

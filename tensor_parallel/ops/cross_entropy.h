@@ -28,7 +28,7 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
 at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
                             const Microbatch& batch);
 
-// The words that are looked for.
+// Which words the search looks for.
 inline constexpr int64_t kBestWords = 5;
 struct WordSearch {
   int64_t most = kBestWords;  // for each row

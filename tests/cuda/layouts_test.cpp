@@ -1,6 +1,6 @@
-// Compares layouts of ranks that share one accelerator with one process there, and that with one process on a CPU. Each
-// point is printed, so an interrupted run shows how far it got. SHARDLINE_MOST_POINTS=N runs only the last N points of
-// each list; it is for the accelerator without hardware, whose own tests run all.
+// Compares layouts whose ranks share one accelerator with one process on that accelerator, and this process with one on
+// a CPU. Each point is printed, so an interrupted run shows how far it got. SHARDLINE_MOST_POINTS=N runs only the last
+// N points of each list; it is meant for the fake accelerator, whose own tests run all points.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>

@@ -1,6 +1,6 @@
-"""Runs the commands of README.md, HACKING.md, configs/ and docs/, each page in a folder of its own, in their order.
+"""Runs the commands of README.md, HACKING.md, configs/ and docs/, each page in its own folder, in order.
 
-A code block is run if it is a ```sh block, or looks like commands. Comments before a block say what else to do:
+A code block is run if it is a ```sh block, or looks like commands. Comments before a block specify options:
 
   <!-- needs: gpu -->        not run: the machine of the tests lacks this (LACKS lists what else); `root` is not run without root
   <!-- slow -->              run only with SHARDLINE_ALL_COMMANDS=1 (ctest -R all_commands)

@@ -42,7 +42,7 @@ class Links(unittest.TestCase):
                     self.assertTrue((ROOT / name).exists() or (ROOT / "tests" / name).exists(), "no such file")
 
     def test_messages_that_are_quoted_exist(self):
-        """Those in tables whose first column is `Message`; `...` stands for a value, which the code puts there."""
+        """Checks the tables whose first column is `Message`; `...` stands for a value that the code inserts."""
         code = "".join(re.sub(r'"\s*\n\s*"', "", path.read_text(encoding="utf-8"))
                        for folder in ("core", "engine") for path in (ROOT / folder).rglob("*.cpp"))
         value = r'", *[^";]*,\s*"'

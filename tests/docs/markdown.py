@@ -6,7 +6,7 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MARKER = re.compile(r"<!-- (needs|slow|shortened|file|fails|prints)(?:: (.*?))? -->$")
 FENCE = re.compile(r"\s*(```+)\s*(\S*)\s*$")
-# Words with which a line of a shell block begins.
+# The first words of commands in shell blocks.
 PROGRAMS = {"shardline", "python3", "cmake", "ctest", "mpirun", "sbatch", "srun", "salloc", "curl", "aws", "export", "tar",
             "mkdir", "ninja", "pip", "sudo", "ssh", "cp", "apt-get", "mkdocs"}
 FOLDERS = ("tools/", "build/", "build-")
@@ -17,7 +17,7 @@ class Block:
     line: int  # where its first line is in the page
     language: str
     text: str
-    markers: dict  # name -> argument, or ""; a line for each of several with the same name
+    markers: dict  # name -> argument, or ""; the arguments of markers with the same name are separate lines
     indented: bool = False
 
     def looks_like_commands(self):

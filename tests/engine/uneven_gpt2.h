@@ -1,5 +1,5 @@
-// A small GPT-2, GPT-J, GPT-Neo or encoder with numbers of heads, inner features and words that no number of ranks
-// divides.
+// A small GPT-2, GPT-J, GPT-Neo or encoder whose numbers of heads, inner features and words are not divisible by any
+// number of ranks.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -62,7 +62,7 @@ inline nlohmann::json uneven_encoder(const std::string& type, double dropout = 0
           {"hidden_size", 40},
           {"intermediate_size", 70},
           {"vocab_size", 61},
-          {"max_position_embeddings", type == "bert" ? 16 : 18},  // of which two are those of padding
+          {"max_position_embeddings", type == "bert" ? 16 : 18},  // two of them are for padding
           {"hidden_dropout_prob", dropout},
           {"attention_probs_dropout_prob", dropout}};
 }

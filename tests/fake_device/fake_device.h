@@ -30,7 +30,7 @@
 
 namespace shardline::fake {
 
-// Registers the devices as this process's accelerator. To be called once, before anything asks for an accelerator.
+// Registers the devices as this process's accelerator. Call it once, before anything queries the accelerator.
 void install(int devices);
 
 at::Device device(int index = 0);
@@ -71,16 +71,16 @@ struct Counts {
 Counts take_counts();
 
 // Whether operators for products and for flash attention compute, which they do initially. Otherwise they are only
-// checked and counted, and their results may have any values.
+// checked and counted, and their results are arbitrary.
 void make_products(bool made);
 
 // Records work that is not an operator of torch, such as a kernel or a collective. To be called on the thread that
-// queues the work, before the memory is touched.
+// queues the work, before the memory is accessed.
 struct Access {
   const void* begin = nullptr;
   size_t bytes = 0;
   bool writes = false;
-  size_t gaps = 0;  // those of `bytes` that are between rows and not used
+  size_t gaps = 0;  // how many of `bytes` are unused because they lie between rows
 };
 void launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses);
 
@@ -95,11 +95,11 @@ class Outside {
 using OutsidePtr = std::shared_ptr<Outside>;
 void launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses,
             const OutsidePtr& outside);
-// The outside work that has not ended and that a stream, or any stream of a device, has reached.
+// Returns the outside work that a stream, or any stream of a device, has reached and that has not ended.
 std::vector<OutsidePtr> outside_of(const c10::Stream& stream);
 std::vector<OutsidePtr> outside_of(at::Device device);
-// To be called when a library that this thread called has waited until the device was idle: the thread may then free
-// memory that the device used.
+// Call it after this thread has called a library that waited until the device was idle: the thread may then free memory
+// that the device used.
 void waited_outside(at::Device device);
 
 }  // namespace shardline::fake

@@ -45,7 +45,7 @@ class Launch {
     time_ = runtime().clock(stream_)[stream_];
   }
   void uses(const at::Tensor& tensor, bool writes) { runtime().use(name_, stream_, time_, access_of(tensor, writes)); }
-  // Counts reads of what is also written.
+  // Counts the reads of memory that is also written.
   void also_reads(const at::Tensor& tensor) {
     const Access access = access_of(tensor, false);
     runtime().counts.bytes += static_cast<int64_t>(access.bytes - access.gaps);

@@ -14,9 +14,9 @@ namespace {
 
 Runtime* the_runtime = nullptr;  // never deleted, because tensors may outlive everything else
 
-// all_hosts: what all threads together know, which a thread knows when it begins. ended_hosts: what threads knew when
-// they ended, which a thread that has joined them learns by joined_threads(). Other threads must not learn it:
-// otherwise what is found would depend on which thread ends first.
+// all_hosts: what all threads together know; a new thread starts with it. ended_hosts: what threads knew when they
+// ended; a thread that has joined them learns it from joined_threads(). Other threads must not learn it: otherwise the
+// violations that are found would depend on which thread ends first.
 Clock all_hosts, ended_hosts;
 
 void queue_launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses) {

@@ -52,36 +52,36 @@ class Runtime {
  public:
   explicit Runtime(int device_count) : devices(device_count) {}
 
-  // Everything below is used with the mutex locked.
+  // The mutex must be locked when anything below is used.
   std::recursive_mutex mutex;
   const int devices;
   std::map<const char*, Block> blocks;  // by address
   std::list<Transfer> transfers;
   std::vector<std::string> faults;
   void (*on_fault)(const std::string&) = nullptr;
-  std::map<int, std::string> broken;  // by device, its error
+  std::map<int, std::string> broken;  // device -> its error
   Counts counts;
 
   size_t number(const c10::Stream& stream);  // registers a new stream
   std::string name(size_t stream) const;
   Clock& clock(size_t stream) { return clocks_[stream]; }
   std::vector<size_t> streams_of(int device) const;
-  std::vector<OutsidePtr>& outside(size_t stream);  // those that have not ended
+  std::vector<OutsidePtr>& outside(size_t stream);  // the outside work that has not ended
   Clock& host_clock();                              // this thread's
   Clock& host_asked();                              // what this thread learned by queries, without waiting
   Block* block_of(const void* pointer);
 
-  // Queues work: everything that the host knows of happens before it. Returns its time.
+  // Queues work, which happens after everything that the host knows of. Returns its time.
   uint64_t queue(size_t stream);
   void use(const std::string& what, size_t stream, uint64_t time, const Access& access);
   // Records that this thread now knows that `clock` has happened.
   void host_sees(const Clock& clock);
   void count_wait();
   void release(char* address);            // frees the memory as soon as no outside work uses it
-  void end_transfer(Transfer& transfer);  // checks the host memory of one that has ended, and fills it
+  void end_transfer(Transfer& transfer);  // checks the host memory of a transfer that has ended, and fills it
   void check_unseen_transfers();
   void fault(std::string text);
-  void check_works(int device) const;  // throws c10::Error if it is broken
+  void check_works(int device) const;  // throws c10::Error if the device is broken
 
  private:
   void free_released();
@@ -97,10 +97,11 @@ Runtime& runtime();
 bool is_installed();
 
 void forget_ended(std::vector<OutsidePtr>& outside);
-// Waits until the outside work in the way has ended; throws after a minute. The mutex must not be locked.
+// Waits until in_the_way returns no outside work that is still running; throws after a minute. The mutex must not be
+// locked.
 void await_outside(const std::function<std::vector<OutsidePtr>()>& in_the_way);
 
-// The current thread's.
+// Of the calling thread.
 int current_device();
 c10::Stream current_stream(int device);
 

@@ -1,8 +1,7 @@
 // NCCL without GPUs, for tests: the functions of core/comm/nccl/nccl_api.h on the devices of tests/fake_device. Ranks
-// are threads. It moves data, adds in the order of CPU communicators, and behaves as NCCL does where programs make
-// mistakes:
+// are threads. It moves data, adds in the order of CPU communicators, and reacts to mistakes of programs as NCCL does:
 //
-//  - init_rank uses the thread's current device, and fails if two ranks have the same. It and split complete in the
+//  - init_rank uses the thread's current device, and fails if two ranks use the same one. It and split complete in the
 //    background, when all ranks have called them.
 //  - A launch is in progress until the connections that it needs exist: both ends of a message, or all ranks of a
 //    group's first collective, must have launched theirs, and nothing that waits for another rank may run on their
@@ -26,17 +25,17 @@ namespace shardline::fake {
 
 const NcclApi& nccl();
 
-// Whether the sum of each two ranks is rounded, as NCCL does it; initially sums are rounded once, as on CPUs.
+// Whether sums are rounded after each addition, as in NCCL; initially they are rounded once, as on CPUs.
 void round_at_each_hop(bool rounds);
 
-// What fails on this thread's rank.
+// The failures of this thread's rank.
 struct NcclTrouble {
   int version = 0;           // a version other than built_version
   int unique_id_result = 0;  // the result of get_unique_id
   int init_result = 0;       // the result of init_rank, which then makes no communicator
   int send_result = 0;       // the result of every send
   bool stays_away = false;   // its launches never reach the others
-  int busy_questions = 0;    // number of queries about a launch in its stream that are answered with "in progress"
+  int busy_questions = 0;    // number of queries of a launch in its stream that return "in progress"
 };
 NcclTrouble& nccl_trouble();
 // From now on, all communicators of this thread report this error.

@@ -1,5 +1,5 @@
-// Compressed files. The first line of an input names the number of bytes that are read at a time, the rest is the file:
-// it is decompressed to its end, or refused.
+// Compressed files. The first line of an input specifies how many bytes to read at a time, and the rest is the file: it
+// is decompressed to its end, or refused.
 #include <algorithm>
 #include <charconv>
 

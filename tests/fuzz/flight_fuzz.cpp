@@ -1,5 +1,5 @@
-// A folder of flight records, as `shardline doctor` reads it. rank-0 and rank-1 are lines of numbers, of which the
-// files are made:
+// A folder of flight records, as `shardline doctor` reads it. The files rank-0 and rank-1 are made from lines of
+// numbers:
 //
 //   header WORLD FIRST_RANK OPENED BEAT GAP_BEGIN GAP_END FLAGS HOST JOB
 //   rank END END_NS SINCE STEP SERIAL INSTRUCTION

@@ -2,7 +2,7 @@
 
   tools/fuzz.sh [--runs N | --seconds N] [TARGET...]   N inputs over all targets (1000000), or N seconds for each
   tools/fuzz.sh --short [TARGET...]                    the run of tools/test.sh: the targets without torch, some seconds
-  tools/fuzz.sh --coverage [TARGET...]                 the lines of each parser that the inputs reach; fails below 90 %
+  tools/fuzz.sh --coverage [TARGET...]                 the lines of each parser that inputs reach; fails below 90 %
   tools/fuzz.sh --planted [PATCH...]                   each bug of tests/fuzz/planted is found within its number of runs
 
 Inputs that reach something new are kept in build-fuzz/corpus/TARGET, from which later runs start. An input that breaks

@@ -1,6 +1,6 @@
-// Requests to a served model. The first line of an input names a task, the content type and what is accepted, the rest
-// is the body: it is answered, in the requested form, or refused with a status that blames the client. The model
-// predicts the same for every input.
+// Requests to a served model. The first line of an input specifies a task, the content type and the accepted types, and
+// the rest is the body: it is answered in the requested form, or refused with a status that blames the client. The
+// model makes the same predictions for every input.
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// Tables and lines of text. The first line of an input names the format, the rest is the file: it is read to its end,
-// as rows of texts and lists, or refused.
+// Tables and lines of text. The first line of an input specifies the format, and the rest is the file: it is read to
+// its end, as rows of texts and lists, or refused.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,5 @@
 // metrics.jsonl and a file of TensorBoard events in an output directory: what `shardline plan --from-run` reads, and
-// what a run that continues keeps of them, which are only whole records of the file, in their order.
+// the records that a run keeps when it continues, which are only complete records of the file, in their order.
 #include <cmath>
 #include <cstring>
 #include <fstream>

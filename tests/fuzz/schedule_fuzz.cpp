@@ -1,5 +1,5 @@
-// Schedule files: *.json if the input begins with a bracket, otherwise *.csv. A schedule that the checker accepts too
-// is written and read back unchanged, and can be drawn.
+// Schedule files: *.json if the input begins with a bracket, otherwise *.csv. A schedule that the checker also
+// accepts is written and read back unchanged, and can be drawn.
 #include <nlohmann/json.hpp>
 #include <optional>
 

@@ -51,7 +51,7 @@ class Rehearsal(unittest.TestCase):
         return path
 
     def package_with(self, program, *lines):
-        """A package whose `program` is a script of these lines."""
+        """Returns a copy of the package in which `program` is a script of these lines."""
         package = self.dir / "package"
         (package / "bin").mkdir(parents=True)
         for file in (PACKAGE / "bin").iterdir():
@@ -86,7 +86,7 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("0 errors", entries["memcheck on one step"]["result"]["summary"])
 
     def without_packages(self):
-        """A PATH whose python3 has no packages, as that of a machine with LibTorch alone."""
+        """Returns a PATH whose python3 has no packages, as on a machine with LibTorch alone."""
         folder = self.dir / "python"
         folder.mkdir()
         self.script(folder / "python3", f'exec {shutil.which("python3")} -S "$@"')
@@ -216,7 +216,7 @@ class Rehearsal(unittest.TestCase):
         self.script(package / "bin/bench_step", f"echo '{line}'")
         entries = self.phase("memory", "--only", "plain", package=package, code=1)
         self.assertIn("3.000 times the planned memory", entries["plain"]["why"])
-        # A loss that is not a number: our programs write null, Python's write NaN.
+        # If a loss is not a number, our programs write null and Python programs write NaN.
         for word in ("null", "NaN"):
             self.script(package / "bin/bench_step", f"echo '{line.replace('2.5', word)}'")
             entries = self.phase("memory", "--only", "plain", package=package, code=1)
@@ -263,7 +263,7 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("driver unknown, LibTorch 2.", self.ended("table", self.output))
 
     def peer(self, *lines):
-        """The environment of a Python whose transformers do these lines, and then nothing."""
+        """Returns the environment of a Python in which importing torch runs these lines, and transformers is empty."""
         for package in ("torch", "transformers"):
             (self.dir / "site" / package).mkdir(parents=True, exist_ok=True)
         (self.dir / "site/transformers/__init__.py").write_text("")

@@ -1,12 +1,12 @@
-"""Other ways to the library than `cmake --install` of a static build: add_subdirectory, shared libraries, and the
-packages of cpack. Builds the library twice."""
+"""Uses the library in other ways than with `cmake --install` of a static build: add_subdirectory, shared libraries, and
+packages made by cpack. Builds the library twice."""
 import pathlib
 import shutil
 import unittest
 
 from package import BUILD, ROOT, TORCH, Package, run
 
-# One file of a user, which trains a little in its own loop.
+# A user's program that trains a little in its own loop.
 PROGRAM = r"""
 #include <shardline/nn.h>
 #include <shardline/shardline.h>
@@ -38,7 +38,7 @@ class Builds(unittest.TestCase):
         return run(command, folder, env=self.package.env, timeout=3600)
 
     def user(self, name, lines):
-        """A project of a user with this line in its CMakeLists.txt."""
+        """Makes a user's project with this line in its CMakeLists.txt."""
         folder = self.package.folder / name
         folder.mkdir()
         (folder / "user.cpp").write_text(PROGRAM)
@@ -48,7 +48,7 @@ class Builds(unittest.TestCase):
         return folder
 
     def trains(self, name, prefix):
-        """That a program that is built against an installed package runs."""
+        """Checks that a program that is built against an installed package runs."""
         folder = self.user(name, "find_package(shardline REQUIRED)")
         self.run_in(folder, "cmake", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DTORCH_ROOT={TORCH}")
         self.run_in(folder, "cmake", "--build", "build")

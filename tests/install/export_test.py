@@ -21,7 +21,7 @@ try:
         env=package.env)
     losses = [json.loads(line)["loss"] for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
     assert len(losses) == 20, losses
-    # The outputs are of a class of transformers, which must be known.
+    # The outputs are instances of a class of transformers, which must be registered.
     run([PYTHON, "-c", "import torch, transformers.modeling_outputs; torch.export.load('out/model.pt2')"], folder)
 finally:
     package.remove()

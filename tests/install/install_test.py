@@ -1,5 +1,5 @@
-"""What is installed, and programs of users that are built against it: the examples, one that adds something of each
-kind, one in C, and one in Fortran."""
+"""Checks what is installed, and users' programs that are built against it: the examples, one that adds an extension of
+each kind, one in C, and one in Fortran."""
 import json
 import os
 import shutil
@@ -85,7 +85,7 @@ class Install(unittest.TestCase):
                     "smp_options.pipeline_parallel_degree=1", "--set", "smp_options.tensor_parallel_degree=1", "--set",
                     "mpi_options.processes_per_host=1", "--set", "smp_options.microbatches=1")
         self.assert_close(losses(folder, "divided"), losses(folder, "whole"))
-        # The same names in a program that does not have them.
+        # The same names in a program that has not added them.
         refused = self.run_in(folder, self.package.prefix / "bin/shardline", "train", "words.json", code=2)
         for name in ["my-words", "lion", "rising"]:
             self.assertIn(name, refused)
@@ -105,7 +105,7 @@ class Install(unittest.TestCase):
             self.assertIn("trained 3 steps", self.run_in(folder, "build/loop_in_fortran"))
 
     def served(self, folder, **variables):
-        """The answers of a program that replaces the steps of serving, by what they should be accepted as."""
+        """Returns the answers of a program that replaces the steps of serving, by accepted content type."""
         server = subprocess.Popen([folder / "build/everything", "serve", "serve.json", "--port", "0"], cwd=folder,
                                   env=dict(self.package.env, **variables), stdout=subprocess.PIPE, text=True)
         try:

@@ -14,7 +14,7 @@ TORCH = os.environ["TORCH_ROOT"]
 
 
 def run(command, cwd, code=0, timeout=900, **options):
-    """Its output; fails unless it ends with this code."""
+    """Runs a command and returns its output; fails unless the command ends with this exit code."""
     result = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, errors="replace",
                             timeout=timeout, **options)
     output = f"{result.stdout}{result.stderr}"
@@ -43,7 +43,7 @@ class Package:
         return copy
 
     def built(self, source):
-        """The same, and builds it as its README says."""
+        """Copies a folder likewise, and builds it as its README describes."""
         folder = self.copied(source)
         run(["cmake", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DTORCH_ROOT={TORCH}"], folder)
         run(["cmake", "--build", "build"], folder)

@@ -9,7 +9,7 @@ code=$?
 last=$(printf '%s\n' "$output" | grep -v -e '^ *$' -e 'PMIX ERROR' -e '^\[warn\] Epoll ' | tail -n 1)
 left=$(ls -A "$OMPI_MCA_btl_vader_backing_directory")
 rm -rf "$OMPI_MCA_btl_vader_backing_directory"
-# If mpirun is told to leave the other ranks alone, it returns 0.
+# With --enable-recovery (kill_alone), mpirun returns 0.
 if { [ $code -eq 0 ] && [ "$how" != kill_alone ]; } || [ $code -eq 124 ]; then
   printf '%s\nexit code %s\n' "$output" $code
   exit 1

@@ -16,8 +16,9 @@ import unittest
 LIMIT = float(os.environ["SHARDLINE_TIMEOUT_SECONDS"])
 MPIRUN, FAULTY_RANK, SHARDLINE = sys.argv[1:4]
 RANK_1 = r"rank 1 \(host \S+, stage 0\)"
-# Ranks 0 and 3 begin to wait for rank 1 in different groups at almost the same time, so either wait may be named. The
-# world of processes has more collectives before the loss than that of threads, which need not agree on a run's start.
+# Ranks 0 and 3 begin to wait for rank 1 in different groups at almost the same time, so either wait may be reported.
+# Processes make more collectives in the group 'world' before the loss than threads, which need not agree on a run's
+# start.
 WAITED_FOR = (r"('dp': rank 0 waited .* for all_reduce number 9 of float32 \[768\] in group 'dp' of ranks 0-1 \(for "
               r"gradients of h\.2\)|'world': rank [23] waited .* for all_reduce number (4|13) of float64 \[2\] in group "
               r"'world' of ranks 0-3 \(for loss\))")
@@ -88,7 +89,7 @@ class Faults(unittest.TestCase):
         self.assertEqual((ended.returncode, ended.stdout), (2, "printed before the fault\n"))
 
     def test_rank_of_a_launcher_leaves_the_report_to_it(self):
-        """Open MPI passes this variable on to ranks on other hosts."""
+        """Checks this with a variable that Open MPI passes on to ranks on other hosts."""
         _, lines, _ = self.run_job("stops", "-x", "OMPI_SHARDLINE_LIFELINE=any")
         self.assertTrue(any(line.startswith("error: rank ") for line in lines), lines)
         self.assertNotIn("what the ranks were doing:", lines)

@@ -224,7 +224,7 @@ TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
     const auto [source, machines, plan] = plan_model(config, world->size());
     const auto bytes = memory_by_rank(placed_layers(plan))[world->rank()];
     const Classes planned = planned_for(bytes);
-    // Memory that is gathered and reduced temporarily comes on top, at its own times.
+    // Memory for gathered weights and reduced gradients is in use only temporarily, in addition to this.
     const double passing = setting.sharding == "none" ? 0 : planned.weights + planned.gradients;
     const double most = 1.05 * planned.others + waiting_for_a_core(setting) + passing;
     const Classes now = counted_undisturbed(setting, plan, source, world, most);

@@ -17,7 +17,7 @@ struct Axis {
 
 // All axes of a float64 point.
 std::vector<Axis> matrix_axes();
-// All axes of a point whose task has labels, with the families and the tasks.
+// All axes of a point whose task has labels, including the model family and the task.
 std::vector<Axis> task_axes();
 // The axes of traced modules.
 std::vector<Axis> traced_axes();

@@ -92,8 +92,8 @@ std::vector<Twins> equal_twins() {
       dealt.sharding = sharding;
       twins.push_back({cat(sharding, ", ", pipeline, ", one microbatch: plain data parallelism"), plain, dealt});
     }
-  // Over replicas with several microbatches. Where gradients are sharded (ZeRO-2 and -3) each microbatch's is reduced
-  // by itself, but `simple` has those of the head and the loss of all microbatches in one (docs/schedules.md).
+  // Points with replicas and several microbatches. Where gradients are sharded (ZeRO-2 and -3) each microbatch's is
+  // reduced by itself, but `simple` has those of the head and the loss of all microbatches in one (docs/schedules.md).
   const auto add_schedules = [&](const char* sharding, const std::vector<const char*>& schedules) {
     Point base = interleaved;
     base.d = 2;

@@ -23,8 +23,9 @@ namespace {
 
 // A whole batch, one whose microbatches are partly empty, and one with a single sample for all replicas.
 constexpr std::array<int64_t, 3> kValidation = {24, 5, 1};
-// On start, twice in a row, and at the end. State that evaluation must not touch is compared after one of them only:
-// comparing waits for collectives that evaluation has to wait for itself.
+// The steps after which to evaluate: at the start, twice in a row, and at the end. State that evaluation must not
+// change is compared after only one of them, because the comparison waits for collectives that evaluation must also
+// wait for.
 constexpr std::array<int, 5> kEvaluated = {0, 3, 4, 7, kSteps};
 constexpr int kLookedAt = 4;
 
@@ -104,9 +105,9 @@ const std::vector<double>& reference_losses(const Point& point) {
   return losses;
 }
 
-// What is wrong with evaluations between the steps of the point: their " loss", in float64, is not that of one process;
-// the " ranks" do not agree on it; evaluation changed " values", " gradients" or the loss " scale"; the run that goes
-// on has other " bits".
+// Returns what is wrong with evaluations between the steps of the point: their " loss", in float64, differs from that
+// of one process; the " ranks" do not agree on it; evaluation changed " values", " gradients" or the loss " scale"; the
+// run continues with other " bits".
 std::string wrong(const Point& point, const Tampering& tampering = {}) {
   Point exact = point;
   exact.dtype = "float64";

@@ -85,7 +85,7 @@ bool ends_with_bias(const ParamSpec& param) {
   return param.name.ends_with(".bias");
 }
 
-// Runs the layer with a microbatch other than its own; what it keeps for its backward pass refers to that other one.
+// Runs the layer with an edited copy of its microbatch; what it keeps for its backward pass refers to the copy.
 Around with_microbatch(const std::function<void(Microbatch&, int t)>& edit) {
   return [=](Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
     static thread_local std::list<Microbatch> kept;
@@ -166,7 +166,7 @@ Border unscaled_on_one_rank(Layer& inner, const LayerBuild& build, const Border&
 
 // ---- the data of tasks
 
-// Tasks on a batch in which something is read wrongly.
+// A fault that changes the batch as if it had been read wrongly.
 Tampering reading(const std::function<void(Batch&)>& edit) {
   return {.batch = edit};
 }
@@ -175,7 +175,7 @@ void shift_labels(Batch& batch) {
   batch.rows.labels = batch.rows.labels.roll(1);
 }
 
-// Gives labels to rows without one.
+// Gives a label to each row that has none.
 void count_others(Batch& batch, const at::Tensor& labels) {
   batch.rows.labels = at::where(batch.rows.labels == kNoLabel, labels, batch.rows.labels);
   batch.weight = batch.rows.tokens();
@@ -250,7 +250,7 @@ std::vector<Fault> planted_faults() {
   const Point t2 = {.t = 2}, t2_memory = {.t = 2, .optimize = "memory"}, d2 = {.d = 2};
   const Point p2 = {.p = 2, .pipeline = "simple", .microbatches = 4};
   const Point whole = {.t = 2, .units = "whole"}, whole_memory = {.t = 2, .optimize = "memory", .units = "whole"};
-  // A sample is cut between the ranks: its tokens see those of the other.
+  // A sample is split between the ranks, so tokens on one rank attend to tokens on the other.
   const Point attention_memory = {.t = 2, .optimize = "memory", .units = "attention whole", .global_batch = 3};
   // Only differences of positions matter: a shift is visible where a rank's queries meet another rank's keys.
   const auto gptj = [](Point point) {

@@ -28,16 +28,16 @@ struct Point {
   std::string checkpointing = "none";
   std::string offload = "off";  // or an offload_scope
   bool states_on_host = false;  // on accelerators
-  // Over all replicas, or "MiCS 2" over pairs of them, without gathering ahead. "ZeRO-3 weights" leaves small
-  // parameters whole.
+  // Across all replicas, or "MiCS 2" across pairs of replicas, without gathering ahead. "ZeRO-3 weights" does not shard
+  // small parameters.
   std::string sharding = "none";
-  std::string units = "split";  // over T: all of them, or those that split_rules() leaves
+  std::string units = "split";  // "split": T splits all units; otherwise, split_rules() leaves some whole
   // For causal-lm and completions. "packed": each sample consists of several documents. "apart": each of these
   // documents is a sample, so that a step has more samples than global_batch says.
   std::string packing = "off";
-  // How samples of tasks with labels and completions are given. "dynamic": each in its own length. "left", "right": as
-  // tokenised rows that are padded to one length and masked, which must make no difference. "counted": padded on the
-  // right, with a mask that leaves nothing out.
+  // How samples of tasks with labels and completions are passed. "dynamic": each with its own length. "left", "right":
+  // as tokenised rows that are padded to one length and masked, which must make no difference. "counted": padded on the
+  // right, with a mask that includes all tokens.
   std::string padding = "dynamic";
   // "gpt2", "gptj" or "gpt_neo"; with a task other than causal-lm also "bert", "roberta", "xlm-roberta" or
   // "distilbert"; or one of traced_models(), each with its task.
@@ -46,7 +46,7 @@ struct Point {
   // sequence classification, and "completions", which is causal-lm. "seq2seq-lm" is for a traced model.
   std::string task = "causal-lm";
   std::string shape = "6 heads";
-  std::string trained = "all";              // or what trained_patterns() selects; the rest is frozen
+  std::string trained = "all";              // or a name whose trained_patterns() select parameters; others are frozen
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum
   int global_batch = 12;
   int steps = kSteps;  // optimizer steps, learning rate 1e-3

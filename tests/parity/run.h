@@ -27,8 +27,7 @@ struct Outcome {
   double copies_differ = 0;  // largest difference between two ranks' copies of one gradient or final parameter
 };
 
-// What is done to a run besides its steps: mistakes planted into the parts that the trainer is given, or work between
-// the steps.
+// Changes to a run: mistakes planted into the objects that the trainer receives, or work between the steps.
 struct Tampering {
   std::function<CommunicatorPtr(const CommunicatorPtr& world)> world;
   std::function<void(ModelSpec&, const Point&)> spec;

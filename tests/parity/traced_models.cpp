@@ -65,7 +65,7 @@ struct Attention : torch::nn::Module {
     register_module("kv", kv);
     register_module("out", out);
   }
-  // mask: of keys, [batch, 1, 1, keys], where they may be seen; undefined: causal
+  // mask: [batch, 1, 1, keys], the keys to attend to; undefined: causal
   Tensor forward(const Tensor& x, const Tensor& of, const Tensor& mask) {
     const auto by_head = [&](const Tensor& y) {
       return y.view({y.size(0), y.size(1), sizes.heads, -1}).transpose(1, 2);

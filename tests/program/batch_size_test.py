@@ -15,8 +15,8 @@ class BatchSize(ProgramTest):
         return int(re.search(r"raise it to more than (\d+)", result.err)[1])
 
     def between(self, config, fits, not_fits):
-        """A limit that the plan keeps with one change and exceeds with another one; the run needs a little more than
-        the plan counts."""
+        """Returns a limit that the plan meets with one change and exceeds with another one; the run needs slightly more
+        than the plan counts."""
         small, large = self.needed(config, fits), self.needed(config, not_fits)
         self.assertLess(small, large)
         return (small + large) // 2
@@ -44,7 +44,7 @@ class BatchSize(ProgramTest):
                 self.assertEqual(json.loads(result.out)["sizes"]["accumulation_steps"], 4)
 
     def test_global_batch_shrinks(self):
-        """Without global_batch_size, the batch becomes smaller, and the run says so."""
+        """Without global_batch_size, the batch becomes smaller, and the run reports this."""
         training = {"global_batch_size": None, "per_device_train_batch_size": 12, "auto_find_batch_size": True}
         config = self.config(training=training)
         cap = self.between(config, *(f"training.per_device_train_batch_size={samples}" for samples in (3, 6)))

@@ -28,7 +28,7 @@ def above_standard_files(descriptor):
 
 
 class Browser:
-    """One tab. `errors` has what the console reported, `requests` the addresses that the page has asked for."""
+    """One tab. `errors` lists what the console reported, and `requests` the addresses that the page requested."""
 
     def __init__(self, path):
         self.profile = tempfile.mkdtemp(prefix="shardline-browser-")

@@ -73,7 +73,7 @@ class Classification(ProgramTest):
         saved = json.loads((self.dir / "out/config.json").read_text())
         self.assertEqual(saved["id2label"], {"0": "negative", "1": "positive"})
         self.assertEqual(saved["architectures"], ["BertForSequenceClassification"])
-        # The saved model alone, with its own labels.
+        # Evaluates the saved model alone, with its own labels.
         result = self.expect(0, "eval", "out", "--set", "data.validation=validation.jsonl", "--set", "data.text_column=sentence", "--set",
                              "data.tokenizer=tokenizer", "--set", "data.sequence_length=16", "--set",
                              "runtime.dtype=float64")

@@ -19,7 +19,7 @@ TINY_JOB = {
 
 
 def make_tree(folder, hosts=("algo-1",), current=None, mode="File", **hyperparameters):
-    """The texts of the values are those of hyperparameters.json. None leaves out a key."""
+    """Values are the texts that hyperparameters.json has. None leaves out a key."""
     config = folder / "input/config"
     config.mkdir(parents=True, exist_ok=True)
     values = {key: value for key, value in {**TINY_JOB, **hyperparameters}.items() if value is not None}

@@ -137,7 +137,7 @@ class Disk:
         self.pending = left
 
     def after_crash(self, choose):
-        """The contents of each file by path. choose(): whether a change that was not synced is on the disk."""
+        """Returns the contents of each file by path. choose(): whether a change that was not synced is on the disk."""
         entries = {}
 
         def entries_of(folder):
@@ -164,7 +164,7 @@ class Disk:
         return found
 
     def synced_checkpoints(self):
-        """Steps of the checkpoints that no pending change can affect."""
+        """Returns the steps of the checkpoints that no pending change can affect."""
         touched = {(id(folder), name) for changes in self.pending for folder, name, _ in changes}
 
         def is_synced(node):
@@ -178,7 +178,7 @@ class Disk:
 
 
 def checkpoints_in(files):
-    """By step: contents by name. Only directories with a manifest are checkpoints."""
+    """Returns, by step, the contents of files by name. Only directories with a manifest are checkpoints."""
     found = {}
     for path, contents in files.items():
         folder, _, name = path.partition("/")
@@ -257,7 +257,7 @@ class CrashConsistency(ProgramTest):
         return str(self.dir / folder), log.read_text().splitlines()
 
     def test_crashes(self):
-        """At every cut of a run that saves six checkpoints: what looks like a checkpoint is whole, and none is lost."""
+        """Wherever a run that saves six checkpoints is cut off, each checkpoint is complete, and none is lost."""
         for name, layout in LAYOUTS.items():
             with self.subTest(name):
                 folder = f"out-{name.split()[0]}"
@@ -272,7 +272,7 @@ class CrashConsistency(ProgramTest):
                                    folder, layout)
 
     def continue_from(self, samples, folder, layout):
-        """Runs that start on such a disk end with the weights of the run that did not crash."""
+        """Runs that start on such a disk end with the weights of a run that did not crash."""
         self.assertTrue(samples)
         records = layout.get("records", "")
         want = (self.dir / folder / records / "model.safetensors").read_bytes()
@@ -296,7 +296,7 @@ class CrashConsistency(ProgramTest):
         root, log = self.record("out", LAYOUTS["one"])
 
         def early_removal(lines):
-            """The renaming that begins a removal, moved before the syncs of the renaming that published."""
+            """Moves the renaming that begins a removal before the syncs of the renaming that published a checkpoint."""
             moved = list(lines)
             for i, line in enumerate(lines):
                 if re.search(r"^rename .*checkpoint-\d+ .*\.incomplete$", line):
@@ -306,7 +306,7 @@ class CrashConsistency(ProgramTest):
             return moved
 
         def without_sync_of_newest(lines):
-            """Without the sync after the file `newest` got its contents."""
+            """Removes the sync that follows the write to the file `newest`."""
             named = [i for i, line in enumerate(lines) if re.search(r"^rename .*/newest$", line)]
             left_out = [next(k for k in range(i, len(lines)) if lines[k].startswith("sync-directory")) for i in named]
             return [line for i, line in enumerate(lines) if i not in left_out]

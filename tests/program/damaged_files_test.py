@@ -31,7 +31,7 @@ class DamagedFiles(ProgramTest):
         return model
 
     def refused(self, *says, **sections):
-        """Training is refused at once, with one message, and leaves nothing like a model."""
+        """Checks that training is refused at once, with one message, and leaves nothing that looks like a model."""
         result = self.run_program("train", self.config(**sections))
         self.assertIn(result.code, (1, 2), str(result))
         self.assertEqual(len(result.errors), 1, str(result))
@@ -206,7 +206,7 @@ class DamagedCheckpoints(ProgramTest):
             self.assertIn(words, result.err, str(result))
 
     def assert_auto_takes_the_one_before(self, *says):
-        """The run also ends with the checkpoint that it would have had, and with the same model."""
+        """Checks that the run continues from the previous checkpoint, and ends with the same checkpoint and model."""
         result = self.train_once()
         self.assertIn("continues out/checkpoint-2 after step 2", result.out, str(result))
         warnings = [line for line in result.out.splitlines() if line.startswith("warning: out/checkpoint-3 is damaged")]
@@ -274,7 +274,7 @@ class DamagedCheckpoints(ProgramTest):
                 self.assert_found(f"{name}: was added to the checkpoint", "remove it")
                 self.assert_auto_takes_the_one_before(name)
         (self.checkpoint / "notes.txt").write_text("the best one so far")
-        self.expect(0, "checkpoint", "verify", "out/checkpoint-3", says="not of the checkpoint: notes.txt")
+        self.expect(0, "checkpoint", "verify", "out/checkpoint-3", says="not part of the checkpoint: notes.txt")
         self.assertIn("continues out/checkpoint-3 after step 3", self.train_once().out)
 
     def test_files_of_a_stranger_that_are_none(self):
@@ -301,7 +301,7 @@ class DamagedCheckpoints(ProgramTest):
         result = self.expect(1, "checkpoint", "verify", "out/checkpoint-3")
         self.assertNotIn("\x1b", result.err)
         (self.checkpoint / "config.json").write_bytes(self.newest["config.json"])
-        result = self.expect(0, "checkpoint", "verify", "out/checkpoint-3", says="not of the checkpoint: notes?[2J")
+        result = self.expect(0, "checkpoint", "verify", "out/checkpoint-3", says="not part of the checkpoint: notes?[2J")
         self.assertNotIn("\x1b", result.out)
         twice = '{"' + escape.replace("\x1b", "\\u001b") + '": 1, "' + escape.replace("\x1b", "\\u001b") + '": 2}'
         (self.checkpoint / "trainer_state.json").write_text(twice)

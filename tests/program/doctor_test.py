@@ -1,4 +1,5 @@
-"""What is known after a job has ended: why, from which checkpoint it continues, and what refused runs must not destroy."""
+"""Tests what is known after a job has ended: the reason, the checkpoint to continue from, and records that refused runs
+must not destroy."""
 import json
 import os
 import re

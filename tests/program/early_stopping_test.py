@@ -38,7 +38,8 @@ class EarlyStopping(ProgramTest):
         self.assertEqual(self.steps("other"), 12)
 
     def test_gains(self):
-        """A run that improves continues; gains that are too small do not count; the best model is the final one."""
+        """A run that improves continues, improvements that are too small do not count, and the best model is saved at
+        the end."""
         self.train(learning_rate=1e-2, max_steps=12)
         self.assertEqual(self.steps(), 12)
         self.train("strict", learning_rate=1e-2, early_stopping_threshold=100, load_best_model_at_end=True)

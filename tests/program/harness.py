@@ -29,7 +29,7 @@ TINY = {
 
 
 def tiny(**sections):
-    """TINY with the keys of each section replaced; `p`, `t` and `communicator` are short for the common ones."""
+    """Returns TINY with the keys of each section replaced; `p`, `t` and `communicator` abbreviate common keys."""
     config = copy.deepcopy(TINY)
     for key, name in (("p", "pipeline_parallel_degree"), ("t", "tensor_parallel_degree")):
         if key in sections:
@@ -74,7 +74,7 @@ class ProgramTest(unittest.TestCase):
 
     @classmethod
     def done_once(cls, work):
-        """Returns another test of the class, which has called the method of this name and whose folder exists as long
+        """Calls the method of this name on another test of the class, and returns that test. Its folder exists as long
         as the class."""
         test = cls(work)
         test.setUp()
@@ -104,7 +104,7 @@ class ProgramTest(unittest.TestCase):
         return self.finish(self.start(*arguments, **options))
 
     def expect(self, code, *arguments, says=(), **options):
-        """Runs the program, which must end with `code` and say each of `says` (in its last error when it fails)."""
+        """Runs the program, which must exit with `code` and print each of `says` (in its last error when it fails)."""
         result = self.run_program(*arguments, **options)
         self.assertEqual(result.code, code, str(result))
         for words in [says] if isinstance(says, str) else says:
@@ -172,7 +172,7 @@ class ProgramTest(unittest.TestCase):
 
 
 def one_of_all(test):
-    """For a test that resembles one that always runs: it runs where all cases do."""
+    """Marks a test that resembles one that always runs: it runs only if all cases do."""
     return unittest.skipUnless(ALL_CASES, "SHARDLINE_ALL_CASES=1 runs it")(test)
 
 

@@ -48,7 +48,7 @@ def end(process):
 class Host:
     def __init__(self, folder, name, address):
         self.name, self.address = name, address
-        self.disk = folder / f"disk-of-{name}"  # where others see what is its `disk`
+        self.disk = folder / f"disk-of-{name}"  # the path of its `disk` outside this host
         self.disk.mkdir()
         self.mounted = folder / "disk"
         self.unreachable = folder / f"unreachable-{name}"
@@ -59,7 +59,7 @@ class Host:
                 f"mount --bind {shlex.quote(str(folder / 'names'))} /etc/hosts && ip link set lo up")
 
     def enter(self):
-        """The words before a command that run it on this host."""
+        """Returns the words that, put before a command, run it on this host."""
         return ["nsenter", "-t", str(self.keeper.pid), "-n", "-m", "-u"]
 
     def sh(self, script):
@@ -72,8 +72,8 @@ class Host:
         self.unreachable.unlink() if state == "up" else self.unreachable.touch()
 
     def ranks(self):
-        """The program's processes on this host, without Open MPI's daemon: it may keep running until a lost link is
-        back, because the kernel no longer probes a connection on which something is waiting to be sent."""
+        """Returns the program's processes on this host, without Open MPI's daemon: it may keep running until a lost
+        link is back, because the kernel no longer probes a connection on which data are waiting to be sent."""
         return [pid for pid in self.processes() if pathlib.Path(f"/proc/{pid}/comm").read_text() == "shardline\n"]
 
     def processes(self):
@@ -137,7 +137,7 @@ class HostsTest(ProgramTest):
         addresses = [f"{NETWORK}.{i + 1}" for i in range(self.count)]
         names = "".join(f"{address} {name}\n" for address, name in zip(addresses, NAMES))
         (self.dir / "names").write_text("127.0.0.1 localhost\n" + names)
-        # The switch has a namespace of its own, so that this machine's network does not change.
+        # The switch has its own namespace, so that this machine's network does not change.
         self.switch = keep_namespaces("-n")
         self.addCleanup(end, self.switch)
         wait_until(lambda: os.readlink(f"/proc/{self.switch.pid}/ns/net") != os.readlink("/proc/self/ns/net"), "a switch")
@@ -197,7 +197,7 @@ class HostsTest(ProgramTest):
 
 
 def main():
-    """Runs the tests of the calling file, or says why this machine cannot: ctest then counts the file as skipped."""
+    """Runs the tests of the calling file, or prints why this machine cannot: ctest then counts the file as skipped."""
     if reason := obstacle():
         print(f"SKIPPED: {reason}")
         sys.exit(NOT_RUN)

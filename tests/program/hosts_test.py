@@ -160,7 +160,7 @@ class Hosts(HostsTest):
         self.assertEqual((found["hosts_without_records"], found["files_of_other_jobs"]), ([], 0))
 
     def test_full_disk_of_another_host(self):
-        """It is found before the first step. If the disk fills up later, training continues without checkpoints. The
+        """A full disk is found before the first step. If it fills up later, training continues without checkpoints. The
         message names the host."""
         whole = self.whole_run(p=2)
         self.hosts[1].limit_disk("400k")
@@ -227,7 +227,8 @@ class Hosts(HostsTest):
                 self.assert_continued("out", whole)
 
     def cut_off_first_save(self, steps):
-        """Creates what the first save leaves if it ends between its publication on the first host and on the second."""
+        """Creates the files that remain if the first save ends after its publication on the first host and before that
+        on the second."""
         for host in self.hosts:
             for entry in (host.disk / "checkpoints").iterdir():
                 if entry.name not in (f"checkpoint-{steps}.part-1-of-2", ".attempt", ".lock"):
@@ -235,7 +236,7 @@ class Hosts(HostsTest):
 
     @one_of_all
     def test_first_save_that_was_cut_off(self):
-        """The run starts from the beginning: there was no checkpoint yet. One that was lost later is an error."""
+        """The run starts from the beginning, as there was no checkpoint yet. A checkpoint lost later is an error."""
         whole = self.whole_run(p=2, steps=LONG)
         alpha = self.hosts[0]
         sections = self.sections(p=2, training={"max_steps": LONG, "save_steps": 50, "resume_from_checkpoint": "auto"},
@@ -277,8 +278,8 @@ class Hosts(HostsTest):
 
     @one_of_all
     def test_first_save_of_a_run_that_started_elsewhere(self):
-        """It ends after one host or all have published it, and before a rank reports that. The next attempt continues
-        from it if all hosts have it, and otherwise from where the run started."""
+        """The run ends after one host or all hosts have published the checkpoint, and before a rank reports this. The
+        next attempt continues from it if all hosts have it, and otherwise from where the run started."""
         def sections(folder, **training):
             return self.sections(folder, p=2, training={"lr_scheduler_type": "constant", "max_steps": LONG, **training},
                                  mpi_options={"max_restarts": 1})

@@ -1,8 +1,9 @@
-"""Whatever is killed and whenever, even while a checkpoint is saved: the run continues as if nothing had happened.
+"""Whichever process is killed, at any time, even while a checkpoint is saved, the run continues as if nothing had
+happened.
 
     ctest --test-dir build-test -R all_kills        all layouts, about five minutes
 
-SHARDLINE_KILL_LAYOUTS=1-7 in the environment selects some of them, SHARDLINE_KILL_SEED=2 other instants.
+SHARDLINE_KILL_LAYOUTS=1-7 in the environment selects some of the layouts, and SHARDLINE_KILL_SEED=2 other instants.
 
 Each layout is trained once without interruption. Then the same run is killed again and again: a part of the kills comes
 while it starts, a part between steps, a part while a checkpoint is saved. After each kill, every checkpoint that is
@@ -115,7 +116,7 @@ def newest_complete(folder):
 
 def stage_of_save(folder, continued):
     """Returns what a save was doing, judged from the files: one of STAGES, or empty if there was none. continued: the
-    step after which the run continues, which has removed what earlier ones left unfinished."""
+    step after which the run continued; it has removed unfinished files of earlier runs."""
     names = {path.name for path in folder.glob("checkpoint-*")}
     unfinished = [name for name in names if re.fullmatch(r"checkpoint-\d+\.\w+\.incomplete", name)]
     if unfinished:
@@ -206,8 +207,8 @@ class Kills(ProgramTest):
         return choices[kind] if kind == "all" or not running else [luck.choice(choices[kind])]
 
     def kill_once(self, process, luck):
-        """Returns the newest checkpoint and what the save was about to do at that instant; None if the run ended
-        before."""
+        """Returns the newest checkpoint and what the save was about to do at that instant, or None if the run had ended
+        earlier."""
         victims, stage = self.wait_for_instant(process, luck)
         good = newest_complete(self.out)
         if process.poll() is not None:

@@ -60,7 +60,7 @@ class Launch(ProgramTest):
                            smp_options={"tensor_parallel_degree": "auto", "microbatches": "auto"})
         self.assertEqual(words[:2], ["-np", str(2 * cores)])
         self.assertEqual(words[5:7], ["--host", f"n1:{cores},n2:{cores}"])
-        # Degrees alone determine the number of ranks, on one host.
+        # On one host, the degrees alone determine the number of ranks.
         words = self.words(p=2, smp_options={"microbatches": "auto"})
         self.assertEqual(words[:2], ["-np", "2"])
         self.assertEqual(words[5:7], ["--host", "n1:2"])

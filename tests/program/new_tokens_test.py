@@ -84,7 +84,7 @@ class NewTokens(ProgramTest):
                                            "resume_with_changes": True}, output_dir="fewer"), says="shape")
 
     def test_refused(self):
-        """Only training adds rows, and not to a model whose size the config states."""
+        """Only training adds rows, and only to a model whose vocab_size the config does not set."""
         use = ["--set", "data.tokenizer=larger", "--set", "data.sequence_length=16", "--set", "data.line_by_line=true"]
         self.expect(2, "eval", "base", "--set", "data.validation=new.txt", *use,
                     says=["/data/tokenizer", "ids up to 22", "train the model with this tokenizer first"])

@@ -104,7 +104,7 @@ class Forecasts(ProgramTest):
         cluster["device"]["peak_tflops"] = {"fp32": 19.5}
         (self.dir / "fp32.json").write_text(json.dumps(cluster))
         config = self.config(training={"bf16": True}, cluster="fp32.json", smp_options={"auto_partition": False})
-        reason = "states no device.peak_tflops.bf16"
+        reason = "does not specify device.peak_tflops.bf16"
         self.expect(2, "plan", config, says=reason)
         self.expect(0, "train", config, says=["note: the run has no forecast", reason, "saved the model"])
         self.assertEqual(len(self.metrics()), 3)
@@ -130,7 +130,7 @@ class Forecasts(ProgramTest):
         self.expect(0, "plan", config, *on_two, says=" per rank for messages")
 
     def test_sizes_have_units_that_fit(self):
-        """Also the sizes of a model that takes almost none of a device's memory."""
+        """Even the sizes of a model that uses only a tiny part of a device's memory have such units."""
         said = self.expect(0, "plan", self.config(p=2), "--cluster", P4D, "--search", "memory").out
         self.assertRegex(said, r"fits +yes: stage 0 needs \d\S* [KM]iB of 40\.0 GiB: weights \d\S* [KM]iB, ")
         self.assertRegex(said, r"\nplace  +layout .*\n-.*\n1  .* \d\S* [KM]iB +\S+ +the best\n")

@@ -6,7 +6,7 @@ PLATEAU = {"max_steps": 14, "learning_rate": 1e-3, "eval_strategy": "steps", "ev
            "lr_scheduler_type": "reduce_lr_on_plateau",
            "lr_scheduler_kwargs": {"patience": 1, "factor": 0.5, "threshold": 1000, "threshold_mode": "abs",
                                    "cooldown": 1}}
-# Evaluations without a gain: after steps 4 and 6; after 8, in the cooldown; after 10 and 12.
+# Evaluations without improvement: after steps 4 and 6; after 8, in the cooldown; after 10 and 12.
 RATES = [1e-3] * 6 + [5e-4] * 6 + [2.5e-4] * 2
 
 
@@ -57,7 +57,8 @@ class Plateau(ProgramTest):
         self.assert_rates("peak", [rate * 2 for rate in RATES[8:]])
 
     def test_longer_run(self):
-        """A run that continues a shorter one has the rates of a whole run, which has no evaluation after step 7."""
+        """A run that continues a shorter one has the same rates as an uninterrupted run, which has no evaluation after
+        step 7."""
         self.train(max_steps=7)
         self.train("longer", resume_from_checkpoint="out/checkpoint-7")
         self.assert_rates("longer", RATES[7:])

@@ -98,7 +98,7 @@ class Failures(RanksTest):
                              "sharded_data_parallel_degree": "auto"}}
 
     def plan_on_ranks(self, name, smp, first, second):
-        """Two ranks with a file `cluster` of these contents, or without one."""
+        """Starts two ranks with a file `cluster` that has these contents, or without such a file."""
         folders = [self.folder_with(f"{name}-{number}", TINY["model"]["config"],
                                     **({} if text is None else {"cluster": text}))
                    for number, text in enumerate((first, second))]
@@ -119,7 +119,7 @@ class Failures(RanksTest):
                 self.assertNotIn("auto", [chosen[key] for key in self.RESOLVED["all auto"]])
 
     def test_prompts_of_the_first_rank(self):
-        """Other ranks may have other prompts or none; they sample nothing."""
+        """Other ranks may have other prompts or none, because they do not sample."""
         self.train(output_dir="trained")
         model = {"path": str(self.dir / "trained"), "init": "pretrained", "config": {}}
         config = self.dir / self.config(p=2, model=model, output_dir=str(self.dir / "none"))
@@ -208,7 +208,7 @@ class Failures(RanksTest):
         self.assertEqual(self.expect(0, "doctor", "out").out.splitlines()[-1], "no fault: all ranks ended normally")
 
     def test_config_error_on_ranks_gives_2(self):
-        """If a user starts mpirun, nothing is checked before there are ranks."""
+        """If a user starts mpirun, nothing is checked before the ranks start."""
         config = self.config(p=2)
         environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                            OMPI_MCA_mpi_yield_when_idle="1")

@@ -46,7 +46,7 @@ class RestartTest(ProgramTest):
         os.kill(self.wait_for(lambda: next((p for p, r in self.processes().items() if r == rank), None), "a rank"), number)
 
     def wait_for_end_of_ranks(self):
-        """Waits until the ranks that run now have ended."""
+        """Waits until all ranks that are running now have ended."""
         before = {pid for pid, rank in self.processes().items() if rank is not None}
         self.wait_for(lambda: not before & set(self.processes()), "the end of the ranks")
 
@@ -175,7 +175,7 @@ class Restarts(RestartTest):
         self.assert_all_gone()
 
     def break_directory(self, name):
-        """From now on, nothing can be saved in the directory."""
+        """Makes sure that nothing can be saved in the directory from now on."""
         (self.dir / name).rename(self.dir / f"{name}-away")
         (self.dir / name).touch()
 
@@ -463,7 +463,7 @@ class Hosts(RestartTest):
 
     @one_of_all
     def test_host_that_cannot_save(self):
-        """The lost host's part would be missing in every checkpoint."""
+        """The run is refused, because the part of this host would be missing in every checkpoint."""
         sections = self.with_own_disks(mpi={"max_restarts": 0})
         (self.dir / "disk-of-hostb/checkpoints").write_text("a file")
         result = self.expect(1, "train", self.config(**sections), says=[

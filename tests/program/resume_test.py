@@ -17,7 +17,7 @@ LAYOUTS = {"one": {"communicator": "local"},
                     "mpi_options": {"processes_per_host": 2}}}
 CAN_MOUNT = subprocess.run(["unshare", "-mu", "true"], stderr=subprocess.DEVNULL).returncode == 0
 
-# Answers requests for a token and, with the token, for a notice, which exists once the file `notice` does.
+# Answers requests for a token and, with the token, for a notice, which appears once the file `notice` exists.
 CURL = """#!/bin/sh
 echo "$*" >> "$FOLDER/asked"
 case "$*" in
@@ -79,7 +79,7 @@ class Resume(ProgramTest):
                 shutil.rmtree(self.dir / f"whole-{layout}")
 
     def test_the_printed_command_is_that_of_the_user(self):
-        """Ranks have another one: the path of the program, and further settings."""
+        """The command of a rank differs: it has the path of the program, and further settings."""
         link = self.dir / "link"
         link.symlink_to(PROGRAM)
         sections = self.sections("mpi", training={"max_steps": 1000000})
@@ -167,7 +167,7 @@ class Resume(ProgramTest):
         self.assert_all_gone()
 
     def test_signals_that_come_together(self):
-        """SIGHUP and SIGTERM from a terminal that closes are one request, and so are two SIGTERMs from `timeout`."""
+        """SIGHUP and SIGTERM from a closing terminal count as one request, and so do two SIGTERMs from `timeout`."""
         for layout, first in (("one", signal.SIGHUP), ("mpi", signal.SIGHUP), ("one", signal.SIGTERM),
                               ("mpi", signal.SIGTERM)):
             with self.subTest(layout, first=first.name):

@@ -116,7 +116,7 @@ class Saving(ProgramTest):
 
     @unittest.skipUnless(can_mount(), "may not mount")
     def test_hosts_without_a_shared_directory(self):
-        """Rank 1 is on another host: of another name, with another file system in place of output_dir."""
+        """Rank 1 is on another host, which has another name and another file system mounted at output_dir."""
         rank = """if [ $OMPI_COMM_WORLD_RANK = 1 ]; then
                 exec unshare -mu bash -c 'hostname elsewhere; mount -t tmpfs none out; exec "$0" train config.json' "$0"
             fi; exec "$0" train config.json"""

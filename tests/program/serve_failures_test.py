@@ -39,7 +39,7 @@ class Failures(Serving):
             self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 4"), garbage[:40])
             client.close()
         self.assertEqual(server.count('requests_total{status="431"}'), 1)
-        # A body that does not arrive in time ends its connection.
+        # If a body does not arrive in time, the connection is closed.
         slow[0].settimeout(30)
         self.assertEqual(slow[0].recv(10), b"")
         for client in slow + half_open:
@@ -110,7 +110,7 @@ class Failures(Serving):
         self.assertTrue(any(answer for answer, _ in uploads))
         print(f"{len(pings)} pings during uploads of 300 MB, the slowest {max(pings) * 1e3:.0f} ms", flush=True)
         self.assertLess(max(pings), 2)
-        # Those that neither send nor read lose their connections.
+        # Clients that neither send nor read lose their connections.
         self.wait_for(lambda: server.count("connections") <= 21, "the end of slow connections", 30)
         for client in slow:
             taken = 0

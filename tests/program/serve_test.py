@@ -118,7 +118,8 @@ class Answers(Serving):
         self.expect(0, "generate", "texts.json", "--prompt", "a", "--max-new-tokens", "2")
 
     def test_task_of_a_model_without_its_head(self):
-        """A directory's own class may be of no task, or of another one; --task then names the head that it has, too."""
+        """The class in a model directory may belong to no task or to another one; --task then selects a head that the
+        directory also has."""
         self.expect(0, "train", self.model("masked-lm", training={"max_steps": 1}))
         config = json.loads((self.dir / "out/config.json").read_text())
         (self.dir / "out/config.json").write_text(json.dumps(config | {"architectures": ["BertForPreTraining"]}))
@@ -250,7 +251,7 @@ class Answers(Serving):
         self.assert_all_gone()
 
     def train_classifier(self):
-        """In the folder `out`."""
+        """Trains a classifier into the folder `out`."""
         with open(self.dir / "train.csv", "w", newline="") as file:
             csv.writer(file).writerows([["text", "label"]] + 6 * [["good film", "yes"], ["bad film", "no"], ["a film", "maybe"]])
         self.expect(0, "train", self.config(task="sequence-classification", model={"config": BERT}, data={
@@ -258,7 +259,7 @@ class Answers(Serving):
             training={"max_steps": 1}))
 
     def test_platform(self):
-        """Without arguments: the place of a platform's model, its variables, all addresses, the program's name."""
+        """Without arguments, `serve` (also as the program's name) uses a platform's model path, port and addresses."""
         self.train_classifier()
         shutil.copytree(self.dir / "out", self.dir / "ml/model")
         (self.dir / "serve").symlink_to(PROGRAM)

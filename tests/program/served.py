@@ -116,10 +116,10 @@ class Server:
 
 
 class Load:
-    """Clients that ask the same again and again, each with a new connection, until `end`."""
+    """Clients that repeat the same request, each time on a new connection, until `end` is called."""
     def __init__(self, server, body, clients=6):
         self.server, self.body = server, body
-        self.requests = []  # when each began, and its answer or None
+        self.requests = []  # of each, the time when it began and its answer or None
         self.is_over = threading.Event()
         self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
         for thread in self.threads:
@@ -137,7 +137,7 @@ class Load:
             self.requests.append((begin, answer))
 
     def wait_for(self, count, since=0.0):
-        """For so many answers to requests that began since then."""
+        """Waits for `count` answers to requests that began at `since` or later."""
         self.server.test.wait_for(
             lambda: sum(begin >= since and answer is not None for begin, answer in list(self.requests)) >= count,
             f"{count} answers", 120)
@@ -159,7 +159,7 @@ class Serving(ProgramTest):
                            data={"tokenizer": "bytes" if task == "causal-lm" else "tokenizer"}, **sections)
 
     def assert_same(self, answers, expected):
-        """Products of batches of other sizes may round in another order."""
+        """Compares scores with a tolerance: the order of rounding may depend on the size of the batch."""
         self.assertEqual([answer["label"] for answer in answers], [answer["label"] for answer in expected])
         for answer, of in zip(answers, expected):
             self.assertAlmostEqual(answer["score"], of["score"], 6)

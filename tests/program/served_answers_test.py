@@ -25,7 +25,7 @@ class Answers(ProgramTest):
         self.draw = random.Random(4)
 
     def words(self, most=8):
-        """Different words, some of which become two tokens."""
+        """Returns different words, some of which become two tokens."""
         plain = [word for word in WORDS[5:] if not word.startswith("##")]
         chosen = self.draw.sample(plain, self.draw.randrange(1, most))
         return [word + self.draw.choice(["", "", "ly"]) for word in chosen]
@@ -36,7 +36,7 @@ class Answers(ProgramTest):
         data = {"train": "rows.jsonl", "test": "rows.jsonl", "tokenizer": "tokenizer", "sequence_length": MOST,
                 **(data or {})}
         config = self.config(task=task, model={"config": keys, "init": "random"}, data=data,
-                             runtime={"dtype": "float64"})  # less rounding that depends on the rest of a batch
+                             runtime={"dtype": "float64"})  # so that rounding depends less on the rest of a batch
         self.expect(0, "predict", config, "--output", "made.jsonl", says=f"wrote {len(rows)} predictions")
         predictions = [json.loads(line) for line in (self.dir / "made.jsonl").read_text().splitlines()]
         server = serve_test.Server(self, config)
@@ -106,7 +106,7 @@ class Answers(ProgramTest):
             self.assert_scores(mask["scores"], [word["score"] for word in answer])
 
     def test_wanted_words(self):
-        """More words than usual and only certain ones, including on ranks that share the vocabulary."""
+        """Requests for more words than usual and for certain words only, also on ranks that share the vocabulary."""
         expected = {}
         for name, layout in {"one": {}, "ranks": {"p": 2, "t": 2, "communicator": "threads"}}.items():
             server = serve_test.Server(self, self.config(

@@ -13,7 +13,7 @@ from harness import ProgramTest, ROOT, signal, tiny, unittest
 
 
 class Page(html.parser.HTMLParser):
-    """Fails for tags that are not closed; collects the texts."""
+    """Collects the texts of a page, and fails for tags that are not closed."""
     VOID = {"meta", "br", "wbr", "rect", "line", "circle", "path", "polyline"}
 
     def __init__(self, text):

@@ -137,7 +137,7 @@ class TensorColumns(ProgramTest):
         self.expect(0, "profile", self.pictures())
         self.expect(0, "train", self.pictures(), says=f"{SAMPLES} examples, image [2, 4, 4]")
         self.expect(2, "train", self.pictures(data={"sequence_length": 7}),
-                    says="/data/sequence_length: must be 5 where samples are columns of tensors")
+                    says="/data/sequence_length: must be 5 because samples are columns of tensors")
 
     def test_sounds_train_alike_on_all_layouts_and_are_written_down(self):
         targets = [[2 + (i + k) % 8 if k < 2 + i % 3 else -100 for k in range(4)] for i in range(SAMPLES)]

@@ -5,10 +5,11 @@
 
 Per layout: the losses and gradient norms of ten steps (AdamW, or --optim; constant learning rate, see OPTIMIZERS; weight
 decay 0.1 by HF's rule, clip 1.0, dropout 0), the saved directory opened by transformers, and its logits against those of the model trained there. The
-reference is transformers in float32, but clipped by a norm that is added up in float64: torch's float32 norm of a
-gradient of GPT-2's size is wrong in the fourth digit. "exact_" numbers are against transformers in float64, and the line
-"transformers" says how far its own float32 is from that. With --tokenizer, the "bytes"
-tokenizer saved next to the weights must give every text its UTF-8 bytes. Needs torch, transformers, numpy.
+reference is transformers in float32, but its gradients are clipped by a norm that is computed in float64:
+torch's float32 norm of a gradient of GPT-2's size is wrong in the fourth digit. "exact_" numbers are
+differences from transformers in float64, and the line "transformers" shows how far its own float32 results are from it.
+With --tokenizer, the "bytes" tokenizer saved next to the weights must encode every text as its UTF-8 bytes. Requires
+torch, transformers and numpy.
 """
 import argparse
 import json

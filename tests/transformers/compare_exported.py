@@ -130,8 +130,8 @@ FAMILIES["deberta-v2"] = ("examples/bert", dict(
 LABELLED = [f"{family} {title}" for family, titles in HEADS_OF.items() for title in titles
             if HEADS[title].task != "causal-lm"]
 DEFAULT = ["gpt2", "bert several labels", "bert answers", "t5", "vit", "whisper of files"]
-LIMITS = {"float32": 5e-6, "float64": 1e-11}  # of losses
-# Of logits of the saved program, whose weights are float32.
+LIMITS = {"float32": 5e-6, "float64": 1e-11}  # for losses
+# For logits of the saved program, whose weights are float32.
 SAVED_LIMITS = {"float32": 2e-4, "float64": 1e-5}
 LEAST_SHARE = 0.95  # of the products with weights that T divides
 OPTIONS = {"sharded": {"shard_optimizer_state": True}, "each": {"activation_checkpointing": "each"}}  # of a layout
@@ -211,7 +211,7 @@ def train_pytorch(module, batches):
 def train_rows(module, batches, run=None):
     run = run or run_pair
     run(module, batches[0]).loss.backward()
-    used = [p for p in module.parameters() if p.grad is not None]  # of tied parameters, the program uses one
+    used = [p for p in module.parameters() if p.grad is not None]  # the program uses only one of the tied parameters
     groups = [{"params": [p for p in used if p.dim() > 1], "weight_decay": DECAY},
               {"params": [p for p in used if p.dim() <= 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, fused=True)
@@ -271,7 +271,7 @@ class ExportedCase(compare_heads.Case):
         labels = self.head.model_labels([s.labels for s in batch], places, ids.shape)
         if self.head.task == "question-answering":
             labels = dict(zip(("start_positions", "end_positions"), torch.tensor([s.labels for s in batch]).unbind(1)))
-        if self.head.config.get("num_labels") == 1:  # a regression's, as its loss compares them
+        if self.head.config.get("num_labels") == 1:  # regression: the loss expects labels of this shape
             labels = {"labels": labels["labels"].squeeze(1)}
         arguments.update(labels)
         sizes = {key: {i: Dim.AUTO for i in range(2 if value.shape[1:] == ids.shape[1:] else 1)}

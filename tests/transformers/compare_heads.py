@@ -72,8 +72,9 @@ LAYOUTS = {
     "1, float64": (1, 1, 1, {}, "float64"),
     "P2 T2, float64": (1, 2, 2, {"optimize": "memory"}, "float64"),
 }
-# Relative for losses and norms, absolute for logits; relative to numbers above 1 and absolute below for the rest. AdamW
-# turns small differences of small gradients into large ones, so logits of trained models differ more than losses.
+# Limits are relative for losses and norms, and absolute for logits. For other numbers, they are relative above 1 and
+# absolute below. AdamW amplifies small differences of small gradients, so logits of trained models differ more than
+# losses.
 LIMITS = {"float32": {"loss": 5e-6, "norm": 1e-5, "metrics": 1e-4, "predictions": 1e-4, "saved logits": 2e-4},
           "float64": {"loss": 1e-9, "norm": 1e-9, "metrics": 1e-9, "predictions": 1e-9, "saved logits": 2e-4}}
 
@@ -149,7 +150,7 @@ class Case:
         inputs = {"input_ids": ids, "attention_mask": mask}
         if getattr(model.config, "type_vocab_size", 1) > 1:
             inputs["token_type_ids"] = types
-        if "roberta" not in self.family:  # RoBERTa finds the positions itself, by the padding
+        if "roberta" not in self.family:  # RoBERTa computes the positions itself from the padding
             inputs["position_ids"] = positions
         labels = None
         if all(s.labels is not None for s in samples):

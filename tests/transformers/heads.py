@@ -293,7 +293,7 @@ class Answers(Head):
                 yield Sample(e.ids, e.type_ids, [first, last])
 
     def loss(self, outputs, labels):
-        """The loss of each sample's own tokens. transformers lets padding take a share of the softmax."""
+        """Computes the loss over each sample's own tokens. In transformers, padding takes a share of the softmax."""
         losses = [(cross_entropy(o[:, 0], torch.tensor(first)) + cross_entropy(o[:, 1], torch.tensor(last))) / 2
                   for o, (first, last) in zip(outputs, labels)]
         return torch.stack(losses).mean()

@@ -60,7 +60,7 @@ class Texts(heads.Classes):
 
 
 class Pairs(heads.Classes):
-    """Whether the word of the second text is of an earlier group than that of the first one, of the same or a later one."""
+    """Classifies the group of the second text's word: before that of the first text's word, the same, or after it."""
     score = "accuracy"
 
     def row(self, draw):

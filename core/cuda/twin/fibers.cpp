@@ -78,7 +78,7 @@ shardline_switch_stacks:
 )");
 constexpr size_t kPushed = 20, kReturn = 11;
 #else
-#error "fibers know how to switch stacks on x86-64 and 64-bit Arm only"
+#error "fibers can switch stacks only on x86-64 and 64-bit Arm"
 #endif
 
 Fibers* running = nullptr;  // for enter(), which has no argument

@@ -77,8 +77,8 @@ Evaluation evaluate(RankTrainer& trainer, const JobData& data, Communicator& wor
 
 namespace {
 
-// The file that records of which data the predictions are, for a report, which looks for predictions.jsonl only; empty
-// for others.
+// The file that records which data the predictions were made for. Only reports use it, and they look only for
+// predictions.jsonl, so the path is empty for predictions in any other file.
 std::filesystem::path record_of(const std::filesystem::path& predictions) {
   if (predictions.filename() != "predictions.jsonl") return "";
   return predictions.parent_path() / kPredictedDataFile;
@@ -108,7 +108,7 @@ void write_predictions(RankTrainer& trainer, const PredictedData& data, const st
   std::error_code ignored;
   const bool replaces = std::filesystem::exists(file, ignored);
   const std::filesystem::path record = record_of(file);
-  if (!record.empty()) std::filesystem::remove(record, ignored);  // that of other predictions
+  if (!record.empty()) std::filesystem::remove(record, ignored);  // it belongs to earlier predictions
   write_file(file, lines);
   if (!record.empty()) write_record(data.files, record);
   if (context.out)

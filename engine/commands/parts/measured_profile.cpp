@@ -91,7 +91,7 @@ void place_by_measured_times(const Config& config, JobParts& parts, const RankCo
   place_again(config, profile, parts, *context.world);
   if (!context.out) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  *context.out << "stages follow from " << file
+  *context.out << "the stages are based on " << file
                << (is_new ? cat(", measured in ", format_duration(seconds.count())) : ", measured earlier") << "\n\n";
 }
 

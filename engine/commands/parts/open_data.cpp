@@ -423,7 +423,7 @@ JobData open_data(const Config& config, const ModelSource& model, const Layout& 
 
 namespace {
 
-// The part of the data that is predicted.
+// The part of the data for which predictions are made.
 DataPart predicted_part(const Config& config) {
   return config.data.test.empty() ? DataPart::validation : DataPart::test;
 }

@@ -23,7 +23,7 @@ struct ResumePoint {
 };
 // Collective over the world. Unset if the run starts from the beginning. Throws ConfigError if training asks for a
 // checkpoint and there is none, DataError if the one that it names is damaged. Damaged ones that are skipped are
-// reported to context.out. stores: of the directory of checkpoints.
+// reported to context.out. stores: those that hold the directory of checkpoints.
 std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSpec& spec, const Stores& stores,
                                              RankContext& context);
 

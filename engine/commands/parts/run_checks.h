@@ -20,12 +20,12 @@ enum class RunMoment {
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment);
 
 // Throws a ConfigError if an exported program of fixed sizes does not take the samples and microbatches that the config
-// makes. trains: otherwise, the program is only evaluated.
+// makes. trains: false if the program is only evaluated.
 void check_fixed_sizes(const Config& config, const ModelSource& model, const Layout& layout, bool trains);
 
 // A program of fixed sizes that computes its loss for all samples of a microbatch as a whole cannot fill up
 // microbatches. Throws ConfigError("KEY: ...") if one of the `steps` batches of a source has microbatches that are
-// neither empty nor whole. microbatches: of each replica.
+// neither empty nor whole. microbatches: per replica.
 struct FilledBatches {
   const char* key;
   int64_t steps;

@@ -20,7 +20,7 @@ void require_weights(const Config& config) {
                         holds_model(out) ? cat("use the model in output_dir with ", setting_of_model(out))
                                          : cat("name the directory of a model, for instance ", setting_of_model(out),
                                                " after a run has saved one there"),
-                        ", or set model.init to \"random\" if random weights are meant"));
+                        ", or set model.init to \"random\" if you want random weights"));
 }
 
 void require_whole(const ModelSource& model) {

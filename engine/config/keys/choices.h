@@ -213,7 +213,7 @@ void to_json(nlohmann::json& json, const Choice& choice) {
 template <HasWords Choice>
 void from_json(const nlohmann::json& json, Choice& choice) {
   const auto found = std::ranges::find(kWords<Choice>, json.get<std::string>(), &ChoiceWord<Choice>::text);
-  SL_ASSERT(found != kWords<Choice>.end(), json, " is not a word of this key");
+  SL_ASSERT(found != kWords<Choice>.end(), json, " is not a value of this key");
   choice = found->choice;
 }
 

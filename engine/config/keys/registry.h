@@ -37,7 +37,8 @@ struct Key {
   Key also(std::vector<std::string> spellings) const;
   Key whose_default_is(nlohmann::json value) const;  // for a default that is filled in later
   std::vector<std::string> spellings() const;        // the name, then the aliases
-  // The value that this key's value, or null, gives the setting; null: it gives none.
+  // Returns the value that the setting has if this key has the given value, which may be null; null: the key does not
+  // determine it.
   nlohmann::json meaning_of(const nlohmann::json& value) const;
   // Whether a key that is not honoured may have this value.
   bool is_default(const nlohmann::json& value) const;

@@ -273,9 +273,8 @@ std::vector<Key> logging_and_evaluation_keys() {
       honoured("do_eval", training_section, &Training::do_eval, json_boolean(), "Also evaluate after the last step."),
       honoured("do_predict", training_section, &Training::do_predict, json_boolean(),
                "After training, make predictions for data.test with the final model (with load_best_model_at_end, the "
-               "best one) and write them to `predictions.jsonl` in output_dir, as `shardline predict` does. Needs "
-               "data.test, "
-               "while `shardline predict` reads data.validation if it is unset."),
+               "best one) and write them to `predictions.jsonl` in output_dir, as `shardline predict` does. Requires "
+               "data.test, unlike `shardline predict`, which reads data.validation if data.test is unset."),
   };
 }
 

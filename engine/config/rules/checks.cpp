@@ -113,7 +113,7 @@ void check_traced(const Config& config, const Complaint& complain) {
                "leave it out, and see TracedModel::arguments and columns");
     else if (!given.is_string() || given.get<std::string>().empty() || is_given(given.get<std::string>(), of_tokens))
       complain("model.inputs",
-               cat("gives the column \"", argument, "\" ", given.dump(), ", which is not one of the data"),
+               cat("takes the column \"", argument, "\" from ", given.dump(), ", which is not a column of tensors"),
                "name a column of tensors");
   }
   check_value("model.loss", complain, [&] { program_use(config, config.model.config); });
@@ -140,7 +140,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   const bool in_memory = config.data.format == DataFormat::memory;
   if (in_memory && has_files(config.data))
     complain("data.format", "\"memory\" has no files: a program gives its samples to a Trainer",
-             "leave it out, or train and validation");
+             "leave it out, or leave out data.train and data.validation");
   const bool follows_program = reads_columns(config);  // the length of samples
   if (config.data.sequence_length < 2 && !in_memory && !follows_program)
     complain("data.sequence_length", "must be at least 2: with one token, there is nothing to predict",

@@ -204,9 +204,9 @@ const std::vector<Need>& needs() {
       {"training.dynamic_loss_scale", without_fp16, set_fp16},
       {"training.dynamic_loss_args", without_fp16, set_fp16},
       {"training.query_key_layer_scaling", without_fp16, set_fp16},
-      {"data.text_column", with_task_name, "leave it out, or task_name"},
-      {"data.text_pair_column", with_task_name, "leave it out, or task_name"},
-      {"data.label_column", with_task_name, "leave it out, or task_name"},
+      {"data.text_column", with_task_name, "leave out either this key or task_name"},
+      {"data.text_pair_column", with_task_name, "leave out either this key or task_name"},
+      {"data.label_column", with_task_name, "leave out either this key or task_name"},
       {"data.null_score_diff_threshold",
        [](const Run& run) {
          return when(run.config.task == kQuestionAnswering && !run.data().version_2_with_negative,
@@ -325,7 +325,7 @@ const std::vector<Need>& needs() {
          const bool multiplies_fp32 = precision_of(run.config) == Precision::fp32
                                           ? run.config.runtime.dtype == FullType::float32
                                           : run.training().attention_in_fp32;
-         return when(!multiplies_fp32, "where no product is one of fp32 values");
+         return when(!multiplies_fp32, "where no product has fp32 inputs");
        }},
       {"training.fp32_residual_addition", in_fp32},
       {"training.attention_in_fp32", in_fp32},

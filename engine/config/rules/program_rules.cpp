@@ -24,7 +24,7 @@ void read_inputs(const json& inputs, ProgramUse& use) {
   for (const auto& [argument, given] : inputs.items()) {
     const bool is_column = may_have_columns(use) && given.is_string() && !given.get<std::string>().empty();
     if (!is_column && (!given.is_string() || !is_given(given.get<std::string>(), {.predicts = use.predicts})))
-      throw ConfigError(cat("gives the argument \"", argument, "\" ", given.dump(),
+      throw ConfigError(cat("maps the argument \"", argument, "\" to ", given.dump(),
                             ", which the data of this task does not have; the data has ",
                             given_names({.predicts = use.predicts}),
                             "; columns of tensors are for the tasks sequence-classification and seq2seq-lm"));

@@ -15,10 +15,10 @@ bool is_program_key(const std::string& key);
 // traced model has as arguments.
 bool reads_columns(const Config& config);
 
-// The arguments of a traced model that are such columns.
+// The arguments of a traced model that are columns of tensors.
 std::vector<TensorColumn> traced_columns(const Config& config);
 
-// The task, model.inputs and model.loss. keys: of the model's config, for decoder_start_token_id. Throws a ConfigError
+// The task, model.inputs and model.loss. keys: the model's config, for decoder_start_token_id. Throws a ConfigError
 // for values that do not have the right form.
 ProgramUse program_use(const Config& config, const nlohmann::json& keys);
 

@@ -22,10 +22,11 @@ bool logs_after(const TrainingOptions& training, int64_t step, const RunSteps& r
 // eval_delay counts steps, or epochs with eval_strategy "epoch". The last step is evaluated unless the delay is longer
 // or the strategy is "no"; with do_eval, always.
 bool evaluates_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
-// Without an evaluation that is due only because the run ends: a longer run with the same settings has these, too.
+// Does not count an evaluation that is due only because the run ends: a longer run with the same settings makes the
+// same regular evaluations.
 bool evaluates_regularly(const TrainingOptions& training, int64_t step, const RunSteps& run);
 bool ever_evaluates_regularly(const TrainingOptions& training, const RunSteps& run);
-// Not for save_strategy "best"; with "steps" and "epoch" also true after the last step.
+// Always false for save_strategy "best"; with "steps" and "epoch", also true after the last step.
 bool saves_after(const TrainingOptions& training, int64_t step, const RunSteps& run);
 
 }  // namespace shardline

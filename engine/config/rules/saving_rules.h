@@ -38,7 +38,7 @@ std::vector<std::string> metric_names(const Config& config,
 // The settings that two runs must share for their evaluations to be comparable. data: digest of the evaluated data.
 nlohmann::json comparison_settings(const Config& config, const std::string& data);
 bool looks_for_best(const TrainingOptions& training);
-// For that, to stop early, or for the learning rate.
+// Whether evaluations are compared: to find the best one, to stop early, or to adapt the learning rate.
 bool compares_evaluations(const TrainingOptions& training);
 
 void check_saving(const Config& config, const Complaint& complain);

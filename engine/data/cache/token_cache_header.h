@@ -9,7 +9,7 @@ namespace shardline {
 
 struct TokenCacheHeader {
   static constexpr char kMagic[8] = {'S', 'L', 'T', 'O', 'K', 'E', 'N', 'S'};
-  static constexpr uint32_t kVersion = 4;  // also when tokenizing changes: it is part of the digest
+  static constexpr uint32_t kVersion = 4;  // must also increase when tokenizing changes: it is part of the digest
 
   char magic[8] = {};
   uint32_t version = 0;

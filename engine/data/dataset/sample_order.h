@@ -30,7 +30,7 @@ struct SampleOrderOptions {
 // batches. One object serves one thread.
 class SampleOrder {
  public:
-  // lengths: of the samples, only needed to group by length. Throws DataError if drop_last would leave no batch.
+  // lengths: those of the samples, needed only to group by length. Throws DataError if drop_last would leave no batch.
   explicit SampleOrder(const SampleOrderOptions& options, std::vector<int64_t> lengths = {});
 
   int64_t batches_per_epoch() const;
@@ -47,7 +47,7 @@ class SampleOrder {
   SampleOrderOptions options_;
   std::vector<int64_t> lengths_;
   std::optional<Mixture> mixture_;
-  int64_t loader_batch_, kept_;  // samples: of a loader batch, of an epoch
+  int64_t loader_batch_, kept_;  // number of samples in a loader batch, and in an epoch
   int64_t shuffled_epoch_ = -1;
   std::vector<uint32_t> permutation_;  // order of shuffled_epoch_; samples of a mixture may be missing or repeated
 };

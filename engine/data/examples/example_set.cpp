@@ -26,7 +26,7 @@ struct Header {
   uint32_t flags = 0;  // 1: types, 2: labels, 4: words, 8: sequences
   uint32_t target_kind = 0, target_width = 0;
   uint64_t examples = 0, tokens = 0, data_rows = 0, shortened = 0, left_out = 0, left_over = 0, parts = 0;
-  uint64_t tensors = 0, tensor_files = 0, name_bytes = 0;  // tensors: of an example
+  uint64_t tensors = 0, tensor_files = 0, name_bytes = 0;  // tensors: number per example
   char digest[32] = {};
   uint64_t content_checksum = 0;
   uint64_t checksum = 0;  // covers everything above

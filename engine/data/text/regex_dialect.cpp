@@ -123,7 +123,7 @@ class Translator {
 
   [[noreturn]] void refuse(size_t length) const {
     throw DataError(cat("the split pattern ", in_, " has '", in_.substr(at_, length), "' at character ", at_,
-                        ", which is not supported; supported are literals, classes, \\s \\d, \\p{general category}, "
+                        ", which is not supported; use literals, classes, \\s \\d, \\p{general category}, "
                         "quantifiers and the groups (?: (?i: (?= (?! (?<= (?<! (?>"));
   }
 

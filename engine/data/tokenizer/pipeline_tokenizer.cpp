@@ -17,7 +17,7 @@ EncodedPart PipelineTokenizer::encode_part(std::string_view text, const Seam& fr
   };
   list(from);
   if (!lines_apart_ && from.offset > 0) {
-    // A guess inside the text: no seam follows before its end, so nothing here can be of use.
+    // A guess inside the text: no seam follows before the end of the text, so no result from here can be used.
     part.end.offset = std::max(from.offset, std::min(options.until, text.size()));
     return part;
   }

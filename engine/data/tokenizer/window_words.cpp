@@ -12,7 +12,7 @@ namespace shardline {
 namespace {
 
 constexpr size_t kLongWord = 256;    // longer words are cut where that does not change their ids
-constexpr size_t kMarkStride = 256;  // bytes between marks if not all are wanted
+constexpr size_t kMarkStride = 256;  // bytes between marks, unless every mark is needed
 
 AddedTokenMatcher matcher(const WordRules& rules, bool in_normalized_text) {
   std::vector<AddedToken> chosen;

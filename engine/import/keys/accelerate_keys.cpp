@@ -102,7 +102,7 @@ Outcome read_use_deepspeed(const Given& given, Draft& draft) {
   return shard_as_usual(given, draft, {"zero_stage", "deepspeed_config_file"}, shard_gradients);
 }
 
-// What accelerate and DeepSpeed do without a number of processes is to use all GPUs, which a command does not state.
+// Without a number of processes, accelerate and DeepSpeed use all GPUs, although the command does not specify this.
 Outcome read_words(const Given& given, Draft& draft) {
   std::string note = "shardline starts its ranks itself";
   const json words = given.value.is_array() ? given.value : json::array();
@@ -117,7 +117,7 @@ Outcome read_words(const Given& given, Draft& draft) {
   return neutral(note);
 }
 
-// Megatron's batch of a replica does not depend on the number of ranks that share its layers.
+// In Megatron, the batch size of a replica does not depend on how many ranks its layers are split across.
 Outcome read_tensor_degree(const Given& given, Draft& draft) {
   const Outcome outcome = draft.give("smp_options.tensor_parallel_degree", given.value, given.name);
   if (outcome.fate == Fate::mapped && draft.integer("smp_options.tensor_parallel_degree", 1) > 1)

@@ -106,7 +106,7 @@ Outcome Draft::give(const std::string& target, const json& given, const std::str
   if (said == said_.end()) {
     said_[place] = {value, source};
   } else if (said->second.by_user) {
-    if (said->second.value != value) return neutral(cat("--set replaces it by ", json_shown(said->second.value)));
+    if (said->second.value != value) return neutral(cat("--set replaces it with ", json_shown(said->second.value)));
   } else if (said->second.value != value) {
     return refused(cat("contradicts ", said->second.source, ", which sets ", place, " to ",
                        json_shown(said->second.value), "; keep one of them"));
@@ -117,7 +117,7 @@ Outcome Draft::give(const std::string& target, const json& given, const std::str
 Outcome Draft::append(const std::string& target, const std::string& words, const std::string& source) {
   const auto said = said_.find(target);
   if (said == said_.end()) return give(target, words, source);
-  if (said->second.by_user) return neutral(cat("--set replaces it by ", json_shown(said->second.value)));
+  if (said->second.by_user) return neutral(cat("--set replaces it with ", json_shown(said->second.value)));
   said->second.value = cat(said->second.value.get<std::string>(), ' ', words);
   return mapped_to(target, "added to the others");
 }

@@ -48,8 +48,8 @@ class Draft {
   // not take it.
   void add(const std::string& target, const nlohmann::json& value, const std::string& reason);
 
-  // The same for a default of the job's program that holds whatever another key of the job says: that key is refused
-  // with `reason` if its value is another one.
+  // The same for a default of the job's program that always applies: if a key of the job sets another value, that key
+  // is refused with `reason`.
   void require(const std::string& target, const nlohmann::json& value, const std::string& reason);
   // The keys of the job that `require` refuses, with the reasons.
   const std::map<std::string, std::string>& contradictions() const { return contradictions_; }

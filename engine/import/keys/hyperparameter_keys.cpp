@@ -39,7 +39,7 @@ ForeignKey path_key(const std::string& name, const std::string& target) {
   return reads(name, target, "", [=](const Given& given, Draft& draft) { return give_path(target, given, draft); });
 }
 
-// What to do if this name, which is not here, is one of the hub.
+// What to do if the name is not a local path, but one on the hub.
 std::string note_of_hub(const std::string& name) {
   std::error_code ignored;
   if (name.empty() || name[0] == '/' || name[0] == '.' || std::filesystem::exists(name, ignored)) return "";

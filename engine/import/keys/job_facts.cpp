@@ -305,7 +305,7 @@ Outcome read_channel(const std::string& channel, const std::string& folder, cons
   return draft.give(target, files_of_channel(target, place, draft), given.name,
                     is_here    ? "from --channel"
                     : is_place ? ""
-                               : cat("where the container has it; --channel ", channel, "=PATH names another place"));
+                               : cat("its path in the container; --channel ", channel, "=PATH sets another one"));
 }
 
 }  // namespace
@@ -377,7 +377,7 @@ Outcome read_stored_checkpoints(const Given& given, Draft& draft) {
     return neutral("nothing is copied to or from S3; checkpoint_dir has the checkpoints");
   draft.add("training.resume_from_checkpoint", "auto", "as a job with a checkpoint location does");
   return draft.give("training.checkpoint_dir", cat(kContainerFolder, "/checkpoints"), given.name,
-                    "where the container has them; nothing is copied to or from S3");
+                    "where the container stores them; nothing is copied to or from S3");
 }
 
 }  // namespace shardline

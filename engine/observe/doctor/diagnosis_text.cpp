@@ -74,7 +74,8 @@ std::string in_lines(const std::string& message, const char* indentation) {
   return text;
 }
 
-// "all_reduce number 41 of float32 [8, 16] in group 'dp' (for gradients of h.7)". members: of the group, if known.
+// "all_reduce number 41 of float32 [8, 16] in group 'dp' (for gradients of h.7)". members: the group's members, if
+// known.
 std::string operation_text(const FlightRecord& record, const std::vector<int>& members = {}) {
   std::string text = cat(record.op, " number ", record.sequence);
   if (record.dtype[0] != '\0') text += cat(" of ", record.dtype, " ", record.shape);

@@ -71,8 +71,8 @@ void read_places(const JsonValue& all, JobRecords& job) {
 void add(const fs::path& path, const std::shared_ptr<const FlightFile>& file, JobRecords& job) {
   if (job.world_size == 0) job.world_size = file->world_size;
   if (file->world_size != job.world_size)
-    throw DataError(
-        cat(path.string(), " is of a job of ", file->world_size, " ranks, other records there of ", job.world_size));
+    throw DataError(cat(path.string(), " is from a job of ", file->world_size,
+                        " ranks, but other records there are from one of ", job.world_size));
   for (const FlightFile::Rank& rank : file->ranks) job.ranks[rank.rank] = {file, rank, {}};
   for (const FlightRecord& record : file->records)
     if (const auto found = job.ranks.find(record.rank); found != job.ranks.end() && found->second.file == file)

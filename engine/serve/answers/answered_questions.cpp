@@ -62,14 +62,14 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
   input.require_keys_among({"question", "context"});
   const std::string question = input.at("question").text();
   Question made{.context = input.at("context").text()};
-  if (made.context.empty()) input.at("context").fail("is empty", "send a text in which the answer is");
+  if (made.context.empty()) input.at("context").fail("is empty", "send a text that contains the answer");
   require_bounded(input, question);
   require_bounded(input, made.context);
   const TextOrWords context = std::string_view(made.context);
   Encoding whole = facts.tokenizer->encode_example(std::string_view(question), &context, {}).front();
   require_known_ids(input, whole, facts);
   if (std::ranges::count(whole.sequences, 1) == 0)
-    input.at("context").fail("has no tokens", "send a text in which the answer is");
+    input.at("context").fail("has no tokens", "send a text that contains the answer");
   if (std::cmp_less_equal(whole.size(), options.window_tokens)) {
     made.windows.push_back(std::move(whole));
     return made;

@@ -85,7 +85,7 @@ json filled_masks(const Invocation& request, const ServedModel& model) {
     shown += masks * wanted.most * std::ssize(example.ids);
     if (shown > kMostShownTokens)
       input.fail(cat("makes the answer too large: the texts with each word for each mask would have more than ",
-                     kMostShownTokens, " tokens, with those of the inputs before it"),
+                     kMostShownTokens, " tokens, including those of the inputs before it"),
                  "send fewer masks in a request, or a smaller parameters.top_k");
     example.words = wanted;
     examples.push_back(std::move(example));

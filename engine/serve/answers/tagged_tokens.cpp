@@ -83,7 +83,7 @@ class Tagger {
   Tagger(const ModelFacts& facts, Strategy strategy, std::vector<std::string> ignored)
       : facts_(facts), strategy_(strategy), ignored_(std::move(ignored)) {}
 
-  // logits: of each window.
+  // logits: one element per window.
   json entities(const std::string& text, const std::vector<Encoding>& windows, std::span<const Logits> logits) const {
     std::vector<Tagged> found;
     for (size_t i = 0; i < windows.size(); ++i)

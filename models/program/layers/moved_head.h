@@ -18,7 +18,7 @@ struct MovedHead {
 };
 
 // Nothing if the loss is not one cross entropy over rows of a product with a parameter, or if the part does something
-// else with these logits. part: of the program's last layer.
+// else with these logits. part: the program's last layer.
 std::optional<MovedHead> moved_head(const Program& program, const GraphPart& part);
 
 }  // namespace shardline

@@ -56,7 +56,7 @@ class PartLoss {
         const bool is_of_tokens = term.kind != LossKind::whole && program_.use.predicts != Predicts::segment;
         if (program_.use.predicts != Predicts::segment && batch_.source.is_padded())
           throw RunError(cat(program_.archive.path, ": its loss, ", loss.text,
-                             ", counts padding, so all samples of a microbatch must have one length"));
+                             ", counts padding, so all samples of a microbatch must have the same length"));
         if (is_of_tokens) tokens_count = true;
         const at::Tensor mean = term.kind == LossKind::whole ? input
                                 : term.kind == LossKind::squared_error
@@ -157,9 +157,10 @@ class PartLoss {
     const bool is_of_samples = values.dim() > 0 && (values.size(0) == grid.samples() ||
                                                     (values.dim() == 1 && values.size(0) % grid.samples() == 0));
     if (!is_of_samples)
-      throw RunError(cat(program_.archive.path, ": its loss, ", program_.loss.text, ", is computed from sizes ",
-                         values.sizes(), ", which do not begin with its ", grid.samples(),
-                         " samples, and a microbatch has ", grid.segments(), "; ", program_.archive.verb(),
+      throw RunError(cat(program_.archive.path, ": its loss, ", program_.loss.text,
+                         ", is computed from values of sizes ", values.sizes(),
+                         ", whose first size is not its number of samples, ", grid.samples(), ", but a microbatch has ",
+                         grid.segments(), " samples; ", program_.archive.verb(),
                          " it with dynamic_shapes {0: Dim.AUTO}"));
     return values.narrow(0, 0, values.size(0) / grid.samples() * grid.segments());
   }

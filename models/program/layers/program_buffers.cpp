@@ -72,7 +72,7 @@ void continue_buffers(const HfDirectory& files, const Program& program, int64_t 
     const at::Tensor& own = value < 0 ? program.archive.constants.at(buffer.name) : changed.at(value);
     if (!stored.defined() || same_values(stored, own)) continue;
     if (value < 0)
-      throw DataError(cat(files.path(), ": the buffer ", buffer.name, " has other values than in ",
+      throw DataError(cat(files.path(), ": the buffer ", buffer.name, " has different values from those in ",
                           program.archive.path, "; continue with the program with which it was saved"));
     changed[value] = stored;
     differ = true;

@@ -20,7 +20,7 @@ struct DropoutSite {
 
 DropoutSite site_of(const Program& program, const GraphNode& node);
 
-// Drops elements of x and scales the others. rows: of the microbatch. part: the features or heads in x; null:
+// Drops elements of x and scales the others. rows: those of the microbatch. part: the features or heads in x; null:
 // all.
 at::Tensor dropped(const TensorParallel& tp, const at::Tensor& x, DropoutRows rows, const DropoutSite& site,
                    const ProgramBatch& batch, const DividedDimension* part);

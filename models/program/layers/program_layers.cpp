@@ -85,8 +85,8 @@ class ProgramLayerRun : public Layer {
     if (batch.source.is_padded() && !program_->argument("attention_mask"))
       throw RunError(cat(program_->archive.path,
                          ": has no argument attention_mask, so all samples of a microbatch must have ",
-                         program_->fixed_source() > 0 ? cat(program_->fixed_source(), " tokens") : "one length", "; ",
-                         program_->archive.verb(), " it with one"));
+                         program_->fixed_source() > 0 ? cat(program_->fixed_source(), " tokens") : "the same length",
+                         "; ", program_->archive.verb(), " it with one"));
     prepare(input);
     if (program_->buffers) buffers_ = program_->buffers->before(context.step, floating_);
     if (half_) make_leaves();  // the values have changed

@@ -21,7 +21,7 @@ class RowForms {
   static at::Tensor flat_rows(const at::Tensor& x, int64_t leading) {
     return x.reshape({leading == 1 ? x.size(0) : x.size(0) * x.size(1), -1});
   }
-  // rows: of one rank, with the features of `like`.
+  // rows: those of one rank, with the features of `like`.
   static at::Tensor rows_like(const at::Tensor& rows, const at::Tensor& like, int64_t leading) {
     const auto first = leading == 1 ? std::vector<int64_t>{rows.size(0)} : std::vector<int64_t>{1, rows.size(0)};
     return rows.view(joined(first, like.sizes().slice(leading)));

@@ -143,7 +143,7 @@ void Atoms::unite(const Dimension& a, const Dimension& b) {
   Dimension left = resolved(a), right = resolved(b);
   const auto give_up = [&] {
     const std::string why =
-        cat("sizes ", size_of(resolved(a)), " and ", size_of(resolved(b)), " meet that divide differently");
+        cat("sizes ", size_of(resolved(a)), " and ", size_of(resolved(b)), " meet, which divide differently");
     forbid(a, why);
     forbid(b, why);
   };

@@ -356,7 +356,7 @@ void DimensionRules::embedding() {
   result.back() = table[1];
   const bool has_words = size_of(table[0]) == program_.vocab_size;
   if (!has_words || is_on("scale_grad_by_freq") || is_on("sparse"))
-    atoms_.forbid(table[0], cat("rows of ", here(), " are not those of words"));
+    atoms_.forbid(table[0], cat("the table of ", here(), " cannot be split by words"));
   found_.summed[node_] = table[0];
   make(result);
 }

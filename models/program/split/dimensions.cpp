@@ -74,7 +74,7 @@ void forbid_sections(const Program& program, ProgramDimensions& found) {
   for (const auto& input : program.graph().inputs)
     if (const auto known = found.of_value.find(input.value); known != found.of_value.end())
       for (const auto& dimension : known->second) forbid(dimension, 1, "a weight has sections inside others");
-  for (const auto& [node, summed] : found.summed) forbid(summed, 0, "a product adds over sections of them");
+  for (const auto& [node, summed] : found.summed) forbid(summed, 0, "a product sums over sections of them");
   for (int atom = 0; atom < found.atoms.count(); ++atom)
     for (const auto& section : found.atoms.sections(atom)) forbid(section, 0, "they are sections of a section");
 }

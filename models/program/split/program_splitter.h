@@ -13,7 +13,7 @@ namespace shardline {
 
 class ProgramSplitter {
  public:
-  // spec: of the program, without splits.
+  // spec: the program's spec, without splits.
   ProgramSplitter(std::shared_ptr<const Program> program, const ModelSpec& spec);
 
   // Splits for this number of ranks, restricted to units that `choices` allows to split. divides_rows: see

@@ -108,7 +108,7 @@ void DimensionRules::pick() {
   make(self);
 }
 
-// How modules of C++ programs take the rows before the next ones.
+// Modules of C++ programs call narrow to select, for example, the rows that have a next row.
 void DimensionRules::narrow() {
   Dimensions self = read("self");
   const int64_t along = counted(integer("dim"), self.size());

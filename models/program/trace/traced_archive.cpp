@@ -144,7 +144,7 @@ class Tracing {
     ProgramUse use{.predicts = labels_.predicts};
     for (const auto& column : model_.columns) {
       if (is_given(column.name, {.predicts = labels_.predicts}))
-        refuse(cat("has a column ", column.name, ", which is the name of what the data of every task has"),
+        refuse(cat("has a column ", column.name, ", a name that is reserved for the data of the task itself"),
                "give it another name");
       use.inputs[column.name] = column.name;
     }

@@ -213,7 +213,7 @@ class RunMaker {
     };
     if (result.isTensor()) return add(result.toTensor(), -1);
     if (!result.isTensorList())
-      refuse(cat("reads values of a tensor with ", node.text(), ", so that what it calls may depend on them"),
+      refuse(cat("reads values of a tensor with ", node.text(), ", so which operators it calls may depend on them"),
              "compute with tensors only");
     const auto list = result.toTensorList();
     for (size_t i = 0; i < list.size(); ++i) add(list[i], i);
@@ -234,7 +234,7 @@ class RunMaker {
     // function, which a graph of operators cannot express.
     if (!call.has_grad)
       refuse_at(
-          call, cat("has a gradient of its own, ", gradient->name(), ", of which a trace sees the forward alone"),
+          call, cat("has a gradient of its own, ", gradient->name(), ", but a trace sees only its forward"),
           "apply the function as an operator: shardline::apply_function<F>(...) of <shardline/function.h> in place "
           "of F::apply(...), or an operator of your own (TORCH_LIBRARY) whose Autograd kernel applies it");
     if (gradient->name().ends_with("WarnNotImplemented")) refuse_without_gradient(call);
@@ -249,7 +249,7 @@ class RunMaker {
   const int arguments_;
   const int given_;                   // number of values that no call computes: first arguments, then owned tensors
   std::vector<GraphModule> modules_;  // modules around the last call
-  std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // for each: all its calls, and those so far
+  std::map<const OwnedTensor*, std::pair<size_t, size_t>> uses_;  // number of calls that use it: in all, and so far
   TracedRun run_;
   std::map<const at::TensorImpl*, int> value_of_;
   std::set<int> buffers_;  // values that are buffers after a change

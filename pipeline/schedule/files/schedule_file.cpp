@@ -32,9 +32,10 @@ int take_number(std::string_view& text) {
 
 Cell read_cell(std::string_view text, int stage, const std::string& where) {
   const auto refuse = [&, all = text](const char* what) {
-    throw ConfigError(cat(where, ": \"", std::string(all), "\" ", what,
-                          "; a cell is F, B or W, the microbatch, and where a stage has several chunks a slash and the "
-                          "chunk: F0 or W12/3"));
+    throw ConfigError(
+        cat(where, ": \"", std::string(all), "\" ", what,
+            "; a cell is F, B or W, followed by the microbatch and, if a stage has several chunks, a slash and "
+            "the chunk: F0 or W12/3"));
   };
   const auto kind = std::string_view("FBW").find(text.empty() ? ' ' : text.front());
   if (kind == std::string_view::npos) refuse("does not begin with F, B or W");

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compiles kernels with nvcc, and fails if one uses more registers than its largest block may have.
 
-  compile_for_gpus.py NVCC OPTION... -o OBJECT      OPTION: also the PTX of one architecture among the code
+  compile_for_gpus.py NVCC OPTION... -o OBJECT      OPTION: of nvcc; the code must include PTX of one architecture
 
 The largest block has the threads that the kernel declares (SHARDLINE_KERNEL in core/cuda/device_code.h), else 1024.
-A GPU refuses to start a block for which it lacks registers, and only there would it be seen.
+A GPU refuses to start a block for which it lacks registers, so without this check the fault would show only on GPUs.
 """
 import pathlib
 import re

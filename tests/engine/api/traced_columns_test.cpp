@@ -216,7 +216,7 @@ TEST_CASE("configs that do not fit the columns of a traced module are refused") 
   };
   refused("traced-surrogate", {{"model", {{"inputs", {{"pixels", "numbers"}}}}}},
           "columns of other names; such arguments: numbers, kind");
-  refused("traced-surrogate", {{"model", {{"inputs", {{"numbers", "labels"}}}}}}, "which is not one of the data");
+  refused("traced-surrogate", {{"model", {{"inputs", {{"numbers", "labels"}}}}}}, "which is not a column of tensors");
   refused("traced-images", {{"model", {{"inputs", {{"image", "numbers"}}}}}}, "numbers");
   refused("traced-surrogate", {{"data", {{"tokenizer", "bytes"}}}}, "/data/tokenizer: has no effect");
   refused("traced-surrogate", {{"data", {{"sequence_length", 5}}}}, "/data/sequence_length: must be 1 ");

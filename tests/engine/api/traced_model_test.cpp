@@ -116,7 +116,7 @@ struct SplitNet : torch::nn::Module {
   nn::CrossEntropy loss;
 };
 
-// The same made of torch's modules, with the same values.
+// The same model, made of torch's modules, with the same values.
 struct PlainNet : torch::nn::Module {
   struct Attention : torch::nn::Module {
     explicit Attention(int64_t width) : q(width, width), k(width, width), v(width, width), out(width, width) {
@@ -348,7 +348,7 @@ TEST_CASE("training measures the layers of a traced module once, and places them
     std::ifstream in(folder / file);
     return json::parse(in);
   };
-  CHECK_THAT(train(), Contains("stages follow from " + (folder / "out/profile.json") + ", measured in "));
+  CHECK_THAT(train(), Contains("the stages are based on " + (folder / "out/profile.json") + ", measured in "));
   json profile = json_of("out/profile.json");
   for (auto& layer : profile["layers"])
     if (layer["name"] == "embedding") layer["forward_seconds"] = 10;
@@ -364,7 +364,7 @@ TEST_CASE("training measures the layers of a traced module once, and places them
        {json{{"smp_options", by_hand}},
         json{{"smp_options", {{"pipeline_parallel_degree", 1}}}, {"mpi_options", {{"processes_per_host", 1}}}}}) {
     CAPTURE(unmeasured.dump());
-    CHECK_THAT(train(unmeasured), !Contains("stages follow from"));
+    CHECK_THAT(train(unmeasured), !Contains("the stages are based on"));
     CHECK(!std::filesystem::exists(folder / "out/profile.json"));
   }
 }

@@ -20,7 +20,7 @@ using std::chrono::seconds;
 
 namespace {
 
-// While the object exists, ranks wait this long.
+// While the object exists, ranks wait for this time.
 struct Limit {
   explicit Limit(std::chrono::milliseconds limit) {
     set_timeouts({.start_up = before.start_up, .collective = {limit, kTimeoutKey}, .point_to_point = limit});

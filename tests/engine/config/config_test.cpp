@@ -548,7 +548,7 @@ TEST_CASE("Every key is in the list once, with what its status needs", "[config]
   }
 }
 
-TEST_CASE("tf32 is set, unset or without effect where no product is one of fp32 values", "[config]") {
+TEST_CASE("tf32 is set, unset or without effect where no product has fp32 inputs", "[config]") {
   const auto tf32 = [](const std::string& training) { return with(R"({"training": {)" + training + "}}"); };
   CHECK(tf32(R"("tf32": true)").training.tf32 == true);
   CHECK(tf32(R"("tf32": false)").training.tf32 == false);

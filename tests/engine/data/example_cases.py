@@ -67,7 +67,7 @@ def random_text(random):
 
 
 class Example:
-    """first, second: bytes, a list of bytes (words), or None."""
+    """An example to encode. first and second: bytes, a list of bytes (words), or None."""
 
     def __init__(self, random):
         self.first, self.second = random_text(random), None

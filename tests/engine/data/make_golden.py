@@ -131,7 +131,7 @@ def write_options():
             if key != "model":
                 shape[key] = value
                 continue
-            gone = value.pop("vocab", [])  # single characters that the vocabulary loses
+            gone = value.pop("vocab", [])  # single characters to remove from the vocabulary
             shape["model"].update(value)
             vocab, merges = shape["model"]["vocab"], shape["model"]["merges"]
             changes = {**changes, "model": value, "lost": gone}
@@ -173,7 +173,7 @@ def write_vectors(name, tokenizer):
 
 
 def save(tokenizer, name, **model):
-    """With merges as "a b" strings where `model` says nothing else: the older form."""
+    """Saves a tokenizer with merges in their older form, "a b" strings, unless `model` specifies otherwise."""
     (OUT / name).mkdir(parents=True, exist_ok=True)
     shape = json.loads(tokenizer.to_str())
     shape["model"].update(model)

@@ -45,7 +45,7 @@ Config config_of(nlohmann::json model, const Degrees& on) {
 
 struct Outcome {
   std::vector<int32_t> cached, anew;
-  double apart = 0;  // largest difference between the logits after a prefix that came in pieces
+  double apart = 0;  // largest difference of the next logits between a prefix that is read in pieces and a whole one
 };
 
 Outcome run(const nlohmann::json& model, const Degrees& on) {
@@ -98,7 +98,7 @@ TEST_CASE("kept keys and values give the tokens of computing everything anew, on
 }
 
 TEST_CASE("top_p is a share of the probability that top_k leaves") {
-  // 0.4, 0.3, 0.2, 0.1: of the first three together, the first two have 0.78.
+  // 0.4, 0.3, 0.2, 0.1: the first two have 0.78 of the sum of the first three.
   const auto logits = at::tensor({0.2, 0.4, 0.1, 0.3}, at::kDouble).log();
   const auto drawn = [&](const Sampling& sampling) {
     std::set<int64_t> tokens;

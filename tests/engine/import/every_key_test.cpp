@@ -51,7 +51,7 @@ class RandomJobs {
     return values[draw(values.size())];
   }
 
-  // With a name for each "*".
+  // Replaces each "*" by a name.
   std::string with_steps(std::string name) {
     for (size_t at; (at = name.find('*')) != std::string::npos;)
       name.replace(at, 1, draw(2) == 0 ? "train" : "validation");

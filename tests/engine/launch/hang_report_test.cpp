@@ -65,7 +65,7 @@ TEST_CASE("The launcher reports about the job that it has started, not about an 
 TEST_CASE("A rank does not end the job while another one reports", "[hang_report]") {
   const TempFolder folder;
   keep_records_of_hang(folder.path() / "flight", "slow");
-  folder.write("flight/reported-slow", "");  // it has begun, and is not done
+  folder.write("flight/reported-slow", "");  // the other rank's report has begun and is not done
   const auto begin = std::chrono::steady_clock::now();
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));

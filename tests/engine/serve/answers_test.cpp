@@ -1,4 +1,5 @@
-// What is made of inputs, parameters and logits; tests/transformers/compare_serve.py compares it with the pipelines.
+// The answers that are computed from inputs, parameters and logits; tests/transformers/compare_serve.py compares them
+// with the pipelines.
 #include "engine/serve/answers/answers.h"
 
 #include <cmath>
@@ -89,7 +90,7 @@ TEST_CASE("texts are classified") {
 }
 
 TEST_CASE("tokens become entities") {
-  // a: O, film: B-X, good: I-X, ##ing: what its word is not.
+  // a: O, film: B-X, good: I-X, ##ing: a label that differs from that of its word.
   const FakeModel model(facts(Kind::token_classification, {"O", "B-X", "I-X"}), [](const Example& example) {
     Logits made{.width = 3};
     for (const int32_t id : example.ids) {
@@ -222,8 +223,8 @@ TEST_CASE("prompts go on within the model's positions") {
 }
 
 TEST_CASE("masks get the words that are wanted") {
-  // Each word is half as probable as the previous one. The order is that of the allowed words, or else of all words
-  // from the last to the first.
+  // Each word is half as probable as the previous one. They are ordered like the allowed words, or, if all words are
+  // allowed, from the last to the first.
   const FakeModel model(facts(Kind::masked_lm), [](const Example& example) {
     const auto& [most, only] = example.words;
     Logits made{.width = 2 * most};

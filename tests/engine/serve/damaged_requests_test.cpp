@@ -294,7 +294,7 @@ class Findings {
  private:
   std::mutex mutex_;
   std::vector<std::string> list_;
-  std::map<int, int> statuses_;  // 0: of what is not HTTP
+  std::map<int, int> statuses_;  // 0: responses that are not HTTP
 };
 
 // One client's damaged requests, among which intact ones have the same answer every time.

@@ -1,4 +1,4 @@
-// A model that predicts what a test wants.
+// A model whose predictions a test chooses.
 #pragma once
 #include <functional>
 #include <utility>
@@ -18,7 +18,7 @@ class FakeModel final : public ServedModel {
     for (const Example& example : examples) said.push_back(say_(example));
     return said;
   }
-  // Each prompt continues with the tokens that follow its last one.
+  // Each prompt continues with the ids that follow its last id.
   std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const override {
     std::vector<std::vector<int32_t>> made;
     asked = prompts;
@@ -29,7 +29,7 @@ class FakeModel final : public ServedModel {
     return made;
   }
 
-  mutable std::vector<Continuation> asked;  // last
+  mutable std::vector<Continuation> asked;  // the latest prompts
 
  private:
   Say say_;

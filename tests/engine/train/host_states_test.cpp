@@ -185,10 +185,11 @@ TEST_CASE("plans for CPUs are the same with the key and without it") {
 TEST_CASE("a cluster must state what moving states costs") {
   const Choice no_link{.on_host = true, .cluster = cluster_file("no_link", nullptr)};
   CHECK_THROWS_WITH(forecast_of(no_link), Contains("smp_options.offload_optimizer_states") && Contains("no_link") &&
-                                              Contains("no link to its host") && Contains("memory_bandwidth_gbs"));
+                                              Contains("does not specify the link to its host") &&
+                                              Contains("memory_bandwidth_gbs"));
   const Choice no_rate{.on_host = true,
                        .cluster = cluster_file("no_rate", {{"bandwidth_gbs", 10}, {"latency_us", 10}})};
-  CHECK_THROWS_WITH(forecast_of(no_rate), Contains("no rate of its host's memory"));
+  CHECK_THROWS_WITH(forecast_of(no_rate), Contains("does not specify the bandwidth of its host's memory"));
   Choice stays = no_rate;
   stays.on_host = false;
   CHECK_NOTHROW(forecast_of(stays));

@@ -1,5 +1,5 @@
-// A padded token costs nothing: rows of data that are padded take the same memory, messages and numbers as the same
-// rows without padding, on stages and on tensor-parallel ranks.
+// A padded token costs nothing: with padded rows of data, memory, messages and numbers are the same as without padding,
+// on stages and on tensor-parallel ranks.
 #include <algorithm>
 #include <memory>
 #include <mutex>

@@ -1,4 +1,4 @@
-// Batches for a model with any head: samples of one length, of which as much has labels as a plan assumes.
+// Batches for a model with any head: samples of one length, with as many labels as a plan assumes.
 #pragma once
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -16,8 +16,8 @@ namespace shardline {
 class TaskSource : public BatchSource {
  public:
   struct Shape {
-    int64_t samples = 0;   // of a global batch
-    int64_t together = 0;  // of a microbatch
+    int64_t samples = 0;   // in a global batch
+    int64_t together = 0;  // in a microbatch
     int64_t length = 0;
     int64_t documents = 1;  // packed into each sample; above 1 only for causal-lm
     bool types = false;
@@ -54,7 +54,7 @@ class TaskSource : public BatchSource {
         for (const int64_t end : rows.ends) rows.labels[end - 1] = kNoLabel;
         return count - rows.segments();
       case Kind::masked_lm: {
-        // The first rows of each microbatch, and as many as a plan allows for.
+        // As many of the first rows of each microbatch as a plan allows for.
         const int64_t of_microbatch = shape_.together * shape_.length;
         const int64_t most =
             std::ceil(most_labelled_share(head_, of_microbatch, shape_.together) * double(of_microbatch));

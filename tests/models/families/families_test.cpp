@@ -124,7 +124,7 @@ double weight_of(const Microbatch& batch, const HeadChoice& head) {
   return batch.segments();
 }
 
-// Asks for the head's logits: of next words, those of each sample's last row.
+// Requests the head's logits; if it predicts next words, only those of each sample's last row.
 MicrobatchContext asking(MicrobatchContext context, const HeadChoice& head) {
   context.mode = head.kind == Kind::causal_lm ? Mode::generate : Mode::evaluate;
   context.predicts = true;
@@ -469,8 +469,8 @@ TEST_CASE("an encoder predicts next words only as a decoder, and does nothing el
     CHECK(mistakes(Kind::causal_lm, {{"is_decoder", true}}) == "");
     CHECK(mistakes(Kind::masked_lm, {{"is_decoder", false}}) == "");
     CHECK_THAT(mistakes(Kind::causal_lm, json::object()),
-               Catch::Contains("config.json: /is_decoder: must be true for causal-lm: otherwise tokens see the tokens "
-                               "that they predict") &&
+               Catch::Contains("config.json: /is_decoder: must be true for causal-lm: otherwise tokens attend to the "
+                               "tokens that they predict") &&
                    Catch::Contains("set \"is_decoder\": true in model.config, or use the task masked-lm"));
     CHECK_THAT(mistakes(Kind::causal_lm, {{"is_decoder", false}}),
                Catch::Contains("/model/config/is_decoder: must be true for causal-lm") && Catch::Contains("got false"));

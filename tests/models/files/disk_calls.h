@@ -15,7 +15,7 @@
 namespace shardline::disk_calls {
 
 inline std::atomic<int> until_failure = -1;                   // calls that still succeed; negative: all do
-inline std::atomic<bool> only_writes = false;                 // fail: the disk is full, not broken
+inline std::atomic<bool> only_writes = false;                 // only writes fail: the disk is full, not broken
 inline thread_local std::chrono::milliseconds pause{0};       // before each write of this thread
 inline thread_local std::chrono::milliseconds read_pause{0};  // after reading a tensor of a mapped file
 

@@ -91,7 +91,7 @@ inline std::string tensor(const std::string& storage, int64_t offset, std::initi
 inline std::string state_dict(const std::string& name, const std::string& value) {
   return "\x80\x02}" + text(name) + value + "s.";
 }
-// A file of the older format with this pickle and this end: keys of storages and storages.
+// A file of the older format with this pickle, followed by `end`: the keys of the storages and the storages.
 inline std::string older(const std::string& pickle, const std::string& end) {
   const std::string magic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.", 25);
   return magic + pickle + end;

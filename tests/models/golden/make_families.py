@@ -92,8 +92,8 @@ def make_model(config, task, dtype, problem=None):
 
 
 def in_old_ways(family, tensors):
-    """Makes directories as they occur: from a pretraining, with buffers and old names, and of a base model without a
-    head."""
+    """Renames tensors as in published directories: with the buffers and old names of pretraining checkpoints, or as a base
+    model without a head."""
     if family == "bert":
         old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
                for n, t in tensors.items()}
@@ -133,7 +133,7 @@ def make_batches(config):
 
 
 def make_labels(task, problem, batches, vocabulary):
-    """What each step's samples or rows predict (of "causal-lm", most of the next ids); -100: nothing."""
+    """Returns what each step's samples or rows predict (for "causal-lm", most of the next ids); -100: no label."""
     draw = random.Random(9)
     steps = []
     for batch in batches:

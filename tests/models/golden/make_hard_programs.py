@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes program/NAME.pt2, small exported programs of what has gone wrong once or must be refused.
+"""Makes program/NAME.pt2, small exported programs that were once handled wrongly or must be refused.
 
-window     a mask that hides nothing of short samples, and what is far away in longer ones
+window     a mask that hides nothing in short samples, and distant tokens in longer ones
 halves     a table of words of which the head uses one half
 two_means  a cross entropy of labels and a mean over all tokens
 two_ids    ids that are compared with two constants; the table of words has no padding

@@ -54,7 +54,7 @@ class Words(nn.Module):
 
     def forward(self, input_ids, attention_mask, labels):
         length = input_ids.shape[1]
-        with torch.no_grad():  # each position sees the mean of itself and those before
+        with torch.no_grad():  # each position gets the mean over itself and the positions before it
             places = torch.arange(length)
             seen = (places[None, :] <= places[:, None])[None] & attention_mask[:, None, :].bool()
             shares = seen.float() / seen.sum(-1, keepdim=True)
@@ -372,7 +372,7 @@ class Sounds(nn.Module):
 
 
 class ChannelBlock(nn.Module):
-    """A token gets something of itself and of the two before."""
+    """Computes each token from itself and the two tokens before it."""
 
     def __init__(self):
         super().__init__()
@@ -403,8 +403,8 @@ class Channels(nn.Module):
 
 
 def exported(make, arguments, sizes=None):
-    """The program of a model, traced with these arguments by name; sizes: how many first ones may differ, or which;
-    None: two."""
+    """The program of a model, traced with these arguments by name; sizes: for each argument,
+    how many of its leading dimensions may vary, or which ones; None: two."""
     torch.manual_seed(1)
     model = make().train()
     rows = tuple({i: Dim.AUTO for i in (range(which) if isinstance(which, int) else which)}

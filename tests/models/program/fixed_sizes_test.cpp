@@ -364,7 +364,7 @@ TEST_CASE("sizes that contradict each other are refused", "[fixed]") {
   CHECK_THROWS_WITH(program_of("words", {}, {}, only("attention_mask", 0, 3)),
                     Contains("its attention_mask has a batch of 3, but another argument one of any size"));
   CHECK_THROWS_WITH(program_of("words", {}, {.samples = 7, .source = 7}),
-                    Contains("its input_ids must be [batch, length], of two sizes"));
+                    Contains("its input_ids must be [batch, length], with two different sizes"));
   CHECK_THROWS_WITH(program_of("pairs", kPairs, {.source = 8}),
                     Contains("its source has a fixed length, but its target does not"));
   CHECK_THROWS_WITH(program_of("pairs", kPairs, {.target = 8}),

@@ -89,7 +89,7 @@ TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
   CHECK_THROWS_WITH(changed([](json& graph) {
                       graph["tensor_values"]["input_ids"]["sizes"] = {{{"as_int", 3}}};
                     }),
-                    Contains("its input_ids must be [batch, length], of two sizes"));
+                    Contains("its input_ids must be [batch, length], with two different sizes"));
   CHECK_THROWS_WITH(changed([](json& graph) {  // the last block adds the words again
                       std::string words, last;
                       for (auto& node : graph["nodes"]) {

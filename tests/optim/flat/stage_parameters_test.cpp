@@ -41,7 +41,7 @@ ModelSpec model(const std::vector<int>& tied, bool sequence_parallel) {
   return spec;
 }
 
-// What rank (d, t) adds to each element of a parameter of a layer: parts of 1000 * (layer + 1) + place.
+// What rank (d, t) adds to each element of a parameter of a layer.
 double contribution(int layer, size_t place, const Coordinates& at) {
   return 1000.0 * (layer + 1) + 100.0 * static_cast<double>(place) + 10 * at.d + at.t;
 }
@@ -71,7 +71,7 @@ double expected(const ModelSpec& spec, const std::string& name, const Mesh& mesh
   return sum;
 }
 
-// Adds them in two microbatches; the second one adds the rest.
+// Adds the gradients in two microbatches: the second one adds what remains of each contribution.
 void fill_gradients(StageParameters& parameters, const ModelSpec& spec, const std::vector<int>& stage_of_layer) {
   const auto& at = parameters.groups().coordinates;
   parameters.zero_gradients();
@@ -128,7 +128,7 @@ void check_reduction(const std::vector<int>& tied, const std::vector<int>& stage
                                 .sharding = sharding,
                                 .values = at::TensorOptions(at::kDouble)});
     std::string mine;
-    for (int step = 0; step < 2; ++step) {  // the second gradient leaves nothing of the first
+    for (int step = 0; step < 2; ++step) {  // the second gradient must replace the first
       fill_gradients(parameters, spec, stage_of_layer);
       for (const auto& [name, gradient] : whole_gradients(parameters, spec)) {
         const double value = expected(spec, name, mesh, parameters.groups().coordinates.t);

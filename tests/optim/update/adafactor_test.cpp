@@ -21,9 +21,9 @@ namespace {
 
 constexpr double kDecay = 0.1;
 
-// A layer with shapes that occur in models: GPT-2's fused and transposed weights, BERT's three sources of one
-// parameter, a table, biases that are flat in the file, norms, a stack of matrices, and one whose columns go up in
-// steps.
+// A layer with shapes that occur in models: GPT-2's fused and transposed weights, three tensors of BERT that form one
+// parameter, a table, biases that are flat in the file, norms, a stack of matrices, and a matrix whose columns increase
+// in steps.
 ModelSpec model(bool sequence_parallel) {
   const int64_t heads = 5, dim = 2, hidden = 6;
   LayerSpec layer{.name = "l"};

@@ -294,7 +294,7 @@ TEST_CASE("a missing wait for a copy is detected") {
 
 namespace {
 
-// Records what happens, in order; a range is known by its length.
+// Records the calls in order; a range is identified by its length.
 class ToldLink : public HostLink {
  public:
   explicit ToldLink(std::vector<std::string>& events) : events_(events) {}

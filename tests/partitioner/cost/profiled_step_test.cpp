@@ -95,9 +95,9 @@ TEST_CASE("stages are priced by the lists that they run") {
   p.links = {link("pp", "send", 0, 0), link("pp", "all_reduce", 0.5, 0)};
   const std::vector<int> halves = {0, 0, 1, 1};  // 3 + 4 and 6 + 4 seconds
   const auto whole = estimate(job(p, 1), {.pipeline = 2}, halves);
-  CHECK(whole.pipeline_seconds == Approx(3 + 6 + 4 + 4));  // the weights' half of h.1 comes before its message
+  CHECK(whole.pipeline_seconds == Approx(3 + 6 + 4 + 4));  // the weight gradients of h.1 come before its message
   const auto split = estimate(job(p, 1), {.pipeline = 2, .schedule = "zb_h1"}, halves);
-  CHECK(split.pipeline_seconds == Approx(3 + 6 + 3 + 4));  // zb_h1 sends the gradient first: the last stage's 2 hide
+  CHECK(split.pipeline_seconds == Approx(3 + 6 + 3 + 4));  // zb_h1 sends the gradient first, which hides these 2 s
   CHECK(whole.reduction_seconds == Approx(4 * 0.5));       // the tied gradient, 4000 bytes, on two stages
   CHECK(whole.optimizer_seconds == Approx(1500 * 0.001 + 1500 * 0.01));
   // A message of 8 x 4 floats takes as long as the smallest measured one, in each direction.
@@ -111,12 +111,12 @@ TEST_CASE("the backward pass hides reductions as far as was measured") {
     p.links = {link("rdp", "all_reduce", 0.25, hidden)};  // 1 s for 1000 parameters, half a second for a block's 500
     return estimate(job(p, 2), {.replicas = 2}, {0, 0, 0, 0});
   };
-  // Last layers first: the head is ready 1 s after the backward began, the blocks after 4 and 7 s, the embedding after
-  // 8 s; it alone is reduced when everything has ended.
+  // In the order of the backward pass: the head is ready 1 s after its start, the blocks after 4 and 7 s, and the
+  // embedding after 8 s. Only the embedding is reduced after the backward pass.
   const double compute = of(1).pipeline_seconds;
   CHECK(compute == Approx(1 + 2 + 2 + 4 + 1 + 3 + 3 + 1));
-  CHECK(of(1).reduction_seconds == Approx(1 + 2));                  // also adds the uses
-  CHECK(of(0).reduction_seconds == Approx(1 + 2 + 1 + 0.5 + 0.5));  // the others slow the computation down
+  CHECK(of(1).reduction_seconds == Approx(1 + 2));                  // also adds the gradients of both uses
+  CHECK(of(0).reduction_seconds == Approx(1 + 2 + 1 + 0.5 + 0.5));  // the other reductions slow down the computation
   CHECK(of(0.5).reduction_seconds == Approx(1 + 2 + 1));
 }
 

@@ -20,7 +20,7 @@ inline ModelSpec published_gpt(int64_t heads, int64_t hidden, int64_t layers, bo
   return spec;
 }
 
-// The engine of arXiv 2104.04473: gradients in fp16, added by a sweep and reduced after the backwards; unfused
+// The engine of arXiv 2104.04473: gradients in fp16, added by a sweep and reduced after the backward passes; unfused
 // attention; nothing hides communication over T. An update copies gradients to fp32 (6 bytes a parameter), unscales
 // them and looks for overflows (8), takes the norm (4), clips (8), updates (28), and copies the values to fp16 (6): 60,
 // of which 30 are those of a norm and an update that read fp16 gradients and write the values themselves.

@@ -35,7 +35,7 @@ class Random {
 const std::vector<Recompute> kStrategies = {
     {}, {What::attention}, {What::layers}, {What::layers, 2}, {What::layers, 3}, {What::layers, Recompute::kAll}};
 
-// One strategy for all blocks, or each block's own, with long runs or without.
+// Draws one strategy for all blocks, or one for each block, with or without long runs of equal ones.
 std::vector<Recompute> random_recompute(Random& random, const ModelSpec& spec) {
   const int runs = random.one_of<int>({1, 4, 16});  // a strategy changes after as many blocks on average
   std::vector<Recompute> by_layer(spec.layers.size());

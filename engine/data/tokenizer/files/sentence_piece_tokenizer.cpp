@@ -144,8 +144,8 @@ TokenizerSpec read_sentence_piece(const fs::path& file, const std::string& token
   const SentencePieceModel model = read_sentence_piece_model(file);
   const int algorithm = is_llama ? SentencePieceModel::kBpe : SentencePieceModel::kUnigram;
   if (model.algorithm != algorithm) {
-    throw DataError(cat(file.string(), ": ", tokenizer_class, " has the algorithm ", algorithm,
-                        " of SentencePiece (1: unigram, 2: BPE), but the model has ", model.algorithm));
+    throw DataError(cat(file.string(), ": ", tokenizer_class, " uses SentencePiece's algorithm ", algorithm,
+                        " (1: unigram, 2: BPE), but the model was trained with ", model.algorithm));
   }
   if (model.pieces.size() < kReservedPieces)
     throw DataError(cat(file.string(), ": a model has at least 3 pieces (<unk>, <s> and </s>), but this one has ",

@@ -210,8 +210,8 @@ void check_added_ids(const TokenizerSpec& spec, const std::string& where) {
     const auto again = seen.find(token.content);
     int64_t expected = known != ids.end() ? known->second : again != seen.end() ? again->second : next;
     if (token.id != expected) {
-      throw DataError(cat(where, ": '", token.content, "' has id ", token.id, ", but by the vocabulary (", ids.size(),
-                          " tokens) and the tokens before it, it gets ", expected));
+      throw DataError(cat(where, ": '", token.content, "' has id ", token.id, ", but the vocabulary (", ids.size(),
+                          " tokens) and the tokens before it imply id ", expected));
     }
     if (known == ids.end() || known->second >= next) next = std::max<int64_t>(next, expected + 1);
     seen[token.content] = token.id;

@@ -31,8 +31,8 @@ void replace_each(std::string& text, std::string_view old, std::string_view with
     text.replace(at, old.size(), with);
 }
 
-// Removes the spaces that stand before punctuation and English contractions. The tokenizers library also makes a
-// contraction.
+// Removes the spaces before punctuation and English contractions. contracts: also changes "do not" to "don't", as the
+// tokenizers library does.
 void clean_up(std::string& text, bool contracts) {
   static constexpr std::pair<const char*, const char*> kRules[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},

@@ -17,7 +17,7 @@ namespace {
 
 using Catch::Contains;
 
-// For 4 samples of 5 tokens.
+// The program takes 4 samples of 5 tokens.
 Config config_of_fixed_program() {
   return parse_config(R"({"model": {"path": ")" + golden("program/fixed_heads.pt2") + R"("},
           "data": {"train": "missing.bin", "format": "tokens", "sequence_length": 5}, "output_dir": "unused",

@@ -35,7 +35,7 @@ TEST_CASE("mistakes in the data of a task say what to change", "[config]") {
        "/data/task_name: has rows of task \"sequence-classification\", but task is \"causal-lm\"; got \"rte\"; set "
        "task"},
       {R"({"data": {"task_name": "rte", "label_column": "x"}, "task": "sequence-classification"})",
-       "/data/label_column: has no effect with task_name; got \"x\"; leave it out, or task_name"},
+       "/data/label_column: has no effect with task_name; got \"x\"; leave out either this key or task_name"},
       {R"({"data": {"validation_mismatched": "a.tsv"}})",
        "/data/validation_mismatched: is only used with task_name \"mnli\"; got \"a.tsv\"; leave it out"},
       {R"({"data": {"task_name": "cola", "validation": "a.tsv"}, "task": "sequence-classification",

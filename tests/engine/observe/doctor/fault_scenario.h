@@ -1,5 +1,5 @@
-// A job of four ranks, two stages with two replicas, that trains nothing: its steps have the messages and collectives
-// of real ones. One rank can be at fault.
+// A job of four ranks (two stages with two replicas) that trains nothing: its steps make the messages and collectives
+// of real steps. One rank can be at fault.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,11 +14,11 @@ inline constexpr int kFaultyStep = 3;
 struct Fault {
   enum class Kind {
     none,
-    stops,         // or ends, in at_fault
-    skips,         // a collective
-    other_size,    // in a collective
-    keeps,         // a message, which its communicator never gets
-    does_not_send  // a message, which its communicator has received; at_fault must see to it
+    stops,         // at_fault stops or ends the rank
+    skips,         // skips a collective
+    other_size,    // calls a collective with another size
+    keeps,         // never passes a message to its communicator
+    does_not_send  // passes a message to its communicator; at_fault must keep it from being sent
   };
   Kind kind = Kind::none;
   std::function<void()> at_fault = [] {};  // called on the faulty rank at the moment of its fault

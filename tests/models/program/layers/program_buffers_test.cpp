@@ -121,7 +121,7 @@ TEST_CASE("a run continues with the buffers of its checkpoint", "[buffers]") {
   values.at("odd") = values.at("odd") + 1;
   write_buffers(scratch.path(), *program, values);
   CHECK_THROWS_WITH(continue_buffers(HfDirectory(scratch.path()), *program, 4),
-                    Contains("the buffer odd has other values than in") && Contains("returned.pt2"));
+                    Contains("the buffer odd has different values from those in") && Contains("returned.pt2"));
 }
 
 }  // namespace shardline::program_buffers_test

@@ -241,8 +241,9 @@ TEST_CASE("Attention over long sequences agrees with torch's in float64, and pre
   }
 }
 
-// In float64 with its gradients: q, k, v [1, 1, length, head_dim]. Either each query sees the keys up to it and nothing
-// of the others, or a masked matrix of scores, where the others count as zero times their values.
+// Returns attention and its gradients in float64, for q, k and v [1, 1, length, head_dim]. Either each query attends
+// only to the keys up to its own position, or a whole matrix of scores is masked: then the values of the other keys
+// count with the factor zero.
 std::array<at::Tensor, 4> by_definition(const std::array<at::Tensor, 3>& qkv, const at::Tensor& d_out, double scale,
                                         bool whole_matrix) {
   at::AutoGradMode grad(true);

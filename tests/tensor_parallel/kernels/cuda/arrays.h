@@ -1,5 +1,5 @@
-// Arrays for kernels' host twins, without torch: of exactly the bytes that a kernel may touch, so that the address
-// sanitizer sees everything else; and how results compare with float64.
+// Arrays for kernels' host twins, without torch, and comparisons of results with float64. An array has exactly the
+// bytes that a kernel may access, so that the address sanitizer reports every other access.
 #pragma once
 #include <cmath>
 #include <cstring>

@@ -40,7 +40,7 @@ class AsOnGpus {
 };
 
 // The bytes that the products of a linear layer read and write, as the device counts them: forward, input gradient, and
-// weight gradient, which is added to in fp32.
+// weight gradient, which is accumulated in fp32.
 int64_t bytes_of_products(int64_t tokens, int64_t in, int64_t out) {
   const int64_t half = 2, full = 4, each = half * (tokens * in + tokens * out);
   return 3 * each + 2 * half * in * out + 2 * full * in * out;

@@ -120,9 +120,9 @@ Peak peak_of(const Choice& choice) {
   return peak;
 }
 
-// What the plan leaves out: integers, which are an id, a label, a position and the number of its sample for each row of
-// the step and, of the microbatch whose head runs, which labels are valid, and two copies of them counted from this
-// rank's first word. What is left is small: the segments, the loss, and GPT-J's table of angles.
+// The plan leaves out integers: for each row of the step, an id, a label, a position and the number of its sample; for
+// each row of the microbatch whose head runs, whether its label is valid, and two copies of the label counted from this
+// rank's first word. Everything else that it leaves out is small: the segments, the loss, and GPT-J's table of angles.
 int64_t integers_of_step(const Choice& c) {
   return c.microbatches * c.samples * kLength * 4 * 8;
 }
@@ -148,9 +148,10 @@ TEST_CASE("the plan's peak of activations in use is what a device's allocator co
       }
 }
 
-// With narrow MLPs and few words, and with so many tokens that a tensor is larger than the sums of kernels for blocks
-// of rows, which the plan leaves out. Heads have 32 features or, more than our kernels compute, 256. Each way to
-// compute attention runs in both models, once with all activations kept and once without those of attention.
+// The models have narrow MLPs and few words, and enough tokens that a tensor is larger than the sums that kernels
+// compute for blocks of rows, which the plan leaves out. Heads have 32 features or 256, which our kernels do not
+// support. Each way to compute attention runs in both models, once with all activations kept and once without those of
+// attention.
 TEST_CASE("the plan's peak of activations in use is what a device's allocator counts, where attention makes it") {
   int ways = 0;
   for (const int64_t head_dim : {32, 256})
