@@ -42,7 +42,8 @@ struct Interrupted : RunError {
   using RunError::RunError;
 };
 
-// As above, but the run can continue from a checkpoint: a new one, or its old one before step 1. Exits with 3.
+// As above, but the run can continue from a checkpoint: a new one or, if no step has been trained, the one it started
+// from. Exits with 3.
 struct StoppedAfterSaving : Interrupted {
   using Interrupted::Interrupted;
 };

@@ -13,7 +13,7 @@ inline std::string plain_text(std::string text, char kept = ' ') {
   return text;
 }
 
-// Calls `read`, whose errors may quote untrusted files.
+// Calls `read`, and makes the text of its errors plain, because they may quote untrusted files.
 template <class Read>
 auto with_plain_errors(const Read& read) try {
   return read();

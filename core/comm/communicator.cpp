@@ -32,7 +32,7 @@ void Work::wait() {
   TimePoint since = TimePoint::min();
   const TimePoint now = std::chrono::steady_clock::now();
   if (waiting_since_.compare_exchange_strong(since, now)) since = now;
-  if (waits_in_progress > 0 || waits_on_stream()) return await(since);  // a wait may be nested in that of another Work
+  if (waits_in_progress > 0 || waits_on_stream()) return await(since);  // a wait may be nested in another Work's wait
   const double begin = steady_seconds();
   ++waits_in_progress;
   try {
@@ -49,7 +49,7 @@ double waited_seconds() {
   return waited + stream_waited_seconds();
 }
 
-// A dry run transfers nothing, so results start as zeros plus what this rank itself contributes.
+// A dry run transfers nothing, so the result is zero except for this rank's own part.
 
 at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local) {
   std::vector<int64_t> sizes = local.sizes().vec();

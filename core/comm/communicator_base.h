@@ -24,14 +24,14 @@ struct CommRequest {
   CommOp op = CommOp::barrier;
   at::Tensor input;         // undefined for recv and barrier; the output itself for all_reduce and broadcast
   at::Tensor output;        // undefined for send and barrier
-  std::string type, shape;  // the first defined tensor's: "float32", "[4, 8]"; kept when the tensors are released
+  std::string type, shape;  // of the first defined tensor: "float32", "[4, 8]"; kept after the tensors are released
   ReduceOp reduce = ReduceOp::sum;
   int peer = -1;          // partner of send and recv, root of broadcast
-  uint64_t sequence = 0;  // among this group's collectives, or this pair's sends or receives; equal on all its ranks
+  uint64_t sequence = 0;  // number among the group's collectives or the pair's sends or receives; equal on all ranks
   std::string what;
-  TimeLimit limit{std::chrono::milliseconds(0)};  // for a wait for it
+  TimeLimit limit{std::chrono::milliseconds(0)};  // the limit of a wait for the operation
   Work::TimePoint posted;
-  uint64_t ticket = 0;  // in the flight ring
+  uint64_t ticket = 0;  // the record's ticket in the flight ring
 
   // What all participants must agree on: "all_reduce(sum) number 3 of float32 x 1024". Equal texts match.
   std::string signature() const;
@@ -74,7 +74,7 @@ class RecordedWait {
   FlightRing& ring_;
   int rank_;
   uint64_t ticket_;
-  int exceptions_;  // uncaught when the wait began
+  int exceptions_;  // number of uncaught exceptions when the wait began
 };
 
 // The communicator of one rank. Only one thread at a time may use it.

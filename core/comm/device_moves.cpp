@@ -68,7 +68,7 @@ void move_on_device(const std::vector<std::optional<CommRequest>>& ranks) {
       break;
     }
     case CommOp::reduce_scatter: {
-      // An output may be a part of its rank's input.
+      // An output may be part of its rank's input, so all totals are computed before any is written.
       std::vector<at::Tensor> totals;
       for (int64_t r = 0; r < n; ++r) {
         std::vector<at::Tensor> parts;

@@ -62,7 +62,7 @@ void LongWork::await(Work& work) {
     {
       const std::lock_guard lock(mutex_);
       take_part();
-      if (round_ && steady_seconds() > round_start_ + limit_in_seconds()) end_round();  // throws after a further limit
+      if (round_ && steady_seconds() > round_start_ + limit_in_seconds()) end_round();  // throws at the second limit
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

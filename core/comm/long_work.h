@@ -15,7 +15,7 @@ namespace shardline {
 
 class LongWork {
  public:
-  // Sums over the group; total is 0 until some rank knows its own.
+  // Receives sums over the group; total is 0 until a rank knows its own.
   using Show = std::function<void(int64_t done, int64_t total)>;
 
   // Collective over `group`. `what` names the work in time-out errors. On a rank that passes `show`, report() and
@@ -52,7 +52,7 @@ class LongWork {
   at::Tensor sums_;  // the sums of the round in progress
   WorkPtr round_;
   double round_start_ = 0;  // in steady_seconds()
-  double next_round_ = 0;   // not before this time, in seconds
+  double next_round_ = 0;   // the earliest start of the next round, in steady_seconds()
 };
 
 }  // namespace shardline

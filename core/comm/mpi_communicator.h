@@ -1,4 +1,4 @@
-// Ranks are processes started by mpirun and communicate over Open MPI. It takes CPU tensors; CUDA tensors are staged
+// Ranks are processes started by mpirun and communicate over Open MPI. Tensors are on the CPU; CUDA tensors are staged
 // through pinned host memory, so that several ranks can share one GPU, and their result is on the device after wait().
 //
 // MPI makes no progress by itself while a program computes. So one thread per process makes all MPI calls: it starts,
@@ -32,8 +32,8 @@ struct MpiWorld {
   std::string library;       // "Open MPI v4.1.4"
 };
 
-// Collective over all ranks. A process without mpirun is a world of one rank. Unless the program has initialised MPI,
-// this does, and MPI is finalised with the last communicator. A program that initialises MPI itself needs at least
+// Collective over all ranks. A process without mpirun is a world of one rank. Initialises MPI unless the program has
+// done so; MPI is then finalised with the last communicator. A program that initialises MPI itself needs at least
 // MPI_THREAD_SERIALIZED (and then must not call MPI while communicators exist) or MPI_THREAD_MULTIPLE; it may pass a
 // pointer to its MPI_Comm. Sets current_rank(). Throws as require_mpi() does.
 MpiWorld make_mpi_world(const void* callers_mpi_comm = nullptr);

@@ -14,8 +14,8 @@ struct RankGroups {
   std::vector<int> host_of = {};                  // by world rank, see host_grid(); empty: all on one host
 };
 
-// Collective over both communicators, each of which has as many ranks as the mesh. They may be the same communicator:
-// on CPUs, and where `mpi` also carries device tensors.
+// Collective over both communicators, each of which has as many ranks as the mesh. They may be the same communicator,
+// as on CPUs or if `mpi` also carries device tensors.
 RankGroups make_rank_groups(const Mesh& mesh, const CommunicatorPtr& world, const CommunicatorPtr& device_world);
 
 }  // namespace shardline

@@ -77,7 +77,7 @@ std::optional<at::Device> accelerator_of(const CommRequest& request) {
   return tensor.defined() && is_accelerator(tensor) ? std::optional(tensor.device()) : std::nullopt;
 }
 
-// Queues `work` on the current stream, after everything that the ranks that have arrived had queued.
+// Queues `work` on the current stream, after all earlier work of the ranks that have arrived.
 template <class Queue>
 void queue_after_all(Meeting& meeting, at::Device device, const Queue& work) {
   for (const auto& event : meeting.ready) event->block(stream_of(device));

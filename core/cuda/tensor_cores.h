@@ -93,7 +93,7 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
               half_of<S>(of_lane(column * 4 + number_in_group)->b[k / 8], k % 2);
     }
   }
-  twin::exchange(twin::Exchange::registers, 0);  // until here, other lanes may read this lane's operands
+  twin::exchange(twin::Exchange::registers, 0);  // other lanes may read this lane's operands up to this point
 }
 
 template <bool transposed, class S>

@@ -76,8 +76,8 @@ class HostValues {
 // tensor may be changed or freed immediately.
 at::Tensor on_device(const at::Tensor& host, at::Device device);
 
-// Bytes of tensors on the device; these plus freed memory that other streams may still use (record_stream); and bytes
-// that torch's allocator holds. Peaks count from the start of the process.
+// allocated: bytes of tensors on the device. active: also freed memory that other streams may still use
+// (record_stream). reserved: bytes that torch's allocator holds. Peaks count from the start of the process.
 struct DeviceMemory {
   int64_t allocated = 0, active = 0, reserved = 0;  // now
   int64_t peak_allocated = 0, peak_active = 0, peak_reserved = 0;

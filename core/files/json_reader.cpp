@@ -53,7 +53,7 @@ class StrictBuilder : public nlohmann::json_sax<json> {
   static std::string reason(std::string what) {
     if (const auto bracket = what.find("] "); bracket != std::string::npos) what = what.substr(bracket + 2);
     if (what.rfind("parse error at", 0) == 0) what = what.substr(what.find(": ") + 2);
-    // The message quotes what was read last: keeps its beginning and the end, which states what was expected.
+    // The message quotes what was read last. Its beginning is kept, and its end, which states what was expected.
     constexpr std::size_t begin = 160, end = 60;
     if (what.size() > begin + end) what.replace(begin, what.size() - begin - end, "...");
     return what;
@@ -199,7 +199,7 @@ struct JsonReader::Report {
   const JsonDocument* document;
   JsonHints hints;
   std::vector<std::string> lines;
-  std::vector<std::string> pointers;  // those of the lines that the reader added
+  std::vector<std::string> pointers;  // of the values in the lines that the reader added
 
   std::string source_of(const std::string& pointer) const {
     std::string source = document->file;

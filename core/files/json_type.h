@@ -9,8 +9,8 @@
 namespace shardline {
 
 // A word that a key accepts; "*.csv": all words with this ending. If `advice` is not empty, the word is known but not
-// available, and the advice says what to use instead. other_names: what others call it; they are not accepted, but the
-// error suggests the word.
+// available, and the advice says what to use instead. other_names: names that other programs use; they are not
+// accepted, but the error suggests the word.
 struct JsonChoice {
   std::string value;
   std::string advice = "";

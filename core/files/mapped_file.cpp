@@ -29,7 +29,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
 
 void MappedFile::release(std::string_view part) const {
   if (part.empty()) return;
-  // Whole pages, including what else is in them.
+  // Releases whole pages, including other data in them.
   const size_t page = ::sysconf(_SC_PAGESIZE);
   const size_t begin = (part.data() - data_) / page * page;
   const size_t end = part.data() + part.size() - data_;

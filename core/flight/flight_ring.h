@@ -83,8 +83,8 @@ inline constexpr int kFlightBeatMilliseconds = 250, kFlightGapMilliseconds = 100
 FlightRing& flight_ring();
 void open_flight_ring(const FlightRing::Options& options);
 
-// Set the place of this thread's rank, for its records and for readers of the file. An instruction is a new place; a
-// layer is part of an instruction, and a new instruction begins without one. "": none.
+// These set the place of this thread's rank, for its records and for readers of the file. An instruction is a new
+// place; a layer is part of an instruction, and a new instruction begins without one. "": none.
 void set_flight_step(int64_t step);
 void set_flight_instruction(const std::string& text);
 void set_flight_layer(const std::string& name);

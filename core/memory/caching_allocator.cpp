@@ -115,12 +115,13 @@ class CachingAllocator final : public c10::Allocator {
     return block;
   }
 
-  // Whether another block keeps the memory of all blocks close to the highest use so far.
+  // Whether the memory of all blocks stays close to the highest use so far if a block of this size is added.
   bool has_room(size_t size) const {
     return size < kMapped || blocks_ + totals_.cached + int64_t(size) <= peak_blocks_ + peak_blocks_ / 16;
   }
 
-  // The smallest cached block that is at most half as large again as `size`, which is set to its size; null: none.
+  // Takes the smallest cached block that is larger than `size` by at most half, and sets `size` to its size; null if
+  // there is none.
   void* cached_above(size_t& size) {
     const size_t most = size + size / 2;
     for (auto list = free_.upper_bound(size); list != free_.end() && list->first <= most; ++list)
@@ -128,8 +129,8 @@ class CachingAllocator final : public c10::Allocator {
     return nullptr;
   }
 
-  // Returns cached blocks to the system, first those of the sizes that have not been requested for the longest time,
-  // until there is room for another block or only small blocks are left.
+  // Returns cached blocks to the system, those of the least recently requested sizes first, until there is room for
+  // another block or only small blocks are left.
   void make_room(size_t size) {
     while (!has_room(size)) {
       auto oldest = free_.end();

@@ -2,9 +2,9 @@
 // requests nothing from the system and touches no new pages. It also counts memory by purpose.
 //
 // Sizes are rounded up to an eighth of a power of two. If the sizes change from step to step, as the lengths of samples
-// do, larger blocks are used for smaller requests, and blocks that would take the memory of all blocks above the
-// highest use so far, by more than a sixteenth, are returned to the system. Every function may be called from any
-// thread. Totals are for the process; the class comes from the allocating thread's innermost MemoryScope.
+// do, larger blocks are used for smaller requests, and blocks are returned to the system if the memory of all blocks
+// would otherwise exceed the highest use so far by more than a sixteenth. Every function may be called from any thread.
+// Totals are for the process; the class comes from the allocating thread's innermost MemoryScope.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -49,6 +49,6 @@ MemoryTotals memory_totals();
 void restart_memory_peaks();  // resets the peaks to the bytes live now
 // Limits live and cached bytes; cached bytes are returned to the system first. 0: no limit.
 void set_memory_cap(int64_t bytes);
-int64_t trim_memory();  // returns all cached blocks to the system and their number of bytes to the caller
+int64_t trim_memory();  // returns all cached blocks to the system; the result is their size in bytes
 
 }  // namespace shardline

@@ -7,7 +7,7 @@ namespace shardline {
 
 // Counts the meta tensors that this thread creates during the object's lifetime, each storage once, until they are
 // freed (by the same thread). Their storages have addresses, so that code that checks whether a tensor has memory
-// treats them like others; these addresses must not be dereferenced. Only one such object may exist per thread.
+// treats them like other tensors; the addresses must not be dereferenced. Only one such object may exist per thread.
 class MetaBytes {
  public:
   MetaBytes();

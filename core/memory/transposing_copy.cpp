@@ -87,7 +87,8 @@ struct Strips {
     first = streams ? to_line : 0;
     count = (columns - first) / kSquare;
   }
-  // Calls see(column, streams) for the squares that begin in strip `i`, and at the ends for those before or after it.
+  // Calls see(column, streams) for the square that begins strip `i`, and at both ends also for the columns that no
+  // strip covers.
   template <class See>
   void visit(int64_t i, const See& see) const {
     if (i == 0 && first > 0) see(0, false);

@@ -45,13 +45,14 @@ class Mesh {
   Coordinates at(int rank) const;
   int rank(Coordinates place) const;
 
-  std::vector<int> members(Group group, int rank) const;  // ascending global ranks, `rank` among them
+  std::vector<int> members(Group group, int rank) const;  // ascending global ranks, including `rank`
 
   // Sharded data parallelism. degree: number of adjacent replicas that share a copy, a divisor of D.
   int copies(int degree) const;
   SharePlace shared(int d, int degree) const;       // the place of replica d
   int replica(SharePlace place, int degree) const;  // the inverse
-  // Data that is also split over the T ranks of those replicas has degree x T parts, which go to ascending ranks.
+  // The index of a rank's part of data that is also split over the T ranks of those replicas, into degree x T parts in
+  // ascending order of ranks.
   int part_over_t(Coordinates place, int degree) const;
 
   bool operator==(const Mesh&) const = default;

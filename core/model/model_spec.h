@@ -33,8 +33,9 @@ Range split_range(int64_t count, int parts, int index);
 // One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is viewed with the sizes
 // `view` (empty: those of the logical parameter), its dimensions are permuted by `permute` (empty: unchanged), and it
 // is at `offset` in the logical parameter (empty: at its start). `shape` is its sizes in the file (empty: as `view`).
-// `aliases` are other names that it has in files: those of a base model without a head, and older ones. `stand_in` is
-// another tensor, which may be there as well, with the same values in files that lack this one (empty: none).
+// `aliases` are other names that it has in files: those of a base model without a head, and older ones. `stand_in`
+// names a tensor that has the same values and is read from files that lack this one (empty: none); a file may contain
+// both.
 struct ParamSource {
   std::string tensor;
   std::vector<int64_t> view;
@@ -61,7 +62,7 @@ struct ParamSpec {
   bool decays = true;           // subject to weight decay
   bool partial_over_t = false;  // whole on every T rank, but each computes only a part of its gradient
   bool deferred = false;        // its gradient is a product that waits in the WeightGradQueue
-  bool may_be_missing = false;  // in files, in which case it is initialised: a part of a head that is yet to be trained
+  bool may_be_missing = false;  // in files; it is then initialised, as a part of a head that is yet to be trained
   bool row_is_word = false;     // dimension 0 counts words: files may have fewer, see models/files/new_rows.h
   std::vector<ParamSource> sources;
 
@@ -91,7 +92,7 @@ struct KeptCase {
   auto operator<=>(const KeptCase&) const = default;
 };
 
-// Bytes of tensors, each storage once, without parameters and the batch.
+// Bytes of tensors, counting each storage once, without parameters and the batch.
 struct KeptBytes {
   int64_t activations = 0;   // between forward and backward: the layer's input and what its ops save
   int64_t weight_pairs = 0;  // from BackwardInput to BackwardWeight, if these are separate: the (X, dY) pairs
@@ -174,7 +175,7 @@ struct ModelSpec {
   int64_t vocab_size = 0;
   int64_t type_count = 0;        // number of token types; 0: they are ignored
   int64_t row_labels = 0;        // outputs of a head that classifies rows; 0: labels of rows are words
-  bool predicts_next = true;     // a row's label is that of the next token; false: its own
+  bool predicts_next = true;     // a row predicts the next token's label; false: its own
   bool loss_of_samples = false;  // a step's loss is the mean over its samples, not over its labels
   int64_t max_positions = 0;
   int64_t column_bytes = 0;  // bytes of a sample's tensors, see Microbatch::columns

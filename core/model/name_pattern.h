@@ -1,6 +1,6 @@
 // The patterns that select layers ("h.3"), units ("h.3.attn") and parameters ("h.3.attn.qkv.weight") by name. They are
 // shell patterns that match whole names, as in the tensor-parallel plans of transformers:
-//   *              any text, also empty or with dots: "h.*" selects everything in blocks
+//   *              any text, even empty or with dots: "h.*" selects everything in blocks
 //   ?              one character
 //   [0-3], [!0-3]  one character in, or not in, the set; "[0-12]", meant as a range of numbers, is refused
 // Every other character matches itself. Regular expressions are not supported: what looks like one is refused, and the

@@ -57,7 +57,7 @@ double ExactSum::value() const {
   if (words_[kInfinities] > 0) return std::numeric_limits<double>::infinity();
   ExactSum carried = *this;
   carried.carry();
-  // From the lowest word up: what is lost is less than half of the result's last bit.
+  // Adding from the lowest word up loses less than half of the result's last bit.
   long double sum = 0;
   for (size_t i = 0; i < kInfinities; ++i) {
     const long double word = carried.words_[i];

@@ -10,7 +10,8 @@ namespace shardline {
 
 class ExactSum {
  public:
-  // Each word holds 32 bits of the number, from 2^-1074 up, and room for carries; the last two count infinities, NaNs.
+  // Each word holds 32 bits of the number, from 2^-1074 up, and has room for carries; the last two words count
+  // infinities and NaNs.
   static constexpr size_t kWords = 70, kInfinities = kWords - 2, kNans = kWords - 1;
 
   void add(double value);

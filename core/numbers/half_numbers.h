@@ -67,7 +67,7 @@ template <>
 SHARDLINE_INLINE Fp16 narrow<Fp16>(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), size = bits & 0x7fffffffu, sign = (bits >> 16) & 0x8000u;
   const uint32_t normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
-  // Below 2^-14 the steps are those of fp32 at 0.5.
+  // Below 2^-14, fp16 numbers are spaced like fp32 numbers at 0.5.
   const uint32_t tiny = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 0.5f) - std::bit_cast<uint32_t>(0.5f);
   const uint32_t beyond = size > 0x7f800000u ? 0x7e00u : 0x7c00u;  // not a number, or infinite
   const uint32_t in_range = size < 0x38800000u ? tiny : normal;

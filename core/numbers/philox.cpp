@@ -22,7 +22,7 @@ StreamWords words_of(const RandomStream& stream) {
 constexpr int64_t kWideBlocks = 8;  // per round of the function below; two groups of four hide the multiplier's latency
 
 // random_keep for 4 * kWideBlocks * rounds elements from the start of block `index`. A 64-bit lane holds a word of one
-// block in its low half; the multiplications ignore what they left in the high half.
+// block in its low half; multiplications ignore what earlier ones left in the high half.
 __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64_t index, int64_t rounds,
                                                uint32_t limit, uint8_t* keep) {
   constexpr int kGroups = kWideBlocks / 4;
@@ -67,7 +67,7 @@ __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64
   }
 }
 
-// The general form: a part of a round goes through a full round of its own.
+// Handles any first element and count: an incomplete round is computed in full, and the required part is copied.
 void keep_all_wide(const StreamWords& stream, uint64_t first, int64_t count, uint32_t limit, uint8_t* keep) {
   constexpr int64_t kRound = 4 * kWideBlocks;
   while (count > 0) {

@@ -22,7 +22,7 @@ struct RandomStream {
 // Word `element` of the stream (element < 2^50).
 uint32_t random_word(const RandomStream& stream, uint64_t element);
 
-// keep[i] = word(first + i) < probability_of_keeping * 2^32, for count consecutive elements.
+// keep[i] = word(first + i) < keep_probability * 2^32, for count consecutive elements.
 void random_keep(const RandomStream& stream, uint64_t first, int64_t count, double keep_probability, uint8_t* keep);
 
 // Standard normal numbers by Box-Muller, four per block of words: elements first to first + count - 1.

@@ -142,7 +142,8 @@ class MpiCommunicator : public CommunicatorBase {
   std::shared_ptr<SharedLane> shared_;
 };
 
-// Shared memory for the group of `ranks` of this one, if all of them can map it. Collective over this group.
+// Returns shared memory for `ranks` of this group if all of them can map it, otherwise nullptr. Collective over this
+// group.
 std::shared_ptr<SharedLane> MpiCommunicator::share_memory(const std::vector<int>& ranks, const Lane& lane) {
   const size_t bytes = SharedLane::bytes_for(lane.size());
   const auto is_near = [&](int member) { return world_->host_of[member] == world_->host_of[lane.members[0]]; };

@@ -34,7 +34,7 @@ class Operation {
   virtual void completed(Engine& engine, const Transfer& transfer) = 0;
   // Called after success, before finished(), so that a waiting thread never finds the tensors still held.
   virtual void let_go() = 0;
-  // Called once, on the engine's thread; error "" on success.
+  // Called once, on the engine's thread; `error` is "" on success.
   virtual void finished(const std::string& error) = 0;
 
  private:
@@ -70,7 +70,7 @@ class Engine {
   // Passes the reason to the handler, then ends the job. Does not return.
   [[noreturn]] void abort(const std::string& reason);
 
-  // For operations, on the engine's thread.
+  // Operations call these three functions on the engine's thread.
   void send(Operation& operation, Transfer transfer, const void* data, size_t bytes, MPI_Comm comm, int to, int tag);
   void receive(Operation& operation, Transfer transfer, void* data, size_t bytes, MPI_Comm comm, int from, int tag);
   // Ends the operation with this error; messages that it has not yet received are dropped.

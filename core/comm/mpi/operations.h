@@ -40,7 +40,7 @@ class WaitableOperation : public Operation, public Completion {
   void finished(const std::string& error) final { finish(error); }
 
  protected:
-  // Like begin() and completed(), for the data.
+  // Like begin() and completed(), but for the data.
   virtual void begin_data(Engine& engine) = 0;
   virtual void completed_data(Engine&, const Transfer&) {}
 

@@ -64,7 +64,7 @@ void SharedLane::start(CommRequest request, std::shared_ptr<Completion> completi
 bool SharedLane::advance() {
   if (collectives_.empty()) return false;
   try {
-    // Steps that others wait for come first, but no round is put far ahead of those taken.
+    // Steps that others wait for come first, but no round is put far ahead of the rounds taken.
     if (take() || combine() || put()) {
       last_look_ = Clock::now();
       return true;
@@ -125,8 +125,8 @@ bool SharedLane::take() {
   return true;
 }
 
-// Whether all ranks have put the first round of the same operation. Throws if a rank has put another operation's. A
-// rank that fails here has put its own round, so all the others detect the disagreement, too.
+// Whether all ranks have put the first round of the same operation. Throws if a rank has put a round of another
+// operation. A rank that fails here has already put its own round, so all the others detect the disagreement, too.
 bool SharedLane::agree(Collective& collective) const {
   if (collective.agreed) return true;
   for (int rank = 0; rank < size(); ++rank)
@@ -145,7 +145,7 @@ void SharedLane::check_peers() {
   last_look_ = Clock::now();
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_ || segment_->is_signed_in(rank)) continue;
-    // Before it ended, it may have done everything that this rank needs.
+    // That process may have done everything that this rank needs before it ended.
     if (take() || combine() || put()) return;
     throw DistributedError(cat("the process of rank ", members_[rank], " has ended"));
   }

@@ -29,7 +29,7 @@ class Rounds {
   virtual bool takes_sum_of(int) const { return false; }
 };
 
-// For rank `rank` of `size`. The request must be a collective or a barrier with tensors on the CPU.
+// Returns the rounds of rank `rank` of `size`. The request must be a collective or a barrier with tensors on the CPU.
 std::unique_ptr<Rounds> make_rounds(const CommRequest& request, int rank, int size);
 
 }  // namespace shardline::mpi

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kPage = 4096;  // the first page holds the token
 
-// Such locks belong to the open file, which no other process has: the kernel releases them when the process ends.
+// A lock of the open file description, which no other process shares: the kernel releases it when the process ends.
 struct flock lock_of(int place) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;

@@ -20,7 +20,7 @@ struct Block {
   int arrived = 0;
   uint64_t barriers = 0;
   std::vector<Warp> warps;
-  std::vector<std::vector<Copy>> copies;  // by thread: started since it last waited
+  std::vector<std::vector<Copy>> copies;  // by thread: the copies it has started since it last waited
   std::optional<SharedRoom> shared;
 };
 

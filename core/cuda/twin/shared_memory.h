@@ -107,7 +107,7 @@ class SharedArray {
                         " of a shared array of " + std::to_string(count_));
     return {values_ + first, history_ + first, count};
   }
-  // from null: zeros
+  // Copies zeros if `from` is null.
   void start_copy(int64_t first, int64_t count, const T* from) const {
     const SharedArray target = part(first, count);
     const size_t bytes = count * sizeof(T);
