@@ -37,13 +37,13 @@ class ChunkEffects {
       if (moves_out(group)) moved.push_back(kept_of(group));
   }
 
-  // For a forward on an accelerator whose result may leave. leaving: the bytes of the stores that are kept, before and
-  // after it.
+  // The effect of a forward on an accelerator if its result is offloaded. leaving: the bytes of the stores that are
+  // still kept; updated.
   Effect leaving_forward(std::deque<int64_t>& leaving) const { return forward_effect(true, &leaving); }
 
-  Effect forward[2];           // by whether what may leave is moved out at once
-  Effect backward[2];          // by whether weight gradients are computed immediately
-  std::vector<int64_t> moved;  // bytes of what may leave, by group
+  Effect forward[2];           // index: whether what may be offloaded is moved out at once
+  Effect backward[2];          // index: whether weight gradients are computed immediately
+  std::vector<int64_t> moved;  // bytes that may be offloaded, by group
 
  private:
   const LayerBytes& bytes(size_t i) const { return bytes_[layers_[i]]; }

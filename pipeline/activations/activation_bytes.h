@@ -1,6 +1,6 @@
 // Computes the bytes of live activations on a stage from its list: what layers keep between forward and backward (a
 // recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. The
-// workspace of running layers and the borders in flight between stages come on top.
+// workspace of running layers and the borders in flight between stages are added to these.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace shardline {
 
 struct ActivationChoices {
-  std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
+  std::vector<Recompute> recompute;  // by layer of the model; empty: nothing is recomputed
   OffloadOptions offload;
   bool on_accelerator = false;  // activations are offloaded as on accelerators (OffloadSpace)
   int first_with_backward = 0;  // layers before it run only forward and keep nothing

@@ -97,7 +97,7 @@ class File {
   int fd_ = -1;
   int64_t end_ = 0;
   std::multimap<int64_t, int64_t> free_;  // by size: offsets
-  Place written_;                         // the most recent one
+  Place written_;                         // the place written last
 };
 
 class AwayInFile : public Away {

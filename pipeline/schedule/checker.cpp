@@ -195,7 +195,7 @@ class Checker {
     ++next;
   }
 
-  // Checks that nothing is missing; that nothing happened twice is known already.
+  // Checks that nothing is missing; earlier steps have ruled out duplicates.
   void check_complete(int chunk) const {
     const int stage = stage_of(chunk);
     const bool has_backward = report_.training && chunk >= schedule_.first_backward_chunk;

@@ -39,7 +39,7 @@ struct CheckReport {
 
 // send_buffers: how many messages a channel holds before the sender has to wait for the receiver. Unbounded: sends are
 // started, and waited for only at the end of the step, as in the executor. 0 is a rendezvous: large MPI messages behave
-// so if the sender waits for each send, and NCCL if all messages of a rank are queued on one stream. Throws
+// like this if the sender waits for each send, and NCCL if all messages of a rank are queued on one stream. Throws
 // ScheduleError.
 CheckReport check_schedule(const Schedule& schedule, int send_buffers = kUnboundedSends);
 

@@ -7,8 +7,8 @@
 
 namespace shardline {
 
-// The maximum number of computing instructions that the host of an accelerator has queued and the device has not
-// finished when the host continues with the next instruction.
+// The maximum number of computing instructions that are queued but not finished when the host of an accelerator
+// continues with the next instruction.
 inline constexpr int kInstructionsAhead = 4;
 
 // Returns, for each stage, the number of borders during each instruction. host_ahead: kInstructionsAhead; 0 on CPUs.

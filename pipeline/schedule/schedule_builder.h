@@ -20,9 +20,9 @@ using CellLists = std::vector<std::vector<Cell>>;  // by stage, in execution ord
 // - A send comes right after the instruction that produces its tensor: forward, backward_input, or the weight
 //   half of a whole backward (the executor runs both halves in one pass, layer by layer, so it cannot send in
 //   between).
-// - A receive comes right before the instruction that needs its tensor. If the channel brings others first, these are
-//   received before it: they were sent earlier, so nothing waits longer, and the order of every channel is correct by
-//   construction.
+// - A receive comes right before the instruction that needs its tensor. If other messages come first in the channel,
+//   they are received before it: they were sent earlier, so nothing waits longer, and the order of every channel is
+//   correct by construction.
 // - Reductions are placed by with_reductions, without scattered gradients.
 // Cells that a user wrote may be wrong; check_schedule reports that. Microbatches and chunks that do not exist raise a
 // ConfigError.

@@ -45,8 +45,8 @@ struct ScheduleChoice {
 
 const std::vector<std::string>& schedule_names();
 
-// Throws ConfigError if the schedule does not support this v, if the limit is below its minimum (1; for a file, what
-// the file keeps active), and for mistakes in a file. The result passes check_schedule.
+// Throws ConfigError if the schedule does not support this v, if the limit is below its minimum (1, or the number that
+// a file keeps active), and for mistakes in a file. The result passes check_schedule.
 Schedule make_schedule(const ScheduleChoice& choice);
 
 }  // namespace shardline

@@ -17,8 +17,8 @@ namespace shardline {
 Schedule interleaved_1f1b(int stages, int microbatches, int chunks_per_stage, int active_microbatches);
 
 // ZB-H1 and ZB-H2 (Qi et al. 2023, arXiv 2401.10241, 2): 1F1B with deferred weight gradients. In ZB-H1 the weight
-// gradients of stage s lag s behind its input gradients. This keeps 1F1B's live activations p - s, and p pairs of
-// activations and deferred weights together. The bubble is (p-1)(F+B-W) for m >= p.
+// gradients of stage s lag s behind its input gradients. Live activations are as in 1F1B, p - s; together with deferred
+// weight gradients, p microbatches are kept. The bubble is (p-1)(F+B-W) for m >= p.
 Schedule zb_h1(int stages, int microbatches, int active_microbatches);
 
 // In ZB-H2 stage s runs 2(p-s) - 1 forwards ahead, and its weight gradients lag by 2s: 2p - 1 - 2s are live, or 2p - 1

@@ -30,7 +30,7 @@ struct CurveRow {
   std::vector<std::pair<double, double>> steps;
 };
 
-// A picture of equal width with the area under each row's steps, all rows at one scale.
+// A picture of the same width with the area under each row's steps, all rows at one scale.
 std::string curve_picture(const std::string& title, const std::vector<CurveRow>& rows, double span);
 
 }  // namespace shardline
