@@ -1,9 +1,9 @@
 // The memory-bound parts of a transformer, fused and in the precision that training needs. Tensors are fp32, fp64, bf16
 // or fp16; all arithmetic, statistics and gradients of parameters are fp32 (fp64 for fp64), and half-precision results
 // are rounded once. With fp32_residual_addition the residual stream is fp32 while layers are in half precision; the
-// functions below state where the two types may differ. CPU tensors run our vectorised loops, CUDA tensors our kernels
-// (attention in half precision without dropout runs torch's flash attention). Tensors on other devices, and fp64 on
-// GPUs, run ATen, which is also the reference in the tests. All tensors are contiguous unless stated otherwise.
+// functions below state where the two types may differ. CPU tensors use our vectorised loops, CUDA tensors our kernels
+// (attention in half precision without dropout uses torch's flash attention). Tensors on other devices, and fp64 on
+// GPUs, use ATen, which is also the reference in the tests. All tensors are contiguous unless stated otherwise.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,7 +28,7 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
                                at::Tensor bias_grad, int64_t valid_rows);
 
 // ---- RMS norm over the last dimension, x / sqrt(mean of x^2 + epsilon) * weight (Zhang & Sennrich 2019, arXiv
-// 1910.07467); shapes and types as for the layer norm. CPUs run ATen.
+// 1910.07467); shapes and types as for the layer norm. On CPUs, ATen computes it.
 std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight,
                                                     double epsilon);  // y, rstd
 // Returns dx; adds to weight_grad [n] (undefined: skipped), over the first `valid_rows` rows only.
@@ -51,8 +51,8 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
 struct DropoutRows {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
-  double probability = 0;      // with which an element is dropped; kept values are scaled by 1 / (1 - probability)
-  at::Tensor samples, places;  // [tokens] int64 on the rows' device; like what follows, not needed without dropout
+  double probability = 0;      // of dropping an element; kept values are scaled by 1 / (1 - probability)
+  at::Tensor samples, places;  // [tokens] int64 on the rows' device; like the members below, not needed without dropout
   int64_t first_token = 0, tokens = 0;
 };
 // residual + dropout(x + bias), in the residual's type; bias is [n] or undefined, residual has x's sizes or is
@@ -67,7 +67,7 @@ at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, 
 // ---- rotation of pairs of features, in place
 // x [rows, heads, head_dim], rows may be strided: features 2i and 2i + 1 of each head, for the first 2 * pairs
 // features, are rotated by the angle of row `position` and column i of table [2, positions, pairs] (cosines, sines; x's
-// wide type), or back by it. position [rows] int64.
+// wide type), or in the opposite direction if `back`. position [rows] int64.
 void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& position, bool back);
 
 // ---- softmax cross entropy over a vocabulary that may be split over ranks; logits [rows, v] of this rank's part
@@ -109,8 +109,8 @@ struct ScoreScale {
 // Element (head, query, key) of a sample draws word (head * max_positions + query) * max_positions + key, where query
 // and key are places in the sample. Returns the output and the log of the sum of exponentials [batch, heads, length],
 // which is fp32 or wider; probabilities are never kept.
-// A query gets NaN if one of its scores is NaN or +infinity, or if all are -infinity, in accordance with the definition
-// of the softmax. Torch's own attention on CPUs gives 0 if all are -infinity or NaN.
+// A query's result is NaN if one of its scores is NaN or +infinity, or if all are -infinity, as the definition of the
+// softmax requires. Torch's own attention on CPUs returns 0 if all are -infinity or NaN.
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                      const ScoreScale& scale, const AttentionDropout& dropout,
                                                      const AttentionPattern& pattern = {});

@@ -145,7 +145,7 @@ void note_backward(const Sequences& all, const AttentionOptions& o) {
   note_sweep(3 * all.batch * all.length * o.heads * o.head_dim, 2);  // q, k and v side by side
 }
 
-// For an empty microbatch, or for a rank without heads.
+// The result for an empty microbatch, or on a rank without heads.
 at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
   return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv}, {},
                        "SelfAttention",
@@ -170,7 +170,7 @@ class AttentionCore {
     return {qkv.detach(), std::move(mixed), std::move(log_sum_exp)};
   }
 
-  // Frees the memory of the result, even if others hold the tensor.
+  // Frees the memory of the result, even if the tensor has other owners.
   void drop(const at::Tensor& mixed) { mixed.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed.device())); }
 
   // After drop(): recomputes the result in the same storage.

@@ -41,7 +41,7 @@ struct AttentionOptions {
   int64_t window = 0;         // if not 0, a query sees the last `window` keys up to itself; requires causal
   double dropout = 0;         // drops probabilities, in training
   int64_t first_head = 0;     // this rank's first head among the model's: a key of the dropout mask
-  int64_t max_positions = 0;  // the model's: likewise
+  int64_t max_positions = 0;  // the model's; also a key of the dropout mask
   uint32_t dropout_op = 0;
   // attention_in_fp32: half-precision q, k and v are converted, all of the attention runs in fp32, and its result and
   // its gradients are rounded once. Costs time only where the products would otherwise run in half precision.

@@ -41,7 +41,7 @@ at::Tensor split_cross_entropy_sum(const TensorParallel& tp, const at::Tensor& l
     const at::NoGradGuard no_grad;
     const at::Tensor x = logits.detach(), counts = target.ne(classes.ignored);
     const auto is_known = [&] { return target.ge(0).logical_and_(target.lt(classes.count)); };
-    // As at::cross_entropy_loss does on CPUs; on an accelerator the host would have to wait.
+    // Checks labels as at::cross_entropy_loss does on CPUs; on an accelerator, the host would have to wait.
     if (!is_accelerator(x.device()) && counts.logical_and(is_known().logical_not_()).any().item<bool>())
       throw RunError(
           cat("a label is not one of the ", classes.count, " classes of the loss; check the labels of the data"));

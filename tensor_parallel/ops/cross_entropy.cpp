@@ -184,8 +184,8 @@ std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, cons
   return {loss, train ? reduce_rows(part.words, dx) : dx};
 }
 
-// Replaces the logits of words that a row may not get by minus infinity. only: the allowed words of these rows, see
-// WordSearch.
+// Replaces the logits of words that are not allowed for a row by minus infinity. only: the allowed words of these rows,
+// see WordSearch.
 void keep_only(const at::Tensor& logits, const at::Tensor& only, int64_t first_word) {
   const int64_t rows = logits.size(0), words = logits.size(1);
   const auto places = only - first_word;
@@ -197,7 +197,8 @@ void keep_only(const at::Tensor& logits, const at::Tensor& only, int64_t first_w
                       -std::numeric_limits<double>::infinity());
 }
 
-// head_best_words for a block, from the logits of this rank's words, which change. only: the allowed words of its rows.
+// head_best_words for a block, from the logits of this rank's words, which it changes. only: the allowed words of its
+// rows.
 at::Tensor best_of_block(const HeadPart& part, const at::Tensor& logits, int64_t first_word, int64_t most,
                          const at::Tensor& only) {
   const int64_t rows = logits.size(0), mine = std::min(most, logits.size(1));

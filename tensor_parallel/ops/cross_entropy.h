@@ -32,12 +32,13 @@ at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const
 inline constexpr int64_t kBestWords = 5;
 struct WordSearch {
   int64_t most = kBestWords;  // for each row
-  // int64 [rows, n]: the only words that a row may get, with -1 after them if there are fewer than n; a row with -1
-  // alone may get all words. Undefined: all rows may.
+  // int64 [rows, n]: the only words to consider for a row, followed by -1 if there are fewer than n. For a row with -1
+  // alone, or if undefined, all words are considered.
   at::Tensor only = {};
 };
 // The search for the words of these rows of a microbatch. Its targets, if defined, are int64 [segments, 1 + n]:
-// the number of words that the rows of a segment get (the search uses the largest), and then the only ones, as above.
+// how many words to find for the rows of a segment (the search uses the largest number), then the only words to
+// consider, as above.
 WordSearch word_search(const Microbatch& batch, const at::Tensor& rows);
 
 // The words that the head finds most probable for each of `count` rows, whose border rows are x. Complete on every

@@ -21,9 +21,9 @@ struct AddedTable {
 
 // Ids must be within the whole vocabulary; whoever makes the batch checks this (engine/data/dataset/batch_source.h).
 // words [vocabulary of this rank, hidden] (its entries start at first_word). Returns border rows [rows, hidden] of type
-// `border`: that of the words unless stated otherwise (fp32 between half-precision layers: fp32_residual_addition).
+// `border`: the words' type unless stated otherwise (fp32 between half-precision layers: fp32_residual_addition).
 // Gradients are added in token order. If the words' spec is not split, first_word is 0 and each rank looks up its own
-// rows' words: the words' gradient is then that of these rows.
+// rows' words: the words' gradient then covers only these rows.
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
                      const std::vector<AddedTable>& added, std::optional<at::ScalarType> border = {});
 

@@ -44,7 +44,7 @@ at::Tensor with_columns(const at::Tensor& values) {
   return values.dim() == 1 ? values.unsqueeze(1) : values;
 }
 
-// `compute` gets the logits of this rank's rows in their wide type, and the range of these rows.
+// `compute` receives the logits of this rank's rows in their wide type, and the range of these rows.
 at::Tensor loss_of_rows(const TensorParallel& tp, const at::Tensor& logits, int64_t count, MicrobatchContext& context,
                         const std::function<RowLosses(const at::Tensor& logits, const Range& mine)>& compute) {
   const at::NoGradGuard no_grad;

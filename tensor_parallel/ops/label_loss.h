@@ -1,7 +1,7 @@
 // The losses of small heads, whose logits are complete on the rank that has their row: logits are border rows [rows,
 // labels] of `count` rows in total. Each function stores the sum and the weight of all rows in the context; in
 // Mode::train it returns the loss sum times context.loss_scale, a scalar of at least fp32 with a backward, otherwise an
-// undefined tensor. Everything is computed in at least fp32. Targets are those of all rows, or undefined in a dry run.
+// undefined tensor. Everything is computed in at least fp32. Targets cover all rows; they are undefined in a dry run.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,9 +23,9 @@ at::Tensor squared_loss(const TensorParallel& tp, const at::Tensor& logits, int6
 at::Tensor binary_loss(const TensorParallel& tp, const at::Tensor& logits, int64_t count, const at::Tensor& present,
                        MicrobatchContext& context);
 
-// logits [rows, 2]: for each row of the microbatch, as the first and as the last row of the answer. The loss is half
-// the sum of two softmax cross entropies over the rows of a segment. Targets and weight: the segments of the batch that
-// contain their answer.
+// logits [rows, 2] of each row of the microbatch as the first and as the last row of the answer. The loss is half the
+// sum of two softmax cross entropies over the rows of a segment. Only segments that contain their answer count; their
+// number is the weight.
 at::Tensor answer_loss(const TensorParallel& tp, const at::Tensor& logits, MicrobatchContext& context);
 
 // All logits on every rank, [count, labels] of at least fp32.

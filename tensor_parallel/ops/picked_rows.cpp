@@ -33,7 +33,8 @@ at::Tensor end_rows_of_segments(const Microbatch& batch, bool last) {
   return on_device(at::tensor(rows, at::kLong), batch.ids.device());
 }
 
-// Where the picked rows are among a rank's own rows: for those of other ranks, any own row, marked as `foreign`.
+// The positions of the picked rows among a rank's own rows. A row of another rank has an arbitrary position and is
+// marked as `foreign`.
 struct OwnRows {
   OwnRows(const TensorParallel& tp, int64_t tokens, const at::Tensor& rows) {
     const Range mine = tokens_of_rows(tp, tokens);

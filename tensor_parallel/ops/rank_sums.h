@@ -11,7 +11,7 @@ namespace shardline {
 // and these are summed.
 at::Tensor enter_ranks(const TensorParallel& tp, const at::Tensor& whole);
 
-// Out of the region: the sum of the ranks' partial sums. Each of these gets the gradient of the sum. May reuse
+// Out of the region: the sum of the ranks' partial sums. The gradient of each partial sum is that of the sum. May reuse
 // `partial` if no gradient is needed.
 at::Tensor add_over_ranks(const TensorParallel& tp, const at::Tensor& partial);
 

@@ -35,9 +35,9 @@ class RotaryTable {
   mutable std::vector<Table> tables_;
 };
 
-// Rotates the table's features of every query and key in qkv [rows, 3 * heads * head_dim], the first ones of each head,
-// in place: it takes over qkv, whose own op must not need it again, and its gradient. The rows are border rows; without
-// sequence parallelism, all tokens.
+// Rotates the table's features, the first ones of each head, of every query and key in qkv [rows, 3 * heads *
+// head_dim]. Works in place, also on the gradient, so the op that made qkv must not need it again. The rows are border
+// rows; without sequence parallelism, all tokens.
 at::Tensor rotated(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch, int64_t head_dim,
                    const std::shared_ptr<const RotaryTable>& table);
 

@@ -43,7 +43,7 @@ Way way_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
   if (type == at::kFloat) return to_onednn ? Way::onednn : Way::aten;
   if (!is_half(type)) return Way::aten;
   if (to_onednn && multiplies_natively(type)) return Way::onednn;
-  // ATen multiplies half precision on CPUs far more slowly than this, and never into fp32.
+  // On CPUs, ATen's products in half precision are far slower than widened ones, and their results are never fp32.
   return chosen != ProductLibrary::aten || result == at::kFloat ? Way::widened : Way::aten;
 }
 

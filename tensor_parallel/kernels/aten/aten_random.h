@@ -6,8 +6,8 @@
 
 namespace shardline::aten {
 
-// Returns word(element) in the stream of each `sample`. Both are int64, as is the result, and broadcast; samples must
-// be below 2^32. stream.sample is ignored.
+// Returns word(element) in the stream of each `sample`. Both are int64 and are broadcast; the result is int64. Samples
+// must be below 2^32. stream.sample is ignored.
 at::Tensor random_words(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element);
 
 // Returns a bool tensor: whether each of these words is below probability_of_keeping * 2^32.

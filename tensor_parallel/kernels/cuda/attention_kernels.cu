@@ -106,7 +106,7 @@ AttentionSizes sizes_of(const AttentionCase& c) {
   if (c.probability == 0) return s;
   if (c.length > c.max_positions) throw std::invalid_argument("dropout needs max_positions of at least the length");
   const uint64_t limit = keep_limit(1 - c.probability);
-  if (limit > UINT32_MAX) return s;  // it keeps every word
+  if (limit > UINT32_MAX) return s;  // every element is kept
   s.drops = true;
   s.kept_scale = static_cast<float>(c.probability < 1 ? 1 / (1 - c.probability) : 0);
   s.seed = c.seed;

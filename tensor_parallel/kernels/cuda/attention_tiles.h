@@ -78,8 +78,8 @@ struct Head {
   int64_t index, batch, head;
 };
 
-// The orders in which a tile holds rows of a matrix. Where rows are keys, each lane gets whole groups of four adjacent
-// keys (or of two with one set of rows), because four share a block of random words.
+// The orders in which a tile holds rows of a matrix. If rows are keys, each lane has whole groups of four adjacent keys
+// (or of two with one set of rows), because four share a block of random words.
 struct InOrder {
   static SHARDLINE_DEVICE int place(int row) { return row; }
 };

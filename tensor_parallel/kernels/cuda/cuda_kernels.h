@@ -1,4 +1,4 @@
-// The functions of kernels.h with our CUDA kernels. ATen runs fp64, and shapes that no kernel supports.
+// The functions of kernels.h with our CUDA kernels. ATen handles fp64, and shapes that no kernel supports.
 #pragma once
 #include "tensor_parallel/kernels/kernel_table.h"
 

@@ -130,8 +130,8 @@ struct WholeCrossEntropy {
 void whole_cross_entropy(const WholeCrossEntropy& a, Number type, Stream stream);
 
 // ---- causal attention with dropout on the probabilities
-// Element (b, h, i, d) is at data[b * batch_stride + h * head_stride + i * token_stride + d]. Kernels do not write
-// through this pointer where they only read.
+// Element (b, h, i, d) is at data[b * batch_stride + h * head_stride + i * token_stride + d]. Kernels do not write to
+// their inputs, although this pointer is not const.
 struct HeadRows {
   void* data;
   int64_t batch_stride, head_stride, token_stride;
@@ -142,7 +142,7 @@ struct AttentionCase {
   float scale;                             // multiplies the products of queries and keys
   uint64_t seed;
   uint32_t op, step;
-  double probability;      // with which an element is dropped; if 0, the following are not needed
+  double probability;      // of dropping an element; if 0, the following are not needed
   const int64_t* samples;  // [batch] on the device
   int64_t first_head, max_positions;
 };
