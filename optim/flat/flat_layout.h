@@ -23,7 +23,7 @@ struct Sharding {
   // These three apply to `weights` only.
   int64_t whole_below = 0;          // parameters with fewer (logical) elements stay whole on every rank
   int64_t most_gathered = 0;        // prefetching must not exceed this many gathered elements at a time; 0: no limit
-  int64_t most_reduced = 0;         // elements of a layer whose reduction may overlap the next layer's backward; 0: any
+  int64_t most_reduced = 0;         // the most elements whose reduction may overlap the next layer's backward; 0: any
   bool hierarchical_gather = true;  // values are gathered by core/comm/hierarchical_gather.h
   bool operator==(const Sharding&) const = default;
 

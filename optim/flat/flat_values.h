@@ -22,9 +22,9 @@ namespace shardline {
 
 class FlatValues {
  public:
-  // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: those of the values in
-  // passes. trains: whether the run trains (the segment says whether it trains these values). host: if not null, where
-  // trained values are. All values are initially zero.
+  // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: dtype and device of the
+  // values in passes. trains: whether the run trains (the segment says whether it trains these values). host: the link
+  // to the host that holds trained values; null: they are on the device. All values are initially zero.
   FlatValues(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, const at::TensorOptions& options,
              bool trains, HostLinkPtr host = nullptr);
 
@@ -33,7 +33,7 @@ class FlatValues {
   // [shard_length]: own() rounded for passes, if an update on the device may write it along with own(); else undefined.
   at::Tensor rounded() const { return !host_ && has_master() ? part_ : at::Tensor(); }
   void rounded_is_written() { rounds_ = false; }  // called by the update before publish()
-  bool is_gathered() const { return gathered_; }  // for passes, and freed afterwards
+  bool is_gathered() const { return gathered_; }  // true: gathered for passes and freed afterwards
 
   // For passes; all ranks of the shards call these in the same order.
   void start_gathering();  // does nothing if the values are whole or are being gathered

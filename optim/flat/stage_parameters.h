@@ -72,7 +72,7 @@ class StageParameters : public ParameterStore {
   explicit StageParameters(const StageSetup& setup);
 
   std::vector<Parameter*> layer_params(int layer);  // in the order of the layer's spec
-  // Every parameter stored on this rank once, tied ones at their first use here. Sharded values and gradients have
+  // The parameters stored on this rank, each once: a tied one at its first use here. Sharded values and gradients have
   // memory only while they are whole; see fill_values and visit_values.
   std::vector<Parameter*> stored();
   at::ScalarType trained_type() const;                     // fp32 for half precision, too
@@ -115,7 +115,7 @@ class StageParameters : public ParameterStore {
   struct Buffer {  // holds one layer's untied parameters, or a tied one
     FlatLayout layout;
     std::vector<FlatValues> values;  // by segment
-    // By trainable segment; these come first. A tied parameter has those of its first use here.
+    // By trainable segment; these come first. For a tied parameter, these are the gradients of its first use here.
     std::vector<FlatGradients> gradients;
   };
   struct LayerParams {

@@ -14,7 +14,7 @@ namespace shardline {
 struct PartHolders {
   int t = 0, t_degree = 1;       // this rank's slice of a logical parameter
   CommunicatorPtr communicator;  // over the holders of all parts; every part is `counted` on exactly one rank
-  at::Device device = at::kCPU;  // where the tensors are that the communicator carries
+  at::Device device = at::kCPU;  // of the tensors that the communicator carries
 };
 
 class Adafactor : public Optimizer {

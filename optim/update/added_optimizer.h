@@ -18,7 +18,7 @@ struct ElementUpdate {
 };
 
 struct ElementRule {
-  std::vector<std::string> states;  // names in checkpoints; zeros before the first update
+  std::vector<std::string> states;  // their names in checkpoints; states are zero before the first update
   std::function<void(const ElementUpdate&)> update;
 };
 

@@ -84,8 +84,8 @@ double warmup_stable_decay(const Options& o, double done) {
   return std::max(0.0, above(o.floor, left));
 }
 
-// All shapes but the plateau stop falling when as many steps as the warm-up had are left, so that a straight line never
-// reaches 0.
+// All shapes but the plateau stop falling when only as many steps are left as the warm-up had, so that a straight line
+// never reaches 0.
 double annealing(const Options& o, double done) {
   const double end = o.decay_steps;
   const double reached = std::min(done, end - o.warmup_steps);

@@ -53,7 +53,7 @@ struct LearningRateOptions {
   RateFormula formula = nullptr;               // added
 };
 
-// The learning rate of optimizer step `step`, counted from 1; of reduce_lr_on_plateau the peak. As in HF, the first
+// The learning rate of optimizer step `step`, counted from 1; for reduce_lr_on_plateau, the peak. As in HF, the first
 // step of a warm-up from zero has learning rate 0.
 double learning_rate(const LearningRateOptions& options, int64_t step);
 

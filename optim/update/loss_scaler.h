@@ -22,7 +22,8 @@ class LossScaler {
   explicit LossScaler(const LossScaleOptions& options);
 
   double scale() const { return state_.scale; }  // for the next step
-  // Call it after each step's backward pass, with equal arguments on all ranks. A step that overflowed must not update.
+  // Call it after each step's backward pass, with equal arguments on all ranks. A step that overflowed must not update
+  // parameters.
   void update(bool overflowed);
   int64_t skipped() const { return state_.skipped; }  // steps that overflowed so far
 

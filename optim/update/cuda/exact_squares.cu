@@ -68,8 +68,8 @@ SHARDLINE_KERNEL(kThreads, add_squares, const float* gradient, int64_t leaves, W
 SHARDLINE_KERNEL(kWarp, find_factor, ClipFactor a) {
   if (thread_index() > 0) return;
   int64_t carried = 0;
-  double sum = 0, unit = 0x1p-1074;  // `unit` is the weight of a word; because the lowest is added first, only what
-                                     // is below sum's last bits is lost
+  double sum = 0, unit = 0x1p-1074;  // `unit` is the weight of a word; the lowest word is added first, so only what is
+                                     // below sum's last bits is lost
   for (int word = 0; word < kInfinities; ++word, unit *= 0x1p32) {
     carried += a.words[word];
     const int64_t own = carried & 0xffffffff;
