@@ -298,7 +298,7 @@ class Search {
   const double bound_;
   std::vector<double> loads_, bytes_;  // by stage
   Ends ends_;
-  std::vector<int> in_class_;                // members of the class from a layer on
+  std::vector<int> in_class_;                // by layer: members of the class from this layer on
   std::vector<double> least_, least_bytes_;  // by stage: cost and bytes of one member of the class
   std::vector<double> cheapest_cut_;         // by chunk: the cheapest cut after it
   std::unordered_set<std::string> visited_;

@@ -14,7 +14,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OffloadOptions, enabled, horizon, everything)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Sharding, level, degree, whole_below, most_gathered, most_reduced,
                                    hierarchical_gather)
 
-// As words.
+// In JSON, a strategy is its name.
 static void to_json(nlohmann::json& json, const Recompute& recompute) {
   json = to_string(recompute);
 }

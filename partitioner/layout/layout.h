@@ -79,7 +79,7 @@ struct Layout {
   int64_t eval_batch = 1;      // samples of a replica per evaluation step
   ScheduleSource schedule;
   int chunks_per_stage = 1;          // used by interleaved_1f1b
-  int active_microbatches = 0;       // 0: what the schedule needs
+  int active_microbatches = 0;       // 0: as many as the schedule needs
   std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
   OffloadOptions offload;
   bool sequence_parallel = false;

@@ -10,13 +10,14 @@ namespace {
 
 constexpr double kRuntimeBytes = 1 << 30;  // context, kernels and library workspaces
 
-// Groups of make_rank_groups: world, pp, tp, rdp and dp.
+// The number of groups that make_rank_groups makes: world, pp, tp, rdp and dp.
 int groups_of_mesh(const Layout& layout) {
   return (layout.world() > 1) + (layout.pipeline > 1) + (layout.tensor > 1) + (layout.replicas > 1) +
          (layout.replicas * layout.tensor > 1);
 }
 
-// Groups of ShardGroups: ranks that share a copy, the same with T, and ranks that hold the same shard.
+// The number of groups that ShardGroups makes: ranks that share a copy, with and without T, and ranks that hold the
+// same shard.
 int groups_of_shards(const Layout& layout) {
   const Sharding& sharding = layout.sharding;
   const int copies = layout.replicas / sharding.degree;
@@ -24,7 +25,7 @@ int groups_of_shards(const Layout& layout) {
   return (sharding.degree > 1) + (sharding.degree * layout.tensor > 1) + 1;
 }
 
-// Groups for messages: two channels for each adjacent stage.
+// The number of groups for messages: two channels for each adjacent stage.
 int channels(const PlacedLayers& placed, int stage) {
   std::set<int> neighbours;
   const auto& stages = placed.train.stage_of_chunk;
@@ -36,7 +37,7 @@ int channels(const PlacedLayers& placed, int stage) {
   return 2 * static_cast<int>(neighbours.size());
 }
 
-// Groups of StageParameters: the holders of each tied parameter that this stage shares with others.
+// The number of groups that StageParameters makes: one for each tied parameter that this stage shares with others.
 int ties(const PlacedLayers& placed, int stage) {
   const auto& layers = placed.workload.spec.layers;
   std::map<std::string, std::set<int>> stages;

@@ -10,7 +10,7 @@ inline constexpr double kCommunicatorBytes = 128 << 20;  // NCCL's channels
 struct DeviceBytes {
   double runtime = 0;
   double communicators = 0;  // for the groups of the mesh
-  double later = 0;          // for those created with the parameters or before the first step
+  double later = 0;          // for groups that are created with the parameters or before the first step
   double total() const { return runtime + communicators + later; }
 };
 

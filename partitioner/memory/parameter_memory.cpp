@@ -215,7 +215,7 @@ class OpenGradients {
 
   const Sharding& sharding_;
   std::vector<Part> parts_;
-  std::vector<std::vector<size_t>> of_layer_[2];  // by whether they are deferred, then by layer of the model
+  std::vector<std::vector<size_t>> of_layer_[2];  // indexes: whether they are deferred, layer of the model
   std::deque<Reduction> under_way_;
   int closed_ = -1;
   int64_t now_ = 0, most_ = 0;

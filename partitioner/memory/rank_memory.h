@@ -41,7 +41,7 @@ std::vector<MemoryBytes> memory_by_rank(const PlacedLayers& placed);
 // As above, without the runtime and communicators of accelerators.
 std::vector<MemoryBytes> tensor_bytes_by_rank(const PlacedLayers& placed);
 // The memory of each stage's first rank, which has the largest part of what the T ranks or the replicas divide. (On
-// GPUs, a rank whose part of the vocabulary is not a multiple of 8 may need 16 KiB per hidden feature more.)
+// GPUs, a rank whose part of the vocabulary is not a multiple of 8 may need 16 KiB more per hidden feature.)
 std::vector<MemoryBytes> memory_by_stage(const PlacedLayers& placed);
 
 // Activations and messages of a stage's ranks, with `layers` from layer_bytes and `held` from

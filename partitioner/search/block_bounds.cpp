@@ -58,9 +58,9 @@ int64_t running_bytes(const Workload& workload, const Layout& layout, size_t lay
   return gradient + used + moved_bytes(workload, layout, layer, bytes) / group_of(layout, layer);
 }
 
-// Values gathered for a pass, and gradients before their reduction: both if a backward is whole, otherwise those of
-// products or the others. An adjacent layer's values are gathered while this layer's are in use, and its gradients are
-// still being reduced while this layer's are computed.
+// Values gathered for a pass, and gradients before their reduction: all gradients if a backward is whole, otherwise
+// either those of products or the others. An adjacent layer's values are gathered while this layer's are in use, and
+// its gradients are still being reduced while this layer's are computed.
 double pass_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer, bool with_neighbour) {
   const Sharding& sharding = layout.sharding;
   const bool weights = layout.sharded() == Sharding::Level::weights;

@@ -12,7 +12,7 @@ bool has_whole_backwards(const ScheduleSource& source);
 
 // A block's bytes on the first rank that holds it.
 struct BlockNeed {
-  double states = 0, kept = 0;  // kept: of a microbatch
+  double states = 0, kept = 0;  // kept: per microbatch
   // Needed in addition while the block runs backward: activations, gathered values, gradients before their reduction.
   // with_neighbour: if another block is next to it in its chunk.
   double passing = 0, with_neighbour = 0;

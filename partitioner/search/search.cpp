@@ -402,7 +402,7 @@ class Searcher {
     if (ranking_ == Ranking::memory)
       return cat("needs ", std::round((loser.fit.bytes / winner.fit.bytes - 1) * 1000) / 10, " % more memory");
     const auto rest = [](const StepEstimate& step) { return step.reduction_seconds + step.optimizer_seconds; };
-    // For other stages; the bubble of a whole step includes the rest.
+    // The time spent waiting for other stages; the bubble of a whole step includes the rest.
     const auto waits = [&](const StepEstimate& step) { return step.bubble_fraction * step.seconds - rest(step); };
     const auto recomputed = [](const PlannedLayout& planned) {
       int sum = 0;
