@@ -177,7 +177,7 @@ LayerSpec encoder_block(const EncoderConfig& c, const EncoderNames& names, const
   const std::vector<std::string> qkv = {hf + names.query, hf + names.key, hf + names.value};
   ParamSpec qkv_bias = make.of(attn, make.column_bias("attn.qkv.bias", {3, n, d}, ""), 1);
   qkv_bias.sources = stacked(qkv, ".bias", {3, n, d});
-  qkv_bias.deferred = true;  // computed together with the weight's
+  qkv_bias.deferred = true;  // its gradient is computed together with the weight's
   const auto norm1 = make.norm("norm1", hf + names.norm1), norm2 = make.norm("norm2", hf + names.norm2);
   layer.params = {
       linear(attn, "attn.qkv.weight", {3, n, d, h}, stacked(qkv, ".weight", {3, n, d, h}), 1),

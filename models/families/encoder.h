@@ -1,7 +1,7 @@
 // What BERT and the families derived from it share (Devlin et al. 2019, arXiv 1810.04805): the sum of word, position
-// and type embeddings is normalised, blocks normalise after each residual addition, and attention sees a whole segment,
-// or as a decoder what comes before. The head for words, masked or next ones, transforms rows and multiplies them by
-// the word embedding.
+// and type embeddings is normalised, blocks normalise after each residual addition, and attention sees a whole segment
+// or, in a decoder, only what comes before. The head for words, masked or next ones, transforms rows and multiplies
+// them by the word embedding.
 #pragma once
 #include "models/families/head_choice.h"
 #include "models/families/label_head.h"

@@ -22,7 +22,7 @@ struct HfModel {
   nlohmann::json config;             // contents of a saved model's config.json
   std::set<std::string> only_saved;  // the user's keys that change only that file
   int64_t max_positions = 0, vocab_size = 0;
-  std::vector<TensorColumn> columns;  // of the data that are arguments of traced modules, by the names of these
+  std::vector<TensorColumn> columns;  // of the data that are arguments of traced modules, under the arguments' names
   int64_t features = 0;  // number of features that the model takes per row in place of ids; 0: it takes ids
   HeadChoice head;       // fully specified
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave layers' costs unset

@@ -87,7 +87,7 @@ LayerSpec gpt2_block(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
                            conv1d(hf + "mlp.c_proj.weight", {inner, h}, {inner, h}, {1, 0})),
                1),
        make.row_bias("mlp.proj.bias", hf + "mlp.c_proj.bias")});
-  layer.params[Gpt2Block::kQkvBias].deferred = true;  // computed with its weight's; fc's belongs to the activation
+  layer.params[Gpt2Block::kQkvBias].deferred = true;  // its gradient comes with the weight's, fc's from the activation
   layer.ignored_tensors = {hf + "attn.bias", hf + "attn.masked_bias"};
   layer.build = [c, split, i](const LayerBuild& build) { return std::make_unique<Gpt2Block>(c, split, i, build); };
   return layer;

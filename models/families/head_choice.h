@@ -27,8 +27,8 @@ struct HeadChoice {
   int64_t labels = 0;              // outputs of a classification; 0: taken from config.json
   std::optional<Problem> problem;  // unset: from config.json, else regression for one label and one class for more
   std::vector<std::string> names;  // the labels' names, in order; empty: taken from config.json
-  // The average fraction of a masked_lm microbatch's rows that have a label, used to estimate the head's time, and how
-  // many rows get their labels together: those of a word.
+  // The average fraction of a masked_lm microbatch's rows that have a label, used to estimate the head's time, and the
+  // number of rows that get their labels together: those of one word.
   double labelled_share = 0.15;
   int labelled_together = 1;
 };

@@ -14,8 +14,8 @@ struct SpecMaker;
 
 class TransformerBlock : public Layer {
  protected:
-  // qkv: index of this parameter in the layer's spec; its dimension 1 is the heads. block: counted from 0. scale: of
-  // the scores. window: see AttentionOptions.
+  // qkv: index of this parameter in the layer's spec; its dimension 1 is the heads. block: counted from 0. scale:
+  // multiplies the scores. window: see AttentionOptions.
   TransformerBlock(const TransformerConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
                    const LayerBuild& build, int64_t window = 0);
 

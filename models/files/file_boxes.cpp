@@ -17,7 +17,7 @@ class RangeCutter {
       : sizes_(sizes), strides_(row_major_strides(sizes)), begin_(begin), values_(values) {}
 
   std::vector<FileBox> cut(int64_t end) {
-    if (sizes_.empty()) {  // a number
+    if (sizes_.empty()) {  // a scalar
       if (begin_ < end) boxes_.push_back({{}, {}, values_.defined() ? values_.reshape({}) : values_});
       return std::move(boxes_);
     }

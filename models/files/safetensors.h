@@ -24,7 +24,7 @@ class SafetensorsFile : public TensorFile {
 
 // Whether the format (or our part of it) has this dtype.
 bool has_safetensors_dtype(at::ScalarType dtype);
-// "BF16"; throws InvariantError for a dtype that it does not have.
+// "BF16"; throws InvariantError for a dtype that the format does not have.
 std::string safetensors_dtype(at::ScalarType dtype);
 
 // The first 8 bytes and the header of a file, made from its JSON text and padded to a multiple of 8 bytes.

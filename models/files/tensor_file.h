@@ -38,7 +38,7 @@ class TensorFile {
   at::Tensor view(const std::string& name) const;
   // The tensor itself: the view, or a copy if the view is of bytes.
   at::Tensor tensor(const std::string& name) const;
-  // Drops the tensor's pages that were read from this process's memory; they may be read again.
+  // Drops the tensor's pages from this process's memory; they may be read again.
   void release(const std::string& name) const;
 
  protected:

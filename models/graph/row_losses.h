@@ -21,9 +21,9 @@ const RowLoss& loss_named(const std::string& name);
 
 bool has_loss(const std::string& name);
 
-// The sum of this loss over the rows that have a label: all rows if labels are numbers, which become those of the
+// The sum of this loss over the rows that have a label: all rows if labels are numbers, which are converted to the
 // outputs' type, otherwise those whose label is not kNoLabel. Throws RunError unless the loss returns one number for
-// each.
+// each row.
 at::Tensor sum_of_rows(const std::string& name, const at::Tensor& outputs, const at::Tensor& labels);
 
 }  // namespace shardline

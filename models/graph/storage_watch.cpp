@@ -21,7 +21,7 @@ Product product_of(const at::Tensor& a, const at::Tensor& b) {
 void add_products(const at::RecordFunction& op, std::vector<Product>& products) {
   const std::string_view name = op.name();
   const auto tensor = [&](size_t argument) { return op.inputs()[argument].toTensor(); };
-  // Our own ops call these, and are counted by their own names, because they do not always call them.
+  // Our own ops call these overloads, but not always, so they are counted by their own names instead.
   if (op.operator_name() && op.operator_name()->overload_name == "out") return;
   if (name == "aten::mm" || name == "aten::bmm") products.push_back(product_of(tensor(0), tensor(1)));
   if (name == "aten::addmm" || name == "aten::baddbmm") products.push_back(product_of(tensor(1), tensor(2)));

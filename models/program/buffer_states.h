@@ -1,8 +1,8 @@
 // The buffers that a program or a traced module changes, such as counters of its steps. Only changes that follow from
 // buffers and constants alone are accepted: then the values before a training step are a function of its number and of
 // the archive, so that each rank computes them for itself, whatever the layout, and a run that continues from a
-// checkpoint has the same. As in PyTorch, where a step is one call of the program with the whole batch, a step changes
-// a buffer once.
+// checkpoint has the same values. As in PyTorch, where a step is one call of the program with the whole batch, a step
+// changes a buffer once.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,19 +18,19 @@ namespace shardline {
 
 class BufferStates {
  public:
-  // By value of the graph.
+  // Tensors by their value of the graph.
   using Values = std::map<int, at::Tensor>;
 
   // changes: from buffers and constants to the changed buffers, which it changes in place. begin: the values of its
   // inputs in the archive.
   BufferStates(Graph graph, const GraphPart& changes, Values begin);
 
-  // The changed buffers before this training step (counted from 1; less: before the first one), on the CPU. floating:
-  // the type in which the program computes, and so all changes of float32 buffers. Threads may call it at the same
-  // time. The tensors must not be changed.
+  // The changed buffers before this training step (counted from 1; smaller: before the first one), on the CPU.
+  // floating: the type in which the program computes and changes float32 buffers. Threads may call it at the same time.
+  // The tensors must not be changed.
   Values before(int64_t step, at::ScalarType floating = at::kFloat);
 
-  // From this step on, the changed buffers have these values before it, and later ones follow from them.
+  // Sets the changed buffers to these values before this step; later values follow from them.
   void restart(int64_t step, const Values& changed);
 
  private:

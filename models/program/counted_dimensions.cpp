@@ -26,7 +26,7 @@ constexpr std::string_view kInOrder =
     "max_pool2d max_pool3d narrow native_group_norm native_layer_norm pad prelu renorm rms_norm roll slice softmax "
     "sort split split_with_sizes tensor_split to topk tril triu type_as upsample_bilinear2d upsample_linear1d "
     "upsample_nearest1d upsample_nearest2d ";
-// Those of them that keep a value constant along a dimension if it was so before.
+// Those of them whose result is constant along a dimension if their argument is.
 constexpr std::string_view kSteady =
     " _log_softmax _softmax _to_copy alias chunk contiguous detach layer_norm lift_fresh_copy log_softmax narrow "
     "rms_norm slice softmax split split_with_sizes tensor_split to type_as ";
@@ -114,7 +114,7 @@ class DimensionCounter {
   }
   const Shape* shape(const char* name) const { return shape(argument(name)); }
   const Shape* first() const { return node_->arguments.empty() ? nullptr : shape(&node_->arguments[0]); }
-  // A constant dimension of a tensor with `of` of them; -1 if there is none.
+  // The dimension that a constant argument numbers, of a tensor with `of` dimensions; -1 if there is none.
   int64_t dimension(const char* name, int64_t of) const {
     const GraphArgument* given = argument(name);
     if (!given || given->value >= 0 || !given->constant.isInt()) return -1;
@@ -191,7 +191,7 @@ class DimensionCounter {
     const bool counts_a = is_counted(a), counts_b = is_counted(b);
     if (counts_a && counts_b) return {{.counts = Counts::unknown, .size = a.size() == 1 ? a[0].size : GraphSize{}}};
     if (counts_a || counts_b) return counts_a ? a : b;
-    // A size that may be that of tokens remains one that may be.
+    // If one of the two may count tokens, so may the result.
     for (const Counts counts : {Counts::unknown, Counts::other})
       if (has_any(a, counts) != has_any(b, counts)) return has_any(a, counts) ? a : b;
     return a;
@@ -234,7 +234,7 @@ class DimensionCounter {
     }
   }
 
-  // Zeros of the sizes of a tensor have its dimensions, so that they can be written over with others.
+  // New tensors with the sizes of another one get its dimensions, because they may be filled with values like it.
   void constant() {
     const bool is_like = first() && sizes_of(node_->arguments[0].value) == sizes_of(node_->results[0].value);
     if (is_like) return make(*first());

@@ -1,5 +1,5 @@
-// What the dimensions of a program's values count, derived from its calls. Sizes say so as long as they are
-// expressions; in a program that was exported for fixed sizes, as many features as tokens are the same number.
+// What the dimensions of a program's values count, derived from its calls. Sizes show this only if they are
+// expressions; in a program that was exported for fixed sizes, the same number may count features and tokens.
 #pragma once
 #include <map>
 #include <vector>

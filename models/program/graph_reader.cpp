@@ -488,7 +488,7 @@ class GraphReader {
     return {.constant = *list, .as = argument.as};
   }
 
-  // As it is in the file.
+  // Returns the argument as it is in the file.
   GraphArgument argument_of(const JsonValue& json, const Scope& scope) const {
     const auto [kind, value] = choice(json);
     const auto constant = [](c10::IValue made) { return GraphArgument{.constant = std::move(made)}; };

@@ -86,8 +86,8 @@ class Cutter {
     throw ConfigError(cat(archive.place(), ": ", what, "; ", archive.verb(), " ", wanted));
   }
 
-  // Values that depend on parameters only through arithmetic and lookups of things other than tokens, or that do not
-  // depend on the arguments.
+  // Finds the values that depend on parameters only through arithmetic and lookups of things other than tokens, or that
+  // do not depend on the arguments.
   void find_light_values() {
     const int ids = value_of_ids();
     is_light_.assign(graph().values.size(), true);
@@ -219,7 +219,7 @@ class Cutter {
     program_->counted = counted_dimensions(graph(), flow(), of_arguments);
   }
 
-  // The arguments that are given columns of the data, whose sizes are fixed but for the batch.
+  // Finds the arguments that are given columns of the data, whose sizes are fixed but for the batch.
   void find_columns() {
     for (const auto& input : graph().inputs) {
       if (input.kind != GraphInput::Kind::user || !is_column(program_->given_to(input), use_)) continue;
@@ -246,7 +246,7 @@ class Cutter {
     }
   }
 
-  // The length of the hidden states that the first block takes, at node `begin`.
+  // Finds the length of the hidden states that the first block, at node `begin`, takes.
   void find_source_rows(int begin, const std::vector<int>& wanted) {
     const GraphPart part =
         flow().part(graph(), wanted, begin, graph().nodes.size(), [this](int number) { return crosses(number); });
@@ -265,7 +265,7 @@ class Cutter {
     program_->source_length = {.number = *lengths.begin()};
   }
 
-  // For an argument [batch, length].
+  // The length of an argument [batch, length].
   GraphSize length_of(const GraphInput& input) const {
     const auto& sizes = value(input.value).sizes;
     if (sizes.size() != 2 || sizes[0] == sizes[1])
@@ -432,7 +432,7 @@ class Cutter {
   // Whether later layers get the value from the layer that computes it; otherwise they recompute it.
   bool crosses(int number) const { return flow().is_trained[number] && (is_hidden(number) || !is_light_[number]); }
 
-  // Whether it is [batch, length, features] of the source or of the target.
+  // Whether the value is [batch, length, features] of the source or of the target.
   bool is_hidden(int number) const {
     return is_of_rows(number) &&
            (program_->counts(number, 1, Counts::source) == true || program_->counts(number, 1, Counts::target) == true);
@@ -582,7 +582,7 @@ std::optional<bool> Program::counts(int value, size_t dimension, Counts what) co
   const bool fits = what == Counts::samples  ? std::ranges::count(batches, size) > 0
                     : what == Counts::source ? size == source_length
                                              : has_target() && size == target_length;
-  // Rows of columns are as many for all samples, so it does not matter what they are.
+  // Columns have the same number of rows for all samples, so it does not matter what the rows are.
   const bool is_clear = !size.expression.empty() || size.number == 1 || (what == Counts::source && !columns.empty());
   if (!fits || is_clear) return fits;
   const bool is_known = std::cmp_less(value, counted.size()) && dimension < counted[value].size();

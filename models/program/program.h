@@ -74,7 +74,7 @@ struct Program {
   // The same program for sources of one length and targets of one length; null: this one. See masks/unmasked.h.
   std::shared_ptr<const Program> unmasked;
   int64_t unmasked_length = 0;            // valid up to this length of sources and of targets
-  std::shared_ptr<BufferStates> buffers;  // that it changes; null: none
+  std::shared_ptr<BufferStates> buffers;  // of the buffers that it changes; null: none
 
   const Graph& graph() const { return archive.graph; }
   // The rows of a sample's source in programs with columns, whatever the sample; 0: as many as it has tokens.

@@ -28,7 +28,7 @@ using Predicts = ProgramUse::Predicts;
 constexpr const char* kPositionIds = "position_ids";
 constexpr std::array kOfRows = {"input_ids", "attention_mask", kPositionIds, "token_type_ids"};
 
-// Labels by the tokens themselves: the label of a row is that of the next token in its segment.
+// Labels from the tokens themselves: a row's label is the next token in its segment.
 at::Tensor own_labels(const Microbatch& batch, const RowGrid& grid) {
   const at::Tensor next = grid.spread_once(batch.labels, kNoLabel);
   const auto none = at::full({grid.samples(), 1}, kNoLabel, next.options());
@@ -94,7 +94,7 @@ at::Tensor shifted_target(const ProgramBatch& batch) {
   return at::cat({first, ids.narrow(1, 0, ids.size(1) - 1)}, 1);
 }
 
-// Where the tokens are once the samples are first.
+// The dimension that counts tokens after that of the samples has become the first.
 int length_after_samples(const HiddenForm& form) {
   return form.length < form.batch ? form.length + 1 : form.length;
 }
@@ -215,7 +215,7 @@ std::optional<HiddenForm> hidden_form(const Program& program, int value) {
     const auto of_source = program.source_rows() == 1 ? false : program.counts(value, i, Counts::source);
     const auto of_target = program.counts(value, i, Counts::target);
     const bool is_number = sizes[i].expression.empty();
-    // A number in [batch, number] may pass as features, all of them, also those where a sample has padding.
+    // The number in [batch, number] may pass as features: all of them, even those at a sample's padding.
     const bool counts_tokens = (of_source == true || of_target == true) && !(sizes.size() == 2 && is_number);
     if (counts_tokens && form.length < 0) {
       form.length = int(i);

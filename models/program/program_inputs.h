@@ -64,7 +64,7 @@ struct ProgramBatch {
   RowGrid source, target;
 };
 
-// How a value of samples is in the rows of a microbatch.
+// How the rows of a microbatch hold a value of samples.
 struct HiddenForm {
   int length = 1;          // its dimension that counts tokens; -1: none, so that all rows of a sample have all of it
   bool of_target = false;  // the tokens are those of targets
@@ -119,7 +119,7 @@ at::Tensor weight_of(const Microbatch& batch, const ProgramUse& use);
 // The rows of the grid for dropout, with their samples and places.
 DropoutRows grid_rows(DropoutRows rows, const RowGrid& grid);
 
-// Places of a sample among which dropped_pairs distinguishes.
+// The number of places in a sample that dropped_pairs distinguishes.
 inline constexpr int64_t kDroppedPlaces = int64_t{1} << 20;
 
 // Drops elements of x [segments, heads, length of `queries`, length of `keys`] and scales the others. Whether an

@@ -16,8 +16,8 @@ namespace shardline {
 struct SplitMark {
   std::string module;     // its path
   std::string kind;       // "ColumnLinear"
-  std::string parts;      // that the ranks divide: "columns"
-  std::string parameter;  // that has these parts; empty: they are the classes of the loss
+  std::string parts;      // what the ranks divide: "columns"
+  std::string parameter;  // the one that has these parts; empty: they are the classes of the loss
   int dimension = 0;      // of the parameter
   bool gathers = false;   // every rank gets all columns of the product
 };
@@ -31,7 +31,7 @@ struct Pt2Archive {
   std::map<std::string, std::vector<std::string>> names;  // by name in `weights` or `buffers`: its other names
   std::map<std::string, at::Tensor> constants;            // buffers and constants by name, views of the file
   std::vector<std::string> buffers;                       // those of the module's state_dict(); tied: first name
-  std::shared_ptr<const TensorFile> constant_file;        // where they are; null: in no file
+  std::shared_ptr<const TensorFile> constant_file;        // the file that holds them; null: no file does
   std::vector<SplitMark> marks;                           // of a traced program; parameters are names in the graph
 
   // The beginning of messages: the config key that names the program, and the path.

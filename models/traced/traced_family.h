@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// Returns the model of a config, which it gets like MakeModules (models/families/module_family.h).
+// Returns the model of a config, which is passed as to MakeModules (models/families/module_family.h).
 using MakeTraced = std::function<TracedModel(const nlohmann::json& config)>;
 
 // A family with one head. name: for messages, and `architectures` of a saved config.json.

@@ -64,7 +64,7 @@ class Mover {
     return sizes.empty() || !sizes.back().expression.empty() ? -1 : sizes.back().number;
   }
 
-  // Whether the value has rows of its call's first argument, as they are.
+  // Whether the value consists of unchanged rows of its call's first argument.
   bool is_form(int value) const {
     const int made_by = producer(value);
     if (made_by < 0 || node(made_by).arguments.empty() || node(made_by).arguments[0].value < 0) return false;

@@ -31,7 +31,7 @@ class PartRun {
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs, const RandomCalls* random,
                                const ProgramBatch& batch) const;
 
-  // Null if the tensor is whole on this rank.
+  // The divided dimension of the tensor at this dropout site; null if the tensor is whole on this rank.
   const DividedDimension* dropped_at(int site) const;
   // Whether this dropout applies to the rank's rows.
   bool drops_from_rows(int site) const { return divided_ && divided_->dropped_rows.contains(site); }

@@ -26,7 +26,7 @@ int changed_value(const Program& program, const BufferSpec& buffer) {
   return -1;
 }
 
-// Also for NaN.
+// Whether the values are equal; NaN equals NaN here.
 bool same_values(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor one = a.contiguous(), other = b.contiguous();
   return one.nbytes() == other.nbytes() && std::memcmp(data_of<char>(one), data_of<char>(other), one.nbytes()) == 0;

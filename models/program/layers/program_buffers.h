@@ -20,15 +20,15 @@ using BufferValues = std::map<std::string, at::Tensor>;
 // The persistent buffers. Those of a dtype that safetensors does not have are missing.
 std::vector<BufferSpec> program_buffers(const Pt2Archive& archive);
 
-// Their values after so many training steps.
+// Their values after `steps` training steps.
 BufferValues buffer_values(const Program& program, int64_t steps);
 
 // Replaces the buffers of a program that is not cut yet by those that the files have. Throws a DataError as
 // HfDirectory::buffer does.
 void read_buffers(const HfDirectory& files, Pt2Archive& archive);
 
-// Continues after `steps` training steps with the buffers that the files have. Throws a DataError if another buffer
-// than those that the program changes differs, because the layers were made for its values.
+// Continues after `steps` training steps with the buffers that the files have. Throws a DataError if a buffer that the
+// program does not change differs, because the layers were made for its values.
 void continue_buffers(const HfDirectory& files, const Program& program, int64_t steps);
 
 }  // namespace shardline

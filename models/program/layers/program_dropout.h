@@ -14,7 +14,7 @@ namespace shardline {
 // What a random call applies to: rows, one row of each segment, or pairs of rows.
 struct DropoutSite {
   enum class Kind { rows, segments, pairs, unknown } kind = Kind::unknown;
-  bool of_target = false, with_target = false;  // the rows, or first ones of pairs; second ones of pairs
+  bool of_target = false, with_target = false;  // whether rows, or first rows of pairs, are of the target; second rows
   bool is_length_first = false;                 // rows of [length, batch, features]
 };
 

@@ -395,7 +395,7 @@ class ProgramSpecMaker {
 
   static bool drops(const GraphNode& node) {
     const auto constant = [&](const char* name) { return node.arguments[place_of_argument(node, name)].constant; };
-    const auto is_above_zero = [&](const char* name) {  // computed numbers may be
+    const auto is_above_zero = [&](const char* name) {  // a computed number may be
       return !constant(name).isScalar() || constant(name).toScalar().toDouble() > 0;
     };
     return node.name == kAttention ? is_above_zero("dropout_p") : is_above_zero("train") && is_above_zero("p");

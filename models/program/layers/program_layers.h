@@ -1,10 +1,10 @@
 // A program as a model: its layers and the description of its parameters.
 //
 // A ProgramSplit describes what the ranks of a tensor-parallel group divide; each rank does the rest of the work
-// itself, for all rows. With `optimize: "memory"` they divide the rows of borders, which a layer first gathers.
-// Weight gradients are computed during BackwardInput. Of what a layer keeps, offloading moves and a running step counts
-// its input and what our ops save (ops/own_op.h), not what ATen's operators save; the plan takes all kept bytes from a
-// trace. Generation has no cache.
+// itself, for all rows. With `optimize: "memory"` they divide the rows of borders, which a layer first gathers. Weight
+// gradients are computed during BackwardInput. Of what a layer keeps, offloading and the counts of a running step
+// include only its input and what our ops save (ops/own_op.h), not what ATen's operators save; the plan takes all kept
+// bytes from a trace. Generation has no cache.
 #pragma once
 #include <cstdint>
 #include <memory>

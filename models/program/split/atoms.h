@@ -56,7 +56,7 @@ class Atoms {
 
   void resolve(int atom, Dimension& into) const;
   void divide(int atom, int64_t outer_size);
-  // For two resolved atoms of equal size; false if their sections cannot be aligned.
+  // Merges two resolved atoms of equal size; returns false if their sections cannot be aligned.
   bool merge(int a, int b);
   // Makes a section of a resolved atom begin at this place; false if that is impossible.
   bool cut_at(int atom, int64_t place);

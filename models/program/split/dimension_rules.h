@@ -44,7 +44,7 @@ class DimensionRules {
   const Dimensions& read(const char* name);
   const Dimensions& read_at(const Reading& reading);
   const std::vector<int64_t>& result_sizes() const;
-  // Whether it reads or returns values in memory that calls change in place to trained values.
+  // Whether the call reads or returns values in memory that calls change in place to trained values.
   bool uses_changed_memory() const;
   std::string here() const;  // names the call in reasons
 

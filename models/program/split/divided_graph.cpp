@@ -367,7 +367,7 @@ class Divider {
     return row_call(whole, kAddToRows, partial, by_row_->leading(result), result, " sum");
   }
 
-  // For a product whose columns are divided, and then gathered on every rank.
+  // Adds a product whose columns are divided and then gathered on every rank.
   void add_gathered(const GraphNode& whole, GraphNode node, const DividedDimension& of) {
     const int result = whole.results[0].value, part = new_value_like(result, " part");
     node.results = {{.value = part}};

@@ -10,7 +10,7 @@ namespace shardline {
 
 class ProgramRows {
  public:
-  // A program with a target has none, because its borders have two kinds of rows.
+  // A program with a target has no such values, because its borders have two kinds of rows.
   ProgramRows(const Program& program, const ProgramDimensions& found);
 
   // How many leading dimensions of a value count the tokens: 1 for [tokens, ...], 2 for [batch, length, ...]; 0: it has

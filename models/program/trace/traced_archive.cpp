@@ -166,7 +166,7 @@ class Tracing {
     return made;
   }
 
-  // Its value before the module is run, which may change it.
+  // Adds a buffer with its value before the module is run, which may change it.
   void add_buffer(const OwnedTensor& owned) {
     archive_.buffers.push_back(owned.name);
     if (!owned.other_names.empty()) archive_.names[owned.name] = owned.other_names;
@@ -195,7 +195,7 @@ class Tracing {
     return random_words(size.batch, length, model_.vocab_size, variant);
   }
 
-  // Numbers from -1 to 1, or whole numbers that a table of the vocabulary has.
+  // Numbers from -1 to 1, or whole numbers that may be ids of the vocabulary.
   at::Tensor example_column(const TensorColumn& column, int64_t batch, uint64_t variant) const {
     std::vector<int64_t> sizes = {batch};
     int64_t count = batch;
