@@ -45,7 +45,8 @@ void shardline_destroy(shardline_trainer* trainer);
 int shardline_step(shardline_trainer* trainer, const shardline_samples* samples, shardline_report* report);
 /* The mean loss. */
 double shardline_evaluate(shardline_trainer* trainer, const shardline_samples* samples);
-/* Writes the outputs for the samples of all replicas, in their order. capacity: of `outputs`. written: their number. */
+/* Writes the outputs for the samples of all replicas, in their order. capacity: the size of `outputs`. written: how
+ * many outputs there are. */
 int shardline_predict(shardline_trainer* trainer, const shardline_samples* samples, double* outputs, int64_t capacity,
                       int64_t* written);
 

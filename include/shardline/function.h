@@ -62,7 +62,7 @@ struct Operator<Function, Result (*)(torch::autograd::AutogradContext*, Argument
 }  // namespace function_parts
 
 // What Function::apply(arguments...) returns. Its forward must be one function of tensors, std::optional tensors,
-// numbers and bools that returns a tensor or a variable_list. Functions of the same mangled name, as in anonymous
+// numbers and bools that returns a tensor or a variable_list. Functions with the same mangled name, as in anonymous
 // namespaces of two files, throw a c10::Error: give them different names.
 template <class Function, class... Arguments>
 auto apply_function(Arguments&&... arguments) {

@@ -25,7 +25,8 @@ struct ColumnLinearOptions {
   TORCH_ARG(int64_t, in_features);
   TORCH_ARG(int64_t, out_features);
   TORCH_ARG(bool, bias) = true;
-  // Every rank gets all columns of the result; otherwise, what follows must compute with the rank's own columns.
+  // If true, every rank gets all columns of the result; otherwise, the next module must compute with the rank's own
+  // columns.
   TORCH_ARG(bool, gather_output) = false;
   TORCH_ARG(double, init_std) = 0.02;
 };
@@ -103,17 +104,16 @@ struct AttentionOptions {
   TORCH_ARG(double, init_std) = 0.02;
 };
 
-// Attention with its four products. The ranks divide the heads; where there are fewer key heads than ranks, every rank
-// has the keys and values of all of them.
+// Attention with its four products. The ranks divide the heads; if there are fewer key heads than ranks, every rank has
+// the keys and values of all of them.
 class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
  public:
   explicit AttentionImpl(const AttentionOptions& options_);
   AttentionImpl(int64_t features, int64_t heads) : AttentionImpl(AttentionOptions(features, heads)) {}
   void reset() override;
-  // x: [batch, length, features], the result likewise. source: what keys and values are made of, [batch, source
-  // length, features]; undefined: x. mask: bool, true where a query sees a key, or numbers that are added,
-  // [batch or 1, heads or 1, length, source length]; undefined: all are seen, or the earlier ones if `causal`. A causal
-  // attention takes no mask.
+  // x and result: [batch, length, features]. source: the input of keys and values, [batch, source length, features];
+  // undefined: x. mask: bool, true where a query sees a key, or numbers that are added, [batch or 1, heads or 1,
+  // length, source length]; undefined: all are seen, or the earlier ones if `causal`. A causal attention takes no mask.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& source = {}, const at::Tensor& mask = {});
 
   AttentionOptions options;

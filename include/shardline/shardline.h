@@ -48,8 +48,8 @@ struct StepReport {
 using StepCallback = std::function<void(const StepReport&)>;
 
 // What a program adds to shardline, by the names that configs use, and the steps of serving that it replaces. A
-// Registry is a handle: copies add to the same list, and run() or a Trainer makes everything in it known. Names that
-// shardline has itself are refused then.
+// Registry is a handle: copies add to the same list, and run() or a Trainer makes everything in it known. A name that
+// shardline itself has is refused then.
 class Registry {
  public:
   Registry();
@@ -71,7 +71,7 @@ class Registry {
                  std::function<std::unique_ptr<LabelledTask>(const Config&, const HeadChoice&,
                                                              const std::shared_ptr<const Tokenizer>&)>
                      make);
-  // A further metric of a task: evaluations have it as "eval_NAME".
+  // A further metric of a task: evaluations report it as "eval_NAME".
   Registry& metric(const std::string& task, const std::string& name, std::function<double(const Predicted&)> compute);
   // A loss of rows, named by model.loss.function of traced models and exported programs, or by ModuleModel::loss or
   // model.config.loss of models made of layers. It returns the loss of each row, [rows]; see
@@ -120,10 +120,10 @@ struct Samples {
   int64_t length = 1;                // tokens of each sample
   const int64_t* ids = nullptr;      // [count, length]
   const int64_t* labels = nullptr;   // [count, length]; -100: does not count
-  const double* features = nullptr;  // [count, length, width], of models that take numbers in place of ids
+  const double* features = nullptr;  // [count, length, width], for models that take numbers in place of ids
   int64_t width = 0;
   const int64_t* classes = nullptr;  // [count] one of the model's classes, or -100
-  const double* targets = nullptr;   // [count, outputs] numbers that the model should give
+  const double* targets = nullptr;   // [count, outputs] numbers that the model should output
   int64_t outputs = 0;
 };
 
@@ -134,7 +134,7 @@ struct RankPlace {
   int replicas = 1, stages = 1, t_degree = 1;     // D, P, T
   int local_rank = 0, local_size = 1;             // on this host
   std::vector<int> pipeline, tensor, replicated;  // the ranks that differ from this one in stage, t or replica alone
-  std::vector<int> replica_ranks;                 // all ranks of this replica, the first of which gives its samples
+  std::vector<int> replica_ranks;                 // all ranks of this replica, the first of which passes its samples
 };
 
 // Trains in a program's own loop. All ranks make the same calls in the same order. On every rank of a replica, `step`,
@@ -144,15 +144,15 @@ class Trainer {
  public:
   struct Options {
     // Points to the caller's MPI_Comm, whose ranks train. MPI must then be initialised with MPI_THREAD_MULTIPLE, or
-    // with MPI_THREAD_SERIALIZED if the caller makes no MPI calls while the trainer lives. Null: all ranks that mpirun
+    // with MPI_THREAD_SERIALIZED if the caller makes no MPI calls while the trainer exists. Null: all ranks that mpirun
     // started. MPI is initialised and finalised by shardline only if the program has not initialised it.
     const void* mpi_comm = nullptr;
     // NAME=VALUE, as `--set` of the program: "training.max_steps=10".
     std::vector<std::string> overrides;
   };
 
-  // config: the path of a config file, or its text, which begins with "{". Its `data` needs sequence_length alone;
-  // training.max_steps is the length of the learning-rate schedule.
+  // config: the path of a config file, or its text, which begins with "{". In its `data`, only sequence_length is
+  // required; training.max_steps is the length of the learning-rate schedule.
   Trainer(const std::string& config, const Registry& registry, const Options& options);
   explicit Trainer(const std::string& config, const Registry& registry = {});
   ~Trainer();
@@ -185,7 +185,7 @@ class Trainer {
   at::Tensor predict(const Columns& columns);
 
   // Saves a checkpoint, `directory`/checkpoint-STEP, and returns its path when it is complete. transformers opens it as
-  // a model if it is of one of its families; `shardline` and `resume` continue from it on any layout.
+  // a model if the model is of one of transformers' families; `shardline` and `resume` continue from it on any layout.
   std::string save(const std::string& directory);
   // Continues from a checkpoint: weights, optimizer, loss scale and step.
   void resume(const std::string& checkpoint);
