@@ -1,4 +1,4 @@
-// The samples that a program gives to a Trainer, as batches.
+// The samples that a program passes to a Trainer, as batches.
 #pragma once
 #include <ATen/core/Tensor.h>
 

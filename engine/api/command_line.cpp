@@ -69,7 +69,7 @@ struct ImportLine {
   ImportOptions options;
 };
 
-// Reads the config, adds the length of samples that are tensors, labels from the data where it gives none and, for
+// Reads the config, adds the length of samples that are tensors, labels from the data if it gives none and, for
 // training, the vocab_size of a larger tokenizer, and replaces "auto" by numbers, which are added to the command line's
 // overrides. on_ranks: a process that mpirun has started is a rank, and the first rank determines all of this for the
 // others (completed_config).
@@ -102,8 +102,8 @@ std::vector<std::string> with_settings(std::vector<std::string> arguments, const
   return arguments;
 }
 
-// Whether the length of samples is the user's. Without one, a config has the default; only for a directory is it cut to
-// the model's positions.
+// Whether the user states the length of samples. Otherwise, a config has the default, which is limited to the model's
+// positions only for a directory.
 bool states_length(const CommandLine& line) {
   return !std::filesystem::is_directory(line.config) ||
          std::ranges::any_of(line.overrides,
@@ -433,7 +433,7 @@ int run_command_line(int argc, char** argv) {
   for (auto* sub : {plan, info}) sub->get_option("config")->required(false);
   add_plan_options(*plan, line);
   std::vector<const char*> words(argv, argv + argc);
-  // A container's platform may start it by the name of one of these commands.
+  // A container's platform may start the program under the name of one of these commands.
   const std::string name = std::filesystem::path(argv[0]).filename();
   if (argc == 1 && (name == "train" || name == "serve")) words.push_back(name.c_str());
   check_command(app, argc, argv);

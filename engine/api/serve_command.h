@@ -36,11 +36,11 @@ class ServeCommand {
 };
 
 // The config or directory that is served: what the command line names, or where a platform puts the model. An archive
-// is unpacked for as long as this lives.
+// is unpacked as long as this object exists.
 class ServedPlace {
  public:
-  // `arguments`: of the command line; the place in them is replaced by that of the unpacked model. Throws ConfigError
-  // if there is nothing to serve.
+  // `arguments`: those of the command line, in which the place is replaced by that of the unpacked model. Throws
+  // ConfigError if there is nothing to serve.
   ServedPlace(const std::string& named, const ServeCommand& command, std::vector<std::string>& arguments);
 
   std::string config() const { return model_->path().string(); }

@@ -51,7 +51,7 @@ struct BlockRange {
 };
 std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Block& block);
 
-// where its first element is
+// The rank that sends the held slice to `writer`: the writer itself if it holds the slice.
 int sender_to(int writer, const Holding& holding);
 
 }  // namespace shardline

@@ -34,7 +34,7 @@ struct CheckpointSaverParts {
   StageParameters& parameters;
   Optimizer* optimizer = nullptr;  // null: checkpoints without its state
   std::optional<OptimizerOptions> optimizer_options;
-  // The values of the spec's buffers after so many steps, on every rank; may be null if there are none.
+  // The values of the spec's buffers after `steps` steps, on every rank; may be null if there are none.
   std::function<std::map<std::string, at::Tensor>(int64_t steps)> buffers = {};
   std::map<std::string, std::string> files;  // on rank 0: contents by name of the files that all checkpoints have
   // On rank 0: syncs other files that a checkpoint refers to. It is called from another thread before the checkpoint
@@ -58,7 +58,7 @@ class CheckpointSaver {
   int64_t memory_bytes() const;
   // Disk space that the tensors of a checkpoint need in this rank's store.
   int64_t store_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), int64_t{0}); }
-  // Whether this rank makes and removes the files there.
+  // Whether this rank makes and removes the files of its store.
   bool leads() const { return leads_; }
 
   // trainer_state, files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is

@@ -34,7 +34,7 @@ struct PieceFiles::Head {
   std::map<uint64_t, Tensor> tensors;  // by their first byte of the data; a damaged header gives those that can be read
 
   static std::map<uint64_t, Tensor> tensors_in(std::string_view header);
-  // "h.0.attn.c_attn.weight: ", or "header: ": for the header, and for data that a damaged header gives no tensor.
+  // "h.0.attn.c_attn.weight: ", or "header: ": for the header, and for data that a damaged header assigns to no tensor.
   std::string owner_of(uint64_t byte) const {
     const auto after = byte < data ? tensors.begin() : tensors.upper_bound(byte - data);
     if (after == tensors.begin()) return "header: ";

@@ -33,7 +33,7 @@ std::shared_ptr<char> map_memory(size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     throw RunError(cat("cannot allocate ", bytes, " bytes for the copy of a checkpoint: ", std::strerror(errno)));
-  ::madvise(memory, bytes, MADV_HUGEPAGE);  // fewer page faults in the first one
+  ::madvise(memory, bytes, MADV_HUGEPAGE);  // fewer page faults in the first copy
   return {static_cast<char*>(memory), [bytes](char* mapped) { ::munmap(mapped, bytes); }};
 }
 

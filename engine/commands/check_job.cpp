@@ -17,7 +17,8 @@ namespace shardline {
 namespace {
 
 // Another number of microbatches, so that a loss which depends on it differs: half as many, or one for each sample. A
-// program for microbatches of one size takes no larger ones, and smaller ones unless it computes the loss as a whole.
+// program for microbatches of one size takes no larger ones; it takes smaller ones unless it computes the loss as a
+// whole.
 int64_t other_microbatches(int64_t count, int64_t samples, const ModelSpec& spec) {
   if (spec.most_samples > 0) return spec.loss_of_samples ? count : samples;
   return count % 2 == 0 ? count / 2 : samples;

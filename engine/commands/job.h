@@ -26,7 +26,7 @@ void predict_job(const Config& config, const std::string& path, RankContext& con
 
 struct GenerateOptions {
   std::vector<std::string> prompts;
-  std::string prompts_file;  // more of them, one per line; the first rank reads it
+  std::string prompts_file;  // a file with more prompts, one per line; the first rank reads it
   int64_t max_new_tokens = 64;
   double temperature = 1;  // 0: greedy
   int64_t top_k = 0;       // 0: all
@@ -38,8 +38,8 @@ void check_generate(const Config& config, const GenerateOptions& options);
 void generate_job(const Config& config, const GenerateOptions& options, RankContext& context);
 
 // `shardline profile`: times the model's distinct layers and the links between the ranks, unless the file has a profile
-// that can be used. The config must not name one itself: its numbers would enter the plan that is measured. path: of
-// that file; empty: output_dir/profile.json.
+// that can be used. The config must not name one itself: its numbers would enter the plan that is measured. path: that
+// file; empty: output_dir/profile.json.
 void profile_job(const Config& config, const std::string& path, RankContext& context);
 
 // `shardline check`: trains the first steps in float64 with the config's layout and in one process, from the same

@@ -14,8 +14,8 @@ namespace shardline {
 
 // For each source (not empty) the tokens that the model writes, without the end. The whole model runs again for every
 // token, on up to `most_together` sources at a time, or fewer if the model takes fewer; replicas share the sources. No
-// target is longer than those that the model takes. Collective over the world; every rank gets all. columns_of: the
-// columns of tensors of some sources, if they have any.
+// target is longer than those that the model takes. Collective over the world; every rank gets all targets. columns_of:
+// the columns of tensors of some sources, if they have any.
 using ColumnsOf = std::function<std::map<std::string, at::Tensor>(int64_t begin, int64_t count)>;
 std::vector<std::vector<int32_t>> generate_targets(RankTrainer& model, const ModelSpec& spec,
                                                    const std::vector<std::vector<int32_t>>& sources,

@@ -1,4 +1,4 @@
-// Makes a config from the description of a job for another program: every key of theirs is mapped, changes nothing here
+// Makes a config from the description of a job for another program: each of its keys is mapped, changes nothing here
 // for a stated reason, or is refused.
 #pragma once
 #include <functional>

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kQuiet = 1s;
 
-std::mutex ranks_mutex;  // guards the four below
+std::mutex ranks_mutex;  // guards the four variables below
 int ranks_running = 0;
 Clock::time_point last_change;  // when ranks_running last changed
 bool has_failed_rank = false;

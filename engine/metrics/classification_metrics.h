@@ -22,7 +22,7 @@ enum class Average { macro, micro, weighted };
 PrecisionRecall average_scores(std::span<const int64_t> predictions, std::span<const int64_t> labels, Average average);
 
 // Micro-averaged scores of examples that may have several labels: each element is 1 if an example has a label, else 0.
-// Any order of the [examples x labels] elements gives the same.
+// The order of the [examples x labels] elements does not matter.
 PrecisionRecall multi_label_scores(std::span<const int64_t> predictions, std::span<const int64_t> labels);
 
 // For any number of classes; 0 if all predictions or all labels are of one class.

@@ -32,7 +32,7 @@ std::vector<int> worlds_of(const Config& config, const Cluster& cluster, Ranking
 }
 
 // Makes the model for other degrees. Units with "auto" are split by rule: prices would need a plan for each layout. The
-// settings of candidates say so; where only a degree is "auto", the run may still keep such a unit whole to be faster.
+// settings of candidates say so; if only a degree is "auto", the run may still keep such a unit whole to be faster.
 std::function<ModelSpec(int, bool)> spec_of_degrees(const Config& config, const ModelSource& model) {
   return [config, &model](int tensor, bool sequence_parallel) {
     Config other = config;

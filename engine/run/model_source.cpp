@@ -125,7 +125,7 @@ void set_program(const Config& config, std::shared_ptr<const ExportedModel> mode
   source.spec = make_spec(config, source);
 }
 
-// files: the first ones that have a parameter have its value.
+// Each value comes from the first of `files` that has it.
 void find_unused(const std::vector<const HfDirectory*>& files, ModelSource& source) {
   const Pt2Archive& archive = source.exported->program->archive;
   for (const auto& buffer : source.spec.buffers) {

@@ -46,12 +46,12 @@ constexpr const char* kOneCheckpoint = "a checkpoint";
 constexpr const char* kStopFile = "stop";
 constexpr const char* kTensorBoardFile = "events.out.tfevents.";  // what their names begin with
 
-// Files that were being written: of a model, mostly, whose files are made before the first step.
+// Whether the file was still being written: mostly a file of a model, which is made before the first step.
 bool is_unfinished(const fs::path& file) {
   return file.extension() == ".incomplete";
 }
 
-// The records of a job's ranks, from which its end is diagnosed; see flight_files.h.
+// Whether this is a folder of the records of a job's ranks, from which its end is diagnosed; see flight_files.h.
 bool is_flight_folder(const fs::path& name) {
   return name == kFlightFolder || name == kPreviousFlightFolder;
 }
@@ -128,8 +128,9 @@ std::vector<fs::path> model_files(const fs::path& dir) {
   return files;
 }
 
-// Entries that a new run removes. config.resolved.json is not one of them and is replaced when the run writes its own:
-// the run may have been started with it, and a user's only copy must not be removed while the run can still fail.
+// Whether a new run removes the entry. It does not remove config.resolved.json, which is replaced when the run writes
+// its own: the run may have been started with it, and a user's only copy must not be removed while the run can still
+// fail.
 bool is_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
          name == "predictions.jsonl" || name == "predictions.data.json" || name.string().starts_with(kTensorBoardFile);
@@ -141,7 +142,7 @@ bool is_kept_record(const fs::path& name) {
          name == "predictions.data.json" || name.string().starts_with(kTensorBoardFile);
 }
 
-// Otherwise, the records of steps after the one from which the run continues would be there twice.
+// Removes the records of steps after the one from which the run continues: they would be there twice.
 void keep_records_until(const fs::path& dir, int64_t step) {
   if (fs::exists(dir / "metrics.jsonl")) keep_metrics_until((dir / "metrics.jsonl").string(), step);
   std::vector<std::string> events;
@@ -237,7 +238,7 @@ bool continues(const Config& config, const fs::path& dir) {
   const bool has_checkpoints = !checkpoints_in(checkpoint_directory(config)).empty();
   const bool ended_early = !has_checkpoints && !fs::exists(dir / "config.json");
   if (source.kind == ResumeSource::Kind::path) return ended_early || continues_in_place(config);
-  // Where there are several hosts, others may have the checkpoints.
+  // If there are several hosts, others may have the checkpoints.
   return used_hosts(config) > 1 || ended_early || has_checkpoints;
 }
 

@@ -17,8 +17,8 @@ class OutputLock {
   OutputLock(OutputLock&& other) noexcept;
   OutputLock& operator=(OutputLock&&) = delete;
 
-  // Throws RunError if another process has locked the directory since. That happens where the file system's locks do
-  // not work or end with a lost connection: a run that was cut off must not write into the run that replaced it.
+  // Throws RunError if another process has locked the directory since. That happens if the file system's locks do not
+  // work or end with a lost connection: a run that was cut off must not write into the run that replaced it.
   void require_held() const;
 
   // name of the lock file

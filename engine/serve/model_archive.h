@@ -18,7 +18,7 @@ void unpack_model(const std::filesystem::path& archive, const std::filesystem::p
 // RunError if the disk fails.
 void pack_model(const std::filesystem::path& directory, const std::filesystem::path& archive);
 
-// A model's directory for as long as this lives: the directory itself, or a temporary one with the contents of an
+// A model's directory as long as this object exists: the directory itself, or a temporary one with the contents of an
 // archive, which may be `path` itself or model.tar.gz in a directory without a config.json. Throws ConfigError for an
 // archive without a config.json at its root.
 class UnpackedModel {

@@ -110,7 +110,7 @@ class Continuations {
   bool is_alone_;
   const LoopEvents& events_;
   std::vector<Active> active_;
-  std::vector<int64_t> ended_;  // that the ranks still remember
+  std::vector<int64_t> ended_;  // sequences that the ranks still remember
   int64_t last_number_ = 0;
 };
 

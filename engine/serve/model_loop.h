@@ -9,7 +9,7 @@ namespace shardline {
 
 struct LoopEvents {
   std::function<bool()> is_over;  // asked several times per second
-  // A pass through the model: examples or sequences, tokens.
+  // Called for each pass through the model, with its numbers of examples or sequences and of tokens.
   std::function<void(int64_t items, int64_t tokens)> computed;
 };
 

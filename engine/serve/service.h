@@ -48,7 +48,7 @@ class Service {
   ModelQueue& queue_;
   ServiceCounts counts_;
   std::function<int()> connections_ = [] { return 0; };
-  std::mutex mutex_;  // guards the four below
+  std::mutex mutex_;  // guards the four members below
   std::condition_variable arrived_;
   std::deque<Accepted> accepted_;
   int64_t working_ = 0;

@@ -93,8 +93,8 @@ struct Found {
       throw DataError(cat(row.where, ": '", column, "' has more than ", kMostLabels, " different labels so far"));
   }
 
-  // Throws DataError if no task is meant by the labels of rows without lists: some are numbers with a fraction and some
-  // no numbers, or all are the same word.
+  // Throws DataError if the labels of rows without lists suit no task: some are numbers with a fraction and some no
+  // numbers, or all are the same word.
   void check_classes(const std::string& path, bool has_problem) const {
     if (!is_sequence || lists || vector_size) return;
     if (!fraction.empty() && !word.empty())

@@ -17,7 +17,7 @@ enum class ScoreFunction { softmax, sigmoid, none };
 // softmax: one of the labels is right; sigmoid: each may be; none: the outputs are numbers.
 ScoreFunction score_function_of(HeadChoice::Problem problem);
 
-// All of the next ones take at least one logit or score.
+// The functions below take at least one logit or score.
 std::vector<double> softmax_of(std::span<const double> logits);
 std::vector<double> scores_of(std::span<const double> logits, ScoreFunction function);
 

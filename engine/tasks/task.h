@@ -71,8 +71,8 @@ using TaskFactory =
 // model.config names them. Throws ConfigError if there is already a task with this name.
 void add_task(const std::string& name, TaskTraits traits, TaskFactory make);
 
-// A further metric of a task, one of shardline's or an added one: evaluations have it as "eval_NAME", and
-// metric_for_best_model may name it. Its logits are undefined where the task's metrics do not read them
+// A further metric of a task, one of shardline's or an added one: evaluations report it as "eval_NAME", and
+// metric_for_best_model may name it. Its logits are undefined if the task's metrics do not read them
 // (LabelledTask::uses_predictions). Call it before a config is read. Throws ConfigError if there is no such task, or if
 // the task already has a metric with this name.
 using Metric = std::function<double(const Predicted&)>;

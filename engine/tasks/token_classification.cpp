@@ -15,9 +15,9 @@ namespace {
 
 using nlohmann::json;
 
-// A word's first token has the word's tag; its other tokens, and special ones, predict nothing. Words have the tokens
-// that they have inside a text, also the first one, as with add_prefix_space of run_ner.py. In a tokenised row, each
-// token is a word.
+// A word's first token has the word's tag; its other tokens, and special ones, predict nothing. Words, including the
+// first one, have the tokens that they have inside a text, as with add_prefix_space of run_ner.py. In a tokenised row,
+// each token is a word.
 class TokenClassification final : public LabelledTask {
  public:
   TokenClassification(const Config& config, const HeadChoice& head, TokenizerPtr tokenizer)

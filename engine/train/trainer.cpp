@@ -171,8 +171,8 @@ StepMetrics RankTrainer::train_step(BatchSource& data, int64_t step) {
   step_start_ = steady_seconds();
   set_flight_step(step);
   const LossTerm loss = accumulate_gradients(data, step);
-  // Each rank sums its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
-  // Where that does not matter, the host need not know the norm before the update.
+  // Each rank sums its share of the squares; all get the same norm, and so agree on whether a gradient overflowed. If
+  // that does not matter, the host need not know the norm before the update.
   set_flight_instruction("updating the weights");
   const double scale = loss_scale();
   GradientNorm gradient_norm(parameters_);
@@ -277,7 +277,7 @@ at::Tensor RankTrainer::gather_logits(const RunResult& run) {
     if (groups_.world->rank() == root) {
       std::vector<at::Tensor> outputs;
       for (const auto& output : run.outputs)
-        if (output.defined() && output.size(0) > 0)  // others have no words that are wanted, and other columns
+        if (output.defined() && output.size(0) > 0)  // a microbatch without wanted words may have other columns
           outputs.push_back(on_host(output, "logits of an evaluation").to(at::kDouble));
       mine = outputs.empty() ? at::zeros({0, 0}, at::kDouble) : at::cat(outputs).contiguous();
       sizes.copy_(at::tensor(mine.sizes(), at::kLong));

@@ -54,7 +54,7 @@ class RankTrainer {
   void set_loss_scaler_state(const std::optional<LossScaler::State>& state);
   std::optional<PlateauRate::State> plateau_rate_state() const;
   void set_plateau_rate_state(const std::optional<PlateauRate::State>& state);
-  // The training steps so far, in which evaluations find the buffers that an exported program changes.
+  // The number of training steps so far, after which evaluations take the buffers that an exported program changes.
   int64_t trained_steps() const { return trained_steps_; }
   void set_trained_steps(int64_t steps) { trained_steps_ = steps; }
   // The begin and end of the last train_step, the instructions of this rank in it, and the peak of its activations.

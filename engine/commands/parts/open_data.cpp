@@ -209,7 +209,7 @@ void check_blocks(const Config& config, const PlannedModel& planned, bool must_b
   if (!blocks) return;
   SampleOrderOptions order = sample_order(config, planned.plan.layout, /*train=*/true);
   order.samples = *blocks;
-  order.weights.clear();  // a mixture has as many samples
+  order.weights.clear();  // a mixture has the same number of samples
   count_steps(config, SampleOrder(order).batches_per_epoch());
 }
 

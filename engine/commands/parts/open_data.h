@@ -41,7 +41,7 @@ JobData open_data(const Config& config, const ModelSource& model, const Layout& 
                   bool with_train);
 
 // The tokenizer of a task with labels or of prompts. Throws ConfigError if there is none or if it does not fit the
-// model; null where samples are tensors and the config names none.
+// model; null if samples are tensors and the config names none.
 TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec);
 
 // The rows for which `predict` wants predictions.

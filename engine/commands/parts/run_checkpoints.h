@@ -77,8 +77,8 @@ class RunCheckpoints {
   bool is_out_of_patience() const;
   std::string patience_text() const;  // "eval_loss has not improved in 3 evaluations; the best one had 0.5"
 
-  // Starts a checkpoint after the last observed step if the config wants one there. evaluated: the step was. ends:
-  // training ends after it.
+  // Starts a checkpoint after the last observed step if the config wants one there. evaluated: whether the step was
+  // evaluated. ends: whether training ends after it.
   void save_if_due(bool evaluated, bool ends = false);
   // is_writing: whether this rank still writes to a checkpoint. Once no rank does, call proceed().
   bool is_pending() const { return saver_ && saver_->is_pending(); }

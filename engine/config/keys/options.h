@@ -162,7 +162,7 @@ struct SmpOptions {
   TensorRules tensor_parallel_layers;
   Optimize optimize = Optimize::memory;
   Placement placement_strategy;
-  std::optional<bool> ddp;               // unset: true where T or D > 1
+  std::optional<bool> ddp;               // unset: true if T or D > 1
   bool auto_partition = true;            // false: layers are placed by default_partition and manual_partition
   std::optional<int> default_partition;  // stage of the layers that manual_partition does not name
   PartitionByHand manual_partition;
@@ -173,7 +173,7 @@ struct SmpOptions {
   RecomputeRules activation_checkpointing;
   bool offload_activations = false;  // activations are kept outside of the device
   OffloadScope offload_scope = OffloadScope::checkpointed;
-  int activation_loading_horizon = 4;       // number of instructions before their use by which they are back
+  int activation_loading_horizon = 4;       // they are back this number of instructions before their use
   std::optional<std::string> offload_path;  // directory; unset: output_dir
   bool offload_optimizer_states = false;    // optimizer states and fp32 masters are on the host; accelerators only
   bool shard_optimizer_state = false;       // each replica holds a part of it (ZeRO-1)

@@ -11,8 +11,8 @@ namespace shardline {
 // Whether model.config of a program may have this key: those that name labels, and decoder_start_token_id.
 bool is_program_key(const std::string& key);
 
-// Whether samples are columns of tensors, which model.inputs gives to the arguments of an exported program, or which a
-// traced model has as arguments.
+// Whether samples are columns of tensors, which model.inputs assigns to the arguments of an exported program, or which
+// a traced model has as arguments.
 bool reads_columns(const Config& config);
 
 // The arguments of a traced model that are columns of tensors.

@@ -14,7 +14,7 @@ struct Feature {
   std::map<std::string, Feature> fields;  // a struct's fields
   std::shared_ptr<const Feature> item;    // a list's elements; null: what is known holds for its elements
 
-  // For the elements of a list, and for a field. A Sequence of a struct is stored as a struct of lists.
+  // The features of a list's elements and of a struct's field. A Sequence of a struct is stored as a struct of lists.
   const Feature& of_item() const { return item ? *item : *this; }
   const Feature& of_field(const std::string& field) const;
   // The names of the ClassLabel that this is, or that is inside its lists; empty: there is none.

@@ -10,7 +10,7 @@ namespace shardline {
 
 // Writes to PATH.partial.HOST.PID and records its progress in a file next to it. Only one process of a host may write
 // the same PATH at a time (file_lock.h); processes of other hosts that share the folder may write theirs. Every failure
-// (full disk, no rights) is a RunError with path, bytes written and the system's reason.
+// (full disk, no permission) is a RunError with path, bytes written and the system's reason.
 class PartialFile {
  public:
   // Continues the file that a dead process of this host left at its last save(), otherwise starts an empty file.

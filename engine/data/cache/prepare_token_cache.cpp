@@ -232,7 +232,7 @@ class CacheWriter {
     header.checksum = header.expected_checksum();
     ids_.file().overwrite(0, bytes_of(header));
     ends_.file().commit();
-    ids_.file().commit();  // last: where this file is, the other one is, too
+    ids_.file().commit();  // last: if this file exists, the other one does, too
   }
 
   void discard() {
@@ -335,8 +335,8 @@ class CacheWriter {
   Seam border_;
 };
 
-// The files of a token cache, with copies in place of those that cannot be read at any place. The copies stay if the
-// process ends before the cache is complete, and are used by the process that continues it.
+// The files of a token cache, with copies in place of those that cannot be read from any position. The copies stay if
+// the process ends before the cache is complete, and are used by the process that continues it.
 class ReadableFiles {
  public:
   ReadableFiles(const std::vector<DataFile>& files, const TokenDataOptions& options, const fs::path& cache,

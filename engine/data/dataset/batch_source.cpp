@@ -17,8 +17,8 @@ int64_t counting_labels(const at::Tensor& labels) {
   return labels.slice(1, 1).ne(kNoLabel).sum().item<int64_t>();
 }
 
-// Throws unless the values of all rows, which `what` names ("id"), are below `count`; is_label: or are kNoLabel. ahead:
-// by how many tokens a row's value is ahead of the row's token.
+// Throws unless the values of all rows, which `what` names ("id"), are below `count`. is_label: kNoLabel is allowed,
+// too. ahead: by how many tokens a row's value is ahead of the row's token.
 void check_range(const Batch& batch, const at::Tensor& values, const char* what, int64_t count, bool is_label,
                  int64_t ahead, const std::string& rule) {
   const at::Tensor dense = values.contiguous();

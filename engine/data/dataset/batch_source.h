@@ -40,7 +40,7 @@ struct Batch {
   Range segments_of(const Range& samples) const;
 };
 
-// The tokens of a slice whose samples have one length: ids [samples, length] int64, and the labels of the same
+// The tokens of a slice whose samples have one length: ids [samples, length] int64, and the labels for the same
 // positions, which are the ids themselves if undefined.
 Microbatch rows_of_slice(const at::Tensor& ids, const at::Tensor& labels, int64_t first_sample);
 

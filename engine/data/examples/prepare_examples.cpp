@@ -71,7 +71,7 @@ class RowEncoder {
   RowEncoder(const ExampleSetOptions& options, ExampleWriter& writer)
       : options_(options), writer_(writer), chunks_(options.chunk) {}
 
-  // Whether the rows so far have been encoded.
+  // Adds a row; returns whether all rows so far have been encoded.
   bool take(DataRow row) {
     waiting_.push_back(std::move(row));
     if (std::ssize(waiting_) < options_.threads * kRowsOfThread) return false;
@@ -110,7 +110,7 @@ class RowEncoder {
   }
 
   int64_t examples() const { return examples_; }
-  // After the last part.
+  // Call it after the last part.
   ExampleCounts counts() const {
     ExampleCounts counts{
         .rows = part_ends_.back(), .shortened = shortened_, .left_out = left_out_, .left_over = left_over_};

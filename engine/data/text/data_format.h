@@ -3,7 +3,7 @@
 
 namespace shardline {
 
-// automatic: depends on the name of each file. memory: there are no files, a program gives its samples itself.
+// automatic: depends on the name of each file. memory: there are no files; a program passes its samples itself.
 enum class DataFormat { text, jsonl, json, csv, tsv, conll, tokens, automatic, memory, parquet, arrow, safetensors };
 
 }  // namespace shardline

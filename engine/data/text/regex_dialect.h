@@ -1,4 +1,4 @@
-// Split patterns of tokenizer.json are written for Oniguruma; this writes them for PCRE2.
+// Rewrites the split patterns of tokenizer.json, which are written for Oniguruma, for PCRE2.
 #pragma once
 #include <string>
 #include <string_view>

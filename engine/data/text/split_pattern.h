@@ -31,7 +31,7 @@ class SplitPattern {
 
   // The number of bytes before `start` that a lookbehind can see; 0 without lookbehinds.
   size_t bytes_behind() const { return bytes_behind_; }
-  // Whether there may be matches without characters, which only separate.
+  // Whether matches may be empty; these only separate.
   bool may_be_empty() const { return may_be_empty_; }
 
  private:

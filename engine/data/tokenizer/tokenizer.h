@@ -60,7 +60,7 @@ class Tokenizer {
   virtual std::vector<Encoding> encode_example(const TextOrWords& first, const TextOrWords* second,
                                                const ExampleOptions& options) const = 0;
   // Returns valid UTF-8: bytes that are not valid become U+FFFD. Special tokens are written out; ids without a token
-  // give nothing.
+  // are skipped.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   // A token as the vocabulary writes it, "##ing"; empty for an id without a token.
   virtual std::string token(int32_t id) const = 0;

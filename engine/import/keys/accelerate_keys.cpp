@@ -69,7 +69,7 @@ Outcome read_sequence_parallelism(const Given& given, Draft& draft) {
                     "true: memory; false: speed");
 }
 
-// Another option of a command is on.
+// Whether another option of the command is on.
 bool asks_for(const json& options, const char* name) {
   return std::ranges::any_of(options.items(),
                              [&](const auto& item) { return plain_name(item.key()) == name && is_on(item.value()); });
@@ -81,8 +81,8 @@ bool has_option(const json& options, const std::vector<const char*>& names) {
   });
 }
 
-// The options --use_fsdp and --use_deepspeed, whose own defaults shard. Read after the options and the file that say
-// how.
+// The options --use_fsdp and --use_deepspeed, whose own defaults shard. They are read after the options and the file
+// that say how.
 Outcome shard_as_usual(const Given& given, Draft& draft, const std::vector<const char*>& saying,
                        Outcome (*shard)(const Given&, Draft&)) {
   if (!is_on(given.value)) return neutral("is off");

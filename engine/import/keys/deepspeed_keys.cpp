@@ -188,7 +188,7 @@ Outcome read_loss_scale(const Given& given, Draft& draft) {
   return draft.give("training.static_loss_scale", scale, given.name);
 }
 
-// Arguments of the dynamic loss scale, which count where the scale is dynamic.
+// Arguments of the dynamic loss scale, which count if the scale is dynamic.
 ForeignKey loss_scale_key(const std::string& name, const std::string& argument, const std::string& note = "") {
   return reads("fp16." + name, "training.dynamic_loss_args." + argument, note,
                [=](const Given& given, Draft& draft) {
@@ -309,7 +309,7 @@ Keys keys_of_sharding() {
   return keys;
 }
 
-// Both print lines; the training arguments are read first.
+// Both keys determine when lines are printed; the training arguments, read first, take precedence.
 Outcome read_steps_per_print(const Given& given, Draft& draft) {
   if (draft.has("training.logging_steps")) return neutral("logging_steps is given");
   return draft.give("training.logging_steps", given.value, given.name);
@@ -362,7 +362,7 @@ Keys other_keys() {
   return keys;
 }
 
-// DeepSpeed's defaults for keys that its file leaves out, where shardline has other ones.
+// DeepSpeed's defaults for keys that its file leaves out, if those of shardline differ.
 void add_deepspeed_defaults(const json& root, Draft& draft) {
   const std::string reason = "what DeepSpeed does without ";
   const auto require = [&](const std::string& missing, const char* target, double value) {

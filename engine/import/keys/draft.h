@@ -17,7 +17,7 @@ enum class Fate {
 };
 struct Outcome {
   Fate fate = Fate::mapped;
-  std::string target;  // mapped: the keys of ours, such as "training.learning_rate"
+  std::string target;  // mapped: our keys, such as "training.learning_rate"
   std::string note;    // mapped: the conversion, if there is one; neutral: why; refused: why, and what to do
   bool operator==(const Outcome&) const = default;
 };

@@ -87,7 +87,7 @@ Outcome divide_processes(const Given& given, Draft& draft) {
 
 struct Script {
   const char* task;
-  // The script's defaults, if ours are others; 0: the same.
+  // The script's defaults if ours differ; 0: they are the same.
   int sequence_length = 0;
   int validation_split_percentage = 0;
   // The family of models that the script makes from sizes alone; empty: it must be given.
@@ -178,7 +178,7 @@ bool is_model(const std::string& channel) {
   return channel == "model" || channel == "pretrained" || channel == "model_dir";
 }
 
-// What data.train takes: the files of a folder, or the folder itself where it is empty, missing, or a data set of
+// What data.train takes: the files of a folder, or the folder itself if it is empty, missing, or a data set of
 // `datasets.save_to_disk`.
 json files_of(const std::string& path) {
   std::error_code error;

@@ -48,7 +48,7 @@ json number_of_python(const std::string& text) {
   return is_number ? json(value) : json();
 }
 
-// "3", 3.0 -> 3 where an integer is wanted.
+// "3", 3.0 -> 3 if an integer is wanted.
 json number(const json& given, bool whole) {
   json value = given;
   if (given.is_string())

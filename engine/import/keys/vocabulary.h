@@ -17,7 +17,7 @@ struct Given {
   const nlohmann::json& value;
   const nlohmann::json& root;  // the object that the vocabulary describes
 
-  // Another value in it, or null.
+  // Another value in `root`, or null.
   nlohmann::json at(const std::vector<std::string>& place) const;
 };
 
@@ -26,7 +26,7 @@ struct Vocabulary;
 struct ForeignKey {
   std::string name;  // steps with dots between them; "*" is any step
   Fate fate = Fate::mapped;
-  std::string target;  // mapped: the keys of ours
+  std::string target;  // mapped: our keys
   std::string note;    // see Outcome
   // Reads the value; null: a mapped key gives it to `target`, the others have the outcome `note`.
   std::function<Outcome(const Given&, Draft&)> read = nullptr;

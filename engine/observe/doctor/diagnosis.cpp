@@ -104,7 +104,7 @@ class Doctor {
   JobRecords job_;  // without what happened after `moment_`
   int64_t moment_;  // when the first rank failed, else when the job ended, or now
   bool has_failure_ = false;
-  // By rank, group, stream and peer: the first operation that was begun later than that.
+  // By rank, group, stream and peer: the first operation that was begun after `moment_`.
   std::map<std::tuple<int, uint64_t, FlightStream, int>, uint64_t> later_;
   std::map<uint64_t, const FlightGroup*> groups_;
   Diagnosis result_;
@@ -155,7 +155,7 @@ double Doctor::silence(int rank) const {
   return seconds > kSilent ? seconds : 0;
 }
 
-// The operation that it has waited for longest without getting it.
+// The unfinished operation that the rank has waited for longest.
 std::optional<Wait> Doctor::wait_of(int rank) const {
   const JobRecords::Rank& records = job_.ranks.at(rank);
   const FlightRecord* first = nullptr;

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPlaces = "job-";  // the rank that wrote it, and .json
+constexpr const char* kPlaces = "job-";  // followed by the rank that wrote it, and .json
 constexpr const char* kKilled = "killed.json";
 constexpr int kMostStages = 1 << 20;
 

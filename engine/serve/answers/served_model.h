@@ -31,7 +31,7 @@ struct Logits {
 // A prompt and how to continue it.
 struct Continuation {
   std::vector<int64_t> prompt;  // not empty
-  int64_t most_new = 0;         // tokens, at least 1; prompt and these fit into the model's positions
+  int64_t most_new = 0;         // tokens, at least 1; they and the prompt fit into the model's positions
   Sampling sampling;
   int64_t sequence = 0;       // keys the random numbers
   std::vector<int32_t> ends;  // tokens after which it ends
@@ -58,8 +58,8 @@ class ServedModel {
   const ModelFacts& facts() const { return facts_; }
 
   // Both wait for the model, which computes examples of several requests at a time, and return results in the order of
-  // their arguments. Examples have labels only where the head predicts words. Throw HttpError if the time of the
-  // request is over.
+  // their arguments. Examples have labels only if the head predicts words. Throw HttpError if the time of the request
+  // is over.
   virtual std::vector<Logits> logits(std::vector<Example> examples) const = 0;
   virtual std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const = 0;
   // Code that computes much outside the model calls this from time to time. Throws HttpError if the request has run

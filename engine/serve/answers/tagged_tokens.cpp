@@ -68,7 +68,7 @@ struct Token {
   std::vector<double> scores;
   int64_t start = 0, end = 0;  // characters of the text
   int64_t index = 0;
-  bool continues = false;  // the word of the token before it
+  bool continues = false;  // whether it belongs to the word of the token before it
 };
 
 // Tokens that have one tag: one of them, those of a word, or those of an entity.

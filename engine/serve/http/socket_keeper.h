@@ -36,15 +36,15 @@ class SocketKeeper {
   std::atomic<bool> ends_ = false;
   std::mutex mutex_;  // guards `begin_`
   std::optional<Clock::time_point> begin_;
-  std::unique_ptr<ListeningSocket> kept_;  // of the thread
+  std::unique_ptr<ListeningSocket> kept_;  // used only by the thread
   std::thread thread_;
 };
 
 // Whether a process with a keeper has started this one on the same host, directly or through mpirun.
 bool has_socket_keeper();
 
-// The socket that the keeper of this process has, or a new one, which it gets. Without a keeper: a new one. Throws
-// ConfigError as ListeningSocket does.
+// The socket that the keeper of this process has, or a new one, which the keeper then gets. Without a keeper: a new
+// one. Throws ConfigError as ListeningSocket does.
 ListeningSocket kept_socket(const std::string& host, int port);
 
 }  // namespace shardline

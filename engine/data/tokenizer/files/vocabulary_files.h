@@ -8,10 +8,10 @@
 
 namespace shardline {
 
-// vocab.json and merges.txt of GPT2Tokenizer (also if nothing names a class) or RobertaTokenizer.
+// vocab.json and merges.txt of GPT2Tokenizer (the default if nothing names a class) or RobertaTokenizer.
 TokenizerSpec read_vocab_and_merges(const std::filesystem::path& folder, const std::string& tokenizer_class);
 
-// vocab.txt, one token a line, of BertTokenizer (also if nothing names a class) or DistilBertTokenizer;
+// vocab.txt, one token a line, of BertTokenizer (the default if nothing names a class) or DistilBertTokenizer;
 // tokenizer_config.json may have do_lower_case, strip_accents and tokenize_chinese_chars.
 TokenizerSpec read_vocab_txt(const std::filesystem::path& folder, const std::string& tokenizer_class);
 

@@ -35,7 +35,7 @@ Step split_by(Matches matches, SplitBehavior behavior) {
   return [matches, behavior](AlignedText text) { return split(text, parts_by(text.text(), matches), behavior); };
 }
 
-// Runs of word characters, and runs of what is neither that nor white space.
+// Runs of word characters, and runs of characters that are neither word characters nor white space.
 std::vector<AlignedText> split_words(AlignedText text) {
   std::vector<AlignedText> words;
   const std::string_view bytes = text.text();

@@ -44,7 +44,7 @@ void UnigramModel::for_each_prefix(std::string_view text, const Use& use) const 
   auto first = sorted_.begin() + begin;
   auto last = sorted_.begin() + end;
   for (size_t size = 1; first != last; ++size) {
-    // [first, last) are the tokens that begin with the first `size` bytes; the shortest stands first.
+    // [first, last) are the tokens that begin with the first `size` bytes; the shortest comes first.
     if (first->text.size() == size) use(*first++);
     if (size == text.size()) break;
     const unsigned char byte = text[size];
