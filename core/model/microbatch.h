@@ -18,7 +18,7 @@ inline constexpr int64_t kNoLabel = -100;
 struct TensorColumn {
   std::string name;
   at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> sizes;  // of one sample
+  std::vector<int64_t> sizes;  // for one sample
 };
 
 // Every rank of the replica has the same microbatch. It has no rows if a short last batch has no samples for it.

@@ -53,7 +53,7 @@ struct StreamWords {
   uint32_t high, sample, step, key0, key1;
 
   constexpr PhiloxBlock block(uint64_t index) const { return block(index, philox_keys(key0, key1)); }
-  // For kernels that get the keys of the rounds from the host.
+  // The same for kernels that receive the keys of the rounds from the host.
   constexpr PhiloxBlock block(uint64_t index, const PhiloxKeys& keys) const {
     return philox_block({{lower_half(index), upper_half(index) | high, sample, step}}, keys);
   }

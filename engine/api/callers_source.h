@@ -20,7 +20,7 @@ struct SampleTensors {
   std::map<std::string, at::Tensor> columns;  // by name, [samples, sizes...] of the column's type
   at::Tensor labels;                          // [samples, length] int64; of a target, [samples, its length]
   at::Tensor targets;                         // [samples] int64, or [samples, outputs] double
-  std::string mistake;                        // of the caller, reported by all ranks; empty: none
+  std::string mistake;                        // the caller's mistake, reported by all ranks; empty: none
 };
 
 // Views of the caller's memory; features may be those of the model's only column.

@@ -47,7 +47,7 @@ BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<
 struct BlockRange {
   size_t tensor;
   int64_t begin, length;  // elements of the tensor
-  int64_t byte_in_block;  // of its first element
+  int64_t byte_in_block;  // where its first element is
 };
 std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Block& block);
 

@@ -237,7 +237,7 @@ std::vector<size_t> CheckpointUnion::missing_pieces() const {
 
 // Returns lines about parts of the checkpoint that no host has.
 std::string CheckpointUnion::absent_parts(const std::vector<Listed>& listed, uint64_t digest) const {
-  std::map<PartNumber, std::string> absent;  // their hosts
+  std::map<PartNumber, std::string> absent;  // the hosts of absent parts
   for (const auto& one : listed)
     if (one.digest == digest && one.part)
       for (int number = 1; number <= one.part->count; ++number)

@@ -16,7 +16,7 @@ struct RunHistory {
   Config config;  // config.resolved.json
   RecordedMetrics metrics;
   nlohmann::json plan;             // plan.json; null if the file is missing
-  std::string label_counts;        // of the training data: "negative 612 (51.0 %), ..."; empty: no classes
+  std::string label_counts;        // in the training data: "negative 612 (51.0 %), ..."; empty: no classes
   std::vector<std::string> notes;  // what could not be read, and why
 
   std::optional<double> planned_bubble() const;

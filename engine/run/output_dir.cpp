@@ -336,7 +336,7 @@ struct DiskNeed {
   fs::path directory;
   std::vector<std::string> what = {};
   double bytes = 0;
-  std::string host = {};  // where the message must name it
+  std::string host = {};  // set if the message must name it
 
   void add(const std::string& thing, double size) {
     what.push_back(thing);

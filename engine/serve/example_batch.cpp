@@ -32,7 +32,7 @@ Batch ExampleBatch::batch(int64_t, const BatchSlice& slice) {
   Batch batch{.global_samples = std::ssize(examples_)};
   const BatchSlice mine = clipped(slice, batch.global_samples);
   batch.first_sample = mine.first;
-  int64_t most_words = 1;  // of any example, including those of other slices
+  int64_t most_words = 1;  // for any example, including those of other slices
   for (const Example& example : examples_) {
     batch.tokens += std::ssize(example.ids);
     batch.weight += std::ranges::count_if(example.labels, [](int32_t label) { return label != kNoLabel; });

@@ -19,7 +19,7 @@ class Completions final : public LabelledTask {
 
   ExampleShape shape() const override { return {.labels = true}; }
 
-  // A row, or a piece of one, without a predicted token gives no example: a step of such rows would have nothing to
+  // A row, or a piece of one, without a predicted token yields no example: a step of such rows would have nothing to
   // learn.
   RowExamples encode(const DataRow& row, bool) const override {
     RowExamples row_examples;

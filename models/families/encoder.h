@@ -15,7 +15,7 @@ struct EncoderConfig : TransformerConfig {
 
   int64_t type_vocab_size = 0;  // 0: there is no table of token types
   int64_t first_position = 0;   // index in the table of positions of position 0; n_positions entries follow
-  Activation head_activation = Activation::gelu;  // of the head for words
+  Activation head_activation = Activation::gelu;  // in the head for words
 };
 
 // The names of modules in the family's files; those of an encoder without a head come after `base`.
@@ -24,7 +24,7 @@ struct EncoderNames {
   std::string words, positions, types, norm;  // names in the embedding
   std::string block;                          // "encoder.layer."; the names below are within a block
   std::string query, key, value, out, norm1, fc, proj, norm2;
-  std::string word_dense, word_norm, decoder;  // of the head for words
+  std::string word_dense, word_norm, decoder;  // modules of the head for words
   std::string decoder_bias;                    // the name of the tensor if the decoder is tied
 };
 

@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// By name; views of the archive.
+// Entries by name, as views of the archive.
 using ZipEntries = std::map<std::string, std::string_view, std::less<>>;
 
 bool is_zip(std::string_view archive);

@@ -16,7 +16,7 @@ namespace shardline {
 
 class MappedFile;
 
-// In elements; sizes of 0 count as 1.
+// Strides in elements; sizes of 0 count as 1.
 std::vector<int64_t> row_major_strides(const std::vector<int64_t>& sizes);
 
 class TensorFile {

@@ -36,7 +36,7 @@ class BufferStates {
  private:
   struct States {
     Interpreter interpreter;
-    std::map<int64_t, Values> known;  // of all inputs, by step: begins_, and some of the latest
+    std::map<int64_t, Values> known;  // values of all inputs, by step: begins_, and some of the latest
   };
 
   States& states_of(at::ScalarType floating);
@@ -45,7 +45,7 @@ class BufferStates {
   const Graph graph_;
   const GraphPart changes_;
   std::mutex mutex_;
-  std::map<int64_t, Values> begins_;  // of all inputs, by step: those that do not follow from earlier ones
+  std::map<int64_t, Values> begins_;  // values of all inputs, by step: those that do not follow from earlier ones
   std::map<at::ScalarType, States> states_;
 };
 

@@ -77,7 +77,7 @@ class DimensionCounter {
     bool is_whole() const { return before == 1 && after == 1; }
     bool operator==(const Piece&) const = default;
   };
-  using Pieces = std::vector<Piece>;  // of a dimension, outermost first; of size 1: none
+  using Pieces = std::vector<Piece>;  // the pieces of a dimension, outermost first; none if its size is 1
   using Shape = std::vector<Pieces>;
 
   static bool is_one(const GraphSize& size) { return size.expression.empty() && size.number == 1; }

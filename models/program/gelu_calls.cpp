@@ -204,7 +204,7 @@ class Finder {
   std::vector<std::vector<int>> readers_;  // by value: the calls that read it; -1: the caller of the program
   std::map<int, double> numbers_;          // by value: constants
   int x_ = -1, t_ = -1;                    // values; -1: none
-  std::set<int> calls_;                    // of the expression that is being read
+  std::set<int> calls_;                    // calls of the expression that is being read
 };
 
 }  // namespace

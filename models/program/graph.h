@@ -72,7 +72,7 @@ struct GraphInput {
   Kind kind = Kind::user;
   std::string name;  // the name of the tensor in the file, or of the argument
   int value = 0;
-  bool is_persistent = true;  // of a buffer: the module's state_dict() has it
+  bool is_persistent = true;  // for a buffer: whether the module's state_dict() has it
 };
 
 struct GraphOutput {

@@ -277,7 +277,7 @@ class Cutter {
   void check_labels(const GraphInput& labels) const {
     const auto& sizes = value(labels.value).sizes;
     const bool wants_rows = use_.predicts != Predicts::segment;
-    const bool has_rows = wants_rows || program_->label_dtype == at::kLong;  // a sample may have as many numbers
+    const bool has_rows = wants_rows || program_->label_dtype == at::kLong;  // a sample may have equally many numbers
     const bool by_row = sizes.size() == 2 && (!sizes[1].expression.empty() || use_.predicts == Predicts::target_row ||
                                               (has_rows && sizes[1] == program_->source_length));
     if (use_.predicts != Predicts::span && by_row != wants_rows)

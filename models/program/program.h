@@ -31,9 +31,9 @@ struct ProgramUse {
   std::map<std::string, std::string> inputs;
   std::string loss_output;                 // a scalar; empty: "loss", or the only scalar
   std::string loss_function, loss_logits;  // alternatively, a function of an output and the labels; empty: none
-  std::optional<bool> labels_are_numbers;  // of samples, as far as the config says so; unset: if there is one label
-  std::optional<int64_t> start_id;         // of the token before the first token of a target
-  std::optional<int64_t> pad_id;           // of padding, if the program itself uses several ids
+  std::optional<bool> labels_are_numbers;  // in samples, if the config says so; unset: they are if there is one label
+  std::optional<int64_t> start_id;         // the token before the first token of a target
+  std::optional<int64_t> pad_id;           // the padding, if the program itself uses several ids
 };
 
 struct ProgramLayer {
@@ -74,7 +74,7 @@ struct Program {
   // The same program for sources of one length and targets of one length; null: this one. See masks/unmasked.h.
   std::shared_ptr<const Program> unmasked;
   int64_t unmasked_length = 0;            // valid up to this length of sources and of targets
-  std::shared_ptr<BufferStates> buffers;  // of the buffers that it changes; null: none
+  std::shared_ptr<BufferStates> buffers;  // the states of the buffers that it changes; null: none
 
   const Graph& graph() const { return archive.graph; }
   // The rows of a sample's source in programs with columns, whatever the sample; 0: as many as it has tokens.

@@ -24,7 +24,7 @@ class RowGrid {
   int64_t samples() const { return samples_; }  // with repeated ones
   int64_t segments() const { return segments_; }
   int64_t length() const { return length_; }
-  int64_t longest() const { return longest_; }  // of the segments
+  int64_t longest() const { return longest_; }  // the length of the longest segment
   bool is_padded() const { return is_padded_; }
   bool has_repeated() const { return samples_ > segments_; }
 
@@ -68,7 +68,7 @@ struct ProgramBatch {
 struct HiddenForm {
   int length = 1;          // its dimension that counts tokens; -1: none, so that all rows of a sample have all of it
   bool of_target = false;  // the tokens are those of targets
-  int64_t features = 0;    // of a row: the product of its other sizes
+  int64_t features = 0;    // in a row: the product of the value's other sizes
   int batch = 0;           // its dimension that counts samples
 };
 

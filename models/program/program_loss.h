@@ -22,7 +22,7 @@ struct ProgramLossTerm {
   int ignored_value = -1;  // for cross_entropy: a computed number; -1: use `ignored`
   int64_t ignored = 0;     // the target that is not counted
   double factor = 1;
-  std::string function = "";  // of `added`: its name
+  std::string function = "";  // the name of an added loss
 };
 
 // A sum of terms.

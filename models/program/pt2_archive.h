@@ -18,7 +18,7 @@ struct SplitMark {
   std::string kind;       // "ColumnLinear"
   std::string parts;      // what the ranks divide: "columns"
   std::string parameter;  // the one that has these parts; empty: they are the classes of the loss
-  int dimension = 0;      // of the parameter
+  int dimension = 0;      // the parameter's dimension
   bool gathers = false;   // every rank gets all columns of the product
 };
 
@@ -30,9 +30,9 @@ struct Pt2Archive {
   std::map<std::string, bool> trainable;                  // by name in `weights`
   std::map<std::string, std::vector<std::string>> names;  // by name in `weights` or `buffers`: its other names
   std::map<std::string, at::Tensor> constants;            // buffers and constants by name, views of the file
-  std::vector<std::string> buffers;                       // those of the module's state_dict(); tied: first name
-  std::shared_ptr<const TensorFile> constant_file;        // the file that holds them; null: no file does
-  std::vector<SplitMark> marks;                           // of a traced program; parameters are names in the graph
+  std::vector<std::string> buffers;                 // buffers of the module's state_dict(), under their first names
+  std::shared_ptr<const TensorFile> constant_file;  // the file that holds them; null: no file does
+  std::vector<SplitMark> marks;                     // the marks of a traced program; parameters are names in the graph
 
   // The beginning of messages: the config key that names the program, and the path.
   std::string place() const { return (is_traced ? "/model/config/model_type: " : "/model/path: ") + path; }

@@ -27,8 +27,8 @@ struct Key {
   std::string advice = "";                // if not honoured: why, or what to do instead
   std::vector<std::string> aliases = {};  // older spellings of the same value
   std::string writes = "";                // for a shorthand: the key that it gives a value to, as "section.key"
-  // For a shorthand: the value that it gives that key, or null if it gives none. For other keys: null for a value that
-  // counts as not given if a shorthand gives one.
+  // For a shorthand: the value to which it sets that key, or null if it does not. For other keys: null for a value that
+  // counts as not given if a shorthand sets one.
   std::function<nlohmann::json(const nlohmann::json&)> means = nullptr;
   // For honoured keys; null for shorthands.
   std::function<void(Config&, const nlohmann::json&)> store = nullptr;

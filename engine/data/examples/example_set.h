@@ -32,9 +32,9 @@ struct Example {
   std::vector<int32_t> labels;            // what each token predicts, or kNoLabel; empty: tokens predict nothing
   std::vector<uint8_t> continues;         // 1: the token belongs to the same word as the previous one; empty: none does
   std::vector<float> targets;             // as many as the set's width; kNoLabel where nothing is known
-  std::vector<TensorPlace> tensors = {};  // of the columns that the set has
-  int64_t row = 0;                        // of the data, counted from 0; several examples may be of one row
-  WantedWords words = {};                 // of a served model, where tokens predict words
+  std::vector<TensorPlace> tensors = {};  // one for each column of tensors that the set has
+  int64_t row = 0;                        // row of the data, counted from 0; several examples may be of one row
+  WantedWords words = {};                 // for a served model whose tokens predict words
 };
 
 // What all examples of a set have in common.

@@ -67,7 +67,7 @@ struct HttpServer::Parts {
     std::optional<HttpResponse> response;
     std::list<std::shared_ptr<Connection>>::iterator place;  // in `waiting` below, until its request has arrived
     bool is_waiting = false;
-    bool has_header = false;  // of this request
+    bool has_header = false;  // whether the header of this request has arrived
     size_t held = 0;
   };
   using ConnectionPtr = std::shared_ptr<Connection>;

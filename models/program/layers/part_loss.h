@@ -14,7 +14,7 @@ struct LossSettings {
   TensorParallel tp;  // without sequence parallelism
   at::ScalarType floating = at::kFloat;
   bool in_half = false;         // half-precision values become fp32
-  Parameter* weight = nullptr;  // of a head that was moved into the loss (moved_head.h); null: it was not
+  Parameter* weight = nullptr;  // for a head that was moved into the loss (moved_head.h); null: none was
   Parameter* bias = nullptr;    // likewise
 };
 

@@ -44,11 +44,11 @@ struct TracedRun {
 
 // Runs the function. Operators that change a tensor in place are replaced by ones that return the changed tensor,
 // unless the tensor is a buffer. A call belongs to the module of the parameter that it takes, otherwise to the module
-// of the previous call. If modules share the parameter, each of them gets one call in turn if there are as many calls,
-// otherwise the one with the most in common with the previous module. Operators of libraries other than ATen are calls,
-// too. Throws a ConfigError that begins with the function's name for what a graph cannot express: reading values of
-// tensors, changing an argument, a parameter, or a tensor with views, norms over the batch, results that no call
-// computes, custom gradients of the function, and operators without gradients.
+// of the previous call. If modules share the parameter, each of them gets one call in turn if there are as many calls
+// as modules, otherwise the one with the most in common with the previous module. Operators of libraries other than
+// ATen are calls, too. Throws a ConfigError that begins with the function's name for what a graph cannot express:
+// reading values of tensors, changing an argument, a parameter, or a tensor with views, norms over the batch, results
+// that no call computes, custom gradients of the function, and operators without gradients.
 TracedRun run_traced(const TracedFunction& function, const std::vector<at::Tensor>& arguments);
 
 // The location of a call, for messages: " in blocks.0.norm"; empty outside all modules.

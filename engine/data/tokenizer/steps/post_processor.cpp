@@ -105,7 +105,7 @@ class Trimmer {
     return words ? std::string_view((*words)[word]) : std::get<std::string_view>(source_);
   }
 
-  // At most `enough`.
+  // The number of characters before `end`, counted up to `enough`.
   static int characters_before(std::string_view text, size_t end, int enough) {
     int count = 0;
     for (; count < enough && end > 0; ++count) previous_code_point(text, end);
