@@ -17,7 +17,7 @@ class DeviceMarks {
 
   void add();    // marks the end of the work queued so far on the current stream
   void clear();  // forgets the marks
-  // Returns the times of all marks by this clock, in the order in which they were added, and forgets the marks. Waits
+  // Returns the times of all marks on this clock, in the order in which they were added, and forgets the marks. Waits
   // until the device has finished the work queued on the current stream.
   std::vector<double> take();
 

@@ -164,7 +164,7 @@ class Importer {
 
   Draft& draft_;
   const ReadFile& read_file_;
-  std::deque<json> values_;  // keep their places
+  std::deque<json> values_;  // a deque keeps their addresses
   std::vector<std::pair<const Vocabulary*, const json*>> objects_;
   std::vector<Found> found_;
   int files_ = 0;

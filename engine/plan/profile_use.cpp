@@ -30,7 +30,7 @@ std::string value_in(const fs::path& file, const std::string& key) {
 
 std::string device_name(at::Device device) {
   if (!is_accelerator(device)) return value_in("/proc/cpuinfo", "model name");
-  const auto facts = gpu_facts(device.index());  // by CUDA's index; the driver lists GPUs in a different order
+  const auto facts = gpu_facts(device.index());  // CUDA's index; the driver lists GPUs in a different order
   return facts ? facts->name : device.str();
 }
 

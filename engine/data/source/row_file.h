@@ -46,7 +46,7 @@ class RowFile {
 // Texts may be compressed. Throws DataError, including for tokens, which have no columns.
 std::unique_ptr<RowFile> open_rows(const DataFile& file);
 
-// A row has no column of the name that a config key gives.
+// A row has no column with the name that a config key states.
 struct MissingColumn : DataError {
   using DataError::DataError;
 };

@@ -45,7 +45,7 @@ struct ModelFacts {
   int64_t vocab_size = 0;
   int64_t most_tokens = 0;                                         // in an example
   int64_t tokenizer_tokens = std::numeric_limits<int64_t>::max();  // model_max_length, to which truncation cuts
-  bool is_regression = false;  // a classification whose outputs are numbers, by its config
+  bool is_regression = false;  // a classification whose outputs are numbers, according to its config
   std::vector<int32_t> ends;   // tokens that end a text
 
   int64_t cut_tokens() const { return std::min(most_tokens, tokenizer_tokens); }
