@@ -69,7 +69,7 @@ struct ImportLine {
   ImportOptions options;
 };
 
-// Reads the config, adds the length of samples that are tensors, labels from the data where it gives none and, for
+// Reads the config, adds the length of samples that are tensors, labels from the data if it gives none and, for
 // training, the vocab_size of a larger tokenizer, and replaces "auto" by numbers, which are added to the command line's
 // overrides. on_ranks: a process that mpirun has started is a rank, and the first rank determines all of this for the
 // others (completed_config).
@@ -102,8 +102,8 @@ std::vector<std::string> with_settings(std::vector<std::string> arguments, const
   return arguments;
 }
 
-// Whether the length of samples is the user's. Without one, a config has the default; only for a directory is it cut to
-// the model's positions.
+// Whether the length of samples is the user's. A config without one has the default; for a directory, this is limited
+// to the model's positions.
 bool states_length(const CommandLine& line) {
   return !std::filesystem::is_directory(line.config) ||
          std::ranges::any_of(line.overrides,
@@ -174,7 +174,7 @@ int run_training_of_container(CommandLine& line) {
                           "/input/config describes the job (docs/sagemaker.md)"));
   const auto train = [&](const std::string& config) {
     line.config = config;
-    line.overrides.clear();  // the config has them
+    line.overrides.clear();  // the config already contains them
     return run_training(line, {"train", config});
   };
   return run_container_job(folder, line.overrides, train, std::cerr);

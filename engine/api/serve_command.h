@@ -35,12 +35,12 @@ class ServeCommand {
   double body_mib_ = 6;
 };
 
-// The config or directory that is served: what the command line names, or where a platform puts the model. An archive
-// is unpacked for as long as this lives.
+// The config or directory that is served: the one that the command line names, or the one in which a platform puts the
+// model. An archive is unpacked for as long as this lives.
 class ServedPlace {
  public:
-  // `arguments`: of the command line; the place in them is replaced by that of the unpacked model. Throws ConfigError
-  // if there is nothing to serve.
+  // `arguments`: the command line's; an archive's path in them is replaced by that of the unpacked model. Throws
+  // ConfigError if there is nothing to serve.
   ServedPlace(const std::string& named, const ServeCommand& command, std::vector<std::string>& arguments);
 
   std::string config() const { return model_->path().string(); }

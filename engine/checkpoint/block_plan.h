@@ -20,7 +20,8 @@ struct Block {
 
 // Ranks that together write every block.
 struct WriterGroup {
-  // By directory that gets blocks: sets of ranks, each ascending. A file in it is written by the ranks of one set.
+  // For each directory that blocks are written to: sets of ranks, each ascending. A file in it is written by the ranks
+  // of one set.
   std::vector<std::vector<std::vector<int>>> directories;
 
   std::vector<int> ranks() const;  // ascending

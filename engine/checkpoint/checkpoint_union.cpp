@@ -411,7 +411,7 @@ int64_t gather_newest(const std::string& directory, const Stores& stores, Commun
   if (const auto path = file_in(directory, kNewestFile); stores.leads(world.rank()) && fs::exists(path)) {
     std::ifstream file(path);
     std::getline(file, mine);
-    mine += "\n";  // also if it cannot be read
+    mine += "\n";  // even if it cannot be read
   }
   int64_t newest = -1;
   for (const auto& name : gather_lines(world, mine))  // a damaged file may have named any of them
@@ -419,7 +419,7 @@ int64_t gather_newest(const std::string& directory, const Stores& stores, Commun
   return newest;
 }
 
-// Whether these are some of the parts of a checkpoint, and not all of them.
+// Whether these are some of the parts of a checkpoint, but not all.
 bool lacks_parts(const std::vector<std::string>& names) {
   std::map<int, int> there;  // parts by their count
   for (const auto& name : names) {

@@ -66,7 +66,7 @@ struct HeldPart {
   at::Tensor values;  // [slice.length] or all elements: the memory of parameters and optimizer
 };
 
-// optimizer: null if the contents are those of a model alone.
+// optimizer: null if the contents include only the model.
 std::vector<HeldPart> held_parts(const CheckpointContents& contents, StageParameters& parameters, Optimizer* optimizer);
 
 // The boxes of a part in its tensor.

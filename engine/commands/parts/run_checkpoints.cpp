@@ -38,7 +38,7 @@ std::string no_usable(const std::string& directory, const NewestCheckpoint& foun
              found.skipped.front());
 }
 
-// Where a run starts without a checkpoint of its own.
+// Where a run that has no checkpoint of its own starts.
 std::string start_text(const ResumeSource& source) {
   return "from " + (source.path.empty() ? "the beginning" : source.path);
 }
@@ -224,7 +224,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   state_.num_train_epochs = training.num_train_epochs;
 }
 
-// Throws RunError if hosts lack the memory. Removes an earlier saver first, which holds as much.
+// Throws RunError if hosts lack the memory. Removes an earlier saver first, because it holds as much memory.
 void RunCheckpoints::make_saver(bool with_states) {
   if (saver_ && saves_states_ == with_states) return;
   saver_.reset();
@@ -329,7 +329,8 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
   }
   if (!newest_metric_ && compares_evaluations(training)) throw missing_metric(best_metric(training), metrics);
   state_.log_history.push_back(std::move(entry));
-  if (newest_metric_ && metrics.step > 0) {  // transformers' callback and scheduler also leave out one before training
+  if (newest_metric_ && metrics.step > 0) {  // transformers' callback and scheduler also ignore an evaluation before
+                                             // training
     if (training.early_stopping_patience) spend_patience();
     if (evaluates_regularly(training, metrics.step, parts_.run)) follow_with_rate();
   }
@@ -376,7 +377,8 @@ std::string RunCheckpoints::patience_text() const {
                                    : ", all of which gave a value that is not a number");
 }
 
-// It becomes the best evaluation once its checkpoint is on the disk. Until then the earlier best one is kept.
+// The candidate becomes the best evaluation once its checkpoint is on the disk. Until then, the earlier best one is
+// kept.
 void RunCheckpoints::settle_candidate() {
   if (!candidate_) return;
   finish();
@@ -422,7 +424,7 @@ void RunCheckpoints::prepare() {
   if (training.save_strategy != SaveStrategy::no) make_saver(!training.save_only_model);
 }
 
-// Whether a checkpoint is complete, or could not be saved.
+// Reports that a checkpoint is complete, or that one could not be saved.
 void RunCheckpoints::report() {
   if (parts_.context.first() && saver_->last_saved() > reported_) {
     reported_ = saver_->last_saved();
