@@ -11,7 +11,7 @@ namespace shardline {
 
 class StopTexts {
  public:
-  // texts: none of them is empty.
+  // texts: none may be empty.
   StopTexts(TokenizerPtr tokenizer, std::vector<std::string> texts);
 
   const std::vector<std::string>& texts() const { return texts_; }

@@ -86,8 +86,8 @@ class Plot {
   static bool has_interval(const ChartPoint& point) {
     return point.low != point.high && std::abs(point.low) < kMost && std::abs(point.high) < kMost;
   }
-  // A few repeats have intervals that are much wider than their values differ. They must not determine the axis of
-  // values that cannot be negative: there, they are drawn up to 0 and up to `most`.
+  // Intervals of a few repeats may be much wider than the range of the values. They must not determine the axis of
+  // values that cannot be negative, where intervals are cut at 0 and at `most`.
   void add_intervals(double most) {
     const Range values = y_;
     for (const auto& series : chart_.series)

@@ -20,7 +20,7 @@ class HtmlPage {
   // row is not shown if all names are empty. A table that is wider than the page scrolls
   // sideways.
   void table(const std::vector<std::vector<std::string>>& cells);
-  // Adjacent figures share a row where there is room. wide: the figure keeps its width and scrolls.
+  // Adjacent figures share a row if there is room. wide: the figure keeps its width and scrolls.
   enum class Width { column, wide };
   void figure(const std::string& svg, const std::string& caption, Width width = Width::column);
 

@@ -82,7 +82,7 @@ bool check_tokens(const Config& config, std::int64_t samples, const char* key, c
   return false;
 }
 
-// Whether mpirun gets its hosts from custom_mpi_options. The check of that key reports options that cannot be read.
+// Whether custom_mpi_options tell mpirun its hosts. The check of that key reports options that cannot be read.
 bool names_hosts(const MpiOptions& mpi) try {
   const auto words = shell_words(mpi.custom_mpi_options);
   return std::any_of(words.begin(), words.end(), [](const std::string& word) {
@@ -178,7 +178,7 @@ Layout check_sizes(const Config& config, int world_size, const Complaint& compla
   }
   const std::int64_t samples = batch.samples / microbatches;
   const bool fits = check_tokens(config, samples, "smp_options.microbatches", complain);
-  // Evaluation cuts a replica's batch into as many microbatches.
+  // Evaluation cuts a replica's batch into the same number of microbatches.
   const std::int64_t evaluated = (layout.eval_batch + microbatches - 1) / microbatches;
   if (!check_tokens(config, evaluated, "training.per_device_eval_batch_size", complain) || !fits) return layout;
   layout.microbatch_size = samples;
