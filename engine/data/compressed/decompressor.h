@@ -15,7 +15,8 @@ Compression compression_of(std::string_view bytes);
 // Determined by the extension: .gz, .zst or .zstd.
 Compression compression_of_name(const std::filesystem::path& path);
 
-// The compression of the contents. Throws DataError if the name has such an extension, but they are not compressed.
+// The compression of the contents. Throws DataError if the name has such an extension, but the contents are not
+// compressed.
 Compression compression_of_file(const MappedFile& file);
 
 class Decompressor {

@@ -31,15 +31,15 @@ struct Example {
   std::vector<uint8_t> types;             // one for each token; empty: all 0
   std::vector<int32_t> labels;            // what each token predicts, or kNoLabel; empty: tokens predict nothing
   std::vector<uint8_t> continues;         // 1: the token belongs to the same word as the previous one; empty: none does
-  std::vector<float> targets;             // as many as the set's width; kNoLabel where nothing is known
-  std::vector<TensorPlace> tensors = {};  // of the columns that the set has
-  int64_t row = 0;                        // of the data, counted from 0; several examples may be of one row
-  WantedWords words = {};                 // of a served model, where tokens predict words
+  std::vector<float> targets;             // as many as the set's width; kNoLabel if a value is not known
+  std::vector<TensorPlace> tensors = {};  // one for each of the set's columns
+  int64_t row = 0;                        // of the data, counted from 0; several examples may come from one row
+  WantedWords words = {};                 // for a served model whose tokens predict words
 };
 
 // What all examples of a set have in common.
 struct ExampleShape {
-  bool types = false, labels = false, words = false;  // words: where they continue
+  bool types = false, labels = false, words = false;  // words: whether `continues` is known
   bool sequences = false;  // types are 0 for the tokens of a source and 1 for those of the target that follows
   TargetKind targets = TargetKind::none;
   int64_t width = 0;    // targets of an example: 1 for classes, 2 for answers
@@ -64,8 +64,8 @@ struct FiledTensor {
 
 class ExampleSet {
  public:
-  // Throws DataError if the file is not a whole set: wrong magic, version, sizes or checksum of the header.
-  // tensors: reads those of the examples; null: they have none.
+  // Throws DataError if the file is not a whole set: wrong magic, version, sizes or checksum of the header. tensors:
+  // reads the examples' tensors; null: they have none.
   explicit ExampleSet(const std::filesystem::path& path, std::shared_ptr<const TensorColumns> tensors = nullptr);
 
   const std::string& digest() const { return digest_; }  // identifies what it was made from

@@ -22,7 +22,7 @@ int64_t total_bytes(const std::vector<DataFile>& files) {
   return bytes;
 }
 
-// Cuts the tokens of the examples that it gets into examples of one length.
+// Cuts the tokens of the examples that it receives into examples of one length.
 class Chunks {
  public:
   explicit Chunks(int64_t length) : length_(length) {}
@@ -110,7 +110,7 @@ class RowEncoder {
   }
 
   int64_t examples() const { return examples_; }
-  // After the last part.
+  // Call it after the last part.
   ExampleCounts counts() const {
     ExampleCounts counts{
         .rows = part_ends_.back(), .shortened = shortened_, .left_out = left_out_, .left_over = left_over_};

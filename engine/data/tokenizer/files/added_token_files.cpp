@@ -89,7 +89,7 @@ class AddedTokenFiles {
     for (const JsonValue& value : file.at("additional_special_tokens").items()) add(token_of(value), std::nullopt);
   }
 
-  // Without an id: the vocabulary's, else the next free one.
+  // Without `id`, the token has the vocabulary's id or else the next free one.
   void add(AddedToken token, std::optional<int32_t> id) {
     if (token.content.empty() || !added_.insert(token.content).second) return;
     const auto known = spec_.ids.find(token.content);

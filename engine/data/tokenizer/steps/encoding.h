@@ -17,8 +17,8 @@ struct Encoding {
 
   std::vector<int32_t> ids;
   std::vector<int32_t> types;
-  // Bytes of the text, which begin and end with characters; of the word, if the text was given in words. A special
-  // token that is around the texts has [0, 0).
+  // Bytes of the text, which begin and end with characters; of the word, if the text was given in words. For a special
+  // token around the texts: [0, 0).
   std::vector<TextSpan> offsets;
   std::vector<int32_t> sequences;  // 0: of the first text; 1: of the second; kNone: a special token around them
   // The word of the text to which the token belongs, from 0 in each text: of the given words, otherwise of those that
