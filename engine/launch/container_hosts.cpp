@@ -65,7 +65,7 @@ std::string received_line(int socket, size_t longest, std::optional<Clock::time_
   return "";
 }
 
-// -1: the host does not listen yet.
+// Returns a connected socket, or -1 if the host does not listen yet.
 int connected(const std::string& host, int port) {
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_family = AF_INET;

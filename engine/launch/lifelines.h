@@ -31,7 +31,7 @@ class Lifelines {
   // Hosts that did not answer within the limit. A rank that ends does not count as silent, because its host closes the
   // connection.
   const std::vector<std::string>& silent_hosts() const { return silent_hosts_; }
-  // Lets all ranks end that are connected.
+  // Lets all connected ranks end.
   void let_go();
   // Lets all ranks end and waits for them for up to `patience`. Returns the hosts of the ranks that remain.
   std::vector<std::string> release(std::chrono::milliseconds patience);
@@ -40,7 +40,7 @@ class Lifelines {
   struct Line {
     int socket = -1;
     std::string greeting;  // what has arrived of it
-    std::string host;      // once it is complete
+    std::string host;      // known when the greeting is complete
   };
   bool accept_one();
   void read_from(Line& line);

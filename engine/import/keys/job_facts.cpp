@@ -87,7 +87,7 @@ Outcome divide_processes(const Given& given, Draft& draft) {
 
 struct Script {
   const char* task;
-  // The script's defaults, if ours are others; 0: the same.
+  // The script's defaults, if they differ from ours; 0: they do not.
   int sequence_length = 0;
   int validation_split_percentage = 0;
   // The family of models that the script makes from sizes alone; empty: it must be given.
@@ -115,7 +115,7 @@ bool is_without_trainer(const std::string& script) {
   return fs::path(script).stem().string().ends_with(kWithoutTrainer);
 }
 
-// The entry of scripts() that a script has, which may be that of its form with Trainer.
+// The name of a script's entry in scripts(), which may be that of its variant with Trainer.
 std::string stem_of(const std::string& script) {
   const std::string stem = fs::path(script).stem().string();
   const bool is_other = is_without_trainer(script) && !scripts().contains(stem);
@@ -178,7 +178,7 @@ bool is_model(const std::string& channel) {
   return channel == "model" || channel == "pretrained" || channel == "model_dir";
 }
 
-// What data.train takes: the files of a folder, or the folder itself where it is empty, missing, or a data set of
+// What data.train takes: the files of a folder, or the folder itself if it is empty, missing, or a data set of
 // `datasets.save_to_disk`.
 json files_of(const std::string& path) {
   std::error_code error;
