@@ -27,12 +27,12 @@ std::vector<int> worlds_of(const Config& config, const Cluster& cluster, Ranking
   while (ranking == Ranking::cost && nodes % 2 == 0) worlds.push_back((nodes /= 2) * cluster.devices_per_node);
   const int hosts = available_hosts(config);
   std::erase_if(worlds, [&](int world) { return cluster.nodes_of(world) > hosts && world % hosts != 0; });
-  if (worlds.empty()) ranks_per_host(config, cluster.devices());  // throws
+  if (worlds.empty()) ranks_per_host(config, cluster.devices());  // throws a ConfigError that says why
   return worlds;
 }
 
 // Makes the model for other degrees. Units with "auto" are split by rule: prices would need a plan for each layout. The
-// settings of candidates say so; where only a degree is "auto", the run may still keep such a unit whole to be faster.
+// settings of candidates say so; if only a degree is "auto", the run may still keep such a unit whole to be faster.
 std::function<ModelSpec(int, bool)> spec_of_degrees(const Config& config, const ModelSource& model) {
   return [config, &model](int tensor, bool sequence_parallel) {
     Config other = config;

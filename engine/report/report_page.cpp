@@ -125,7 +125,7 @@ void add_evaluations(Chart& chart, const std::vector<RunHistory>& runs, const st
   }
 }
 
-// What the lines of several runs show, which have the name of their run.
+// Says what solid and dashed lines show, because the legend of several runs only names the runs.
 std::string legend_of_losses(const Chart& chart) {
   bool has_values = false, has_lines = false;
   for (const ChartSeries& series : chart.series) {

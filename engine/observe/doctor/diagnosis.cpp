@@ -155,7 +155,7 @@ double Doctor::silence(int rank) const {
   return seconds > kSilent ? seconds : 0;
 }
 
-// The operation that it has waited for longest without getting it.
+// The unfinished operation that the rank has waited for longest.
 std::optional<Wait> Doctor::wait_of(int rank) const {
   const JobRecords::Rank& records = job_.ranks.at(rank);
   const FlightRecord* first = nullptr;
@@ -255,8 +255,8 @@ bool Doctor::has_passed(const FlightRecord& operation, int rank) const {
   return there.stage >= 0 && there.stage == here.stage && there.place.serial > operation.place.serial;
 }
 
-// Both ends of a message run their collectives in the same order: a sender that waits in a collective for the receiver
-// should have sent before that everything that the receiver needs to get there.
+// Both ends of a message run their collectives in the same order: a sender that waits for the receiver in a collective
+// should already have sent everything that the receiver needs to reach it.
 bool Doctor::has_left_behind(const RankSituation& waiting, int sender) const {
   const auto& next = result_.ranks[sender].wait;
   return waiting.wait->operation.op == std::string_view("recv") && next && !is_message(next->operation) &&
