@@ -37,8 +37,8 @@ std::filesystem::path previous_model(const Config& config);
 // Locks only the directory of checkpoints, on a host that has one of its own. Throws ConfigError if there are
 // checkpoints that the run would neither continue nor replace.
 [[nodiscard]] OutputLock lock_checkpoint_directory(const Config& config);
-// To be called on such a host, too, before the first step: RunError if the disk lacks space for the host's part of the
-// checkpoints. bytes: the size of one checkpoint.
+// Call it on such a host, too, before the first step. Throws RunError if the disk lacks space for the host's part of
+// the checkpoints. bytes: the size of one checkpoint.
 void check_checkpoint_room(const Config& config, double bytes);
 
 // Whether checkpoints and records in the run's directories are its own: a run that starts from the beginning or from a

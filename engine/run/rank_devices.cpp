@@ -68,9 +68,9 @@ std::string no_gpu_reason() {
 
 // A receive of a pipeline occupies the GPU until its message arrives. CUDA may wait for the whole GPU when it loads a
 // kernel, and NCCL when it connects, so both do it at the start; streams that outnumber the GPU's queues would wait for
-// each other. CUDA and NCCL read these variables when they start; a value that the user has set stays. Torch's
-// allocator, where memory is short, waits for the whole GPU before it returns unused memory to CUDA, but only for its
-// own stream if the memory is in expandable segments.
+// each other. CUDA and NCCL read these variables when they start; a value that the user has set stays. When memory is
+// short, torch's allocator waits for the whole GPU before it returns unused memory to CUDA, but only for its own stream
+// if the memory is in expandable segments.
 void prepare_for_pipelines(const Config& config) {
   if (config.runtime.device == DeviceChoice::cpu || config.smp.pipeline_parallel_degree == 1) return;
   for (const auto& [name, value] : {std::pair{"CUDA_MODULE_LOADING", "EAGER"},

@@ -28,8 +28,8 @@ ServeHandlers default_handlers();
 
 // The handlers of this program: the default ones, or those that were added in their place.
 const ServeHandlers& serve_handlers();
-// Replaces those that are set in `own`. Call it before a model is served. Throws ConfigError for one that has been
-// replaced already.
+// Replaces the handlers that are set in `own`. Call it before a model is served. Throws ConfigError for a handler that
+// has been replaced already.
 void add_handlers(const ServeHandlers& own);
 
 }  // namespace shardline

@@ -11,7 +11,7 @@ namespace shardline {
 class ServiceCounts {
  public:
   void answered(int status, double seconds);
-  // Answered before it had arrived, which says nothing about how long requests take.
+  // Counts a request that was answered before it had arrived; this says nothing about how long requests take.
   void refused(int status);
   void computed(int64_t items, int64_t tokens);
   // Seconds that recent requests took.

@@ -5,7 +5,7 @@
 namespace shardline {
 namespace {
 
-// Throws DataError for a request such as {"input": ...}, which would be an input itself.
+// Throws DataError for a request such as {"input": ...}, which would otherwise count as an input itself.
 void require_no_misspelt_inputs(const Invocation& request) {
   const nlohmann::json& input = request.inputs().json();
   if (!input.is_object()) return;

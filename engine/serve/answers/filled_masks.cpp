@@ -55,7 +55,7 @@ json words_for(const Example& example, size_t place, bool is_only, std::span<con
   for (const WordScore& word : word_scores(found, tokenizer)) {
     std::vector<int32_t> ids = example.ids;
     ids[place] = word.id;
-    // Without special tokens, unless masks would be among them.
+    // Special tokens are left out, unless other masks are among them.
     std::erase_if(ids, [&](int32_t id) { return id == pad || (is_only && tokenizer.is_special(id)); });
     words.push_back(
         {{"score", word.score}, {"token", word.id}, {"token_str", word.text}, {"sequence", tokenizer.decode(ids)}});

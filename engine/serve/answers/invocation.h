@@ -23,8 +23,8 @@ struct Invocation {
   // The single inputs: one, or those of a list, at most kMostInputs.
   std::vector<JsonValue> each() const;
   bool is_list() const { return document.at("inputs").is_array(); }
-  // Whether the answer is this only element of `answers`, and not the list: in pipelines for words and questions even
-  // for a list of one input, but not for a line, whose answer is a line.
+  // Whether the answer is the only element of `answers`, and not the list. As in pipelines for words and questions,
+  // this also holds for a list of one input, but not for a line, whose answer is a line.
   bool answers_one(const nlohmann::json& answers) const { return answers.size() == 1 && !is_lines; }
 };
 

@@ -58,8 +58,8 @@ class ServedModel {
   const ModelFacts& facts() const { return facts_; }
 
   // Both wait for the model, which computes examples of several requests at a time, and return results in the order of
-  // their arguments. Examples have labels only where the head predicts words. Throw HttpError if the time of the
-  // request is over.
+  // their arguments. Examples have labels only if the head predicts words. Throw HttpError if the time of the request
+  // is over.
   virtual std::vector<Logits> logits(std::vector<Example> examples) const = 0;
   virtual std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const = 0;
   // Code that computes much outside the model calls this from time to time. Throws HttpError if the request has run
