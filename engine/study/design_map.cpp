@@ -54,7 +54,7 @@ Points pairs_of(const StudyTable& table, const DesignQuantity& one, const Design
   return points;
 }
 
-// Whether it differs from row to row.
+// Whether the quantity differs from row to row.
 bool varies(const StudyTable& table, const DesignQuantity& quantity) {
   const Points own = pairs_of(table, quantity, quantity);
   return own.size() > 1 && correlation(own).has_value();

@@ -28,7 +28,7 @@ int opened_for_output(const std::string& path) {
   return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666);
 }
 
-// In the child process.
+// Runs the program in place of the child process that calls this.
 [[noreturn]] void become(const PoolProgram& program, char* const* argv) {
   setpgid(0, 0);  // a Ctrl-C ends the parent, and that ends this process
   prctl(PR_SET_PDEATHSIG, SIGKILL);

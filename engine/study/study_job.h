@@ -10,8 +10,9 @@ struct StudyOptions {
   int at_once = 0;      // not 0: likewise
 };
 
-// Runs what has not been run. Prints a line for each run and the tables to `out`. Returns the program's exit code: 1 if
-// a run failed. Throws ConfigError for a mistake in the study or one of its configs, before the first run starts.
+// Makes the runs that have not been made yet. Prints a line for each run and the tables to `out`. Returns the program's
+// exit code: 1 if a run failed. Throws ConfigError for a mistake in the study or one of its configs, before the first
+// run starts.
 int study_job(const std::string& path, const StudyOptions& options, std::ostream& out);
 
 }  // namespace shardline

@@ -19,7 +19,7 @@ class Completions final : public LabelledTask {
 
   ExampleShape shape() const override { return {.labels = true}; }
 
-  // A row, or a piece of one, without a predicted token gives no example: a step of such rows would have nothing to
+  // A row, or a piece of one, without a predicted token yields no example: a step of such rows would have nothing to
   // learn.
   RowExamples encode(const DataRow& row, bool) const override {
     RowExamples row_examples;
@@ -88,8 +88,8 @@ class Completions final : public LabelledTask {
     return made;
   }
 
-  // A label is that of its own token, because transformers shifts labels itself. Without labels, all tokens are
-  // predicted except those that TRL's masks leave out.
+  // Labels are at the places of the tokens that they name, because transformers shifts them itself. Without labels, all
+  // tokens are predicted except those that TRL's masks leave out.
   static Labelled labelled_tokens(const DataRow& row, const TokenisedRow& tokens) {
     refuse_types(row, tokens);
     Labelled made{tokens.ids, has_column(row, "labels") ? word_labels(row, tokens) : tokens.ids};

@@ -10,8 +10,8 @@ namespace shardline {
 
 enum class DataPart { train, validation, validation_mismatched, test };
 
-// The paths that the config names for a part: those of its key, of which validation_mismatched has a default, with
-// those of the part's split in place of folders that have several (saved_dataset.h). Throws as paths_of_split does.
+// The paths that the config names for a part: those of its key, of which validation_mismatched has a default, with the
+// paths of the part's split in place of folders with several splits (saved_dataset.h). Throws as paths_of_split does.
 std::vector<std::string> paths_of(const Config& config, DataPart part);
 
 // The files of some paths. With data.task_name, a folder stands for the one file of that part in it, or for its
