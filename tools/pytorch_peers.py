@@ -102,7 +102,7 @@ def fsdp2(options):
     model = load_model(options)
     for block in model.transformer.h:
         fully_shard(block, **shard)
-    fully_shard(model, **shard)  # the rest: embeddings, the last norm and the tied head
+    fully_shard(model, **shard)  # embeddings, the last norm and the tied head
     return replica_step(model, adamw(model.parameters()), options, autocast=False)
 
 
@@ -276,7 +276,7 @@ def peak_resident():
 
 
 def measure(step, options):
-    """Barriers around each step, as bench_step has them: a step takes what its slowest rank takes."""
+    """Puts barriers around each step, like bench_step: a step takes as long as its slowest rank."""
     barrier = dist.barrier if dist.is_initialized() else lambda: None
     losses, seconds = [], []
     for _ in range(options.warmup + options.steps):
