@@ -1,5 +1,5 @@
 """Trains small BERT models from random weights with shardline and with transformers' Trainer, five seeds each, on data
-that can be learned but for its noise, and compares the scores of the validation data.
+that can be learned except for its noise, and compares the scores of the validation data.
 
     python tests/transformers/quality.py build/tools/shardline [--task NAME ...] [--seeds N] [--layout P T] [--markdown FILE]
 
