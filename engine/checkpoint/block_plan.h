@@ -48,11 +48,11 @@ BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<
 struct BlockRange {
   size_t tensor;
   int64_t begin, length;  // elements of the tensor
-  int64_t byte_in_block;  // of its first element
+  int64_t byte_in_block;  // where its first element begins in the block
 };
 std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Block& block);
 
-// where its first element is
+// The holder that sends its elements to a writer: the writer itself if it holds them.
 int sender_to(int writer, const Holding& holding);
 
 }  // namespace shardline

@@ -110,7 +110,7 @@ class CheckpointSaver {
   std::vector<WriterGroup> writers_;
   std::map<std::string, at::Tensor> buffers_;  // flat, by name: the memory that the snapshot reads
   Snapshot snapshot_;
-  bool leads_;                        // this rank's store, which can be written to
+  bool leads_;                        // whether this rank leads its store, which can be written to
   std::optional<ManifestPart> part_;  // what this rank's store receives; unset: all of a checkpoint
   std::vector<int64_t> begins_;       // where the snapshot's blocks begin in the store's files
   std::vector<int64_t> bytes_;        // sizes of the store's files

@@ -61,7 +61,7 @@ int64_t checkpoint_bytes(const Config& config, const ModelSpec& spec);
 
 // Elements of a tensor that this rank holds.
 struct HeldPart {
-  size_t tensor;      // its number
+  size_t tensor;      // its number in CheckpointContents::tensors
   SlicePart slice;    // the part of the logical parameter; without one, the whole tensor
   at::Tensor values;  // [slice.length] or all elements: the memory of parameters and optimizer
 };

@@ -359,7 +359,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
                             : flags.stop_file ? "the file " + stop_file(config).string()
                                               : cat("training.max_run_seconds ", limit.value_or(0));
     if (context.first()) {
-      tell_launcher(News::stops);  // before the request is gone
+      tell_launcher(News::stops);  // before the request is removed
       remove_stop_file(config);
     }
     records.finish();

@@ -25,7 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kLongestName = 256, kLongestEnd = 2048;  // of lines
+constexpr size_t kLongestName = 256, kLongestEnd = 2048;  // bytes of lines
 constexpr auto kGreetingTime = 5s;
 constexpr int kProbeSeconds = 10, kProbes = 6;  // probes of an idle connection
 constexpr auto kPause = 500ms;                  // between attempts to connect

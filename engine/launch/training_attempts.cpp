@@ -301,7 +301,7 @@ class Attempts {
 
   // After a failure: what is lost, and how to continue.
   std::string how_to_continue() const {
-    if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // its model
+    if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // is saved
     const auto places = continues() ? checkpoints_seen(checkpoint_directory(config_)) : std::vector<CheckpointPlace>();
     if (places.empty()) return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
     const std::string newest = cat("the newest checkpoint is ", places.front().path.string());
@@ -322,7 +322,7 @@ class Attempts {
   std::ostream& log_;
   SavedCheckpoints checkpoints_;
   bool has_saved_ = false, has_trained_ = false;  // in any attempt
-  std::vector<std::string> batch_settings_;       // after memory ran out
+  std::vector<std::string> batch_settings_;       // the smaller batch, after memory ran out
 };
 
 }  // namespace

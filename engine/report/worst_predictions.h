@@ -10,7 +10,7 @@
 namespace shardline {
 
 struct JudgedPrediction {
-  std::int64_t row = 0;  // from 1
+  std::int64_t row = 0;  // counted from 1
   // How bad it is: a wrong label or answer counts 1 + its score, a right one 1 - its score; a number counts its error;
   // lists count their wrong elements.
   double badness = 0;

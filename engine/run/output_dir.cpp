@@ -239,7 +239,7 @@ bool continues(const Config& config, const fs::path& dir) {
   const bool has_checkpoints = !checkpoints_in(checkpoint_directory(config)).empty();
   const bool ended_early = !has_checkpoints && !fs::exists(dir / "config.json");
   if (source.kind == ResumeSource::Kind::path) return ended_early || continues_in_place(config);
-  // Where there are several hosts, others may have the checkpoints.
+  // If there are several hosts, others may have the checkpoints.
   return used_hosts(config) > 1 || ended_early || has_checkpoints;
 }
 
@@ -337,7 +337,7 @@ struct DiskNeed {
   fs::path directory;
   std::vector<std::string> what = {};
   double bytes = 0;
-  std::string host = {};  // where the message must name it
+  std::string host = {};  // set if the message must name it
 
   void add(const std::string& thing, double size) {
     what.push_back(thing);

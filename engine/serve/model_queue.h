@@ -15,7 +15,7 @@ namespace shardline {
 
 struct BatchLimits {
   int64_t most = 32;           // examples or sequences that are computed together
-  int64_t most_tokens = 8192;  // of these
+  int64_t most_tokens = 8192;  // tokens of these together
 };
 
 class ModelQueue {
@@ -29,7 +29,7 @@ class ModelQueue {
   struct Item {
     Work work;
     std::shared_ptr<Call> call;
-    size_t place = 0;  // of its result
+    size_t place = 0;  // the place of its result
   };
   static int64_t tokens_of(const Work& work);
 

@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr double kSecondsToStop = 60;  // after being asked
+constexpr double kSecondsToStop = 60;  // for a program to end after it was asked to
 constexpr auto kPause = 20ms;
 constexpr int kExitNotStarted = 127;
 
@@ -60,7 +60,7 @@ class Running {
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
-  ~Running() {  // only after an error elsewhere is it still running
+  ~Running() {  // it still runs only after an error elsewhere
     if (ended_) return;
     kill(process_, SIGKILL);
     waitpid(process_, nullptr, 0);

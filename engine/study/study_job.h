@@ -7,7 +7,7 @@ namespace shardline {
 
 struct StudyOptions {
   std::string cluster;  // not empty: replaces that of the file
-  int at_once = 0;      // not 0: likewise
+  int at_once = 0;      // not 0: replaces that of the file
 };
 
 // Makes the runs that have not been made yet. Prints a line for each run and the tables to `out`. Returns the program's

@@ -276,7 +276,7 @@ bool leaves_labels_open(const Config& config) {
   if (!config.model.path.empty() && config.data.train == std::vector{config.model.path}) return false;
   const json& own = config.model.config;
   const auto& name = config.data.task_name;
-  if (!name && config.data.train.empty() && config.data.validation.empty()) return false;  // those of the model
+  if (!name && config.data.train.empty() && config.data.validation.empty()) return false;  // the labels are the model's
   const bool is_right_number =
       name && own.contains("num_labels") && own["num_labels"] == known_data(*name).labels.size();
   if (own.contains("id2label") || (own.contains("num_labels") && !is_right_number)) return false;

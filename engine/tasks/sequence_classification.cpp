@@ -238,7 +238,7 @@ class SequenceClassification final : public LabelledTask {
 
   Column text_, pair_, label_;  // pair_ has no names if samples have one text
   std::optional<DataName> name_;
-  std::optional<KnownData> data_;  // with this name
+  std::optional<KnownData> data_;  // the data set with this name
   int64_t length_;                 // maximum tokens of an example
   bool has_columns_;               // whether there are columns of tensors; then examples have this many rows
   TokenisedInputs inputs_;

@@ -72,7 +72,7 @@ class TokenClassification final : public LabelledTask {
 
   void predictions(const Predicted& predicted, const UsePrediction& use) const override {
     const at::Tensor rows = predicted.logits.contiguous();
-    const auto* logits = rows.const_data_ptr<double>();  // of the row's first token
+    const auto* logits = rows.const_data_ptr<double>();  // the logits of the row's first token
     const int64_t width = rows.size(1);
     for_each_predicted_row(predicted, [&](const DataRow& row, int64_t place) {
       const Sentence sentence = read(row);

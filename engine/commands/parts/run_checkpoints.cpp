@@ -335,7 +335,7 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
     if (evaluates_regularly(training, metrics.step, parts_.run)) follow_with_rate();
   }
   if (!looks_for_best(training) || !newest_metric_ || !std::isfinite(*newest_metric_) || metrics.step == 0) return;
-  // Only what has a checkpoint can be the best one.
+  // Only an evaluation with a checkpoint can be the best one.
   if (training.save_strategy != SaveStrategy::best && !saves_after(training, metrics.step, parts_.run)) return;
   settle_candidate();
   const double metric = *newest_metric_;
@@ -406,7 +406,7 @@ void RunCheckpoints::start() {
 }
 
 void RunCheckpoints::start_saver(bool with_states) {
-  if (candidate_ && candidate_->step != state_.step) settle_candidate();  // by the saver that has saved it
+  if (candidate_ && candidate_->step != state_.step) settle_candidate();  // while the saver that saved it exists
   make_saver(with_states);
   state_.updates = parts_.trainer.optimizer().updates();
   state_.loss_scaler = parts_.trainer.loss_scaler_state();

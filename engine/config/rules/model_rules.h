@@ -27,7 +27,7 @@ bool is_traced(const ModelOptions& options);
 // What the config.json of model.path states about the labels of its head.
 struct StatedLabels {
   int64_t number = 0;
-  bool has_problem = false;  // also their problem_type
+  bool has_problem = false;  // whether it also states their problem_type
 };
 // Unset if the directory's model has no head for the task: its "architectures" name another class, as those of a
 // pretrained model do, or they are missing and so are num_labels and id2label.

@@ -1,4 +1,4 @@
-// After which steps a run logs, evaluates and saves, by the keys of transformers' TrainingArguments.
+// After which steps a run logs, evaluates and saves, according to the keys of transformers' TrainingArguments.
 #pragma once
 #include <cstdint>
 

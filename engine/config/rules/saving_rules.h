@@ -1,5 +1,5 @@
-// Where checkpoints are saved, which one a run continues and which one is the best, by the keys of transformers'
-// TrainingArguments.
+// Where checkpoints are saved, which one a run continues and which one is the best, according to the keys of
+// transformers' TrainingArguments.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

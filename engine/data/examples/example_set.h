@@ -22,7 +22,7 @@ enum class TargetKind : uint32_t { none, classes, numbers, answers };
 // Which words a prediction wants for each masked token.
 struct WantedWords {
   int64_t most = kBestWords;       // the most probable ones
-  std::vector<int32_t> only = {};  // of these; empty: of all words
+  std::vector<int32_t> only = {};  // chosen among these; empty: among all words
 };
 
 // The input of the model for one sample, and what the model predicts.
@@ -105,7 +105,7 @@ class ExampleSet {
   uint64_t checksum_ = 0;
   ExampleShape shape_;
   ExampleCounts counts_;
-  // In the file.
+  // Views of the file.
   std::span<const int64_t> ends_, row_of_;
   std::span<const int32_t> weights_, ids_, labels_;
   std::span<const float> targets_;

@@ -70,7 +70,7 @@ class DelimitedRows final : public RowFile {
   // The fields of the next row; false at the end.
   bool read_row(std::vector<std::string>& fields) {
     line_ += lines_of_row_;
-    do {  // again with more text if the row may go on
+    do {  // repeated with more text if the row may go on
       lines_of_row_ = 1;
       fields.clear();
       rest_ = text_.rest();

@@ -32,7 +32,7 @@ class LineRows : public RowFile {
     ++line_;
     return true;
   }
-  std::string place() const { return cat(name(), ":", line_); }  // where the line is that was taken
+  std::string place() const { return cat(name(), ":", line_); }  // the place of the line that was taken
   const std::string& name() const { return text_.name(); }
   size_t offset() const { return offset_; }  // where this line begins in the text
 

@@ -33,7 +33,7 @@ class AlignedText {
   // The place in the source of text()[begin, end), which is not empty.
   TextSpan source(size_t begin, size_t end) const { return {places_[begin].begin, places_[end - 1].end}; }
   TextSpan source() const { return source(0, text_.size()); }
-  // Where the text of which this is a slice, or the whole source, began.
+  // Where this text begins in the source, even if it is a slice.
   uint32_t begin() const { return begin_; }
 
   // The bytes that text() may have: sixteen times the source's, and a few more.

@@ -266,7 +266,7 @@ ForeignKey reads_script(const std::string& name) {
 }
 
 bool trains_only_if_told(const Draft& draft) {
-  // Not SageMaker's script, nor scripts that are called run_..._no_trainer.
+  // This excludes SageMaker's script and scripts that are called run_..._no_trainer.
   const std::string stem = fs::path(draft.script.value_or("")).stem().string();
   return stem.starts_with("run_") && !is_without_trainer(stem) && scripts().contains(stem);
 }

@@ -75,7 +75,7 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
     return made;
   }
   const int64_t of_context = std::ranges::count(whole.sequences, 1), others = std::ssize(whole.ids) - of_context;
-  const int64_t fresh = options.window_tokens - others - options.shared_tokens;  // in each further window
+  const int64_t fresh = options.window_tokens - others - options.shared_tokens;  // new tokens in each further window
   if (fresh < 1)
     input.fail(cat("leaves no room for new tokens in a window of ", options.window_tokens, " tokens: ", others,
                    " are not part of the context, and windows share ", options.shared_tokens),

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMostWords = 1000;           // per mask
-constexpr int64_t kMostShownTokens = 1 << 25;  // of the sequences in an answer
+constexpr int64_t kMostShownTokens = 1 << 25;  // in all sequences of an answer
 
 // The id of a word as the vocabulary writes it, or else of the first token of the word.
 std::optional<int32_t> target_id(const std::string& word, const Tokenizer& tokenizer) {

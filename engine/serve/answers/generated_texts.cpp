@@ -15,9 +15,9 @@ using nlohmann::json;
 
 constexpr int64_t kUsualNewTokens = 256;
 constexpr double kMostSeed = 9007199254740991;
-constexpr int kMostContinuations = 64;  // of a prompt
+constexpr int kMostContinuations = 64;  // per prompt
 constexpr size_t kMostStops = 16;
-constexpr size_t kMostStopBytes = 256;  // of a text
+constexpr size_t kMostStopBytes = 256;  // per text
 
 struct TextOptions {
   std::optional<int64_t> most_new, most_tokens;
@@ -132,7 +132,7 @@ json generated_texts(const Invocation& request, const ServedModel& model) {
   const TextOptions options = text_options(request.parameters(), model.facts());
   const std::vector<JsonValue> inputs = request.each();
   std::vector<Continuation> prompts;
-  std::vector<std::vector<int32_t>> prompt_ids;  // of each input
+  std::vector<std::vector<int32_t>> prompt_ids;  // by input
   if (std::ssize(inputs) * options.count > kMostInputs)
     request.inputs().fail(cat("would become ", std::ssize(inputs) * options.count, " texts"),
                           cat("ask for at most ", kMostInputs, " in a request"));

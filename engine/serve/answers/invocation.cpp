@@ -28,7 +28,7 @@ json with_inputs(json document, const std::string& where) {
     return {{"inputs", std::move(document)}};
   }
   JsonValue(document, where).require_keys_among({"inputs", "parameters", "options"});
-  document.erase("options");  // of the hub: caching, waiting for the model
+  document.erase("options");  // options of the hub: caching, waiting for the model
   return document;
 }
 

@@ -8,8 +8,8 @@
 
 namespace shardline {
 
-inline constexpr int64_t kMostInputs = 10000;             // of a request
-inline constexpr int64_t kMostValues = 32 * kMostInputs;  // of its JSON or CSV, each of which takes up to 100 bytes
+inline constexpr int64_t kMostInputs = 10000;             // per request
+inline constexpr int64_t kMostValues = 32 * kMostInputs;  // in its JSON or CSV; each takes up to 100 bytes
 
 // The contents of a request.
 struct Invocation {

@@ -43,7 +43,7 @@ struct ModelFacts {
   HeadChoice head;
   TokenizerPtr tokenizer;
   int64_t vocab_size = 0;
-  int64_t most_tokens = 0;                                         // of an example
+  int64_t most_tokens = 0;                                         // per example
   int64_t tokenizer_tokens = std::numeric_limits<int64_t>::max();  // model_max_length, to which truncation cuts
   bool is_regression = false;  // a classification whose outputs are numbers, by its config
   std::vector<int32_t> ends;   // tokens that end a text

@@ -225,7 +225,7 @@ json tagged_tokens(const Invocation& request, const ServedModel& model) {
   const auto stride = stride_in(parameters, facts, strategy);
   const Tagger tagger(facts, strategy, ignored_in(parameters));
   const std::vector<JsonValue> inputs = request.each();
-  std::vector<std::vector<Encoding>> windows;  // of each text
+  std::vector<std::vector<Encoding>> windows;  // by text
   std::vector<Example> examples;
   for (const JsonValue& input : inputs) {
     model.require_time();

@@ -67,7 +67,7 @@ struct HttpServer::Parts {
     std::optional<HttpResponse> response;
     std::list<std::shared_ptr<Connection>>::iterator place;  // in `waiting` below, until its request has arrived
     bool is_waiting = false;
-    bool has_header = false;  // of this request
+    bool has_header = false;  // whether the header of this request has arrived
     size_t held = 0;
   };
   using ConnectionPtr = std::shared_ptr<Connection>;
@@ -265,7 +265,7 @@ struct HttpServer::Parts {
   std::atomic<bool> stopping = false;
   std::atomic<int> connections = 0;
   size_t held = 0;
-  std::list<ConnectionPtr> waiting;  // for a request, the longest first
+  std::list<ConnectionPtr> waiting;  // for a request; the one that has waited longest is first
   std::thread thread;
 };
 

@@ -36,7 +36,7 @@ class SocketKeeper {
   std::atomic<bool> ends_ = false;
   std::mutex mutex_;  // guards `begin_`
   std::optional<Clock::time_point> begin_;
-  std::unique_ptr<ListeningSocket> kept_;  // of the thread
+  std::unique_ptr<ListeningSocket> kept_;  // used only by thread_
   std::thread thread_;
 };
 

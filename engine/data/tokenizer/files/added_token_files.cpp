@@ -22,7 +22,7 @@ struct Role {
   std::vector<const char*> usual;  // names of the token, the first that exists counts
 };
 
-// In the order in which the reference library adds them.
+// The roles, in the order in which the reference library adds their tokens.
 const std::vector<Role>& roles() {
   static const std::vector<Role> all = {{SpecialToken::bos, "bos_token", {"<s>", "<|endoftext|>"}},
                                         {SpecialToken::eos, "eos_token", {"<|endoftext|>", "</s>"}},
