@@ -219,7 +219,7 @@ def one_forward_one_backward(options):
     """Two stages of equal matrix products; the package knows neither tied weights nor a norm over stages."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
     hf, rank = load_model(options), dist.get_rank()
-    blocks_in_head = hf.config.vocab_size / (12 * hf.config.n_embd)  # as many products as this number of blocks
+    blocks_in_head = hf.config.vocab_size / (12 * hf.config.n_embd)  # the head's products, counted in blocks
     cut = min(hf.config.n_layer - 1, max(1, round((hf.config.n_layer + blocks_in_head) / 2)))
     module = Stage(hf, rank == 0, range(cut) if rank == 0 else range(cut, hf.config.n_layer))
     del hf

@@ -33,7 +33,7 @@ struct Tampering {
   std::function<void(ModelSpec&, const Point&)> spec;
   std::function<void(Plan&)> plan;
   std::function<void(Batch&)> batch;
-  std::function<void(RankTrainer&, int step)> after_step;  // on every rank; before the first with step 0
+  std::function<void(RankTrainer&, int step)> after_step;  // on every rank; also before step 1, with step 0
   std::function<std::string()> missed;                     // why the fault did not take effect; empty: it did
 };
 

@@ -52,7 +52,7 @@ class Classification(ProgramTest):
                            **sections)
 
     def test_layouts(self):
-        """The same losses and metrics on every layout; the labels of the data are those of the saved model."""
+        """Losses and metrics are the same on every layout; the saved model has the labels of the data."""
         curves = {}
         for name, sections in {"one": {}, "p": {"p": 2}, "t": {"t": 2}, "d": {"mpi_options": {"processes_per_host": 2}},
                                "all": {"p": 2, "t": 2, "communicator": "threads"}}.items():

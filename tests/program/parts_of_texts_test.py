@@ -38,7 +38,7 @@ class MaskedLm(ProgramTest):
         return [line.get("loss", line.get("eval_loss")) for line in self.metrics(folder)]
 
     def test_layouts(self):
-        """The same masks, losses and metrics on every layout."""
+        """Masks, losses and metrics are the same on every layout."""
         runs = {}
         for name, sections in {"one": {}, "p": {"p": 2}, "t": {"t": 2}, "d": {"mpi_options": {"processes_per_host": 3}},
                                "all": {"p": 2, "t": 2, "communicator": "threads"}}.items():

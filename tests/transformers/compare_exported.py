@@ -133,7 +133,7 @@ DEFAULT = ["gpt2", "bert several labels", "bert answers", "t5", "vit", "whisper 
 LIMITS = {"float32": 5e-6, "float64": 1e-11}  # for losses
 # For logits of the saved program, whose weights are float32.
 SAVED_LIMITS = {"float32": 2e-4, "float64": 1e-5}
-LEAST_SHARE = 0.95  # of the products with weights that T divides
+LEAST_SHARE = 0.95  # of the products with weights, which T must divide
 OPTIONS = {"sharded": {"shard_optimizer_state": True}, "each": {"activation_checkpointing": "each"}}  # of a layout
 
 
