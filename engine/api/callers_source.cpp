@@ -170,7 +170,7 @@ Microbatch rows_of(const SampleTensors& samples, const ModelSource& model, int64
   return rows;
 }
 
-// Returns what is wrong with a column, or "" if nothing is; in that case, also converts it to the column's type.
+// Returns what is wrong with a column; if nothing is, converts the tensor to the column's type and returns "".
 std::string mistake_in_column(const TensorColumn& column, at::Tensor& tensor) {
   std::vector<int64_t> sizes = {tensor.dim() > 0 ? tensor.size(0) : 1};
   sizes.insert(sizes.end(), column.sizes.begin(), column.sizes.end());

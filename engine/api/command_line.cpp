@@ -433,7 +433,7 @@ int run_command_line(int argc, char** argv) {
   for (auto* sub : {plan, info}) sub->get_option("config")->required(false);
   add_plan_options(*plan, line);
   std::vector<const char*> words(argv, argv + argc);
-  // A container's platform may start it by the name of one of these commands.
+  // A container's platform may start the program by the name of one of these commands.
   const std::string name = std::filesystem::path(argv[0]).filename();
   if (argc == 1 && (name == "train" || name == "serve")) words.push_back(name.c_str());
   check_command(app, argc, argv);

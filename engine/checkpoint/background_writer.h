@@ -15,7 +15,7 @@
 
 namespace shardline {
 
-// A range of an existing file, and the pieces of it that get a checksum of their own.
+// A range of an existing file, and its pieces, each of which has its own checksum.
 struct BlockToWrite {
   std::string path;
   int64_t begin;

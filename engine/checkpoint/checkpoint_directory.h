@@ -1,4 +1,4 @@
-// The names of checkpoints in a directory. A checkpoint is a directory that is complete, or several parts of it: where
+// The names of checkpoints in a directory. A checkpoint is a directory that is complete, or several parts of it: if
 // hosts do not share the directory, each has the part that its ranks wrote.
 #pragma once
 #include <cstdint>

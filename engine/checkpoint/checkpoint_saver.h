@@ -2,9 +2,9 @@
 // optimizer's state in the same coordinates (contents.h), trainer_state.json, the resolved config and a manifest.
 //
 // A checkpoint appears complete or not at all. It is written into checkpoint-<step>.<attempt>.incomplete and synced to
-// the disk. Then it gets its manifest and its name, unless a later attempt has claimed the directory. Older checkpoints
-// are removed when the new one has its name in all stores. If there are several stores, each gets the part of the
-// checkpoint that its ranks write, or all of it. All ranks call the same functions in the same order:
+// the disk. Then it receives its manifest and its name, unless a later attempt has claimed the directory. Older
+// checkpoints are removed when the new one has its name in all stores. If there are several stores, each receives the
+// part of the checkpoint that its ranks write, or all of it. All ranks call the same functions in the same order:
 //
 //   start()    copies the current values; training may continue while the ranks write their blocks in the background
 //   proceed()  whenever is_pending() and is_writing() is false on every rank: begins the next stage
@@ -61,9 +61,9 @@ class CheckpointSaver {
   // Whether this rank makes and removes the files in its store.
   bool leads() const { return leads_; }
 
-  // trainer_state, files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is
-  // never removed; -1: there is none. Finishes an earlier checkpoint first. If a checkpoint cannot be saved, it is
-  // abandoned; see take_failure.
+  // files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is never removed;
+  // -1: there is none. Finishes an earlier checkpoint first. If a checkpoint cannot be saved, it is abandoned; see
+  // take_failure.
   void start(int64_t step, std::map<std::string, std::string> files, int64_t best = -1);
   bool is_pending() const { return phase_ != Phase::idle; }       // the same on all ranks
   bool is_writing() const { return work_ && !work_->is_done(); }  // on this rank

@@ -16,7 +16,7 @@ namespace shardline {
 
 inline constexpr const char* kManifestFile = "manifest.json";
 
-// XXH3, 64 bits, of the bytes of a file from the end of the piece before it.
+// A piece of a file: the bytes from the end of the piece before it up to `end`, and their XXH3 of 64 bits.
 struct FilePiece {
   int64_t end = 0;
   uint64_t checksum = 0;

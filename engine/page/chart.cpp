@@ -200,7 +200,7 @@ class Plot {
   }
   std::string tip(const ChartPoint& point) const { return tick_text(point.x) + ": " + tick_text(point.y); }
 
-  // The first, the smallest and the largest value of each of many parts.
+  // Keeps the first, the smallest and the largest value of each of many parts.
   static std::vector<ChartPoint> thinned(const std::vector<ChartPoint>& points) {
     if (points.size() <= kMostPoints) return points;
     const size_t parts = kMostPoints / 3;

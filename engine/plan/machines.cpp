@@ -40,7 +40,8 @@ Cluster cluster_here(const Config& config, int ranks_per_host, int hosts) {
   return gpu ? local_gpu_cluster(*gpu, gpu_count(), ranks_per_host, hosts) : local_cluster(ranks_per_host, hosts);
 }
 
-// Tensor cores multiply TF32 at half the rate of bf16, by the data sheets of A100, H100, B200, RTX 3090 and RTX 4090.
+// Tensor cores multiply TF32 at half the rate of bf16, according to the data sheets of A100, H100, B200, RTX 3090 and
+// RTX 4090.
 void use_tf32(Cluster& cluster) {
   if (cluster.peak_flops.contains(Precision::bf16))
     cluster.peak_flops[Precision::fp32] = cluster.peak(Precision::bf16) / 2;

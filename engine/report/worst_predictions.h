@@ -25,8 +25,8 @@ struct PredictionReport {
   std::int64_t count = 0, wrong = 0;
   std::vector<JudgedPrediction> worst;  // the worst first
 };
-// Compares predictions.jsonl with the rows of data.test, or else data.validation. Unset if there are no predictions,
-// and with a note if the rows cannot be read or if the predictions are recorded as those of other files.
+// Compares predictions.jsonl with the rows of data.test, or else data.validation. Unset if there are no predictions;
+// also unset, with a note, if the rows cannot be read or if the predictions are recorded as those of other files.
 std::optional<PredictionReport> read_predictions(RunHistory& run);
 
 }  // namespace shardline

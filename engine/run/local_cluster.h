@@ -10,9 +10,9 @@ namespace shardline {
 Cluster local_cluster(int ranks_per_host, int hosts = 1);
 
 // The same with GPUs: `gpus_per_host` on each host, all like `gpu`, shared equally by the ranks. Memory,
-// multiprocessors and clocks are the GPU's own; the rates follow from them by NVIDIA's tables of operations per clock
-// (CUDA C++ Programming Guide, arithmetic instructions; the architectures' white papers, dense tensor cores). The links
-// are rough estimates, because a GPU does not report them.
+// multiprocessors and clocks are the GPU's own; the rates follow from them according to NVIDIA's tables of operations
+// per clock (CUDA C++ Programming Guide, arithmetic instructions; the architectures' white papers, dense tensor cores).
+// The links are rough estimates, because a GPU does not report them.
 Cluster local_gpu_cluster(const GpuFacts& gpu, int gpus_per_host, int ranks_per_host, int hosts = 1);
 
 // Cores that this process may use.

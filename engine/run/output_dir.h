@@ -14,9 +14,9 @@ namespace shardline {
 // The result of `shardline profile`; a run leaves it in place.
 inline constexpr const char* kProfileFile = "profile.json";
 
-// Throws ConfigError if another run uses the directory or that of the checkpoints, if files would be overwritten, or if
-// it cannot be created or written to; RunError if the disk lacks space for the run's files. A run that continues from a
-// checkpoint finds its own files there.
+// Throws ConfigError if another run uses the directory or the directory of checkpoints, if files would be overwritten,
+// or if it cannot be created or written to; RunError if the disk lacks space for the run's files. A run that continues
+// from a checkpoint finds its own files there.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
 // output_dir/stop: a run whose rank 0 sees this file stops, as if it had received a signal.
@@ -30,8 +30,8 @@ void forget_earlier_request(const Config& config, std::ostream& log);
 // Where an earlier run's model is kept until the new run has saved its own.
 std::filesystem::path previous_model(const Config& config);
 
-// Checks, creates and locks the directory and that of the checkpoints; the locks last as long as the result. Removes
-// only the unfinished files and the flight records of earlier processes.
+// Checks, creates and locks the directory and the directory of checkpoints; the locks last as long as the result.
+// Removes only the unfinished files and the flight records of earlier processes.
 [[nodiscard]] std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& spec);
 
 // Locks only the directory of checkpoints, on a host that has one of its own. Throws ConfigError if there are

@@ -1,4 +1,4 @@
-// `shardline study`: does the runs of a study, and makes tables and a page of their results.
+// `shardline study`: makes the runs of a study, and tables and a page of their results.
 #pragma once
 #include <iosfwd>
 #include <string>

@@ -75,8 +75,8 @@ void complete_named(const std::string& path, const Config& config, const Stores&
   if (!lines.empty()) throw AllRanks<DataError>(cat(path, " is damaged; resume from another checkpoint:", lines));
 }
 
-// An evaluation that lacks the metric, as "NoAns_exact" is lacking where every question has an answer, could never
-// improve.
+// Evaluations without the metric could never improve; for example, "NoAns_exact" is missing if every question has an
+// answer.
 AllRanks<RunError> missing_metric(const std::string& name, const EvaluationMetrics& metrics) {
   std::string known;
   for (const auto& [metric, value] : metrics.values) known += cat(known.empty() ? "\"" : ", \"", metric, '"');

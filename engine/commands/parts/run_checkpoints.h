@@ -27,8 +27,8 @@ struct ResumePoint {
 std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSpec& spec, const Stores& stores,
                                              RankContext& context);
 
-// Checks that need no ranks: ConfigError if the config asks for a checkpoint that does not exist. With several hosts,
-// it may be on another one.
+// Makes the checks that need no ranks. Throws ConfigError if the config asks for a checkpoint that does not exist. With
+// several hosts, it may be on another one.
 void check_resume(const Config& config);
 
 // The settings that two runs must share for their evaluations to be comparable; empty if this run compares none.

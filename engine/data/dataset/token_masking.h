@@ -1,5 +1,5 @@
-// Which tokens of an example are masked, so that a model learns to predict them, by the rule of BERT (Devlin et al.
-// 2019, arXiv 1810.04805).
+// Which tokens of an example are masked, so that a model learns to predict them, according to the rule of BERT (Devlin
+// et al. 2019, arXiv 1810.04805).
 #pragma once
 #include <cstdint>
 #include <vector>

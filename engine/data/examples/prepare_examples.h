@@ -11,7 +11,7 @@
 
 namespace shardline {
 
-// The examples of one row of the data, in order. Called by several threads at the same time.
+// The examples of one row of the data, in order. Several threads call EncodeRow at the same time.
 struct RowExamples {
   std::vector<Example> examples;
   bool shortened = false;  // a part of the row is in none of them; without examples, the row is left out

@@ -43,7 +43,7 @@ std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, Dat
 // Throws DataError for mistakes in existing paths that `train` would refuse and that show without reading whole files:
 // unknown extensions, empty files and folders, a NUL byte near the beginning of a text, a first row with neither a
 // string in `text_column` nor tokens, and wrong headers, sizes and indexes of token files. Skips paths that do not
-// exist, because plans are also made where the data is not.
+// exist, because plans are also made on machines without the data.
 void check_data_files(const std::vector<std::string>& paths, DataFormat format, const std::string& text_column);
 
 // Throws DataError if a part of the text file with this name, which begins at `offset` there, contains a NUL byte.

@@ -365,7 +365,7 @@ std::vector<int> Doctor::ended_as(FlightEnd end) const {
   return found;
 }
 
-// Processes that ended before those of other ranks, which mpirun ends a second later.
+// Finds processes that ended before those of other ranks, which mpirun ends a second later.
 bool Doctor::find_ended_first() {
   const auto silent = ended_as(FlightEnd::none);
   if (silent.empty()) return false;

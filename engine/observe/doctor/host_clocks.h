@@ -1,4 +1,4 @@
-// Times in records are those of each host's clock. Clocks that differ would make one host seem to end before another.
+// Times in records come from the clock of each host. Clocks that differ would make one host seem to end before another.
 #pragma once
 #include <string>
 #include <vector>

@@ -25,7 +25,7 @@ struct JobPlaces {
   std::vector<int> stages;         // by rank
   std::string job = {};            // its id
 };
-// The ids of the jobs that such files in a folder describe, if the files can be read.
+// The ids of the jobs that files of JobPlaces in a folder describe, if the files can be read.
 std::set<std::string> recorded_jobs(const std::filesystem::path& folder);
 void write_job_places(const std::filesystem::path& folder, int rank, const JobPlaces& places);
 

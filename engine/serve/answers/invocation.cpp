@@ -178,8 +178,8 @@ class CsvRows {
   std::string rows_;
 };
 
-// The weights that a header `Accept` gives to types of media, by RFC 9110, 12.5.1: that of the most specific range that
-// includes a type, 0 if there is none. Without ranges, every type has the weight 1.
+// The weights that a header `Accept` gives to types of media, according to RFC 9110, 12.5.1: that of the most specific
+// range that includes a type, 0 if there is none. Without ranges, every type has the weight 1.
 class Preferences {
  public:
   explicit Preferences(const std::string& accept) {

@@ -1,4 +1,4 @@
-// The body of a request and of its answer, by their content types.
+// The body of a request and of its answer, according to their content types.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

@@ -62,8 +62,8 @@ class ServedModel {
   // is over.
   virtual std::vector<Logits> logits(std::vector<Example> examples) const = 0;
   virtual std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const = 0;
-  // Code that computes much outside the model calls this from time to time. Throws HttpError if the request has run
-  // out of time.
+  // Code that computes for a long time outside the model calls this from time to time. Throws HttpError if the request
+  // has run out of time.
   virtual void require_time() const {}
 
  private:
