@@ -61,9 +61,9 @@ class CheckpointSaver {
   // Whether this rank makes and removes the files in its store.
   bool leads() const { return leads_; }
 
-  // files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is never removed;
-  // -1: there is none. Finishes an earlier checkpoint first. If a checkpoint cannot be saved, it is abandoned; see
-  // take_failure.
+  // files: on rank 0, in addition to the files that all checkpoints have. best: the step of the checkpoint that is
+  // never removed; -1: there is none. Finishes an earlier checkpoint first. If a checkpoint cannot be saved, it is
+  // abandoned; see take_failure.
   void start(int64_t step, std::map<std::string, std::string> files, int64_t best = -1);
   bool is_pending() const { return phase_ != Phase::idle; }       // the same on all ranks
   bool is_writing() const { return work_ && !work_->is_done(); }  // on this rank

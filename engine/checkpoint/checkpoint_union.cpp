@@ -119,7 +119,7 @@ std::string CheckpointUnion::prefix_of(const std::string& source) const {
              source == path_ ? "" : source + ": ");
 }
 
-// Returns lines about sources without a manifest that can be read; `newer`: about those of a newer version.
+// Returns lines about sources without a manifest that can be read; `newer`: lines about manifests of a newer version.
 std::string CheckpointUnion::open(const std::vector<std::string>& paths, std::string& newer) {
   std::string lines;
   for (const auto& path : paths) {

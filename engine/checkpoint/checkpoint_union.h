@@ -83,8 +83,8 @@ struct NewestCheckpoint {
   bool first_was_cut_off = false;
 };
 // Collective over `world`: finds the newest checkpoint of which the stores have every piece; it becomes complete in
-// every store. directory: that of the rank's own store. needs_states: skips checkpoints without an optimizer's state.
-// The result is the same on all ranks.
+// every store. directory: in the rank's own store. needs_states: skips checkpoints without an optimizer's state. The
+// result is the same on all ranks.
 NewestCheckpoint complete_newest_checkpoint(const std::string& directory, const Stores& stores, Communicator& world,
                                             bool needs_states = false, const LongWork::Show& show = {});
 

@@ -78,7 +78,7 @@ std::string merge_checkpoint(const std::vector<std::string>& parts, const std::s
 // folder of records, RunError if that is empty, DataError if all records are damaged.
 std::string doctor_text(const std::string& output_dir, bool json);
 
-// A config for the model in `directory` on one rank, for eval, predict and generate; its task is that of the model.
+// A config for the model in `directory` on one rank, for eval, predict and generate, with the model's task.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);
 
 }  // namespace shardline

@@ -93,7 +93,7 @@ std::string padding_note(const ModelSource& model) {
 }
 
 // Warns of a tokenizer with more tokens than the model has words. Empty if it has no more, or if the config states a
-// larger number than that of its tokens, such as a multiple of 8.
+// number beyond its tokens, such as a multiple of 8.
 std::string new_tokens_warning(const Config& config, const ModelSource& model) {
   const std::string source = tokenizer_source(config);
   if (model.names.grown.empty() || (config.data.tokenizer.empty() && !has_tokenizer(source))) return "";
@@ -391,7 +391,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     write_file(config.output_dir + "/config.resolved.json", resolved_config);
     write_file(config.output_dir + "/plan.json", json_text(plan));
     write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
-    sync_directory(config.output_dir);  // without this config, records would not be recognized as those of this run
+    sync_directory(config.output_dir);  // without this config, records would not be recognized as this run's
   }
   records.open(config);
   StepTimelines timelines(config, parts.plan, context, records);

@@ -144,7 +144,7 @@ class Attempts {
     return first.kind == ResumeSource::Kind::path && !is_in_place(config_, first.path) ? first.path : "";
   }
 
-  // resume_from_checkpoint of the next attempt; empty: that of the first one. Until this job has trained, checkpoints
+  // resume_from_checkpoint of the next attempt; empty: as in the first attempt. Until this job has trained, checkpoints
   // in the directory may belong to another run, which it replaces. Later, all of them are its own, even those that no
   // rank has reported as complete on all hosts.
   std::string source_to_continue() const {

@@ -26,7 +26,8 @@ struct PredictionReport {
   std::vector<JudgedPrediction> worst;  // the worst first
 };
 // Compares predictions.jsonl with the rows of data.test, or else data.validation. Unset if there are no predictions;
-// also unset, with a note, if the rows cannot be read or if the predictions are recorded as those of other files.
+// also unset, with a note, if the rows cannot be read or if the predictions were made for other files according to
+// their record.
 std::optional<PredictionReport> read_predictions(RunHistory& run);
 
 }  // namespace shardline

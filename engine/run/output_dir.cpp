@@ -247,7 +247,7 @@ bool continues(const Config& config, const fs::path& dir) {
 std::optional<std::string> earlier_checkpoint_directory(const fs::path& dir) {
   try {
     return checkpoint_directory(read_config((dir / "config.resolved.json").string()));
-  } catch (const std::exception&) {  // there is none, or it is of a different version
+  } catch (const std::exception&) {  // there is no such file, or its version is different
     return {};
   }
 }

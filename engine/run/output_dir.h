@@ -44,7 +44,7 @@ void check_checkpoint_room(const Config& config, double bytes);
 // Whether checkpoints and records in the run's directories are its own: a run that starts from the beginning or from a
 // checkpoint elsewhere, or from one that was set aside there, finds only those of other runs.
 bool continues_in_place(const Config& config);
-// Whether the path is that of a checkpoint, or of a part of one, in the directory of checkpoints, under its own name.
+// Whether the path names a checkpoint, or a part of one, in the directory of checkpoints, under its own name.
 bool is_in_place(const Config& config, const std::string& checkpoint);
 
 // Call these under the lock, in this order, once the run can no longer be refused. resumed: the step after which the

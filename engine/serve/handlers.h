@@ -1,4 +1,4 @@
-// The steps from the body of a request to that of its answer, as functions that a program may replace (Registry in
+// The steps from the body of a request to the body of its answer, as functions that a program may replace (Registry in
 // include/shardline/shardline.h). Their names and parts are those of SageMaker's inference toolkits.
 #pragma once
 #include <functional>

@@ -38,7 +38,7 @@ std::string log_of(const StudyFile& study, const std::string& run);
 
 // Gives a run another name and directory.
 void move_to(StudyRun& run, const StudyFile& study, const std::string& name);
-// Equal for runs that do the same, whatever their names.
+// Equal for runs that do the same work, whatever their names.
 std::string work_of(const StudyRun& run);
 
 // How many ranks can compute here at the same time: GPUs if the config's runs use them, else cores.

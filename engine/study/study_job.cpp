@@ -206,7 +206,7 @@ int study_job(const std::string& path, const StudyOptions& options, std::ostream
     if (results.has(run)) continue;
     PoolProgram program = program_of(study, run);
     program.starts = [&] {
-      // An attempt that did not finish left records and checkpoints that are not those of this run.
+      // An attempt that did not finish left records and checkpoints that do not belong to this run.
       remove_directory(output_of(study, run.name));
       remove_directory(checkpoints_of(study, run.name));
       make_directories(directory_of(study, run.name));

@@ -66,7 +66,7 @@ class Tokenizer {
   virtual std::string token(int32_t id) const = 0;
   // The id of a token that is written like this in the vocabulary, if there is one.
   virtual std::optional<int32_t> id(std::string_view token) const = 0;
-  // The text of these tokens; decode() returns that of the tokens of the ids.
+  // The text of these tokens; decode() returns the same for the tokens of the ids.
   virtual std::string joined(std::vector<std::string> tokens) const = 0;
   // Whether tokens that continue a word have a prefix that marks them, as those of WordPiece do.
   virtual bool marks_continuations() const = 0;

@@ -20,7 +20,7 @@ struct Invocation {
   JsonValue inputs() const;
   // An object, empty if there is none.
   JsonValue parameters() const;
-  // The single inputs: one, or those of a list, at most kMostInputs.
+  // The inputs: a single one, or the elements of a list, at most kMostInputs.
   std::vector<JsonValue> each() const;
   bool is_list() const { return document.at("inputs").is_array(); }
   // Whether the answer is the only element of `answers`, and not the list. As in pipelines for words and questions,

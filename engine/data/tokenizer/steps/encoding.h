@@ -44,8 +44,8 @@ struct ExampleOptions {
   bool spaces_words = false;
   Truncation truncation = Truncation::none;
   int64_t max_length = 0;  // tokens that an encoding may have, special ones included; for truncation
-  // Keep what truncation cuts off as further encodings, in the order in which it is cut: that of the text, or, from the
-  // left, the reverse.
+  // Keep what truncation cuts off as further encodings, in the order in which it is cut off: the order of the text or,
+  // if the left is cut, the reverse.
   bool windows = false;
   int64_t stride = 0;  // tokens of the cut text that each window shares with the previous one
 };
