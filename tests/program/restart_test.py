@@ -444,7 +444,7 @@ class Hosts(RestartTest):
             "max_steps": 1000000, "save_steps": 10}))
         self.wait_for_parts(above=0)
         self.wait_for_steps(len(self.metrics()) + 2)
-        # The launcher's disk becomes that of the first host.
+        # The launcher's disk becomes the first host's.
         (self.dir / "disk/checkpoints").symlink_to(self.dir / "disk-of-hosta/checkpoints")
         self.lose("hostb")
         line = next(line for line in process.stderr if line.startswith("waiting for "))

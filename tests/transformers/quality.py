@@ -60,7 +60,8 @@ class Texts(heads.Classes):
 
 
 class Pairs(heads.Classes):
-    """Classifies the group of the second text's word: before that of the first text's word, the same, or after it."""
+    """Compares the groups of both texts' words: the second one comes before the first, is the same, or comes after
+    it."""
     score = "accuracy"
 
     def row(self, draw):
