@@ -156,7 +156,7 @@ StepFlags agree(Communicator& world, const StepFlags& mine) {
   return {all[0], all[1], all[2], all[3]};
 }
 
-// The directory of the checkpoint.
+// Saves a checkpoint and returns its directory. stop: why the run stops, for errors.
 std::string saved_before_stop(RunCheckpoints& checkpoints, const std::string& stop) {
   try {
     return checkpoints.save_now();

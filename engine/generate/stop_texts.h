@@ -1,4 +1,4 @@
-// Texts at which a continuation ends, equal to stop_strings of transformers' generate.
+// Texts at which a continuation ends, equivalent to stop_strings of transformers' generate.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -20,7 +20,7 @@ struct LayoutDifference {
   bool is_within() const { return largest <= limit; }  // false for NaN
 };
 
-// A trainer whose parameters have their values, and its data.
+// A trainer whose parameters are set, and its data.
 struct CheckedRun {
   RankTrainer& trainer;
   BatchSource& data;

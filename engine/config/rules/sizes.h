@@ -17,7 +17,8 @@ bool plans_for_this_machine(const Config& config);
 std::vector<std::string> hosts_of(const Config& config);
 // The number of these hosts, at least one.
 int available_hosts(const Config& config);
-// Whether the ranks are spread over all of these hosts. If P x T alone determines the number of ranks, they are on one.
+// Whether the ranks are spread over all of these hosts. If P x T alone determines the number of ranks, they are on one
+// host.
 bool uses_all_hosts(const Config& config);
 // The number of hosts that have ranks.
 int used_hosts(const Config& config);

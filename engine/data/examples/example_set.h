@@ -51,7 +51,7 @@ struct ExampleShape {
 struct ExampleCounts {
   int64_t rows = 0;
   int64_t shortened = 0;  // rows of which only a part is in examples
-  int64_t left_out = 0;   // rows that are in none: cut off or without anything to learn
+  int64_t left_out = 0;   // rows that are in no example: cut off or without anything to learn
   int64_t left_over = 0;  // tokens at the end, or at the end of a part, that fill no example
   // Rows before the end of each part of the data; empty: there is a single part.
   std::vector<int64_t> part_ends = {};
