@@ -1,8 +1,8 @@
 // Measures saving and reading of checkpoints and prints one JSON line. In every repetition it
 //   - trains some steps, to measure the time of a step without a checkpoint,
-//   - saves a checkpoint while training continues. `stall_seconds` is the total time that is added to the steps from
-//   the
-//     start of the copy until the checkpoint has its name; `durable_seconds` is the time between these two moments,
+//   - saves a checkpoint while training continues. `stall_seconds` is the total time that is added to the steps
+//     from the start of the copy until the checkpoint has its name; `durable_seconds` is the time between these two
+//     moments,
 //   - saves one while nothing else runs (`idle_seconds`); the previous one is removed first, which is not measured,
 //   - reads it like a run that continues from it: verifies its checksums, then fills parameters and optimizer
 //     (`read_seconds`), from a cold page cache if the system lets it be dropped.

@@ -1,7 +1,8 @@
 // The performance of each communicator's collectives, in the manner of nccl-tests: by size, time, algbw = bytes / time,
 // and busbw, which is comparable between operations and numbers of ranks. Float32; bytes are those of the larger side
 // (all_reduce and broadcast: the tensor; reduce_scatter: the input; all_gather: the output), as in nccl-tests. Every
-// operation is also run once with values that show whether it works; wrong elements are counted, and cause exit code 1.
+// operation is also run once with values that show whether it works; wrong elements are counted and lead to exit code
+// 1.
 //
 //   bench_collectives [--ranks 2]        ranks are threads of this process
 //   mpirun -np 2 bench_collectives       ranks are processes; alternates between `shared` (the mpi communicator),

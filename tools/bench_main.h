@@ -1,4 +1,4 @@
-// The frame of a benchmark program that runs ranks.
+// The common part of benchmark programs that run ranks.
 #pragma once
 #include <exception>
 #include <iostream>

@@ -10,7 +10,7 @@
 //
 // Fails (exit code 1) if theory / measured is below --at-least, or if the gain over 1F1B for the same work differs from
 // the theoretical one by more than --gain-within. Both use the fastest repetitions, because other work on the machine
-// only makes them slower. The lines have medians.
+// only makes them slower. The printed lines contain medians.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>

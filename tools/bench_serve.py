@@ -3,7 +3,7 @@
     python tools/bench_serve.py build/tools/shardline MODEL_DIRECTORY [--task text-classification | text-generation]
         [--peers fastapi,transformers-serve] [--clients 64] [--requests 2000] [--rounds 5] [--cores 0,1] [--json FILE]
 
-The servers run on the same cores, one at a time, and get the same requests of mixed lengths from the same number of
+The servers run on the same cores, one at a time, and receive the same requests of mixed lengths from the same number of
 clients, which run on the other cores if there are any. Prints requests per second and latencies of each round, and the
 ratio of the medians to each peer. The peers:
 

@@ -1,11 +1,12 @@
 // Measures the training step of a config on its layout and device (runtime.device) and prints one JSON line. Every step
 // trains on the same batch of token ids, so that only the step is measured. The ids come from data.train if that is a
-// token file, otherwise they are random. `memory` has the peak of each rank's tensors, as its allocator counted them,
-// next to the plan's total without the runtime of an accelerator, which no allocator sees. With several stages the line
-// also states how long each rank computed, and the ratio of the pipeline's time to what the simulator predicts: the
-// instruction times of every second step predict the step after it. With --profile it also states the step time that
-// the file of `shardline profile` predicts, or why that file does not apply to this run; with --ceiling the rate of a
-// large matrix product of the config's type on the same device, and the model's products of a step as a fraction of it.
+// token file, otherwise they are random. `memory` contains the peak of each rank's tensors, as its allocator counted
+// them, next to the plan's total without the runtime of an accelerator, which no allocator sees. With several stages
+// the line also states how long each rank computed, and the ratio of the pipeline's time to what the simulator
+// predicts: the instruction times of every second step predict the step after it. With --profile it also states the
+// step time that the file of `shardline profile` predicts, or why that file does not apply to this run; with --ceiling
+// the rate of a large matrix product of the config's type on the same device, and the model's products of a step as a
+// fraction of it.
 //
 //   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten] [--profile profile.json]
 //              [--ceiling]

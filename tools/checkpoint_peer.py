@@ -3,7 +3,7 @@
   torchrun --nproc-per-node 2 checkpoint_peer.py ddp|fsdp2 DIRECTORY --hf-config '{...}' --batch 2 --length 128
                                                  --steps 5 --repetitions 3
 
-The measures are those of bench_checkpoint, and so are their names; rank 0 prints one JSON line. Started by
+The measures and their names are the same as in bench_checkpoint; rank 0 prints one JSON line. Started by
 compare_checkpoints.py.
 """
 import argparse

@@ -2,8 +2,8 @@
 """Measures shardline's checkpoints against torch.distributed.checkpoint and a plain copy, alternating, on one disk.
 
 Both save GPT-2 (124M parameters) with AdamW's states on two ranks in the background while they train, then alone, and
-read the checkpoint again from a cold page cache. `dd` writes as many zeros with fsync. In every round each program runs
-once; the table has medians over all repetitions, and the lowest and highest value.
+read the checkpoint again from a cold page cache. `dd` writes the same number of zero bytes with fsync. In every round
+each program runs once; the table has medians over all repetitions, and the lowest and highest value.
 
   tools/compare_checkpoints.py --bench build-test/tools/bench_checkpoint [--peers ddp,fsdp2] [--rounds 3]
                                [--directory DIR] [--small] [--out results.jsonl]
@@ -78,7 +78,7 @@ class Programs:
                          self.options.repetitions])
 
     def plain_copy(self, size):
-        """Seconds in which dd writes and syncs that many bytes."""
+        """The seconds that dd takes to write and sync `size` bytes."""
         seconds = []
         for _ in range(self.options.repetitions):
             file = self.empty("dd") / "zeros"

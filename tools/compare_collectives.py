@@ -24,7 +24,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv"]
 COLUMNS = {"shared": "shared memory", "messages": "messages", "openmpi": "Open MPI", "gloo": "Gloo"}
-# Ranks may share cores: as `shardline train` starts them.
+# Ranks may share cores, as with `shardline train`.
 MPI_ENVIRONMENT = {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
                    "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1"}
 
@@ -37,7 +37,7 @@ def sizes(options):
 
 
 def gloo_rank(options):
-    """One of Gloo's processes: as `measure` in bench_collectives.cpp; rank 0 prints its rows."""
+    """Runs one of Gloo's processes, like `measure` in bench_collectives.cpp; rank 0 prints its rows."""
     import torch
     import torch.distributed as dist
 

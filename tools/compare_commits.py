@@ -117,7 +117,7 @@ def config(model, length, samples, ranks, smp_options, training, folder):
 
 
 def outcome(build, case):
-    """The results of a run: by name, text that is equal if the bits are."""
+    """The results of a run, by name, as texts that are equal if the bits are equal."""
     ranks, smp_options, training, model = case
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

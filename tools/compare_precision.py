@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains one model in fp32, bf16 and fp16, on one process and on 2 stages x 2 tensor-parallel ranks, and draws the losses.
- Every run has the same config except for its precision and layout (`configs/quickstart.json`: real text, a small
+Every run has the same config except for its precision and layout (`configs/quickstart.json`: real text, a small
 GPT-2), so their losses may differ by rounding only. Prints how far each is from one process in fp32 as a markdown table
 and writes the curves as SVG.
 

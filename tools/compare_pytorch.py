@@ -2,10 +2,10 @@
 """Measures shardline against PyTorch's own stack on the same work: one run, alternating.
 
 In every round each program of a case runs once: shardline's bench_step, then PyTorch, so that disturbances of the
-machine affect both; a run whose own steps differ much was disturbed and is repeated. Both train the same
-Hugging Face directory (GPT-2, random weights, seed 0) on the same token ids, and a case whose first losses differ has
-failed. Prints a markdown table for each model; on a shared machine, the fastest steps are the most meaningful. Memory is
-the largest resident set (VmHWM) that a rank ever had, Python's and ours with all they load.
+machine affect both; a run whose own steps differ much was disturbed and is repeated. Both train the same Hugging Face
+directory (GPT-2, random weights, seed 0) on the same token ids, and a case whose first losses differ has failed. Prints
+a markdown table for each model; on a shared machine, the fastest steps are the most meaningful. Memory is the largest
+resident set (VmHWM) of any rank, including everything that Python or our program loads.
 
   tools/compare_pytorch.py [--cases one,D=2] [--rounds 5] [--steps 3] [--shapes gpt2,six] [--out results.jsonl]
   tools/compare_pytorch.py --cases D=2,ZeRO-1,sharded --shapes gpt2,six [--precision bf16]    the ways of replicas

@@ -66,7 +66,7 @@ def ids(of_words):
 
 
 def sentences(draw, count):
-    """Rows of the data, and examples as the Trainer gets them."""
+    """Rows of the data, and the examples that the Trainer takes."""
     rows, examples = [], []
     for number in range(count):
         sentence = words(draw, draw_length(draw, SENTENCES) - 2)

@@ -119,7 +119,7 @@ def strict(value):
 # ---- the table
 
 def table(files):
-    """Returns all results as Markdown; if several files have results of a phase, those of the last file."""
+    """Returns all results as Markdown; if several files have results of a phase, the last file counts."""
     everything = {}
     for file in files:
         everything.update(read_results(file))

@@ -140,7 +140,7 @@ class Checker:
 
 
 def unpacked(package, folder):
-    """The folder with the programs: the package itself, or what its archive has."""
+    """The folder with the programs: the package itself, or the contents of its archive."""
     if package.is_file():
         folder.mkdir()
         code = subprocess.run(["tar", "-xzf", package, "-C", folder, "--strip-components=1"]).returncode
@@ -227,7 +227,7 @@ def machine(check):
 
 
 def nvidia_smi(check):
-    """Its facts about the first GPU, or why there are none: no step needs them."""
+    """What nvidia-smi reports about the first GPU, or why it reports nothing: no step needs this."""
     if not shutil.which("nvidia-smi"):
         return {"problem": "nvidia-smi is not installed"}
     keys = ["name", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.width.max", "power.limit"]
@@ -295,7 +295,7 @@ def sanitizer(kind):
 # ---- phase `speed`
 
 def bench_config(check, name, dropout=True):
-    """The first layout of the model that the plan says fits, and its plan."""
+    """The config of the first layout of the model that fits according to its plan, and the facts about this layout."""
     model = check.model(name, **({} if dropout else NO_DROPOUT))
     samples = MODELS[name]["samples"]
     for batch, on_host in MODELS[name]["layouts"]:
@@ -314,7 +314,7 @@ def measured_step(check, config, *options, steps=5):
     result = {key: line[key] for key in ("tokens_per_second", "step_seconds", "all_step_seconds", "loss",
                                          "flops_per_step", "memory", "predicted", "ceiling_flops_per_second",
                                          "fraction_of_ceiling") if key in line}
-    losses = line["loss"]  # null where one is not a number
+    losses = line["loss"]  # null if one is not a number
     if not all(loss is not None and math.isfinite(loss) for loss in losses) or losses[-1] >= losses[0]:
         raise Failed(f"the loss did not decrease while training repeatedly on one batch: {losses}", result)
     memory = line["memory"][0]

@@ -102,7 +102,7 @@ def fsdp2(options):
     model = load_model(options)
     for block in model.transformer.h:
         fully_shard(block, **shard)
-    fully_shard(model, **shard)  # the rest: embeddings, the last norm and the tied head
+    fully_shard(model, **shard)  # embeddings, the last norm and the tied head
     return replica_step(model, adamw(model.parameters()), options, autocast=False)
 
 
@@ -219,7 +219,7 @@ def one_forward_one_backward(options):
     """Two stages of equal matrix products; the package knows neither tied weights nor a norm over stages."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
     hf, rank = load_model(options), dist.get_rank()
-    blocks_in_head = hf.config.vocab_size / (12 * hf.config.n_embd)  # as many products as this number of blocks
+    blocks_in_head = hf.config.vocab_size / (12 * hf.config.n_embd)  # the head's products, counted in blocks
     cut = min(hf.config.n_layer - 1, max(1, round((hf.config.n_layer + blocks_in_head) / 2)))
     module = Stage(hf, rank == 0, range(cut) if rank == 0 else range(cut, hf.config.n_layer))
     del hf
@@ -276,7 +276,7 @@ def peak_resident():
 
 
 def measure(step, options):
-    """Barriers around each step, as bench_step has them: a step takes what its slowest rank takes."""
+    """Puts barriers around each step, like bench_step: a step takes as long as its slowest rank."""
     barrier = dist.barrier if dist.is_initialized() else lambda: None
     losses, seconds = [], []
     for _ in range(options.warmup + options.steps):

@@ -2,9 +2,9 @@
 
   python trainer_peer.py FOLDER --batch 32 --steps 8 [--bf16]
 
-FOLDER has a model directory `model` and `examples.json`, a list of objects with input_ids and labels or positions. The
-examples are taken in their order and padded to the longest one of a batch. Each rank writes trainer-RANK.json with the
-seconds and the tokens of its steps and its largest resident set.
+FOLDER contains a model directory `model` and `examples.json`, a list of objects with input_ids and labels or positions.
+The examples are taken in their order and padded to the longest one of a batch. Each rank writes trainer-RANK.json with
+the seconds and the tokens of its steps and its largest resident set.
 """
 import argparse
 import json

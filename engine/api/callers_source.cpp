@@ -63,12 +63,12 @@ int64_t count_of(const SampleTensors& samples) {
   return inputs_in(samples).size(0);
 }
 
-// Rows of each sample without those of its target.
+// The number of rows of each sample, not counting its target's.
 int64_t length_of(const SampleTensors& samples, const ModelSource& model) {
   return samples.columns.empty() ? inputs_in(samples).size(1) : model.exported->program->source_rows();
 }
 
-// All tensors by names that differ from those of columns.
+// All tensors by name. Columns have a prefix, so that their names differ from the other tensors'.
 std::map<std::string, at::Tensor> named(const SampleTensors& samples) {
   std::map<std::string, at::Tensor> all;
   for (const auto& [name, tensor] : {std::pair{"ids", samples.ids},
@@ -97,7 +97,7 @@ json form_of(json description) {
   return description;
 }
 
-// The samples of the replica's first rank, which are `mine` there.
+// Returns the samples of the replica's first rank, which passes them as `mine`.
 SampleTensors received(const json& description, const SampleTensors& mine, Communicator& replica) {
   const auto own = replica.rank() == 0 ? named(mine) : std::map<std::string, at::Tensor>();
   const auto tensor = [&](const std::string& name) {
@@ -131,7 +131,7 @@ SampleTensors part_of(const SampleTensors& all, const Range& samples) {
   return part;
 }
 
-// The rows of the sources, followed by those of the labels that count.
+// The rows of each source, followed by a row for each label of its target other than kNoLabel.
 Microbatch rows_with_targets(const at::Tensor& ids, const at::Tensor& labels, int64_t first_sample) {
   const int64_t count = ids.size(0), length = ids.size(1);
   const at::Tensor sources = ids.contiguous(), targets = labels.contiguous();
@@ -170,7 +170,7 @@ Microbatch rows_of(const SampleTensors& samples, const ModelSource& model, int64
   return rows;
 }
 
-// Returns what is wrong with a column, or "" if nothing is; in that case, also converts it to the column's type.
+// Returns what is wrong with a column; if nothing is, converts the tensor to the column's type and returns "".
 std::string mistake_in_column(const TensorColumn& column, at::Tensor& tensor) {
   std::vector<int64_t> sizes = {tensor.dim() > 0 ? tensor.size(0) : 1};
   sizes.insert(sizes.end(), column.sizes.begin(), column.sizes.end());
@@ -400,7 +400,7 @@ Batch CallersSource::batch(int64_t step, const BatchSlice& slice) {
   SL_ASSERT(slice.first == groups_.coordinates.d * mine.length && slice.count == mine.length, "slice ", slice.first,
             " + ", slice.count, " of ", mine.length);
   for (int64_t i = 0; i < mine.length; ++i) batch.sample_index.push_back(slice.first + i);
-  if (has_target(model_)) batch.tokens += batch.weight;  // the labels are those of the targets
+  if (has_target(model_)) batch.tokens += batch.weight;  // the labels are the targets' tokens
   batch.rows = rows_of(part_of(samples_, mine), model_, slice.first);
   return batch;
 }

@@ -20,10 +20,10 @@ struct SampleTensors {
   std::map<std::string, at::Tensor> columns;  // by name, [samples, sizes...] of the column's type
   at::Tensor labels;                          // [samples, length] int64; of a target, [samples, its length]
   at::Tensor targets;                         // [samples] int64, or [samples, outputs] double
-  std::string mistake;                        // the caller's mistake, reported by all ranks; empty: none
+  std::string mistake;                        // of the caller; all ranks report it; empty: none
 };
 
-// Views of the caller's memory; features may be those of the model's only column.
+// Views of the caller's memory. If the model takes a single column, `features` may hold its values.
 SampleTensors tensors_of(const Samples& samples, const ModelSource& model);
 // Tensors as Trainer::step describes them. labels may be undefined.
 SampleTensors tensors_of(const at::Tensor& inputs, const at::Tensor& labels, const ModelSource& model);
@@ -33,7 +33,7 @@ SampleTensors tensors_of(const std::map<std::string, at::Tensor>& columns, const
 // What is wrong with samples for this model; empty: nothing. labelled: the samples need labels.
 std::string mistake_in(const SampleTensors& samples, const ModelSource& model, bool labelled);
 
-// Cuts the samples into batches of at most `most` samples of each replica. The first batch is that of `first_step`.
+// Cuts the samples into batches of at most `most` samples per replica. The first batch is for step `first_step`.
 class CallersSource : public BatchSource {
  public:
   // Collective over the world. Each replica has the samples of its first rank; `mine` is ignored on the others. Throws

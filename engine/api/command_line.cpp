@@ -102,8 +102,8 @@ std::vector<std::string> with_settings(std::vector<std::string> arguments, const
   return arguments;
 }
 
-// Whether the user states the length of samples. Otherwise, a config has the default, which is limited to the model's
-// positions only for a directory.
+// Whether the length of samples is the user's. A config without one has the default; for a directory, this is limited
+// to the model's positions.
 bool states_length(const CommandLine& line) {
   return !std::filesystem::is_directory(line.config) ||
          std::ranges::any_of(line.overrides,
@@ -174,7 +174,7 @@ int run_training_of_container(CommandLine& line) {
                           "/input/config describes the job (docs/sagemaker.md)"));
   const auto train = [&](const std::string& config) {
     line.config = config;
-    line.overrides.clear();  // the config has them
+    line.overrides.clear();  // the config already contains them
     return run_training(line, {"train", config});
   };
   return run_container_job(folder, line.overrides, train, std::cerr);
@@ -433,7 +433,7 @@ int run_command_line(int argc, char** argv) {
   for (auto* sub : {plan, info}) sub->get_option("config")->required(false);
   add_plan_options(*plan, line);
   std::vector<const char*> words(argv, argv + argc);
-  // A container's platform may start the program under the name of one of these commands.
+  // A container's platform may start the program by the name of one of these commands.
   const std::string name = std::filesystem::path(argv[0]).filename();
   if (argc == 1 && (name == "train" || name == "serve")) words.push_back(name.c_str());
   check_command(app, argc, argv);

@@ -78,7 +78,7 @@ ServedPlace::ServedPlace(const std::string& named, const ServeCommand& command, 
     if (!std::filesystem::is_directory(place))
       throw ConfigError(cat("serve needs a model's directory or a config; ", place,
                             ", where hosting platforms put a model, does not exist"));
-    if (!command.names_host()) options_.host = "0.0.0.0";  // passed to the ranks, too, which see the place as named
+    if (!command.names_host()) options_.host = "0.0.0.0";  // ranks need it, too: their arguments name the place
     arguments.insert(arguments.begin() + 1, {place, "--host", options_.host});
   }
   model_ = std::make_unique<UnpackedModel>(place);

@@ -35,11 +35,11 @@ class ServeCommand {
   double body_mib_ = 6;
 };
 
-// The config or directory that is served: what the command line names, or where a platform puts the model. An archive
-// is unpacked as long as this object exists.
+// The config or directory that is served: the one that the command line names, or the one in which a platform puts the
+// model. An archive is unpacked for as long as this lives.
 class ServedPlace {
  public:
-  // `arguments`: those of the command line, in which the place is replaced by that of the unpacked model. Throws
+  // `arguments`: the command line's; an archive's path in them is replaced by that of the unpacked model. Throws
   // ConfigError if there is nothing to serve.
   ServedPlace(const std::string& named, const ServeCommand& command, std::vector<std::string>& arguments);
 

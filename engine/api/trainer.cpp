@@ -75,7 +75,7 @@ struct Trainer::Parts {
   }
 
   const ModelSpec& spec() const { return job.model.spec; }
-  // Samples of a replica: in a step, and in a pass of an evaluation.
+  // The largest number of a replica's samples in a step, and in a pass of an evaluation.
   int64_t most_trained() const { return job.plan.layout.global_batch() / place.replicas; }
   int64_t most_evaluated() const { return job.plan.layout.microbatch_size * job.plan.forward.microbatches; }
 

@@ -15,7 +15,7 @@
 
 namespace shardline {
 
-// A range of an existing file, and the pieces of it that get a checksum of their own.
+// A range of an existing file, and its pieces, each of which has its own checksum.
 struct BlockToWrite {
   std::string path;
   int64_t begin;
@@ -28,8 +28,8 @@ class BackgroundWriter {
  public:
   // Starts a thread of low priority that writes each block once it is ready, syncs their files, and then calls `last`
   // (which may throw). Blocks bypass the page cache if the file system allows it: they are not read soon, and copying
-  // them there takes time from training. memory: what holds the blocks' bytes and whatever `last` uses; released with
-  // the work.
+  // them to the cache takes time from training. memory: what holds the blocks' bytes and whatever `last` uses; released
+  // with the work.
   BackgroundWriter(std::vector<BlockToWrite> blocks, std::shared_ptr<const void> memory, std::function<void()> last);
   // Does not wait, because a rank that fails must end the job, however slow its disk is: unfinished work ends after the
   // current system call, or with the process. Its files remain incomplete.

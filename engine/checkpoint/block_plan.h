@@ -20,7 +20,8 @@ struct Block {
 
 // Ranks that together write every block.
 struct WriterGroup {
-  // By directory that gets blocks: sets of ranks, each ascending. A file in it is written by the ranks of one set.
+  // For each directory that blocks are written to: sets of ranks, each ascending. A file in it is written by the ranks
+  // of one set.
   std::vector<std::vector<std::vector<int>>> directories;
 
   std::vector<int> ranks() const;  // ascending
@@ -47,11 +48,11 @@ BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<
 struct BlockRange {
   size_t tensor;
   int64_t begin, length;  // elements of the tensor
-  int64_t byte_in_block;  // where its first element is
+  int64_t byte_in_block;  // where its first element begins in the block
 };
 std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Block& block);
 
-// The rank that sends the held slice to `writer`: the writer itself if it holds the slice.
+// The holder that sends its elements to a writer: the writer itself if it holds them.
 int sender_to(int writer, const Holding& holding);
 
 }  // namespace shardline

@@ -22,7 +22,8 @@ struct PartNumber {
 };
 // The directory of a part of a checkpoint: "checkpoint-500.part-1-of-2".
 std::string part_path(const std::string& checkpoint, const PartNumber& part);
-// The inverse: the path of the checkpoint, and the part's number; unset if the directory is not that of a part.
+// The inverse: the path of the checkpoint, and the part's number; unset if the directory does not have the name of a
+// part.
 std::optional<std::string> checkpoint_of_part(const std::string& path);
 std::optional<PartNumber> part_in(const std::string& path);
 

@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// checkpoint: its directory, or that of a part of it. Throws DataError.
+// checkpoint: the directory of a checkpoint or of a part of one. Throws DataError.
 TrainerState read_trainer_state(const std::string& checkpoint);
 
 // Fills this rank's parts of the optimizer's state. Throws DataError if one of them is missing in the checkpoint or has

@@ -51,7 +51,7 @@ std::vector<WriterGroup> writers_of(const CheckpointSaverParts& parts) {
   return groups;
 }
 
-// The part that this rank's store gets; unset if it gets all of a checkpoint.
+// The part of a checkpoint that this rank's store receives; unset if it receives all of it.
 std::optional<ManifestPart> part_of(const CheckpointSaverParts& parts) {
   const auto writable = parts.stores.writable();
   if (parts.on_each_store || writable.size() < 2) return {};
@@ -136,7 +136,7 @@ int64_t CheckpointSaver::memory_bytes() const {
   return bytes;
 }
 
-// "!" and an error of this rank, as first_failure expects it.
+// "!" and an error of this rank, in the form that first_failure expects.
 std::string CheckpointSaver::error_text(const std::string& error) const {
   const auto& stores = parts_.stores;
   return cat("!", stores.all.size() > 1 ? cat("host ", stores.all[stores.mine].host, ": ") : "", error);
@@ -308,7 +308,7 @@ void CheckpointSaver::finish(const LongWork::Show& show) {
 }
 
 // A checkpoint that some stores lack is removed from the others, and the one that it replaced gets its name back.
-// is_published: this store has the new one.
+// is_published: whether this store already has the new one.
 void CheckpointSaver::give_up(const std::string& reason, bool is_published) {
   fail("was not saved: " + reason);
   if (leads_) {

@@ -2,9 +2,9 @@
 // optimizer's state in the same coordinates (contents.h), trainer_state.json, the resolved config and a manifest.
 //
 // A checkpoint appears complete or not at all. It is written into checkpoint-<step>.<attempt>.incomplete and synced to
-// the disk. Then it gets its manifest and its name, unless a later attempt has claimed the directory. Older checkpoints
-// are removed when the new one has its name in all stores. If there are several stores, each gets the part of the
-// checkpoint that its ranks write, or all of it. All ranks call the same functions in the same order:
+// the disk. Then it receives its manifest and its name, unless a later attempt has claimed the directory. Older
+// checkpoints are removed when the new one has its name in all stores. If there are several stores, each receives the
+// part of the checkpoint that its ranks write, or all of it. All ranks call the same functions in the same order:
 //
 //   start()    copies the current values; training may continue while the ranks write their blocks in the background
 //   proceed()  whenever is_pending() and is_writing() is false on every rank: begins the next stage
@@ -29,12 +29,12 @@ namespace shardline {
 struct CheckpointSaverParts {
   std::string directory;       // where the checkpoints are made
   Stores stores;               // which ranks share the directory
-  bool on_each_store = false;  // every store gets all of a checkpoint
+  bool on_each_store = false;  // every store receives all of a checkpoint
   const ModelSpec& spec;
   StageParameters& parameters;
-  Optimizer* optimizer = nullptr;  // null: checkpoints without its state
+  Optimizer* optimizer = nullptr;  // null: checkpoints have no optimizer state
   std::optional<OptimizerOptions> optimizer_options;
-  // The values of the spec's buffers after `steps` steps, on every rank; may be null if there are none.
+  // The values of the spec's buffers after `steps` steps, on every rank; may be null if there are no buffers.
   std::function<std::map<std::string, at::Tensor>(int64_t steps)> buffers = {};
   std::map<std::string, std::string> files;  // on rank 0: contents by name of the files that all checkpoints have
   // On rank 0: syncs other files that a checkpoint refers to. It is called from another thread before the checkpoint
@@ -58,10 +58,10 @@ class CheckpointSaver {
   int64_t memory_bytes() const;
   // Disk space that the tensors of a checkpoint need in this rank's store.
   int64_t store_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), int64_t{0}); }
-  // Whether this rank makes and removes the files of its store.
+  // Whether this rank makes and removes the files in its store.
   bool leads() const { return leads_; }
 
-  // trainer_state, files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is
+  // files: on rank 0, in addition to the files that all checkpoints have. best: the step of the checkpoint that is
   // never removed; -1: there is none. Finishes an earlier checkpoint first. If a checkpoint cannot be saved, it is
   // abandoned; see take_failure.
   void start(int64_t step, std::map<std::string, std::string> files, int64_t best = -1);
@@ -110,8 +110,8 @@ class CheckpointSaver {
   std::vector<WriterGroup> writers_;
   std::map<std::string, at::Tensor> buffers_;  // flat, by name: the memory that the snapshot reads
   Snapshot snapshot_;
-  bool leads_;                        // this rank's store, which can be written to
-  std::optional<ManifestPart> part_;  // what this rank's store gets; unset: all of a checkpoint
+  bool leads_;                        // whether this rank leads its store, which can be written to
+  std::optional<ManifestPart> part_;  // what this rank's store receives; unset: all of a checkpoint
   std::vector<int64_t> begins_;       // where the snapshot's blocks begin in the store's files
   std::vector<int64_t> bytes_;        // sizes of the store's files
   std::string attempt_;

@@ -119,7 +119,7 @@ std::string CheckpointUnion::prefix_of(const std::string& source) const {
              source == path_ ? "" : source + ": ");
 }
 
-// Returns lines about sources without a manifest that can be read; `newer`: about those of a newer version.
+// Returns lines about sources without a manifest that can be read; `newer`: lines about manifests of a newer version.
 std::string CheckpointUnion::open(const std::vector<std::string>& paths, std::string& newer) {
   std::string lines;
   for (const auto& path : paths) {
@@ -419,7 +419,7 @@ int64_t gather_newest(const std::string& directory, const Stores& stores, Commun
   return newest;
 }
 
-// Whether these are some of the parts of a checkpoint, and not all of them.
+// Whether these are some of the parts of a checkpoint, but not all.
 bool lacks_parts(const std::vector<std::string>& names) {
   std::map<int, int> there;  // parts by their count
   for (const auto& name : names) {

@@ -16,7 +16,7 @@ namespace shardline {
 
 class CheckpointUnion {
  public:
-  // Collective over `world`, as is complete(). path: that of the complete checkpoint, even if there is none yet.
+  // Collective over `world`, as is complete(). path: where the complete checkpoint belongs, even if there is none yet.
   // sources: directories of this rank's store with pieces of it. Compares every byte of them with its checksum; the
   // ranks of a store divide them. `show` receives the bytes of all ranks. Sources of a checkpoint other than the one
   // that is complete are ignored. Throws AllRanks<ConfigError> if one has a NewerManifest.
@@ -68,22 +68,23 @@ class CheckpointUnion {
   std::vector<std::string> gaps_;
 };
 
-// Collective over `world`: the same for the checkpoint at `path` and the parts next to it, on all stores. If there are
-// no gaps, the checkpoint becomes complete in every store, and its parts are removed. Returns the gaps.
+// Collective over `world`: makes a CheckpointUnion of the checkpoint at `path` and the parts next to it, on all stores.
+// If there are no gaps, completes the checkpoint in every store and removes its parts. Returns the gaps.
 std::vector<std::string> complete_checkpoint(const std::string& path, const Stores& stores, Communicator& world,
                                              const LongWork::Show& show = {});
 
 struct NewestCheckpoint {
   std::optional<std::string> path;   // unset: the stores have no complete checkpoint
-  std::vector<std::string> skipped;  // a line for each one with gaps, the newest first, then for those without manifest
+  std::vector<std::string> skipped;  // a line for each checkpoint with gaps, the newest first, then for each one
+                                     // without a manifest
   bool has_some = false;             // checkpoints or parts, with gaps or without
   // The first save there was cut off before all stores had published their parts: no store has named a newest
   // checkpoint yet, and of each checkpoint only some parts exist.
   bool first_was_cut_off = false;
 };
 // Collective over `world`: finds the newest checkpoint of which the stores have every piece; it becomes complete in
-// every store. directory: on each rank that of its store. needs_states: those without an optimizer's state are skipped.
-// The result is the same on all ranks.
+// every store. directory: in the rank's own store. needs_states: skips checkpoints without an optimizer's state. The
+// result is the same on all ranks.
 NewestCheckpoint complete_newest_checkpoint(const std::string& directory, const Stores& stores, Communicator& world,
                                             bool needs_states = false, const LongWork::Show& show = {});
 

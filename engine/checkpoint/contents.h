@@ -61,12 +61,12 @@ int64_t checkpoint_bytes(const Config& config, const ModelSpec& spec);
 
 // Elements of a tensor that this rank holds.
 struct HeldPart {
-  size_t tensor;      // its number
+  size_t tensor;      // its number in CheckpointContents::tensors
   SlicePart slice;    // the part of the logical parameter; without one, the whole tensor
   at::Tensor values;  // [slice.length] or all elements: the memory of parameters and optimizer
 };
 
-// optimizer: null if the contents are those of a model alone.
+// optimizer: null if the contents include only the model.
 std::vector<HeldPart> held_parts(const CheckpointContents& contents, StageParameters& parameters, Optimizer* optimizer);
 
 // The boxes of a part in its tensor.

@@ -133,7 +133,7 @@ std::string graph_digest(const Pt2Archive& archive) {
 
 namespace {
 
-// Appends a line for each difference; of objects, for each of their members.
+// Appends a line for each difference; compares objects member by member.
 void add_differences(std::string& lines, const std::string& key, const json* before, const json* now) {
   if (before && now && *before == *now) return;
   if (before && now && before->is_object() && now->is_object()) {

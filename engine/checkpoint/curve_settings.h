@@ -35,7 +35,7 @@ nlohmann::json curve_settings(const Config& config, const CurveFacts& facts);
 std::string curve_differences(const nlohmann::json& of_checkpoint, const nlohmann::json& now);
 
 // Whether the run has a smaller global batch than the checkpoint, and all other differences follow from that.
-// steps_follow: the total number of steps does, because the run's length is given in epochs.
+// steps_follow: the total number of steps also follows from it, because the run's length is given in epochs.
 bool has_only_smaller_batch(const nlohmann::json& of_checkpoint, const nlohmann::json& now, bool steps_follow);
 
 }  // namespace shardline

@@ -91,7 +91,7 @@ size_t bytes_beside(const fs::path& manifest) {
   return bytes;
 }
 
-// Its checksum, which covers everything else, distinguishes it from a damaged one.
+// The checksum of a newer manifest, which covers everything else, distinguishes it from a damaged one.
 void refuse_newer(const json& parsed, const std::string& path) {
   const auto text_of = [&](const char* key) { return parsed.is_object() ? parsed.value(key, json()) : json(); };
   const json format = text_of("format"), version = text_of("version");

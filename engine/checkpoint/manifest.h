@@ -16,7 +16,7 @@ namespace shardline {
 
 inline constexpr const char* kManifestFile = "manifest.json";
 
-// XXH3, 64 bits, of the bytes of a file from the end of the piece before it.
+// A piece of a file: the bytes from the end of the piece before it up to `end`, and their XXH3 of 64 bits.
 struct FilePiece {
   int64_t end = 0;
   uint64_t checksum = 0;
@@ -68,7 +68,7 @@ std::vector<FilePiece> pieces_of(std::string_view text);
 bool matches(const std::vector<FilePiece>& pieces, std::string_view text);
 
 // Reads the manifest of a directory. Throws NewerManifest or DataError, the latter also if tensor files were added to
-// the directory or its name is that of another step's checkpoint.
+// the directory, or if its name belongs to the checkpoint of another step.
 Manifest read_manifest(const std::string& directory);
 // The names of what is in the directory of a checkpoint or part, but not listed in its manifest.
 std::vector<std::string> added_files(const std::string& directory, const Manifest& manifest);

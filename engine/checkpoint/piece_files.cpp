@@ -31,7 +31,7 @@ struct PieceFiles::Head {
     std::string name;
   };
   uint64_t data = 0;                   // the byte of the file at which the data begin
-  std::map<uint64_t, Tensor> tensors;  // by their first byte of the data; a damaged header gives those that can be read
+  std::map<uint64_t, Tensor> tensors;  // by their first byte of the data; from a damaged header, those that can be read
 
   static std::map<uint64_t, Tensor> tensors_in(std::string_view header);
   // "h.0.attn.c_attn.weight: ", or "header: ": for the header, and for data that a damaged header assigns to no tensor.

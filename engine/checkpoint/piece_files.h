@@ -34,7 +34,7 @@ class PieceFiles {
   PieceFiles& operator=(const PieceFiles&) = delete;
 
   const std::vector<CheckpointPiece>& pieces() const { return pieces_; }
-  // A line for each file that is missing or whose length is not that of its pieces.
+  // A line for each file that is missing or whose length does not match its pieces.
   const std::vector<std::string>& wrong_files() const { return wrong_files_; }
   // Whether the manifest lists the piece.
   bool lists(size_t piece) const { return places_[piece].listed; }

@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-// Whether a checkpoint has any.
+// Whether a checkpoint has an optimizer's state.
 bool has_states(const Manifest& manifest);
 
 class StateFiles {

@@ -17,8 +17,8 @@ namespace shardline {
 namespace {
 
 // Another number of microbatches, so that a loss which depends on it differs: half as many, or one for each sample. A
-// program for microbatches of one size takes no larger ones; it takes smaller ones unless it computes the loss as a
-// whole.
+// program for microbatches of one size takes no larger ones, and takes smaller ones only if it does not compute the
+// loss as a whole.
 int64_t other_microbatches(int64_t count, int64_t samples, const ModelSpec& spec) {
   if (spec.most_samples > 0) return spec.loss_of_samples ? count : samples;
   return count % 2 == 0 ? count / 2 : samples;
@@ -36,7 +36,7 @@ Config in_one_process(Config config, const Layout& layout, const ModelSpec& spec
   return config;
 }
 
-// The job in one process, with its data in the order of the layout's.
+// The job in one process, with its data in the same order as in the layout.
 struct OneProcess {
   OneProcess(const Config& of_ranks, const JobParts& of_layout, const RankContext& rank, int64_t steps)
       : config(in_one_process(of_ranks, of_layout.plan.layout, of_layout.model.spec)),

@@ -43,7 +43,7 @@ std::string part_text(const ManifestPart& part) {
              "; the others are from ", others);
 }
 
-// The manifest of a part whose checkpoint must be that of `first`.
+// Throws DataError unless the manifest of a part belongs to the same checkpoint as `first`.
 void require_same_checkpoint(const std::string& path, const Manifest& manifest, const std::string& first_path,
                              const Manifest& first) {
   if (manifest.step != first.step)

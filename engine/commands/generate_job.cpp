@@ -45,7 +45,7 @@ void require_language_model(const Config& config) {
                         kSeq2SeqLm, "\"; got \"", config.task, "\"; use predict"));
 }
 
-// Whether the model writes targets for prompts, which are sources, and does not continue them.
+// Whether the model takes prompts as sources and writes targets for them, instead of continuing them.
 bool writes_targets(const Config& config) {
   return config.task == kSeq2SeqLm;
 }

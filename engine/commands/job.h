@@ -73,12 +73,12 @@ std::string verified_text(const std::string& path);
 // output exists, DataError if the parts do not belong to one checkpoint or if pieces of it are missing or damaged.
 std::string merge_checkpoint(const std::vector<std::string>& parts, const std::string& output);
 
-// `shardline doctor`: what each rank of a training run is doing or was doing, and why the run ended or hangs. If the
-// last run to begin its steps was another one, the same for that run first. Throws ConfigError if the run
-// has no folder of records, RunError if that is empty, DataError if all records are damaged.
+// `shardline doctor`: what each rank of a training run is doing or was doing, and why the run ended or hangs. If
+// another run was the last to begin its steps, first says the same about that run. Throws ConfigError if the run has no
+// folder of records, RunError if that is empty, DataError if all records are damaged.
 std::string doctor_text(const std::string& output_dir, bool json);
 
-// A config for the model in `directory` on one rank, for eval, predict and generate; its task is that of the model.
+// A config for the model in `directory` on one rank, for eval, predict and generate, with the model's task.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);
 
 }  // namespace shardline

@@ -74,7 +74,7 @@ Config config_of_directory(const std::string& directory, const std::vector<std::
     return parse_config(minimal.dump(), directory, overrides);
   };
   constexpr int64_t kAnyLength = 2;
-  const Config any = parsed(kAnyLength);  // its task and model may be those of overrides
+  const Config any = parsed(kAnyLength);  // overrides may replace its task and model
   const auto model = described_model(any.model, head_choice(any));
   if (!model || !model->mistakes.empty()) return parsed(DataOptions().sequence_length);
   return parsed(model->trace ? open_model(any).spec.max_positions : model->max_positions);

@@ -92,8 +92,8 @@ std::string padding_note(const ModelSource& model) {
          "samples; set model.config.pad_token_id";
 }
 
-// For a tokenizer with more tokens than the model has words. Empty: it has no more, or the config states a number
-// beyond its tokens, such as a multiple of 8.
+// Warns of a tokenizer with more tokens than the model has words. Empty if it has no more, or if the config states a
+// number beyond its tokens, such as a multiple of 8.
 std::string new_tokens_warning(const Config& config, const ModelSource& model) {
   const std::string source = tokenizer_source(config);
   if (model.names.grown.empty() || (config.data.tokenizer.empty() && !has_tokenizer(source))) return "";
@@ -156,7 +156,7 @@ StepFlags agree(Communicator& world, const StepFlags& mine) {
   return {all[0], all[1], all[2], all[3]};
 }
 
-// The directory of the checkpoint.
+// Saves a checkpoint and returns its directory. stop: why the run stops, for errors.
 std::string saved_before_stop(RunCheckpoints& checkpoints, const std::string& stop) {
   try {
     return checkpoints.save_now();
@@ -347,7 +347,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
   context.world->barrier({.what = "everything that can refuse the run"});
   const auto end_if_asked = [&](int64_t step) -> std::optional<StoppedAfterSaving> {
     const auto limit = config.training.max_run_seconds;
-    // A run with little time left still trains one step, so that a chain of resumed runs gets to its end.
+    // A run with little time left still trains one step, so that a chain of resumed runs reaches its end.
     const bool late = step > 0 && limit && std::chrono::steady_clock::now() - start >= std::chrono::seconds(*limit);
     const StepFlags flags = agree(*context.world, {.signal = stop_signal(),
                                                    .out_of_time = context.first() && late,
@@ -359,7 +359,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
                             : flags.stop_file ? "the file " + stop_file(config).string()
                                               : cat("training.max_run_seconds ", limit.value_or(0));
     if (context.first()) {
-      tell_launcher(News::stops);  // before the request is gone
+      tell_launcher(News::stops);  // before the request is removed
       remove_stop_file(config);
     }
     records.finish();
@@ -391,7 +391,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     write_file(config.output_dir + "/config.resolved.json", resolved_config);
     write_file(config.output_dir + "/plan.json", json_text(plan));
     write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
-    sync_directory(config.output_dir);  // without this config, records would not be recognized as those of this run
+    sync_directory(config.output_dir);  // without this config, records would not be recognized as this run's
   }
   records.open(config);
   StepTimelines timelines(config, parts.plan, context, records);
@@ -444,7 +444,8 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
     checkpoints.finish();
     if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
-        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // else nothing to load
+        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, last))) {  // otherwise, there is nothing
+                                                                                        // to load
           const int64_t steps_of_best = step_of_checkpoint(fs::path(best).filename()).value_or(last);
           load_checkpoint_parameters(best, steps_of_best, parts, trainer.parameters(), show);
           trainer.set_trained_steps(steps_of_best);
@@ -461,7 +462,7 @@ std::optional<StoppedAfterSaving> train(const Config& config, RankContext& conte
         *context.out << comparison_text(*forecast, measured_run(config.output_dir), std::nullopt) << '\n';
       });
     if (const auto gaps = records.gaps(); !gaps.empty()) {
-      tell_launcher(News::finished);  // another attempt would only appear to have no gaps
+      tell_launcher(News::finished);  // another attempt would not fill the gaps, and would not report them
       throw RunError(gaps);
     }
   } catch (const std::exception& error) {

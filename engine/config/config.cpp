@@ -191,7 +191,7 @@ std::vector<std::string> notes(const Config& config, bool on_accelerators) {
 std::vector<std::string> settings_between(const Config& from, const Config& to) {
   std::vector<std::string> settings;
   const json before = resolved(from), after = resolved(to);
-  // The file may give a setting by a shorthand that `to` does not allow.
+  // The file may use a shorthand for a setting that `to` does not allow.
   std::set<std::string> given_again;
   for (const auto& shorthand : shorthands_refused_after(from, to)) {
     settings.push_back(shorthand + "=null");

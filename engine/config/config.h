@@ -1,4 +1,4 @@
-// From a config file to the options of a run, and back.
+// Converts a config file to the options of a run, and back.
 #pragma once
 #include <string>
 #include <vector>

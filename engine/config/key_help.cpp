@@ -130,7 +130,7 @@ std::string help_of(const Section& section) {
   return text + "\nshardline help " + (section.name.empty() ? "" : section.name + ".") + "KEY explains one of them.\n";
 }
 
-// Names that contain the word, or else those that differ from it in few letters.
+// Names that contain the word or, if there are none, names that differ from it in few letters.
 std::vector<std::string> near_names(const std::string& word) {
   std::vector<std::string> names, near;
   for (const auto& section : config_sections())

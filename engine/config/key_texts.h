@@ -11,7 +11,8 @@ std::string full_name(const Section& section, const Key& key);  // "training.see
 std::string type_text(const Key& key);
 // The default as JSON, or "unset".
 std::string default_text(const Key& key);
-// What the key means or, if it is not honoured, the reason and what to do instead, in Markdown. Without its aliases.
+// In Markdown: what the key means or, if it is not honoured, the reason and what to do instead. Does not name its
+// aliases.
 std::string meaning_text(const Key& key);
 // "see [sizes](#sizes)" -> "see sizes"; code marks are removed, too.
 std::string without_markdown(const std::string& text);

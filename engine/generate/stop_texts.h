@@ -1,4 +1,4 @@
-// Texts at which a continuation ends, equal to stop_strings of transformers' generate.
+// Texts at which a continuation ends, equivalent to stop_strings of transformers' generate.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@ namespace shardline {
 
 class StopTexts {
  public:
-  // texts: none of them is empty.
+  // texts: none may be empty.
   StopTexts(TokenizerPtr tokenizer, std::vector<std::string> texts);
 
   const std::vector<std::string>& texts() const { return texts_; }

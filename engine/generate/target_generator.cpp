@@ -13,8 +13,8 @@ namespace {
 
 using Texts = std::vector<std::vector<int32_t>>;
 
-// Each source with the tokens that follow it so far (as many for all), and one more token that is not known yet.
-// columns: those of these sources.
+// Each source with the tokens written for it so far (equally many for each), and one more token that is not known yet.
+// columns: of these sources.
 Microbatch with_next(const Texts& sources, const Texts& written, std::map<std::string, at::Tensor> columns) {
   std::vector<int64_t> ends;
   for (size_t i = 0; i < sources.size(); ++i)

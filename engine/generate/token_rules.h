@@ -1,5 +1,5 @@
-// Rules that change the logits of the next token before it is chosen, equal to the logits processors of transformers'
-// generate. They are applied in the order of the fields.
+// Rules that change the logits of the next token before it is chosen, equivalent to the logits processors of
+// transformers' generate. They are applied in the order of the fields.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -50,7 +50,7 @@ std::string in_variable(const std::string& name) {
   return in_case(plain_name(name), std::toupper);
 }
 
-// The rest of the names that begin with this prefix, in lower case, with their values.
+// The values of the variables whose names begin with this prefix, by the rest of their names in lower case.
 std::map<std::string, std::string> variables_after(const Variables& variables, const std::string& prefix) {
   std::map<std::string, std::string> found;
   for (auto at = variables.lower_bound(prefix); at != variables.end() && at->first.starts_with(prefix); ++at)

@@ -21,7 +21,7 @@ struct ContainerJob {
   JobFile file;                    // keys of container_keys()
   std::vector<std::string> hosts;  // in the same order on each of them; empty: this one
   std::string current_host;
-  std::string output_data;  // the folder of results that are not the model
+  std::string output_data;  // the folder for results other than the model
   bool is_first() const { return hosts.size() < 2 || current_host == hosts.front(); }
 };
 

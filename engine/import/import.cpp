@@ -118,7 +118,7 @@ class Importer {
     return vocabulary.find({name.substr(3)});
   }
 
-  // A value that is an object of another vocabulary, its text, or the name of its file.
+  // Walks over a value that is an object of another vocabulary, the text of one, or the name of a file with one.
   void open(const Scope& scope, const Steps& steps, const json& value, const ForeignKey& key) {
     const std::string name = name_of(scope, steps);
     const auto decide = [&](Outcome outcome) {
@@ -170,7 +170,7 @@ class Importer {
   int files_ = 0;
 };
 
-// Whether fp16 is that of SageMaker's library, whose loss scale is the default here.
+// Whether the job sets fp16 of SageMaker's library, whose loss scale is the default here.
 bool scales_as_sagemaker(const std::vector<ImportedKey>& keys, const Draft& draft) {
   const auto is_of_library = [](const ImportedKey& key) {
     return key.name.ends_with("modelparallel.parameters.fp16") || key.name.ends_with("mp_parameters.fp16");

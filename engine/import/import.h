@@ -1,5 +1,5 @@
-// Makes a config from the description of a job for another program: each of its keys is mapped, changes nothing here
-// for a stated reason, or is refused.
+// Makes a config from the description of a job for another program: every key of the job is mapped, changes nothing
+// here for a stated reason, or is refused.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>

@@ -80,7 +80,7 @@ bool begins_with_brace(const std::string& text) {
   return first != text.end() && (*first == '{' || *first == '[');
 }
 
-// Words of a command line, which may be continued on the next line and have comments.
+// Words of a command line, which may continue on the next line and contain comments.
 std::vector<std::string> words_of_command(const std::string& text, const std::string& file) {
   std::string joined, line;
   std::istringstream lines(text);
@@ -132,7 +132,7 @@ std::vector<JobFile> files_of_command(const std::vector<std::string>& words, con
   json launcher = json::object();
   std::vector<std::string> options(first_key < script ? first_key : script, script), names(words.begin(), script);
   names.resize(names.size() - options.size());
-  // Words that are no options end at the first one: "accelerate launch --config_file a.yaml run_clm.py".
+  // The launcher's options begin with the first key: "accelerate launch --config_file a.yaml run_clm.py".
   if (!options.empty()) launcher = object_of_arguments(options, file);
   if (!names.empty()) launcher["words"] = names;
   launcher["script"] = *script;

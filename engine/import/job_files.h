@@ -20,7 +20,7 @@ struct JobFile {
 // with its arguments. A command line is two files: the launcher's options, and the script's. Throws ConfigError.
 std::vector<JobFile> read_job(const std::string& text, const std::string& file);
 
-// The same as an object that must have keys of `keys`.
+// The same for a text that must be an object with keys of `keys`; returns the object.
 nlohmann::json read_object(const std::string& text, const std::string& file, const Vocabulary& keys);
 
 // Arguments of a command line: {"learning_rate": "3e-5", "do_train": true, "report_to": ["a", "b"]}. Throws ConfigError

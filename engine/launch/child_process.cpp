@@ -15,7 +15,7 @@
 namespace shardline {
 namespace {
 
-// Runs in the child process, which becomes the command.
+// Runs the command in place of the child process that calls this.
 [[noreturn]] void become(const std::vector<std::string>& command, int errors, const std::string& advice) {
   setpgid(0, 0);                     // a Ctrl-C reaches the command once, through the launcher
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // it ends if the launcher is killed

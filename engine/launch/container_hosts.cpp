@@ -25,7 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kLongestName = 256, kLongestEnd = 2048;  // bytes of a line
+constexpr size_t kLongestName = 256, kLongestEnd = 2048;  // bytes of lines
 constexpr auto kGreetingTime = 5s;
 constexpr int kProbeSeconds = 10, kProbes = 6;  // probes of an idle connection
 constexpr auto kPause = 500ms;                  // between attempts to connect
@@ -65,7 +65,7 @@ std::string received_line(int socket, size_t longest, std::optional<Clock::time_
   return "";
 }
 
-// -1: the host does not listen yet.
+// Returns a connected socket, or -1 if the host does not listen yet.
 int connected(const std::string& host, int port) {
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_family = AF_INET;

@@ -19,9 +19,9 @@ class OtherHosts {
   OtherHosts(const OtherHosts&) = delete;
   OtherHosts& operator=(const OtherHosts&) = delete;
 
-  // Waits until all of them have connected. Throws RunError that names those that have not.
+  // Waits until all hosts have connected. Throws a RunError that names those that have not.
   void wait(std::chrono::seconds limit);
-  // Lets all of them end with this exit code, for this reason if the job has failed.
+  // Lets all hosts end with this exit code, for this reason if the job has failed.
   void end(int code, std::string reason = "");
 
  private:

@@ -10,7 +10,7 @@ namespace shardline {
 
 // Settings, as for --set, with which the run uses these hosts: P and T stay, D shrinks, the global batch stays, and
 // microbatches do not grow because there are more accumulation steps. Throws ConfigError if the numbers do not divide.
-// config: that of the run on all its hosts.
+// config: of the run on all its hosts.
 std::vector<std::string> settings_on_hosts(const Config& config, const std::vector<std::string>& hosts);
 
 // Throws ConfigError if an epoch of `fewer`, the run on some of the hosts of `all`, would have different samples.

@@ -40,7 +40,7 @@ class Lifelines {
   struct Line {
     int socket = -1;
     std::string greeting;  // what has arrived of it
-    std::string host;      // once it is complete
+    std::string host;      // known when the greeting is complete
   };
   bool accept_one();
   void read_from(Line& line);

@@ -230,7 +230,7 @@ std::vector<std::string> hosts_that_answer(const Config& config, const std::vect
     });
   }
   end_left_over_processes();
-  // In the order of the config, which places the ranks.
+  // Keeps the order of the config, which determines where ranks are placed.
   std::vector<std::string> answering;
   for (const auto& host : hosts)
     if (std::ranges::find(found, host) != found.end()) answering.push_back(host);

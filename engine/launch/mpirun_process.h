@@ -23,7 +23,7 @@ struct MpirunEnd {
   int exit_code = 0;    // see exit_codes.h
   std::string failure;  // "error: ..." lines with the cause; empty if exit_code is 0 or ranks have reported the cause
   std::set<News> news;  // what the ranks have reported
-  bool asked_to_stop = false;  // by a signal to the launcher, or as ranks report
+  bool asked_to_stop = false;  // by a signal to the launcher, or according to the ranks
   bool out_of_time = false;    // no rank has begun within the limit
 };
 // Runs the ranks and waits for them. What they write to standard error goes to `log`, except the failure. The first

@@ -52,7 +52,7 @@ std::optional<int> rank_to_name() {
   return current_rank();
 }
 
-// After an attempt to start ranks: the error that names the hosts that do not answer; empty if there are none.
+// After a failed attempt to start ranks: names the hosts on which mpirun cannot start a program.
 std::string missing_hosts(const Config& config) {
   const auto hosts = hosts_of_ranks(config);
   const auto answering = hosts_that_answer(config, hosts);

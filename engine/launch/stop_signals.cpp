@@ -58,11 +58,11 @@ void on_signal(int signal, siginfo_t*, void*) {
 // The last line should come from the rank that failed, not from those that mpirun, its parent, ends afterwards.
 void on_signal_of_mpirun(int signal, siginfo_t* from, void*) {
   // A launcher's mpirun passes requests to stop on as SIGUSR1; with SIGTERM it ends the ranks of a job that has failed.
-  // Those that serve have nothing to save, and may be waiting for the rank that has failed.
+  // Ranks that serve have nothing to save, and may be waiting for the rank that has failed.
   if (has_launcher() && signal == SIGTERM && from->si_pid == ::getppid() && run_phase() == RunPhase::serving)
     ::_exit(1);
-  // A rank may get the first one twice, from a batch system and from mpirun, which passes SIGUSR1 on. It leaves the
-  // second one to its launcher, which repeats the first.
+  // A rank may receive the first signal twice, from a batch system and from mpirun, which passes SIGUSR1 on. It leaves
+  // the second one to its launcher, which repeats the first.
   if (!ends_at_once(signal, /*may_be_second=*/signal != SIGUSR1 && !has_launcher())) return;
   if (from->si_pid != ::getppid()) tell_launcher(News::stops);
   ::_exit(1);
@@ -75,7 +75,7 @@ sigset_t stop_signals() {
   return signals;
 }
 
-// Signals that arrived since they were blocked are delivered to it.
+// Signals that have arrived since they were blocked are delivered to this thread.
 void start_thread_for_signals() {
   static std::once_flag once;
   std::call_once(once, [] {

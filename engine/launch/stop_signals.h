@@ -19,7 +19,7 @@ void handle_stop_signals(const char* last_words, int exit_code = kExitFailed);
 // thread that computes, because some kernels of oneDNN 2 use the stack pointer as another register, and the frame of
 // the handler would overwrite their memory.
 void set_stop_handler(void (*handler)(int signal, siginfo_t* from, void* context));
-// Whether the signal is one of them.
+// Whether the signal asks a run to stop.
 bool asks_to_stop(int signal);
 
 }  // namespace shardline

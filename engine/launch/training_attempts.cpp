@@ -138,15 +138,15 @@ class Attempts {
 
   bool can_continue() const { return continues() || !resume_source(config_).path.empty(); }
 
-  // The checkpoint outside of the job's directories from which it starts; empty: none.
+  // The checkpoint outside of the job's directories from which the job starts; empty: none.
   std::string start_elsewhere() const {
     const ResumeSource first = resume_source(config_);
     return first.kind == ResumeSource::Kind::path && !is_in_place(config_, first.path) ? first.path : "";
   }
 
-  // resume_from_checkpoint of the next attempt; empty: that of the first one. Until this job has trained, checkpoints
-  // in the directory may be of another run, which it replaces. Later, all of them are its own, even those that no rank
-  // has reported as complete on all hosts.
+  // resume_from_checkpoint of the next attempt; empty: as in the first attempt. Until this job has trained, checkpoints
+  // in the directory may belong to another run, which it replaces. Later, all of them are its own, even those that no
+  // rank has reported as complete on all hosts.
   std::string source_to_continue() const {
     const auto kind = resume_source(config_).kind;
     const bool owns_directory = has_saved_ || has_trained_;
@@ -190,7 +190,7 @@ class Attempts {
                continues() ? "" : ", or else from " + elsewhere);
   }
 
-  // A rank that cannot be reached may use it until it ends itself.
+  // A rank that cannot be reached may use output_dir until it ends itself.
   void wait_for_output_dir() const {
     const auto limit = std::chrono::seconds(config_.mpi.host_timeout) + 10s;
     for (const auto deadline = Clock::now() + limit;; sleep(500ms)) {
@@ -301,7 +301,7 @@ class Attempts {
 
   // After a failure: what is lost, and how to continue.
   std::string how_to_continue() const {
-    if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // its model
+    if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // is saved
     const auto places = continues() ? checkpoints_seen(checkpoint_directory(config_)) : std::vector<CheckpointPlace>();
     if (places.empty()) return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
     const std::string newest = cat("the newest checkpoint is ", places.front().path.string());
@@ -310,7 +310,7 @@ class Attempts {
       return newest +
              "; no run can continue from it, because training.save_only_model leaves out the optimizer's state\n";
     const std::string path = usable->path;
-    // A host that has only a part of it does not know whether others have the rest.
+    // A host that has only a part of the checkpoint does not know whether others have the rest.
     return cat(newest,
                usable == places.begin() ? "" : cat(" without the optimizer's state; a run can continue from ", path),
                "; the steps after it are lost\nto continue:\n  ",
@@ -322,7 +322,7 @@ class Attempts {
   std::ostream& log_;
   SavedCheckpoints checkpoints_;
   bool has_saved_ = false, has_trained_ = false;  // in any attempt
-  std::vector<std::string> batch_settings_;       // after memory ran out
+  std::vector<std::string> batch_settings_;       // the smaller batch, after memory ran out
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The best answers to a question from the logits of its windows, equal to postprocess_qa_predictions of transformers'
-// run_qa.
+// The best answers to a question from the logits of its windows, chosen like those of postprocess_qa_predictions in
+// transformers' run_qa.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
-// ROUGE (Lin 2004): how much of a reference text is in a text. Equal to the Python package rouge_score without
-// stemming: words are runs of the letters a to z and digits, in lower case.
+// ROUGE (Lin 2004): how much of a reference text occurs in another text. Equivalent to the Python package rouge_score
+// without stemming: words are runs of the letters a to z and digits, in lower case.
 #pragma once
 #include <string_view>
 

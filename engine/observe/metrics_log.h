@@ -1,8 +1,8 @@
 // metrics.jsonl: one JSON object per line, completely written when the call returns. Steps have the keys of
 // StepMetrics; evaluations have step, epoch and their values.
 //
-// JSON has no NaN and no infinity: such a number is written as null, and the line gets a field "non_finite": {"loss":
-// "nan"} that states which of them it was.
+// JSON has no NaN and no infinity: such a number is written as null, and a field "non_finite": {"loss": "nan"} in the
+// line states which of them it was.
 #pragma once
 #include <string>
 

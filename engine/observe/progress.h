@@ -1,5 +1,5 @@
 // The console output of a run. On a terminal one line is redrawn with a bar and the remaining time; elsewhere (a pipe,
-// a log file) plain lines appear from time to time. Writes only to the given stream. To be used by one thread at a
+// a log file) plain lines appear from time to time. Writes only to the given stream. Only one thread may use it at a
 // time.
 #pragma once
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Reading metrics.jsonl, which MetricsLog writes.
+// Reads metrics.jsonl, which MetricsLog writes.
 #pragma once
 #include <string>
 #include <vector>

@@ -44,7 +44,7 @@ struct RankTimeline {
 // offset: see clock_offset().
 RankTimeline rank_timeline(const Mesh& mesh, int rank, const StepRecords& step, double offset);
 
-// The form in which it is sent to rank 0.
+// The form in which a rank's timeline is sent to rank 0.
 std::string to_text(const RankTimeline& timeline);
 RankTimeline timeline_from_text(const std::string& text);
 

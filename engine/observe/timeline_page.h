@@ -9,7 +9,7 @@
 namespace shardline {
 
 // The work of every rank, above the work that the simulator predicts for the schedule at the mean measured cost of each
-// instruction on each stage, without time for messages. Both have the same scale and their idle shares.
+// instruction on each stage, without time for messages. Both have the same scale and state their idle shares.
 std::string timeline_page(const Mesh& mesh, const Schedule& schedule, int64_t step,
                           const std::vector<RankTimeline>& ranks);
 

@@ -16,11 +16,11 @@ constexpr double kWidth = 420, kLabel = 24, kRight = 14, kPlotHeight = 220, kBot
 constexpr double kSmall = 12, kMark = 4, kTextLine = 15, kLegendMark = 26;
 constexpr size_t kColours = 8;
 constexpr double kMost = 1e100;
-constexpr double kMostAboveValues = 1.5;  // of the largest value: where intervals of positive values are cut
+constexpr double kMostAboveValues = 1.5;  // times the largest value, intervals of positive values are cut
 constexpr size_t kMostPoints = 800, kMostNamedTicks = 8;
 
 bool is_drawable(const ChartPoint& point, bool log_x) {
-  return std::abs(point.x) < kMost && std::abs(point.y) < kMost && (!log_x || point.x > 0);  // not for NaN
+  return std::abs(point.x) < kMost && std::abs(point.y) < kMost && (!log_x || point.x > 0);  // false for NaN
 }
 
 struct Range {
@@ -86,8 +86,8 @@ class Plot {
   static bool has_interval(const ChartPoint& point) {
     return point.low != point.high && std::abs(point.low) < kMost && std::abs(point.high) < kMost;
   }
-  // A few repeats have intervals that are much wider than their values differ. They must not determine the axis of
-  // values that cannot be negative: there, they are drawn up to 0 and up to `most`.
+  // Intervals of a few repeats may be much wider than the range of the values. They must not determine the axis of
+  // values that cannot be negative, where intervals are cut at 0 and at `most`.
   void add_intervals(double most) {
     const Range values = y_;
     for (const auto& series : chart_.series)
@@ -99,7 +99,7 @@ class Plot {
   }
   static std::string colour(size_t index) { return "var(--c" + std::to_string(index % kColours) + ")"; }
   static void widen(Range& range, double share) {
-    constexpr double kLeastShare = 1e-9;  // of the values: ticks must differ
+    constexpr double kLeastShare = 1e-9;  // relative to the values, so that ticks differ
     const double values = std::max(std::abs(range.low), std::abs(range.high));
     const double size = range.width() > kLeastShare * values ? range.width() : values > 0 ? values : 1;
     range.low -= share * size;
@@ -200,7 +200,7 @@ class Plot {
   }
   std::string tip(const ChartPoint& point) const { return tick_text(point.x) + ": " + tick_text(point.y); }
 
-  // The first, the smallest and the largest value of each of many parts.
+  // Keeps the first, the smallest and the largest value of each of many parts.
   static std::vector<ChartPoint> thinned(const std::vector<ChartPoint>& points) {
     if (points.size() <= kMostPoints) return points;
     const size_t parts = kMostPoints / 3;

@@ -23,7 +23,7 @@ struct ChartSeries {
 struct Chart {
   std::string title, x_label, y_label;
   bool log_x = false;  // for positive x
-  // Values that are all >= 0 have their intervals cut at 0, and where they are much larger than all values.
+  // If all values are >= 0, intervals are cut at 0 and well above the largest value.
   bool y_from_zero = false;
   std::vector<ChartSeries> series;  // from the back to the front
 

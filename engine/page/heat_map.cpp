@@ -42,7 +42,7 @@ std::string heat_map_svg(const std::string& title, const std::vector<std::string
           << (value < 0 ? "negative" : "positive") << ")," << svg_number(8 + 62 * std::abs(value)) << "%)\">"
           << "<title>" << html_escaped(names[i]) << " and " << html_escaped(names[j]) << ": "
           << format_decimals(value, 3) << "</title></rect>\n";
-      if (cell < svg_width("-0.00", kCellFont) + 2) continue;  // no room for the number
+      if (cell < svg_width("-0.00", kCellFont) + 2) continue;  // there is no room for the number
       svg_text(out, x + cell / 2, y + cell / 2 + 4, format_decimals(value, 2),
                cat("text-anchor=\"middle\" font-size=\"", kCellFont, "\" style=\"fill:var(--ink)\""));
     }

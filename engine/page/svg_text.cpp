@@ -11,7 +11,8 @@
 namespace shardline {
 namespace {
 
-// As shares of the font's size, rounded up from DejaVu Sans, which is one of the widest; 0 for the rest of a character.
+// Widths as shares of the font's size, rounded up from DejaVu Sans, one of the widest fonts; 0 for all bytes of a
+// character but the first.
 double width_of(char c) {
   constexpr std::string_view kNarrow = "fijlrtI.,:;!|'()[]/ -", kWide = "mwMW%@";
   if ((c & 0xc0) == 0x80) return 0;

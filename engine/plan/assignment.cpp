@@ -13,7 +13,7 @@
 namespace shardline {
 namespace {
 
-// "stage 1", or "chunk 5 (stage 1)" if stages have several.
+// "stage 1", or "chunk 5 (stage 1)" if stages have several chunks.
 std::string chunk_name(const Schedule& schedule, int chunk) {
   const int stage = schedule.stage_of_chunk[chunk];
   return schedule.chunks() == schedule.stages ? cat("stage ", stage) : cat("chunk ", chunk, " (stage ", stage, ")");

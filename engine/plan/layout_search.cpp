@@ -27,7 +27,7 @@ std::vector<int> worlds_of(const Config& config, const Cluster& cluster, Ranking
   while (ranking == Ranking::cost && nodes % 2 == 0) worlds.push_back((nodes /= 2) * cluster.devices_per_node);
   const int hosts = available_hosts(config);
   std::erase_if(worlds, [&](int world) { return cluster.nodes_of(world) > hosts && world % hosts != 0; });
-  if (worlds.empty()) ranks_per_host(config, cluster.devices());  // throws
+  if (worlds.empty()) ranks_per_host(config, cluster.devices());  // throws a ConfigError that says why
   return worlds;
 }
 

@@ -19,10 +19,10 @@ struct Candidates {
 };
 
 // Searches all layouts of the plan's workload over the config's ranks, or over all devices of the cluster if the config
-// does not give the number of processes. A ranking by cost also tries fewer nodes. The planner places the layers of
-// each and splits every unit of which all T ranks get a part, unless the config says true or false. If hosts are known,
-// at most as many nodes are used, unless their number is assumed. written: the config that the settings apply to; its
-// degrees may be "auto", while those of `config` are chosen. assumed: what `planned` was planned with.
+// does not give the number of processes. A ranking by cost also tries fewer nodes. For each, the planner places the
+// layers and splits every unit of which all T ranks get a part, unless the config says true or false. If hosts are
+// known, at most as many nodes are used, unless their number is assumed. written: the config that the settings apply
+// to; its degrees may be "auto", while those of `config` are chosen. assumed: what `planned` was planned with.
 Candidates search_layouts(const Config& written, const Config& config, const PlannedModel& planned, Ranking ranking,
                           const Assumptions& assumed = {});
 

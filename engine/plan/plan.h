@@ -30,7 +30,7 @@ struct PlannedModel {
   Machines machines;
   Plan plan;
 };
-// From the config to the plan. The second form plans for a model that open_model has opened and check_program has
+// Makes the plan from the config. The second form plans for a model that open_model has opened and check_program has
 // accepted. Throws ConfigError or DataError.
 PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {});
 PlannedModel plan_model(ModelSource model, const Config& config, int world_size, const Assumptions& assumed = {});

@@ -29,12 +29,12 @@ Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout
 // microbatches. Throws ConfigError as place_ranks does.
 Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision,
                    const Cluster& cluster);
-// Spreads the ranks evenly over the first known hosts, as many as the number of the cluster's nodes that they fill, or
-// over all hosts if there are not more. Throws ConfigError if the ranks are not a multiple of the hosts.
+// Spreads the ranks evenly over the known hosts: over as many, counted from the first, as the nodes of the cluster that
+// the ranks fill, or over all if there are not more. Throws ConfigError if the ranks are not a multiple of the hosts.
 void place_ranks(Config& config, int world_size, const Cluster& cluster);
 // Sets the keys that select what replicas shard, and unsets those that only other levels have.
 void set_sharding(SmpOptions& smp, const Sharding& sharding);
-// The planner places the layers.
+// Lets the planner place the layers.
 void set_auto_partition(SmpOptions& smp);
 
 }  // namespace shardline

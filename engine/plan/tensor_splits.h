@@ -19,7 +19,7 @@ SplitChoices splits_of(const ModelSpec& spec);
 // patterns that match no unit, and if units with a shared parameter are asked to differ.
 SplitChoices asked_splits(const Config& config, const ModelSpec& spec);
 
-// asked_splits, and units of which some of the T ranks would get no part stay whole. Does not compare prices.
+// asked_splits; in addition, units of which some of the T ranks would get no part stay whole. Does not compare prices.
 SplitChoices splits_by_rule(const Config& config, const ModelSpec& spec);
 
 // smp_options.tensor_parallel_layers with true or false in place of each "auto", as splits_by_rule decides.

@@ -125,7 +125,7 @@ void add_evaluations(Chart& chart, const std::vector<RunHistory>& runs, const st
   }
 }
 
-// Explains the kinds of lines in a chart of several runs, whose lines have the names of their runs.
+// Says what solid and dashed lines show, because the legend of several runs only names the runs.
 std::string legend_of_losses(const Chart& chart) {
   bool has_values = false, has_lines = false;
   for (const ChartSeries& series : chart.series) {

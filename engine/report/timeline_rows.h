@@ -16,7 +16,7 @@ struct RunTimeline {
   double seconds = 0;
   std::vector<PictureRow> rows;
 };
-// Reads the timeline from the contents of timeline/step-N.json. Throws DataError.
+// Reads the contents of timeline/step-N.json. Throws DataError.
 RunTimeline timeline_in(const nlohmann::json& trace, const std::string& file, std::int64_t step);
 
 // The timeline of the first step that has one; unset if no step has. Throws DataError.

@@ -118,7 +118,7 @@ size_t differences(const std::vector<std::string>& one, const std::vector<std::s
   return count;
 }
 
-// Throws DataError if the predictions in a directory are recorded as those of other files.
+// Throws DataError if the record says that the predictions in a directory were made for other files.
 void require_predictions_of(const std::vector<DataFile>& files, const std::string& directory) {
   const std::string path = cat(directory, "/", kPredictedDataFile);
   if (!std::filesystem::exists(path)) return;

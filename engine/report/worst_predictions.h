@@ -10,7 +10,7 @@
 namespace shardline {
 
 struct JudgedPrediction {
-  std::int64_t row = 0;  // from 1
+  std::int64_t row = 0;  // counted from 1
   // How bad it is: a wrong label or answer counts 1 + its score, a right one 1 - its score; a number counts its error;
   // lists count their wrong elements.
   double badness = 0;
@@ -25,8 +25,9 @@ struct PredictionReport {
   std::int64_t count = 0, wrong = 0;
   std::vector<JudgedPrediction> worst;  // the worst first
 };
-// Compares predictions.jsonl with the rows of data.test, or else data.validation. Unset if there are no predictions,
-// and with a note if the rows cannot be read or if the predictions are recorded as those of other files.
+// Compares predictions.jsonl with the rows of data.test, or else data.validation. Unset if there are no predictions;
+// also unset, with a note, if the rows cannot be read or if the predictions were made for other files according to
+// their record.
 std::optional<PredictionReport> read_predictions(RunHistory& run);
 
 }  // namespace shardline

@@ -12,7 +12,7 @@ struct CgroupMemory {
   double available = std::numeric_limits<double>::infinity();
 };
 
-// Has no limits if there are no control groups, or if they cannot be read. root: instead of "/", for tests.
+// Returns no limits if there are no control groups, or if they cannot be read. root: replaces "/" in tests.
 CgroupMemory cgroup_memory(const std::filesystem::path& root = "/");
 
 }  // namespace shardline

@@ -8,8 +8,8 @@
 
 namespace shardline {
 
-// Collective. Begins the files of a new job. On every host, those of the last run that began its steps go to a folder
-// of their own. Throws RunError if the files cannot be created. Ranks that are threads share the file of rank 0.
+// Collective. Begins the files of a new job. On every host, moves the files of the last run that began its steps to a
+// separate folder. Throws RunError if the files cannot be created. Ranks that are threads share the file of rank 0.
 void keep_flight_records(const Config& config, const RankContext& context, const Mesh& mesh);
 
 // Removes the earlier records on this rank's host. Call it when the new run can no longer be refused.

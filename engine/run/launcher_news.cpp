@@ -12,7 +12,7 @@ namespace shardline {
 namespace {
 
 constexpr std::string_view kMark = "shardline-rank: ";
-// In the order of News.
+// The lines, in the order of News.
 constexpr std::array<std::string_view, 6> kLines = {"shardline-rank: started\n",       "shardline-rank: trains\n",
                                                     "shardline-rank: saved\n",         "shardline-rank: stops\n",
                                                     "shardline-rank: out of memory\n", "shardline-rank: finished\n"};

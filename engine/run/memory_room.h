@@ -27,7 +27,8 @@ std::vector<MemoryRoom> gather_host_rooms(Communicator& world, const std::vector
 void check_rooms(const std::vector<MemoryRoom>& rooms, const std::vector<MemoryBytes>& planned);
 void check_host_rooms(const std::vector<MemoryRoom>& hosts, const std::vector<MemoryBytes>& planned);
 
-// bytes: by rank. RunError if the copies of a checkpoint need more memory than a host has available. All ranks call it.
+// bytes: by rank. Throws RunError if the copies of a checkpoint need more memory than a host has available. All ranks
+// call it.
 void check_snapshot_room(const std::vector<MemoryRoom>& hosts, const std::vector<double>& bytes);
 
 // "4 ranks share 2 devices: ..." if ranks share any, else empty.

@@ -23,8 +23,8 @@ std::string contents(const std::string& path) try { return read_regular_file(pat
   throw DataError(cat(error.what(), "; the model is saved together with this file"));
 }
 
-// The contents of config.json. The GPT families of transformers have an id for both ends of a text unless the file
-// states one; null keeps it from models with fewer words.
+// The contents of config.json. If the file states no ids for the two ends of a text, the GPT families of transformers
+// use a default id; null prevents this for models that do not have this id.
 nlohmann::json saved_config(const ModelSource& source) {
   constexpr int64_t kDefaultEnd = 50256;
   nlohmann::json config = source.hf_config;
@@ -105,7 +105,7 @@ void ModelSaver::write_program(int64_t steps) const {
   std::vector<SafetensorsFile> files;
   for (const auto& path : writer_.unfinished_weights()) files.emplace_back(path);
   const Program& program = *exported_->program;
-  std::map<std::string, at::Tensor> buffers;  // those that are not in the files, too
+  std::map<std::string, at::Tensor> buffers;  // includes those that are not in the files
   if (program.buffers)
     for (const auto& [value, tensor] : program.buffers->before(steps + 1))
       buffers.emplace(program.input_of(value)->name, tensor);
@@ -120,7 +120,8 @@ void ModelSaver::write_program(int64_t steps) const {
       unfinished_program());
 }
 
-// Gives the files their names. An earlier program goes first: it must not be next to weights that are not its own.
+// Gives the files their names. An earlier program is removed first: it must not be next to weights that are not its
+// own.
 void ModelSaver::finish(int64_t steps) {
   const std::string program = file_in(directory_, kProgramFile);
   if (exported_) {

@@ -46,7 +46,7 @@ class ModelSaver {
   HfWriter writer_;
   nlohmann::json config_;                          // config.json
   std::map<std::string, std::string> companions_;  // on rank 0: file contents by name
-  std::shared_ptr<const ExportedModel> exported_;  // null: the model is of a family
+  std::shared_ptr<const ExportedModel> exported_;  // null: the model belongs to a family
   std::vector<BufferSpec> buffers_;
   std::function<BufferValues(int64_t steps)> values_of_buffers_;
   bool removes_files_;

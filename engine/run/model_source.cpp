@@ -125,7 +125,7 @@ void set_program(const Config& config, std::shared_ptr<const ExportedModel> mode
   source.spec = make_spec(config, source);
 }
 
-// Each value comes from the first of `files` that has it.
+// files: a parameter's value is taken from the first of them that has it.
 void find_unused(const std::vector<const HfDirectory*>& files, ModelSource& source) {
   const Pt2Archive& archive = source.exported->program->archive;
   for (const auto& buffer : source.spec.buffers) {
@@ -188,7 +188,7 @@ std::shared_ptr<const ExportedModel> traced(const Config& config, const HfModel&
   return made;
 }
 
-// Modules are run to open a model, so a model is kept as long as one of the process's ranks has it.
+// Opening a model runs its modules, so a model is kept as long as one of the process's ranks uses it.
 std::shared_ptr<const ExportedModel> shared_traced(const Config& config, const HfModel& model,
                                                    const HfDirectory* files) {
   static std::mutex opening;
@@ -205,7 +205,7 @@ std::shared_ptr<const ExportedModel> shared_traced(const Config& config, const H
   return made;
 }
 
-// The modules are those of the description that has been read.
+// Opens the modules whose description has been read.
 void open_traced(const Config& config, const HfModel& model, ModelSource& source) {
   check_use_of_program(config, "/model/config/model_type");
   const HfDirectory* files = config.model.pretrained() ? source.directory.get() : nullptr;
@@ -314,7 +314,7 @@ ModelSpec make_spec(const Config& config, const ModelSource& model, const SplitC
   if (!model.exported) return spec_of_family(config, model.hf_config, splits);
   const ProgramSpecs& specs = model.exported->specs;
   const int tensor = config.smp.tensor_parallel_degree;
-  // Rules name units, whether there is something to split or the degree is still open.
+  // Rules refer to units by name, even if nothing is split; an open degree needs units, too.
   const bool names_units = tensor == kAuto || !config.smp.tensor_parallel_layers.entries.empty();
   ModelSpec spec = tensor > 1    ? specs.split(tensor, splits, config.smp.sequence_parallel())
                    : names_units ? specs.with_units(splits)

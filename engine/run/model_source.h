@@ -31,11 +31,11 @@ struct ModelSource {
   ModelSpec spec;
   std::shared_ptr<const HfDirectory> directory;   // null: the model is made from a config alone
   NameReport names;                               // how its files differ, if weights are read from them
-  std::shared_ptr<const ExportedModel> exported;  // set for traced modules, too; null: the model is of a family
+  std::shared_ptr<const ExportedModel> exported;  // also set for traced modules; null: the model belongs to a family
   // What traced modules start with, unless weights are read from `directory`.
   std::shared_ptr<const HfDirectory> own_values;
   BufferValues unused;  // parameters of a program that no layer uses
-  // See HfModel. Both are set for modules of a program's own.
+  // See HfModel. Both are set for a program's own modules.
   int64_t features = 0;
   std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values = nullptr;
 

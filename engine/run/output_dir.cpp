@@ -46,12 +46,13 @@ constexpr const char* kOneCheckpoint = "a checkpoint";
 constexpr const char* kStopFile = "stop";
 constexpr const char* kTensorBoardFile = "events.out.tfevents.";  // what their names begin with
 
-// Whether the file was still being written: mostly a file of a model, which is made before the first step.
+// Whether the file was still being written. Most such files belong to a model, whose files are made before the first
+// step.
 bool is_unfinished(const fs::path& file) {
   return file.extension() == ".incomplete";
 }
 
-// Whether this is a folder of the records of a job's ranks, from which its end is diagnosed; see flight_files.h.
+// Whether the folder has records of a job's ranks, from which the job's end is diagnosed; see flight_files.h.
 bool is_flight_folder(const fs::path& name) {
   return name == kFlightFolder || name == kPreviousFlightFolder;
 }
@@ -76,7 +77,8 @@ bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
          name == "schedule.svg" || is_unfinished(entry);
 }
 
-// Whether the directory contains only checkpoints; a host that replaces a lost one gets such a directory from others.
+// Whether the directory contains only checkpoints; a host that replaces a lost one receives such a directory from
+// others.
 bool holds_checkpoints_alone(const fs::path& dir, const Config& config);
 
 // Whether this is the directory of checkpoints, or a parent of it, and it contains nothing else.
@@ -246,7 +248,7 @@ bool continues(const Config& config, const fs::path& dir) {
 std::optional<std::string> earlier_checkpoint_directory(const fs::path& dir) {
   try {
     return checkpoint_directory(read_config((dir / "config.resolved.json").string()));
-  } catch (const std::exception&) {  // there is none, or it is of a different version
+  } catch (const std::exception&) {  // there is no such file, or its version is different
     return {};
   }
 }
@@ -265,7 +267,7 @@ void check_earlier_checkpoints(const Config& config, const fs::path& dir) {
                         *earlier, ", or choose another output_dir to start from the beginning"));
 }
 
-// A checkpoint that was set aside may be of a different curve from that of the run's records.
+// A checkpoint that was set aside may belong to a different loss curve than the run's records.
 void check_source_elsewhere(const Config& config) {
   const auto source = resume_source(config);
   if (source.kind != ResumeSource::Kind::path || !is_at_or_below(source.path, checkpoint_directory(config))) return;

@@ -14,9 +14,9 @@ namespace shardline {
 // The result of `shardline profile`; a run leaves it in place.
 inline constexpr const char* kProfileFile = "profile.json";
 
-// Throws ConfigError if another run uses the directory or that of the checkpoints, if files would be overwritten, or if
-// it cannot be created or written to; RunError if the disk lacks space for the run's files. A run that continues from a
-// checkpoint finds its own files there.
+// Throws ConfigError if another run uses the directory or the directory of checkpoints, if files would be overwritten,
+// or if it cannot be created or written to; RunError if the disk lacks space for the run's files. A run that continues
+// from a checkpoint finds its own files there.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
 // output_dir/stop: a run whose rank 0 sees this file stops, as if it had received a signal.
@@ -30,21 +30,21 @@ void forget_earlier_request(const Config& config, std::ostream& log);
 // Where an earlier run's model is kept until the new run has saved its own.
 std::filesystem::path previous_model(const Config& config);
 
-// Checks, creates and locks the directory and that of the checkpoints; the locks last as long as the result. Removes
-// only the unfinished files and the flight records of earlier processes.
+// Checks, creates and locks the directory and the directory of checkpoints; the locks last as long as the result.
+// Removes only the unfinished files and the flight records of earlier processes.
 [[nodiscard]] std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& spec);
 
 // Locks only the directory of checkpoints, on a host that has one of its own. Throws ConfigError if there are
 // checkpoints that the run would neither continue nor replace.
 [[nodiscard]] OutputLock lock_checkpoint_directory(const Config& config);
-// To be called on such a host, too, before the first step: RunError if the disk lacks space for the host's part of the
-// checkpoints. bytes: the size of one checkpoint.
+// Call it on such a host, too, before the first step. Throws RunError if the disk lacks space for the host's part of
+// the checkpoints. bytes: the size of one checkpoint.
 void check_checkpoint_room(const Config& config, double bytes);
 
 // Whether checkpoints and records in the run's directories are its own: a run that starts from the beginning or from a
 // checkpoint elsewhere, or from one that was set aside there, finds only those of other runs.
 bool continues_in_place(const Config& config);
-// Whether the path is that of a checkpoint, or of a part of one, in the directory of checkpoints, under its own name.
+// Whether the path names a checkpoint, or a part of one, in the directory of checkpoints, under its own name.
 bool is_in_place(const Config& config, const std::string& checkpoint);
 
 // Call these under the lock, in this order, once the run can no longer be refused. resumed: the step after which the

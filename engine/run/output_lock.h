@@ -9,16 +9,16 @@ namespace shardline {
 // works between hosts if the file system's locks do (NFS, unless it is mounted with nolock).
 class OutputLock {
  public:
-  // Locks a directory that exists, for a run that writes to output_dir. key: the config's key for the directory.
-  // Throws ConfigError if another process holds the lock, with its host, process id, start time and output_dir;
-  // RunError if the file cannot be created. On a file system without locks, every process gets the lock.
+  // Locks a directory that exists, for a run that writes to output_dir. key: the config's key for the directory. Throws
+  // ConfigError if another process holds the lock, with its host, process id, start time and output_dir; RunError if
+  // the file cannot be created. On a file system without locks, every process acquires the lock.
   OutputLock(const std::filesystem::path& directory, const std::string& key, const std::string& output_dir);
   ~OutputLock();  // removes the file
   OutputLock(OutputLock&& other) noexcept;
   OutputLock& operator=(OutputLock&&) = delete;
 
   // Throws RunError if another process has locked the directory since. That happens if the file system's locks do not
-  // work or end with a lost connection: a run that was cut off must not write into the run that replaced it.
+  // work, or end with a lost connection: a run that was cut off must not write into the run that replaced it.
   void require_held() const;
 
   // name of the lock file

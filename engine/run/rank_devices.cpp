@@ -68,7 +68,7 @@ std::string no_gpu_reason() {
 
 // A receive of a pipeline occupies the GPU until its message arrives. CUDA may wait for the whole GPU when it loads a
 // kernel, and NCCL when it connects, so both do it at the start; streams that outnumber the GPU's queues would wait for
-// each other. CUDA and NCCL read these variables when they start; a value that the user has set stays. If memory is
+// each other. CUDA and NCCL read these variables when they start; a value that the user has set stays. When memory is
 // short, torch's allocator waits for the whole GPU before it returns unused memory to CUDA, but only for its own stream
 // if the memory is in expandable segments.
 void prepare_for_pipelines(const Config& config) {

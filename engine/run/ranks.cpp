@@ -251,9 +251,10 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     context.device = choose_device(config, local_rank);
     check_device(config, context.device);
     check_device_memory(context.device);
-    // From here on the current device of this thread, on which tensors, streams and NCCL's communicators are created.
+    // From here on, this is the thread's current device, on which tensors, streams and NCCL's communicators are
+    // created.
     const c10::DeviceGuard on_device(context.device);
-    c10::OptionalStreamGuard on_own_stream;  // on a device that ranks share
+    c10::OptionalStreamGuard on_own_stream;  // set if ranks share the device
     if (is_accelerator(context.device) && kind == CommunicatorChoice::threads)
       on_own_stream.reset_stream(
           c10::impl::VirtualGuardImpl(context.device.type()).getStreamFromGlobalPool(context.device));

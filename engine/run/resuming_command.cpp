@@ -36,13 +36,13 @@ void pass_command_to_ranks() {
 std::string resuming_command(const std::string& source) {
   const std::string setting = "training.resume_from_checkpoint=";
   std::string command;
-  bool is_setting = false;  // the words after --set are, up to the next option
+  bool is_setting = false;  // whether the word is one of those after --set, up to the next option
   const std::vector<std::string> words = command_of_user();
   const bool has_config = words.size() > 2;  // a container's job has none, and looks for its checkpoints itself
   for (const std::string& word : words) {
     const bool is_option = word.starts_with("-");
     if (is_option) is_setting = word == "--set";
-    if (is_option && is_setting) continue;  // it comes before each of them instead
+    if (is_option && is_setting) continue;  // each setting gets a --set of its own
     if (!source.empty() && word.starts_with((is_setting ? "" : "--set=") + setting)) continue;
     command += cat(command.empty() ? "" : " ", is_setting ? "--set " : "", shell_quoted(word));
   }

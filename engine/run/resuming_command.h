@@ -12,7 +12,7 @@ void pass_command_to_ranks();
 
 // The command line with which the user called the program (this process or its launcher), quoted for a shell, with
 // training.resume_from_checkpoint set to `source` instead of any earlier value. If `source` is empty, the command line
-// is unchanged, as that of a container's job, which names no config and continues from its own checkpoints.
+// is unchanged; so is that of a container's job, which names no config and continues from its own checkpoints.
 std::string resuming_command(const std::string& source);
 
 }  // namespace shardline

@@ -12,7 +12,7 @@
 namespace shardline {
 namespace {
 
-// The words that masked tokens of these examples get, as targets of their segments; see word_search.
+// Which words are wanted for the masked tokens of these examples, as targets of their segments; see word_search.
 at::Tensor targets_of(std::span<const Example> examples, int64_t most) {
   const auto count = [](const Example& example) { return example.words.only.size(); };
   const int64_t width = 1 + std::ranges::max(examples | std::views::transform(count));

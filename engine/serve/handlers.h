@@ -1,4 +1,4 @@
-// The steps from the body of a request to that of its answer, as functions that a program may replace (Registry in
+// The steps from the body of a request to the body of its answer, as functions that a program may replace (Registry in
 // include/shardline/shardline.h). Their names and parts are those of SageMaker's inference toolkits.
 #pragma once
 #include <functional>
@@ -28,8 +28,8 @@ ServeHandlers default_handlers();
 
 // The handlers of this program: the default ones, or those that were added in their place.
 const ServeHandlers& serve_handlers();
-// Replaces those that are set in `own`. Call it before a model is served. Throws ConfigError for one that has been
-// replaced already.
+// Replaces the handlers that are set in `own`. Call it before a model is served. Throws ConfigError for a handler that
+// has been replaced already.
 void add_handlers(const ServeHandlers& own);
 
 }  // namespace shardline

@@ -12,10 +12,10 @@ bool is_model_archive(const std::filesystem::path& path);  // by its name: *.tar
 // altogether.
 void unpack_model(const std::filesystem::path& archive, const std::filesystem::path& folder, int64_t most_bytes);
 
-// Makes an archive of the files of a directory and of those below it, ordered by name: without checkpoints
-// (checkpoint-*), hidden files, the records of the run that made the model, the model of the run before it, and the
-// archive itself. The archive appears when it is complete. Throws ConfigError if the directory contains no model,
-// RunError if the disk fails.
+// Makes an archive of the files in a directory and below it, ordered by name: without checkpoints (checkpoint-*),
+// hidden files, the records of the run that made the model, the model of the run before it, and the archive itself. The
+// archive appears when it is complete. Throws ConfigError if the directory contains no model, RunError if the disk
+// fails.
 void pack_model(const std::filesystem::path& directory, const std::filesystem::path& archive);
 
 // A model's directory as long as this object exists: the directory itself, or a temporary one with the contents of an

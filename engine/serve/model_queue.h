@@ -15,7 +15,7 @@ namespace shardline {
 
 struct BatchLimits {
   int64_t most = 32;           // examples or sequences that are computed together
-  int64_t most_tokens = 8192;  // in these
+  int64_t most_tokens = 8192;  // tokens of these together
 };
 
 class ModelQueue {

@@ -144,7 +144,7 @@ at::Tensor RankModel::run(const std::vector<SequenceTokens>& tokens, const std::
   for (const int64_t sequence : ended) sequences_.erase(sequence);
   if (tokens.empty()) return {};
   std::vector<int64_t> lengths;
-  std::vector<std::vector<KvCache*>> caches(spec_.layers.size());  // by layer, of each sequence
+  std::vector<std::vector<KvCache*>> caches(spec_.layers.size());  // by layer: the cache of each sequence
   for (const auto& [sequence, ids] : tokens) {
     Sequence& known = sequences_[sequence];
     known.caches.resize(spec_.layers.size());

@@ -19,7 +19,7 @@ struct ServeOptions {
   BatchLimits batch;
 };
 
-using Environment = std::function<const char*(const char* name)>;  // as std::getenv
+using Environment = std::function<const char*(const char* name)>;  // like std::getenv
 
 // The defaults in this environment: SAGEMAKER_MODEL_SERVER_WORKERS, SAGEMAKER_MODEL_SERVER_TIMEOUT (seconds),
 // SAGEMAKER_BIND_TO_PORT. Throws ConfigError, which names the variable.

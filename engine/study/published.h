@@ -12,7 +12,7 @@ namespace shardline {
 // The lowest and the highest cost of nodes for a time that was rounded to whole minutes.
 struct CostRange {
   double low = 0, high = 0;
-  // Whether a cost that was rounded to hundredths is in the range.
+  // Whether a cost that was rounded to hundredths is in this range.
   bool contains(double cost) const { return cost >= low - kRounding && cost <= high + kRounding; }
 
  private:

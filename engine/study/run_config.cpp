@@ -176,7 +176,7 @@ StudyRun made_run(const StudyFile& study, const BaseConfig& base, const StudyPoi
   }
   add({"output_dir=" + output_of(study, point.name)});
   run.config = config_with(study, base, point, settings);
-  const auto stated = run.config.training.global_batch_size;  // with degrees that are "auto", always
+  const auto stated = run.config.training.global_batch_size;  // always stated if a degree is "auto"
   run.global_batch = stated ? *stated : resolve_sizes(run.config, run.devices).global_batch();
   run.batch_per_device = 1.0 * run.global_batch / run.devices;
   if (const double factor = rate_factor(factors, run.global_batch); factor != 1) {

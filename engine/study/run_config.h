@@ -18,8 +18,8 @@ struct StudyRun {
   int64_t global_batch = 1;
   double batch_per_device = 1;     // samples of a step, divided by the devices
   std::optional<int64_t> samples;  // in an epoch, as far as the config determines it
-  // Optimizer steps: those that the config or the epochs give, each epoch ending with a shorter batch if necessary, and
-  // samples x epochs / global batch. 0: known only with the data.
+  // Optimizer steps. steps: as the config states or the epochs require, each epoch ending with a shorter batch if
+  // necessary. nominal_steps: samples x epochs / global batch. 0: known only with the data.
   int64_t steps = 0;
   double nominal_steps = 0;
   // With output_dir output_of(study, name), and training.resume_from_checkpoint only if it names a checkpoint.
@@ -38,7 +38,7 @@ std::string log_of(const StudyFile& study, const std::string& run);
 
 // Gives a run another name and directory.
 void move_to(StudyRun& run, const StudyFile& study, const std::string& name);
-// Equal for runs that do the same, whatever their names.
+// Equal for runs that do the same work, whatever their names.
 std::string work_of(const StudyRun& run);
 
 // How many ranks can compute here at the same time: GPUs if the config's runs use them, else cores.

@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr double kSecondsToStop = 60;  // after being asked
+constexpr double kSecondsToStop = 60;  // for a program to end after it was asked to
 constexpr auto kPause = 20ms;
 constexpr int kExitNotStarted = 127;
 
@@ -28,7 +28,7 @@ int opened_for_output(const std::string& path) {
   return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666);
 }
 
-// Runs in the child process, which becomes the program.
+// Runs the program in place of the child process that calls this.
 [[noreturn]] void become(const PoolProgram& program, char* const* argv) {
   setpgid(0, 0);  // a Ctrl-C ends the parent, and that ends this process
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -60,7 +60,7 @@ class Running {
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
-  ~Running() {  // only after an error elsewhere is it still running
+  ~Running() {  // it still runs only after an error elsewhere
     if (ended_) return;
     kill(process_, SIGKILL);
     waitpid(process_, nullptr, 0);

@@ -78,7 +78,7 @@ std::string reason_of(const StudyFile& study, const StudyRun& run, const Program
   std::string said;
   try {
     said = last_words(log);
-  } catch (const DataError&) {  // it was not even made
+  } catch (const DataError&) {  // the log was not even created
   }
   return cat(end.timed_out ? cat("took longer than ", study.timeout_seconds, " s (timeout_seconds)")
                            : cat("ended with code ", end.code),

@@ -12,7 +12,7 @@ namespace shardline {
 // The file with what `plan --json` has printed for a run.
 std::string plan_of(const StudyFile& study, const std::string& run);
 
-// Reads what the run has written. If it failed, or its files cannot be read, the record has the reason.
+// Reads what the run has written. If it failed, or its files cannot be read, the record contains the reason.
 RunRecord record_of_run(const StudyFile& study, const StudyRun& run, const Prices& prices, const ProgramEnd& end);
 
 // Whether a measured run has no value of the study's metric.

@@ -20,7 +20,7 @@ struct Spread {
 };
 Spread spread_of(const std::vector<double>& values);  // needs at least one
 
-// The value below which a variable with Student's t distribution is with this probability. 0 < probability < 1,
+// The value that a variable with Student's t distribution stays below with this probability. 0 < probability < 1,
 // degrees >= 1.
 double t_quantile(double probability, double degrees);
 

@@ -77,7 +77,7 @@ std::optional<std::string> work_of_finished(const StudyFile& study, const RunRec
 }
 
 // Failed runs, and runs without the study's metric, do not count. A run that finished under another name, as happens
-// when an axis is added, is found by its config and gets the new name.
+// when an axis is added, is recognised by its config and renamed.
 FinishedRuns finished_runs(const StudyFile& study, std::vector<StudyRun>& runs) {
   std::map<std::string, RunRecord> records;
   for (const auto& file : {other_records_file(study.output_dir), records_file(study.output_dir)})
@@ -206,7 +206,7 @@ int study_job(const std::string& path, const StudyOptions& options, std::ostream
     if (results.has(run)) continue;
     PoolProgram program = program_of(study, run);
     program.starts = [&] {
-      // An attempt that did not finish left records and checkpoints that are not those of this run.
+      // An attempt that did not finish left records and checkpoints that do not belong to this run.
       remove_directory(output_of(study, run.name));
       remove_directory(checkpoints_of(study, run.name));
       make_directories(directory_of(study, run.name));

@@ -11,16 +11,16 @@
 
 namespace shardline {
 
-// By label: the examples that have it, or for tags the tokens. Empty: the head has no classes.
+// By label: the number of examples or, for tags, of tokens that have it. Empty: the head has no classes.
 std::vector<int64_t> count_labels(const Examples& data, const HeadChoice& head);
 
-// "negative 612 (51.0 %), positive 588 (49.0 %)", with shares of all labels. Of many labels, the most and the least
-// frequent ones.
+// "negative 612 (51.0 %), positive 588 (49.0 %)", with shares of all labels. If there are many labels, only the most
+// and the least frequent ones.
 std::string describe_labels(const std::vector<int64_t>& counts, const std::vector<std::string>& names);
 
-// As a run records them: [{"label": "negative", "count": 612}, {"label": "positive", "count": 588}]
+// The counts as a run records them: [{"label": "negative", "count": 612}, {"label": "positive", "count": 588}]
 nlohmann::json label_counts_json(const std::vector<int64_t>& counts, const std::vector<std::string>& names);
-// The text of such a record. Throws DataError if it is something else.
+// The text for such a record. Throws DataError if `record` is something else.
 std::string describe_recorded_labels(const JsonValue& record);
 
 }  // namespace shardline

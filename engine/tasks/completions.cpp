@@ -88,8 +88,8 @@ class Completions final : public LabelledTask {
     return made;
   }
 
-  // A label is that of its own token, because transformers shifts labels itself. Without labels, all tokens are
-  // predicted except those that TRL's masks leave out.
+  // Labels are at the places of the tokens that they name, because transformers shifts them itself. Without labels, all
+  // tokens are predicted except those that TRL's masks leave out.
   static Labelled labelled_tokens(const DataRow& row, const TokenisedRow& tokens) {
     refuse_types(row, tokens);
     Labelled made{tokens.ids, has_column(row, "labels") ? word_labels(row, tokens) : tokens.ids};

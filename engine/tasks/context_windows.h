@@ -1,5 +1,5 @@
 // The windows of a context in which a model looks for the answer to a question. Predictions for files and the answers
-// of a served model have them in common.
+// of a served model use the same windows.
 #pragma once
 #include <cstdint>
 #include <optional>

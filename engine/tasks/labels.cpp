@@ -93,7 +93,7 @@ struct Found {
       throw DataError(cat(row.where, ": '", column, "' has more than ", kMostLabels, " different labels so far"));
   }
 
-  // Throws DataError if the labels of rows without lists suit no task: some are numbers with a fraction and some no
+  // Throws DataError if the labels of rows without lists fit no task: some are numbers with a fraction and some are not
   // numbers, or all are the same word.
   void check_classes(const std::string& path, bool has_problem) const {
     if (!is_sequence || lists || vector_size) return;
@@ -108,8 +108,8 @@ struct Found {
               "in model.config.id2label"));
   }
 
-  // Throws DataError if the lists can only be meant as vectors: as names, all of them would name the same labels, or
-  // one of them twice.
+  // Throws DataError if the lists can only be meant as vectors: as lists of names, all would name the same labels, or
+  // one would name a label twice.
   void check_lists(const std::string& label_column) const {
     if (!is_sequence || !lists || !may_be_vectors || list_size.value_or(0) < 2) return;
     throw DataError(cat("data.label_column: '", label_column, "' has a list of ", *list_size,

@@ -22,7 +22,7 @@ bool leaves_labels_open(const Config& config);
 // The same config with the labels that it leaves open. They are those of the data set that data.task_name names, or
 // else those in data.label_column of all rows of the training data (without any, of the validation data), for which
 // files are read; a tokenised row may have other columns (see label_column_of), and its elements -100 are not labels. A
-// label is the text of a value: 3, "3" and true are the labels "3", "3" and "true". Then model.config has:
+// label is the text of a value: 3, "3" and true are the labels "3", "3" and "true". Then model.config contains:
 // - id2label and label2id of all labels: those of the column's ClassLabel if the files have one that names them all, in
 //   its order, or else those of the rows in the order of their texts, or of their numbers if all are integers or all
 //   are default names; for sequence classification also problem_type "multi_label_classification" if a row has a list,
@@ -31,12 +31,14 @@ bool leaves_labels_open(const Config& config);
 //   "2.0": num_labels 1 instead, and problem_type "regression" unless it is given;
 // - for sequence classification with multi-hot vectors: num_labels instead, and the same problem_type as with lists.
 // If the model of model.path has a head for the task, the number of its labels and its problem_type stay; its default
-// names stay, too, unless the data has as many labels, and not just these names or their numbers.
+// names stay, too, unless the data has the same number of labels, and these are not just the default names or their
+// numbers.
 // Throws ConfigError if a file is not there, or if all tags of "token-classification" are numbers, DataError for a row
 // whose label is missing, null, blank or an object, for a list with a number that is not an integer and no multi-hot
-// vector, for lists that must be meant as multi-hot vectors but are integers, and for more than 100000 labels; for
-// sequence classification whose labels the model does not determine either, also if some labels have a
-// fraction and others are not numbers, or if all rows have the same label, which is not a number, without problem_type.
+// vector, for lists that must be meant as multi-hot vectors but are integers, and for more than 100000 labels. For
+// sequence classification, if the model does not determine the labels either, also throws DataError if some labels have
+// a fraction and others are not numbers, or, without problem_type, if all rows have the same label, which is not a
+// number.
 Config with_labels_of_data(const Config& config);
 
 // What the head predicts: "2 classes: no, yes", with the first names of long lists. Empty if it has no labels.

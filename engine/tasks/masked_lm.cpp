@@ -132,7 +132,7 @@ class MaskedLm final : public LabelledTask {
   }
 
   // Special tokens are those that special_tokens_mask marks, or else those with a role in the tokenizer. If a row has
-  // labels, they leave out further tokens.
+  // labels, tokens without one are not masked either.
   Example example_of_tokens(const DataRow& row, const TokenisedRow& tokens) const {
     if (data_.whole_word_mask)
       throw DataError(cat(row.where,

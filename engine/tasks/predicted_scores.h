@@ -1,5 +1,5 @@
-// What the outputs of a model say: scores of labels, and words for masks. Predictions for files and the answers of a
-// served model have them in common.
+// What the outputs of a model mean: scores of labels, and words for masks. Used for predictions for files and for the
+// answers of a served model.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,13 +11,13 @@
 
 namespace shardline {
 
-// What makes scores of logits.
+// The function that turns logits into scores.
 enum class ScoreFunction { softmax, sigmoid, none };
 
 // softmax: one of the labels is right; sigmoid: each may be; none: the outputs are numbers.
 ScoreFunction score_function_of(HeadChoice::Problem problem);
 
-// The functions below take at least one logit or score.
+// The following functions need at least one logit or score.
 std::vector<double> softmax_of(std::span<const double> logits);
 std::vector<double> scores_of(std::span<const double> logits, ScoreFunction function);
 

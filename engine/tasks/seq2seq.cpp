@@ -50,7 +50,7 @@ class Seq2SeqLm final : public LabelledTask {
     return TargetRule{.most_tokens = data_.max_target_length, .end = tokenizer_->eos()};
   }
 
-  // The values are in percent.
+  // The metrics are in percent.
   MetricValues metrics(const Predicted& predicted) const override {
     RougeScores sum;
     double exact = 0;

@@ -200,8 +200,8 @@ class SequenceClassification final : public LabelledTask {
     return numbers(value.is_array() ? value : json::array({value}), row, label);
   }
 
-  // Sets 1 for each label in the list. Of two labels without names, 0 and 1 may be meant as a multi-hot vector, which
-  // would set both; of more labels, such a vector names one of them twice.
+  // Sets 1 for each label in the list. With two labels that have no names, [0, 1] may be meant as a multi-hot vector,
+  // but would set both labels, and is refused; with more labels, a multi-hot vector names one of them twice.
   std::vector<float> label_set(const json& list, const DataRow& row, const std::string& label) const {
     const std::vector<std::string> unnamed = {"LABEL_0", "LABEL_1"};
     if (head_.names == unnamed && (list == json{0, 1} || list == json{1, 0}))
@@ -238,7 +238,7 @@ class SequenceClassification final : public LabelledTask {
 
   Column text_, pair_, label_;  // pair_ has no names if samples have one text
   std::optional<DataName> name_;
-  std::optional<KnownData> data_;  // with this name
+  std::optional<KnownData> data_;  // the data set with this name
   int64_t length_;                 // maximum tokens of an example
   bool has_columns_;               // whether there are columns of tensors; then examples have this many rows
   TokenisedInputs inputs_;

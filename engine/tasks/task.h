@@ -52,7 +52,7 @@ class LabelledTask {
   virtual RowExamples encode(const DataRow& row, bool labelled) const = 0;
   // Everything besides the data that the examples depend on.
   virtual std::string settings() const = 0;
-  // Whether metrics() reads what the model predicts; otherwise these logits are undefined.
+  // Whether metrics() reads what the model predicts; otherwise, Predicted::logits is undefined.
   virtual bool uses_predictions() const { return true; }
   // Whether metrics() reads targets that the model writes, and how.
   virtual std::optional<TargetRule> targets() const { return {}; }
@@ -71,8 +71,8 @@ using TaskFactory =
 // model.config names them. Throws ConfigError if there is already a task with this name.
 void add_task(const std::string& name, TaskTraits traits, TaskFactory make);
 
-// A further metric of a task, one of shardline's or an added one: evaluations report it as "eval_NAME", and
-// metric_for_best_model may name it. Its logits are undefined if the task's metrics do not read them
+// A further metric of a task, one of shardline's or an added one: evaluations have it as "eval_NAME", and
+// metric_for_best_model may name it. The logits are undefined if the task's metrics do not read them
 // (LabelledTask::uses_predictions). Call it before a config is read. Throws ConfigError if there is no such task, or if
 // the task already has a metric with this name.
 using Metric = std::function<double(const Predicted&)>;

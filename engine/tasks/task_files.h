@@ -10,8 +10,8 @@ namespace shardline {
 
 enum class DataPart { train, validation, validation_mismatched, test };
 
-// The paths that the config names for a part: those of its key, of which validation_mismatched has a default, with
-// those of the part's split in place of folders that have several (saved_dataset.h). Throws as paths_of_split does.
+// The paths that the config names for a part: those of its key, of which validation_mismatched has a default, with the
+// paths of the part's split in place of folders with several splits (saved_dataset.h). Throws as paths_of_split does.
 std::vector<std::string> paths_of(const Config& config, DataPart part);
 
 // The files of some paths. With data.task_name, a folder stands for the one file of that part in it, or for its
@@ -21,7 +21,8 @@ std::vector<DataFile> task_files(const Config& config, DataPart part, const std:
 // All files of a part, those of a mixture with the number of their part.
 std::vector<DataFile> files_of(const Config& config, DataPart part);
 
-// The file beside predictions.jsonl that records of which data it is: {"files": names, "digest": of their contents}.
+// The file beside predictions.jsonl that records which data the predictions were made for: {"files": names, "digest":
+// of their contents}.
 inline constexpr const char* kPredictedDataFile = "predictions.data.json";
 // Equal for files of the same contents in the same order, wherever they are. Throws DataError if one cannot be read.
 std::string digest_of_contents(const std::vector<DataFile>& files);

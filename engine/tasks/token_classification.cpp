@@ -34,7 +34,7 @@ class TokenClassification final : public LabelledTask {
   RowExamples encode(const DataRow& row, bool labelled) const override {
     const Sentence sentence = read(row);
     const auto tags = labelled ? tags_of(row, sentence.length) : std::vector<int32_t>(sentence.length, 0);
-    // Every row needs an example to get a prediction: a row without tokens gets one whose output is not read.
+    // Only rows with an example have predictions, so a row without tokens gets an example whose output is not read.
     if (sentence.ids.empty() && !labelled)
       return {.examples = {{.ids = {0}, .labels = {kNoLabel}}}, .shortened = sentence.is_shortened};
     if (sentence.ids.empty()) return {.shortened = sentence.length > 0};
@@ -72,7 +72,7 @@ class TokenClassification final : public LabelledTask {
 
   void predictions(const Predicted& predicted, const UsePrediction& use) const override {
     const at::Tensor rows = predicted.logits.contiguous();
-    const auto* logits = rows.const_data_ptr<double>();  // of the row's first token
+    const auto* logits = rows.const_data_ptr<double>();  // the logits of the row's first token
     const int64_t width = rows.size(1);
     for_each_predicted_row(predicted, [&](const DataRow& row, int64_t place) {
       const Sentence sentence = read(row);

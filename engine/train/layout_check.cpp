@@ -17,7 +17,7 @@ namespace {
 using Tensors = std::map<std::string, at::Tensor>;
 
 constexpr double kGradientLimit = 1e-10, kNormLimit = 1e-10, kLossLimit = 1e-12, kChangeLimit = 1e-8;
-constexpr double kRounding = 1e-12;  // up to this share of the largest gradient, a gradient is zero but for rounding
+constexpr double kRounding = 1e-12;  // up to this share of the largest gradient, a gradient is zero except for rounding
 
 // This rank's slices of the values, in host memory.
 Tensors values_of(StageParameters& parameters) {

@@ -20,18 +20,17 @@ struct LayoutDifference {
   bool is_within() const { return largest <= limit; }  // false for NaN
 };
 
-// A trainer whose parameters have their values, and its data.
+// A trainer whose parameters are set, and its data.
 struct CheckedRun {
   RankTrainer& trainer;
   BatchSource& data;
 };
 
 // Trains `steps` steps with both and compares, in this order: every parameter's gradient of step 1 before clipping, the
-// difference divided by the largest gradient of the tensor, or of all tensors if the tensor's own is zero but for
+// difference divided by the largest gradient of the tensor, or of all tensors if the tensor's own is zero except for
 // rounding; the norm of that gradient and the loss of each step, relative; and the change of every parameter over all
-// steps, relative in L2 and without elements whose gradient is zero but for rounding, which an optimizer may turn into
-// steps of any size. Collective over `world`. Only its first rank has `one_process` and
-// gets the result.
+// steps, relative in L2 and without elements whose gradient is zero except for rounding, which an optimizer may turn
+// into steps of any size. Collective over `world`. Only its first rank has `one_process` and receives the result.
 std::vector<LayoutDifference> compare_with_one_process(const CheckedRun& layout, const CheckedRun* one_process,
                                                        const ModelSpec& spec, int64_t steps, Communicator& world);
 

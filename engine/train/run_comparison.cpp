@@ -12,7 +12,7 @@ using nlohmann::json;
 
 constexpr double kMostTimes = 10;
 
-// In percent of the measured value, or as a limit if the factor between them is large.
+// The difference in percent of the measured value, or as a limit if the factor between the two is large.
 std::string difference(double predicted, double measured) {
   if (measured == 0) return "";
   if (predicted > kMostTimes * measured) return cat("over ", kMostTimes, " times");

@@ -119,7 +119,7 @@ RankTrainer::BatchTotals RankTrainer::read_microbatches(BatchSource& data, int64
 }
 
 // The stage of the last chunk has the loss terms, equal on its T ranks. They are summed over microbatches and replicas,
-// and every rank gets the sum.
+// and every rank receives the sum.
 LossTerm RankTrainer::total_loss(const RunResult& run) {
   LossTerm mine;
   for (const auto& loss : run.losses) {
@@ -171,8 +171,8 @@ StepMetrics RankTrainer::train_step(BatchSource& data, int64_t step) {
   step_start_ = steady_seconds();
   set_flight_step(step);
   const LossTerm loss = accumulate_gradients(data, step);
-  // Each rank sums its share of the squares; all get the same norm, and so agree on whether a gradient overflowed. If
-  // that does not matter, the host need not know the norm before the update.
+  // Each rank sums its share of the squares; all receive the same norm, and so agree on whether a gradient overflowed.
+  // If that does not matter, the host need not know the norm before the update.
   set_flight_instruction("updating the weights");
   const double scale = loss_scale();
   GradientNorm gradient_norm(parameters_);

@@ -38,8 +38,8 @@ class RankTrainer {
   const ModelSpec& spec() const { return *stage_.spec; }
   int64_t evaluated_together() const { return config_.training.per_device_eval_batch_size; }  // samples
 
-  // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
-  // same numbers.
+  // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank returns
+  // the same numbers.
   StepMetrics train_step(BatchSource& data, int64_t step);
   // Computes only the gradients of a step: they are then complete on every rank, times loss_scale(). Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
@@ -54,14 +54,14 @@ class RankTrainer {
   void set_loss_scaler_state(const std::optional<LossScaler::State>& state);
   std::optional<PlateauRate::State> plateau_rate_state() const;
   void set_plateau_rate_state(const std::optional<PlateauRate::State>& state);
-  // The number of training steps so far, after which evaluations take the buffers that an exported program changes.
+  // The number of training steps so far: evaluations use the buffers that an exported program has after these steps.
   int64_t trained_steps() const { return trained_steps_; }
   void set_trained_steps(int64_t steps) { trained_steps_ = steps; }
   // The begin and end of the last train_step, the instructions of this rank in it, and the peak of its activations.
   StepRecords last_step();
   // The loss over `steps` global batches of `data`; its weight is above 0. Collective over the world. Throws DataError
-  // if no row has a label. `use`, if set, gets on every rank what the model predicts for each global batch: the logits
-  // of its samples or rows in their order, in host memory (see Layer); batches may then be without labels.
+  // if no row has a label. `use`, if set, is called on every rank with what the model predicts for each global batch:
+  // the logits of its samples or rows in their order, in host memory (see Layer); batches may then be without labels.
   using UseLogits = std::function<void(const at::Tensor& logits)>;
   LossTerm evaluate(BatchSource& data, int64_t steps, const UseLogits& use = {});
   // Logits of the last position of ids [batch, length] in host memory, whose first column is at `first_position`:

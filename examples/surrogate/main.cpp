@@ -31,7 +31,7 @@ struct HiddenImpl : torch::nn::Module {
 };
 TORCH_MODULE(Hidden);
 
-// A sample is one position with two features, and the model gives one number for it.
+// A sample is one position with two features, for which the model predicts one number.
 shardline::ModuleModel network(const nlohmann::json&) {
   const auto make = [] {
     return torch::nn::Sequential(Hidden(kInputs, kWidth), Hidden(kWidth, kWidth), torch::nn::Linear(kWidth, kOutputs))

@@ -9,10 +9,11 @@ A code block is run if it is a ```sh block, or looks like commands. Comments bef
   <!-- prints: WORDS -->     this regular expression matches what the block prints
   <!-- file: my-run.json -->  not a command: the block is written to this file
 
-The folder has the repository's configs, tools, tests, docs and examples, the build as build-test, small stand-ins for
-the models that pages name (MODELS) and the classifier runs/sentiment, and data: train.txt, validation.txt, test.csv,
-glue/MNLI, squad and polarity. The program under test is first in PATH. A block that begins with `shardline serve`
-starts a server, runs its other lines, and leaves the server to the blocks after it; a free port takes the place of 8080.
+The folder contains the repository's configs, tools, tests, docs and examples, the build as build-test, small stand-ins
+for the models that pages name (MODELS) and the classifier runs/sentiment, and data: train.txt, validation.txt,
+test.csv, glue/MNLI, squad and polarity. The program under test is first in PATH. A block that begins with `shardline
+serve` starts a server, runs its other lines, and leaves the server to the blocks after it; a free port takes the place
+of 8080.
 """
 import json
 import os

@@ -74,8 +74,8 @@ Counts take_counts();
 // checked and counted, and their results are arbitrary.
 void make_products(bool made);
 
-// Records work that is not an operator of torch, such as a kernel or a collective. To be called on the thread that
-// queues the work, before the memory is accessed.
+// Records work that is not an operator of torch, such as a kernel or a collective. Call it on the thread that queues
+// the work, before the memory is accessed.
 struct Access {
   const void* begin = nullptr;
   size_t bytes = 0;

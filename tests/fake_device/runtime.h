@@ -101,7 +101,7 @@ void forget_ended(std::vector<OutsidePtr>& outside);
 // locked.
 void await_outside(const std::function<std::vector<OutsidePtr>()>& in_the_way);
 
-// Of the calling thread.
+// The current device and stream of the calling thread.
 int current_device();
 c10::Stream current_stream(int device);
 

@@ -13,7 +13,7 @@
 
 namespace shardline::testing {
 
-// Rank r has device r as its current device.
+// Calls `fn` on each rank, with device r as the current device of rank r.
 inline void run_on_devices(int ranks, const std::function<void(CommunicatorPtr control)>& fn) {
   run_ranks(ranks, [&](CommunicatorPtr control) {
     const c10::DeviceGuard on_device(fake::device(control->rank()));

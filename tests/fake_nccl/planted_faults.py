@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Plants faults into the engine's own code for devices, one at a time, and fails for one that the quick suites do not
-notice. The faults of kernels are those of tests/core/cuda/mutants.py.
+"""Plants faults into the engine's own code for devices, one at a time, and fails if the quick suites do not notice one.
+tests/core/cuda/mutants.py plants the faults of kernels.
 
   planted_faults.py NINJA BUILD ROOT FOLDER [WORD]     BUILD: with the suites; FOLDER: for what is compiled; WORD: only
                                                        faults whose description has it

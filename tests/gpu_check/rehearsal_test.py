@@ -189,7 +189,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(self.output.read_text(), '{"works": {"mach')
 
     def test_a_step_that_hangs_is_killed_and_the_rest_goes_on(self):
-        # It does not end when asked to, and has started other processes.
+        # The program does not end when asked to, and has started other processes.
         package = self.package_with("bench_device", "trap '' TERM", f"sleep 1000 & echo $! > {self.dir}/child",
                                     "echo still here", "wait; sleep 1000")
         (package / "bin/cuda_tests").unlink()

@@ -1,4 +1,4 @@
-"""Uses the library in other ways than with `cmake --install` of a static build: add_subdirectory, shared libraries, and
+"""Uses the library in ways other than `cmake --install` of a static build: add_subdirectory, shared libraries, and
 packages made by cpack. Builds the library twice."""
 import pathlib
 import shutil

@@ -1,4 +1,4 @@
-"""The example that exports a Hugging Face model; skipped where Python lacks torch or transformers."""
+"""The example that exports a Hugging Face model; skipped if Python lacks torch or transformers."""
 import json
 import os
 import subprocess

@@ -33,7 +33,7 @@ struct Tampering {
   std::function<void(ModelSpec&, const Point&)> spec;
   std::function<void(Plan&)> plan;
   std::function<void(Batch&)> batch;
-  std::function<void(RankTrainer&, int step)> after_step;  // on every rank; before the first with step 0
+  std::function<void(RankTrainer&, int step)> after_step;  // on every rank; also before step 1, with step 0
   std::function<std::string()> missed;                     // why the fault did not take effect; empty: it did
 };
 
@@ -45,9 +45,10 @@ struct RankDevice {
 using ChooseDevice = std::function<RankDevice(const CommunicatorPtr& world)>;
 ChooseDevice shared_by_ranks(at::Device device);  // each with a stream of its own
 
-// Ranks as threads, on CPUs unless `choose` says otherwise; what it makes current on a thread ends with the run.
+// Ranks are threads, on CPUs unless `choose` says otherwise. What it makes current on a thread (device, stream) stays
+// so only until the end of the run.
 Outcome run_point(const Point& point, const Tampering& tampering = {}, const ChooseDevice& choose = {});
-// On real ranks, whose device is the thread's current one; collective, every rank gets the whole outcome.
+// On real ranks, whose device is the thread's current one. Collective; every rank returns the whole outcome.
 Outcome run_point_on(const Point& point, const CommunicatorPtr& world, const Tampering& tampering = {},
                      const RankDevice& on = {});
 
@@ -58,7 +59,7 @@ const Outcome& reference(const Point& point);
 void at_once(size_t count, const std::function<void(size_t)>& work);
 
 struct Difference {
-  double gradient = 0;  // worst |g - g0| over the tensor's largest |g0| (over the layer's largest where g0 is zero)
+  double gradient = 0;  // worst |g - g0| over the tensor's largest |g0| (over the layer's largest if g0 is zero)
   double norm = 0;      // relative
   double loss = 0;      // worst relative
   double change = 0;    // worst relative L2 of a tensor's change

@@ -74,7 +74,7 @@ class BatchSize(ProgramTest):
         self.expect(2, "train", config, says=["/training/auto_find_batch_size", "no batch size fits"])
 
     def test_retry(self):
-        """The plan fits, but the system gives less memory: the run starts again with half of the batch."""
+        """The plan fits, but the system provides less memory: the run starts again with half of the batch."""
         wide = {"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 32, "n_embd": 64, "n_layer": 2,
                            "n_head": 2}}
         whole = {"global_batch_size": 4096}

@@ -21,7 +21,7 @@ def find_browser():
 
 
 def above_standard_files(descriptor):
-    """The same file with a number that does not collide with 3 and 4, which the browser reads and writes."""
+    """Returns a descriptor of the same file that is neither 3 nor 4, which the browser reads and writes."""
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(descriptor)
     return moved

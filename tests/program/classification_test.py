@@ -52,7 +52,7 @@ class Classification(ProgramTest):
                            **sections)
 
     def test_layouts(self):
-        """The same losses and metrics on every layout; the labels of the data are those of the saved model."""
+        """Losses and metrics are the same on every layout; the saved model has the labels of the data."""
         curves = {}
         for name, sections in {"one": {}, "p": {"p": 2}, "t": {"t": 2}, "d": {"mpi_options": {"processes_per_host": 2}},
                                "all": {"p": 2, "t": 2, "communicator": "threads"}}.items():
@@ -88,8 +88,8 @@ class Classification(ProgramTest):
                     says=["/model/path", "qa_outputs", "task"])
 
     def test_predictions_of_a_run(self):
-        """do_predict writes what `shardline predict` writes for the final model: the best one, on any layout, also if
-        the run has been continued."""
+        """do_predict writes what `shardline predict` writes for the final model, which is the best one, on any layout,
+        even if the run was continued."""
         self.write("test.csv", [{"sentence": row["sentence"]} for row in rows(30, 3)])
         best = {"do_predict": True, "max_steps": 30, "eval_strategy": "steps", "eval_steps": 10, "save_steps": 10,
                 "load_best_model_at_end": True, "metric_for_best_model": "accuracy", "greater_is_better": False}
@@ -135,7 +135,7 @@ class Classification(ProgramTest):
                 self.assertAlmostEqual(json.loads(result.out.splitlines()[-1])["eval_loss"],
                                        self.metrics()[-1]["eval_loss"], 5)
                 self.expect(0, "predict", "out", "--set", "data.test=train.jsonl", *used, says="wrote 40 predictions")
-                if column == "score":  # the head stays that of a regression, even where scores look like classes
+                if column == "score":  # the head stays that of a regression, even if scores look like classes
                     result = self.expect(0, "eval", config, "--set", "model.path=out", "--set", "model.config={}",
                                          "--set", "data.train=integers.jsonl", "--set",
                                          "data.validation=integers.jsonl")
@@ -253,7 +253,7 @@ class Classification(ProgramTest):
         self.expect(2, "train", self.task(data={"task_name": "mnly"}), says=["/data/task_name", "mnli"])
 
     def test_tokenised_rows(self):
-        """Rows that were tokenised before, with padding, train as their texts do, for each task."""
+        """Rows that are already tokenised and padded train like their texts, for each task."""
         ids = {word: place for place, word in enumerate(WORDS)}
 
         def tokenised(*texts):

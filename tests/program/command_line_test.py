@@ -25,7 +25,7 @@ class CommandLine(ProgramTest):
         self.expect(2, "help", "max_stepz", says=['there is no config key "max_stepz"', "training.max_steps"])
 
     def test_schema(self):
-        """Every recipe satisfies the schema, by an independent implementation where there is one."""
+        """Every recipe satisfies the schema, according to an independent implementation if one is installed."""
         schema = json.loads(self.expect(0, "schema").out)
         self.assertEqual(schema["properties"]["training"], {"$ref": "#/definitions/training"})
         self.assertIn("max_steps", schema["definitions"]["training"]["properties"])
@@ -299,7 +299,7 @@ class BrokenConfigs(ProgramTest):
                 shutil.rmtree(self.dir / "out", ignore_errors=True)
 
     def test_paths_that_name_nothing(self):
-        """Wrong values of a key, which the message names: exit code 2, as README.md says."""
+        """The message names a key with a wrong value, and the exit code is 2, as README.md states."""
         (self.dir / "empty").mkdir()
         model = {"path": "empty", "config": {}}
         (self.dir / "dangling").symlink_to("nowhere")

@@ -19,7 +19,7 @@ TINY_JOB = {
 
 
 def make_tree(folder, hosts=("algo-1",), current=None, mode="File", **hyperparameters):
-    """Values are the texts that hyperparameters.json has. None leaves out a key."""
+    """Values are the texts in hyperparameters.json. None leaves out a key."""
     config = folder / "input/config"
     config.mkdir(parents=True, exist_ok=True)
     values = {key: value for key, value in {**TINY_JOB, **hyperparameters}.items() if value is not None}
@@ -38,7 +38,7 @@ def make_tree(folder, hosts=("algo-1",), current=None, mode="File", **hyperparam
 
 
 def replace_machine(folder):
-    """Leaves what a new machine has after an interruption: only the checkpoints."""
+    """Leaves only the checkpoints, as on a new machine after an interruption."""
     for name in ("model", "output"):
         shutil.rmtree(folder / name)
         (folder / name).mkdir()

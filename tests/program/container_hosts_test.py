@@ -1,4 +1,4 @@
-"""A job in two containers, each with a network, a name and an /opt/ml of its own."""
+"""A job in two containers, each with its own network, name and /opt/ml."""
 import json
 import shlex
 import shutil

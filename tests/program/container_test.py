@@ -81,7 +81,7 @@ class Container(ProgramTest):
         self.assertEqual(result.code, 3, str(result))
         self.assertIn("checkpoint", self.failure())
         self.assertNotIn("--set", self.failure())  # to continue, the job is started again as it was
-        self.assertEqual(self.metrics("ml/output/data"), self.metrics("ml/model"))  # of a stopped job, too
+        self.assertEqual(self.metrics("ml/output/data"), self.metrics("ml/model"))  # copied even if the job was stopped
         saved = self.steps()[-1]
         replace_machine(self.ml)
         process = self.start("train")

@@ -1,8 +1,8 @@
 """Checkpoints survive a crash of the machine at any instant.
 
 A preloaded library (file_calls/recorder.cpp) records every call that changes files while checkpoints are saved. The
-calls are then replayed on a model of a disk that keeps only what was synced: at every cut, what was not synced is lost,
-or any part of it is there. Whatever then looks like a checkpoint must be one, and one must always be there.
+calls are then replayed on a model of a disk that keeps only what was synced: at every cut, data that was not synced is
+lost, or any part of it remains. Whatever then looks like a checkpoint must be one, and there must always be one.
 SHARDLINE_ALL_CRASHES=1 looks at more states after each cut.
 """
 import os

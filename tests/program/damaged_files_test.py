@@ -155,7 +155,7 @@ class DamagedFiles(ProgramTest):
         self.train(training={"overwrite_output_dir": True})
         own, foreign = left.values()
         self.assertFalse(own.exists())
-        self.assertTrue(foreign.exists())  # its process cannot be seen from here
+        self.assertTrue(foreign.exists())  # whether its process still runs cannot be seen from here
 
 
 def flipped(data, place):
@@ -265,7 +265,7 @@ class DamagedCheckpoints(ProgramTest):
         self.assert_auto_takes_the_one_before()
 
     def test_added(self):
-        """Files that would be read with the others, or in place of them, are damage; others are not."""
+        """Added files that would be read with the others, or in place of them, count as damage; other files do not."""
         index = json.dumps({"weight_map": {"wte.weight": "model-2.safetensors"}}).encode()
         for name, data in (("model-2.safetensors", self.newest["model.safetensors"]),
                            ("model.safetensors.index.json", index)):

@@ -1,5 +1,5 @@
-"""The same run from the same rows in other files: compressed texts, Parquet and what `datasets` saves; splits of
-folders; mixtures of files with weights; the counts of labels."""
+"""The same rows in other kinds of files give the same run: compressed texts, Parquet and data sets saved by `datasets`.
+Also splits of folders, mixtures of files with weights, and the counts of labels."""
 import gzip
 import json
 import pathlib
@@ -81,7 +81,7 @@ class DataFormats(ProgramTest):
                     says="data")
 
     def test_damaged_files(self):
-        """A damaged archive ends a run with its name."""
+        """A damaged archive ends a run with an error that names it."""
         good = (self.dir / "rows.jsonl.gz").read_bytes()
         (self.dir / "cut.jsonl.gz").write_bytes(good[:-9])
         for task in TASKS:

@@ -1,4 +1,4 @@
-"""Exported programs that tensor parallelism splits."""
+"""Exported programs that are split by tensor parallelism."""
 import array
 import json
 import unittest

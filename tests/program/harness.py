@@ -14,7 +14,7 @@ import unittest
 ALL_CASES = bool(os.environ.get("SHARDLINE_ALL_CASES"))  # set for NAME_all_cases of ctest
 PROGRAM = os.path.abspath(os.environ["SHARDLINE"])  # tests run it in folders of their own
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT = 300  # seconds for what takes one or two on an idle machine
+LIMIT = 300  # seconds; far more than the one or two that a command takes on an idle machine
 NOT_RUN = 77  # the exit code with which ctest counts a file of tests as skipped
 
 TINY = {

@@ -1,8 +1,8 @@
 """Hosts of a cluster, on one machine: each has its own network, its own name and its own disk.
 
 A host is three namespaces of the kernel (network, names, mounts), which a sleeping process keeps. A bridge connects the
-hosts; mpirun enters them through a script that takes the place of ssh. All see the test's folder, as a file system that
-they share, except for `disk`, which is a directory of each host's own.
+hosts; mpirun enters them through a script that takes the place of ssh. All hosts see the test's folder, as a shared
+file system, except for `disk`, of which each host has its own.
 """
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Runs on two hosts that share output_dir, but each have a disk of their own for checkpoints."""
+"""Runs on two hosts that share output_dir, but each have their own disk for checkpoints."""
 import json
 import os
 import random
@@ -46,7 +46,7 @@ class Hosts(HostsTest):
         return result
 
     def test_like_one_host(self):
-        """Ranks of two hosts get the numbers of two ranks of one host."""
+        """Ranks on two hosts compute the same numbers as two ranks on one host."""
         self.train(**self.on_hosts(p=2))
         self.expect(0, "train", self.config(p=2, communicator="mpi", output_dir="one"))
         numbers = [[(line["step"], line["loss"], line["grad_norm"]) for line in self.metrics(folder)]
@@ -56,7 +56,8 @@ class Hosts(HostsTest):
                          (self.dir / "one/model.safetensors").read_bytes())
 
     def test_parts(self):
-        """Each host saves a part; a run on another layout continues from the parts, and merging them gives a model."""
+        """Each host saves a part; a run on another layout continues from the parts, and merging them results in a
+        model."""
         whole = self.whole_run(p=2)
         for pipeline, layout in (({"p": 2}, "the same"), ({"t": 2, "per_host": 2}, "another")):
             with self.subTest(layout):

@@ -5,8 +5,8 @@ happened.
 
 SHARDLINE_KILL_LAYOUTS=1-7 in the environment selects some of the layouts, and SHARDLINE_KILL_SEED=2 other instants.
 
-Each layout is trained once without interruption. Then the same run is killed again and again: a part of the kills comes
-while it starts, a part between steps, a part while a checkpoint is saved. After each kill, every checkpoint that is
+Each layout is trained once without interruption. Then the same run is killed again and again: some of the kills come
+while it starts, some between steps, and some while a checkpoint is saved. After each kill, every checkpoint that is
 complete must have the bytes of the run that was not interrupted, and none that was there may be lost; the next start
 must continue the newest one and compute the same numbers, up to the weights of the finished model.
 """

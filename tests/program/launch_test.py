@@ -91,7 +91,7 @@ class Launch(ProgramTest):
                     says=["/mpi_options/custom_mpi_options: has a ' at character 4 that is not closed", "-x 'A=1"])
 
     def test_printed_words_can_be_pasted(self):
-        """Includes arguments that naive quoting would break."""
+        """The words include some that naive quoting would break."""
         value = "output_dir=it's (1) \\ `x` #~"
         self.assertIn("-np", self.words(p=2, arguments=("--set", value)))
 

@@ -41,7 +41,7 @@ class NewTokens(ProgramTest):
         return {name: header[name]["shape"] for name in TENSORS}
 
     def test_layouts(self):
-        """The same losses on every layout; the saved model has the rows, and trains and evaluates without more."""
+        """Losses are the same on every layout; the saved model has the rows, and needs no more to train."""
         curves = {}
         for name, layout in {"one": {}, "p": {"p": 2}, "t": {"t": 2}, "d": {"mpi_options": {"processes_per_host": 2}},
                              "all": {"p": 2, "t": 2, "communicator": "threads"}}.items():

@@ -38,7 +38,7 @@ class MaskedLm(ProgramTest):
         return [line.get("loss", line.get("eval_loss")) for line in self.metrics(folder)]
 
     def test_layouts(self):
-        """The same masks, losses and metrics on every layout."""
+        """Masks, losses and metrics are the same on every layout."""
         runs = {}
         for name, sections in {"one": {}, "p": {"p": 2}, "t": {"t": 2}, "d": {"mpi_options": {"processes_per_host": 3}},
                                "all": {"p": 2, "t": 2, "communicator": "threads"}}.items():
@@ -122,7 +122,7 @@ class Completions(ProgramTest):
         for run in runs[1:]:
             for got, expected in zip(run, runs[0], strict=True):
                 self.assertAlmostEqual(got, expected, delta=1e-9 * abs(expected))
-        self.assertLess(runs[0][-1], 1)  # on the letters of the prompt, it would be more than 2
+        self.assertLess(runs[0][-1], 1)  # the loss of the prompt's letters would be more than 2
         self.assertAlmostEqual(self.metrics()[-1]["eval_perplexity"], 2.718281828459045 ** runs[2][-1], 6)
         self.expect(2, "train", self.config(data={"train": "text.txt", "completion_only_loss": True}),
                     says=["text.txt:1: has no 'prompt', only {text}", "data.completion_only_loss"])

@@ -343,7 +343,7 @@ class Stops(RanksTest):
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         result = self.end(process)
-        self.assertIn(result.code, (1, -signal.SIGINT), str(result))  # the latter: before main began
+        self.assertIn(result.code, (1, -signal.SIGINT), str(result))  # the latter if the signal came before main began
 
 
 if __name__ == "__main__":

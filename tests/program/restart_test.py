@@ -1,4 +1,4 @@
-"""A job whose ranks, hosts or mpirun die is started again; what cannot be changed by that ends it."""
+"""A job whose ranks, hosts or mpirun die is started again; failures that a restart cannot change end it."""
 import os
 import pathlib
 import re
@@ -345,8 +345,8 @@ class Stops(RestartTest):
 
     @unittest.skipUnless(can("unshare", "--pid", "--fork", "--mount-proc", "true"), "cannot make pid namespaces")
     def test_first_process_of_a_container(self):
-        """The first process of a container gets SIGTERM when the container is stopped; when it ends, the kernel ends
-        the rest."""
+        """The first process of a container receives SIGTERM when the container is stopped; when it ends, the kernel
+        ends the rest."""
         process = subprocess.Popen(
             ["unshare", "--pid", "--fork", "--mount-proc", PROGRAM, "train",
              self.config(**self.sections(training={"max_steps": 1000000}))],
@@ -444,7 +444,7 @@ class Hosts(RestartTest):
             "max_steps": 1000000, "save_steps": 10}))
         self.wait_for_parts(above=0)
         self.wait_for_steps(len(self.metrics()) + 2)
-        # The launcher's disk becomes that of the first host.
+        # The launcher's disk becomes the first host's.
         (self.dir / "disk/checkpoints").symlink_to(self.dir / "disk-of-hosta/checkpoints")
         self.lose("hostb")
         line = next(line for line in process.stderr if line.startswith("waiting for "))
@@ -504,7 +504,7 @@ class Hosts(RestartTest):
         self.assert_all_gone()
 
     def test_signal_while_ranks_are_being_started(self):
-        """In this case, mpirun ends with 0, or not at all."""
+        """After such a signal, mpirun ends with 0, or not at all."""
         for seconds in (2, 1000):
             with self.subTest(seconds):
                 (self.dir / "slow-hostb").write_text(str(seconds))
@@ -547,7 +547,7 @@ def remove_namespaces():
 
 
 class Links(Hosts):
-    """Hosts are network namespaces here."""
+    """Tests in which hosts are network namespaces."""
 
     def setUp(self):
         super().setUp()

@@ -132,7 +132,7 @@ class Resume(ProgramTest):
         self.assertTrue((self.dir / f"out/checkpoint-{steps}/tokenizer.json").exists())
 
     def test_save_that_takes_longer_than_mpirun_would_wait(self):
-        """When mpirun gets SIGTERM or SIGINT, it kills its ranks after about a second, so the launcher passes on
+        """When mpirun receives SIGTERM or SIGINT, it kills its ranks after about a second, so the launcher passes on
         neither."""
         recorder = {"LD_PRELOAD": os.environ["FILE_CALLS"], "FILE_CALLS_LOG": str(self.dir / "calls.log"),
                     "FILE_CALLS_SLOW": "5"}
@@ -252,7 +252,7 @@ class Resume(ProgramTest):
 
     @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_full_disk(self):
-        """A checkpoint that does not fit is given up, and the run continues; the last good one stays."""
+        """A checkpoint that does not fit is abandoned, and the run continues; the last good one stays."""
         script = ("mkdir small && mount -t tmpfs -o size=3m tmpfs small && "
                   f"{PROGRAM} train config.json; code=$?; find small | sort; "
                   f"{PROGRAM} train config.json --set training.resume_from_checkpoint=auto "

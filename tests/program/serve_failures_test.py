@@ -1,4 +1,4 @@
-"""A server of models: what clients cannot do to it, and how it continues after failures."""
+"""A server of models: clients cannot harm it, and it continues after failures."""
 import concurrent.futures
 import json
 import os
@@ -17,7 +17,7 @@ LONG_LABELS = [letter * 1000 for letter in "abc"]  # make answers large
 
 class Failures(Serving):
     def test_clients(self):
-        """Bodies that are too large, slow and lost clients, and invalid HTTP do not affect other clients."""
+        """Bodies that are too large, clients that are slow or lost, and invalid HTTP do not affect other clients."""
         server = Server(self, self.model(), "--max-body", "0.5", "--timeout", "3")
         server.ask("good")
         before = server.peak_mib()

@@ -17,7 +17,7 @@ from served import BERT, GPT2, POST, Server, Serving, WORDS
 
 class Answers(Serving):
     def test_answers(self):
-        """Every content type has the same answers; mistakes are named."""
+        """Requests of every content type have the same answers; errors name the mistakes."""
         server = Server(self, self.model())
         server.ping()
         single = server.ask("this film is good")
@@ -71,7 +71,7 @@ class Answers(Serving):
         server.stop()
 
     def test_tasks(self):
-        """Tags, answers, masked words and texts."""
+        """The tasks that tag words, answer questions, fill in masked words and continue texts."""
         server = Server(self, self.model("token-classification"))
         tokens = server.ask("this film is good", ignore_labels=[])
         self.assertEqual([(t["word"], t["start"], t["end"]) for t in tokens],

@@ -119,7 +119,7 @@ class Load:
     """Clients that repeat the same request, each time on a new connection, until `end` is called."""
     def __init__(self, server, body, clients=6):
         self.server, self.body = server, body
-        self.requests = []  # of each, the time when it began and its answer or None
+        self.requests = []  # for each request, the time when it began, and its answer or None
         self.is_over = threading.Event()
         self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
         for thread in self.threads:

@@ -1,5 +1,5 @@
-"""Answers of a served model: the same labels, scores and places as predictions for a file, and texts as the parameters
-ask."""
+"""Answers of a served model: the same labels, scores and places as in predictions for a file, and texts as the
+parameters request."""
 import json
 import random
 

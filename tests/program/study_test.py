@@ -134,7 +134,7 @@ class Runs(StudyTest):
                       "Timeline", "step 2", "Predictions", "eval_f1", "label counts"):
             self.assertIn(words, texts)
         self.assertNotIn("Left out", texts)
-        # The counts of labels are those of the first 38 rows.
+        # Labels are counted in the first 38 rows.
         labels = [json.loads(line)["label"] for line in (self.dir / "rows.jsonl").read_text().splitlines()[:38]]
         shown = [f"{name} {labels.count(name)} ({100 * labels.count(name) / 38:.1f} %)" for name in ("bad", "good")]
         self.assertEqual(page.texts[page.texts.index("label counts") + 1], ", ".join(shown))

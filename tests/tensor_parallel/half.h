@@ -29,9 +29,8 @@ inline double largest(const at::Tensor& t) {
   return t.numel() == 0 ? 0 : t.detach().abs().max().item<double>();
 }
 
-// The worst error of `got` in roundings of its type, relative to each entry (or to `size`, an array of magnitudes),
-// when `slack` times the largest entry (at least 1) is not counted: what fp32 arithmetic before the rounding may differ
-// by.
+// The worst error of `got` in roundings of its type, relative to each entry (or to `size`, an array of magnitudes), not
+// counting `slack` times the largest entry (at least 1), by which fp32 arithmetic before the rounding may differ.
 inline double roundings(const at::Tensor& got, const at::Tensor& exact, double slack = 3e-6,
                         const at::Tensor& size = {}) {
   if (got.sizes() != exact.sizes()) return INFINITY;

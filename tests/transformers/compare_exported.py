@@ -12,8 +12,8 @@ torch 2.11, transformers, numpy, safetensors.
 
 Models of tasks with labels have the names of compare_heads.py, such as "bert answers": their rows, losses, metrics and
 predictions are those of that script, and the reference is the model of transformers from which the program was made.
-Encoders with decoders get tokenised rows of different lengths, padded in PyTorch; the loss of an evaluation after the
-training is compared, too.
+Encoders with decoders take tokenised rows of different lengths, which are padded in PyTorch; the loss of an evaluation
+after the training is compared, too.
 
 Models of images and of sound take columns of tensors: of a .safetensors file, and, with "files" in the name, of rows
 that name .npy files.
@@ -76,7 +76,7 @@ MODELS = {
         num_key_value_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=0)),
 }
 class Translator(torch.nn.Module):
-    """torch's own Transformer, without a loss."""
+    """A model around torch's own Transformer that computes no loss."""
     def __init__(self):
         super().__init__()
         self.words, self.places = torch.nn.Embedding(WORDS_OF_PAIRS, 48), torch.nn.Embedding(64, 48)
@@ -133,7 +133,7 @@ DEFAULT = ["gpt2", "bert several labels", "bert answers", "t5", "vit", "whisper 
 LIMITS = {"float32": 5e-6, "float64": 1e-11}  # for losses
 # For logits of the saved program, whose weights are float32.
 SAVED_LIMITS = {"float32": 2e-4, "float64": 1e-5}
-LEAST_SHARE = 0.95  # of the products with weights that T divides
+LEAST_SHARE = 0.95  # of the products with weights, which T must divide
 OPTIONS = {"sharded": {"shard_optimizer_state": True}, "each": {"activation_checkpointing": "each"}}  # of a layout
 
 

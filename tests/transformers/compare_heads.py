@@ -4,12 +4,12 @@ shardline, from the same model directory on the same rows of data, and compares 
     python tests/transformers/compare_heads.py build/tools/shardline [--family NAME ...] [--head TITLE ...]
         [--layout LAYOUT ...] [--markdown FILE]
 
-Per family and head: a model with random weights, and a run of ten AdamW steps (learning rate 1e-3, constant; weight decay
-0.1 by transformers' rule; clipping at norm 1; no dropout) with rows in the order of the file, an evaluation after it, and
-predictions of the saved model. transformers gets batches that are padded to their longest sample, on the right in odd
-steps and on the left in even ones (where a class reads the first token: always on the right), with the positions of the
-tokens. Its float32 loss is that of the model's class,
-except for answers: there, padding must not take part in the softmax (docs/families.md).
+Per family and head: a model with random weights, and a run of ten AdamW steps (learning rate 1e-3, constant; weight
+decay 0.1 by transformers' rule; clipping at norm 1; no dropout) with rows in the order of the file, an evaluation after
+it, and predictions of the saved model. transformers receives batches that are padded to their longest sample, on the
+right in odd steps and on the left in even ones (always on the right if a class reads the first token), with the
+positions of the tokens. Its float32 loss is that of the model's class, except for answers: there, padding must not take
+part in the softmax (docs/families.md).
 
 --markdown writes the table of docs/transformers.md to a file. Needs torch 2.11, transformers 5.23, scikit-learn,
 seqeval.

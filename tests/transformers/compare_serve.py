@@ -91,7 +91,7 @@ def differences(got, expected, where=""):
 
 
 def score_difference(got, expected):
-    """The largest of two scores at one place, of answers without other differences."""
+    """The largest difference of two scores at one place, in answers without other differences."""
     if isinstance(expected, dict):
         return max((score_difference(got[key], expected[key]) for key in expected), default=0)
     if isinstance(expected, list):
@@ -282,7 +282,7 @@ class Texts(Task):
         if "stop" in parameters:
             parameters["stop_strings"] = parameters.pop("stop")
             rest["tokenizer"] = tokenizer
-        if MAJOR < 5:  # there, the pipeline removes spaces before punctuation unless told not to
+        if MAJOR < 5:  # the pipeline of version 4 removes spaces before punctuation unless told not to
             rest["clean_up_tokenization_spaces"] = False
         config = transformers.GenerationConfig(do_sample=False, eos_token_id=model.config.eos_token_id, pad_token_id=0,
                                                **parameters)

@@ -1,6 +1,6 @@
 """The heads that compare_heads.py compares: for each, rows of data, the samples that they become with the tokenizers
-library, and the loss, metrics and predictions of transformers' logits. Samples are padded only inside transformers;
-what is compared are the logits of their own tokens, so neither padding nor its side matters.
+library, and the loss, metrics and predictions of transformers' logits. Samples are padded only inside transformers; the
+logits of their own tokens are compared, so neither padding nor its side matters.
 """
 import collections
 import re
@@ -277,7 +277,7 @@ class Answers(Head):
         return [first, *first.overflowing]
 
     def samples(self, tokenizer, rows, seed):
-        """The labels of run_qa.py."""
+        """Samples with the labels of run_qa.py."""
         starts = {tokenizer.token_to_id(name) for name in ("[CLS]", "<s>", "<|endoftext|>")} - {None}
         for row in rows:
             for e in self.windows(tokenizer, row):

@@ -1,5 +1,5 @@
 """Makes golden/ in this folder with transformers: python tests/transformers/make_golden.py [RUN ...] (torch 2.11,
-transformers 5.23 or 5.24). Without names, all of it again.
+transformers 5.23 or 5.24). Without names, makes all of it again.
 
     golden/CASE/model      a model directory
     golden/RUN/gradients   the complete gradient of step 1, written like a model: by Hugging Face's names. Computed in

@@ -1,5 +1,5 @@
 """Trains small BERT models from random weights with shardline and with transformers' Trainer, five seeds each, on data
-that can be learned but for its noise, and compares the scores of the validation data.
+that can be learned except for its noise, and compares the scores of the validation data.
 
     python tests/transformers/quality.py build/tools/shardline [--task NAME ...] [--seeds N] [--layout P T] [--markdown FILE]
 
@@ -60,7 +60,8 @@ class Texts(heads.Classes):
 
 
 class Pairs(heads.Classes):
-    """Classifies the group of the second text's word: before that of the first text's word, the same, or after it."""
+    """Compares the groups of both texts' words: the second one comes before the first, is the same, or comes after
+    it."""
     score = "accuracy"
 
     def row(self, draw):

@@ -16,8 +16,8 @@ namespace shardline {
 // Writes an SVG. Throws RunError if the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);
 
-// Returns the config. If the tokenizer has more tokens than the model in model.path has words and the config does not
-// set vocab_size itself, model.config gets the vocab_size of the tokenizer.
+// Returns the config. If the tokenizer has more tokens than the model in model.path has words, and the config does not
+// set vocab_size itself, sets vocab_size in model.config to that of the tokenizer.
 Config with_new_tokens(const Config& config);
 
 // Collective over the world: the config that the job runs, completed by the first rank with the labels of the data,
@@ -41,8 +41,8 @@ JobParts make_parts(const Config& config, const RankContext& context);
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
                      const LongWork::Show& show = {});
 
-// The same from a checkpoint of this model after `steps` steps, with its buffers. Throws DataError if the checkpoint is
-// of another model.
+// The same from a checkpoint that this model saved after `steps` steps, with its buffers. Throws DataError if the
+// checkpoint belongs to another model.
 void load_checkpoint_parameters(const std::string& checkpoint, int64_t steps, const JobParts& parts,
                                 StageParameters& parameters, const LongWork::Show& show = {});
 

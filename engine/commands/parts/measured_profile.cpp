@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The plan of the first rank, with layers placed by this profile, for all ranks.
+// Replaces the plan on all ranks by the first rank's, whose layers are placed by this profile.
 void place_again(const Config& config, const std::shared_ptr<const Profile>& profile, JobParts& parts,
                  Communicator& world) {
   const ResolvedRun run{parts.plan.workload, parts.plan.layout};

@@ -12,7 +12,7 @@ namespace shardline {
 Profile measure_profile(const Config& config, const JobParts& parts, const RankContext& context);
 
 // Reads the profile in `file` if it fits the job. The first rank decides, and prints the reason if it does not fit; the
-// other ranks get an empty profile. Null if the file does not exist or does not fit. Collective over the world.
+// other ranks receive an empty profile. Null if the file does not exist or does not fit. Collective over the world.
 std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobParts& parts, const RankContext& context,
                                                 const std::string& file);
 

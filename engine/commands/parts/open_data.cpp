@@ -134,13 +134,13 @@ std::filesystem::path prepare_on_each_host(const std::function<std::filesystem::
   return gather_strings(*context.world, path)[maker];
 }
 
-// What reads the columns of tensors that a program takes; null: it takes none.
+// The reader of the columns of tensors that a program takes; null: it takes none.
 std::shared_ptr<const TensorColumns> tensors_of(const ModelSource& model) {
   if (!model.exported || model.exported->program->columns.empty()) return nullptr;
   return std::make_shared<const TensorColumns>(model.exported->program->columns);
 }
 
-// Throws DataError for a number of a row's tokens that is not below `count`.
+// Throws DataError if one of these numbers, which belong to a row's tokens, is not below `count`.
 template <class Number>
 void check_below(const std::vector<Number>& numbers, int64_t count, const char* what, const DataRow& row) {
   for (const Number number : numbers)
@@ -162,7 +162,7 @@ RowExamples encode(const LabelledTask& task, const TensorColumns* tensors, const
   return made;
 }
 
-// Checks the first row of each file of these paths.
+// Checks the first row of each file in `paths`.
 void check_rows(const Config& config, const ModelSource& model, const LabelledTask& task, DataPart part,
                 const std::vector<std::string>& paths, bool labelled) {
   const auto tensors = tensors_of(model);
@@ -203,7 +203,7 @@ void check_blocks(const Config& config, const PlannedModel& planned, bool must_b
   if (!data.validation.empty()) blocks_of(config, options, paths_of(config, DataPart::validation), must_be_there);
   if (blocks && data.validation.empty() && data.validation_split_percentage > 0)
     *blocks -= count_held_out(*blocks, data.validation_split_percentage);
-  // If the number of blocks is unknown, max_train_samples is an upper bound of it.
+  // If the number of blocks is unknown, max_train_samples is an upper bound for it.
   if (data.max_train_samples && counts_blocks(data.used_packing()))
     blocks = std::min(*data.max_train_samples, blocks.value_or(*data.max_train_samples));
   if (!blocks) return;

@@ -13,7 +13,7 @@
 
 namespace shardline {
 
-// Checks the tokenizer, the data files and, if the files have token ids, the length of the run, without reading any
+// Checks the tokenizer, the data files and, if the files contain token ids, the length of the run, without reading any
 // text except for the first row of tables. Throws ConfigError or DataError. must_be_there: a missing file is an error.
 void check_data(const Config& config, const PlannedModel& planned, bool must_be_there);
 // The same for the validation data alone.
@@ -41,7 +41,7 @@ JobData open_data(const Config& config, const ModelSource& model, const Layout& 
                   bool with_train);
 
 // The tokenizer of a task with labels or of prompts. Throws ConfigError if there is none or if it does not fit the
-// model; null if samples are tensors and the config names none.
+// model; null if samples are tensors and the config names no tokenizer.
 TokenizerPtr tokenizer_of_task(const Config& config, const ModelSpec& spec);
 
 // The rows for which `predict` wants predictions.

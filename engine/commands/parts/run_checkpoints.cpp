@@ -38,7 +38,7 @@ std::string no_usable(const std::string& directory, const NewestCheckpoint& foun
              found.skipped.front());
 }
 
-// Where a run starts without a checkpoint of its own.
+// Where a run that has no checkpoint of its own starts.
 std::string start_text(const ResumeSource& source) {
   return "from " + (source.path.empty() ? "the beginning" : source.path);
 }
@@ -75,7 +75,8 @@ void complete_named(const std::string& path, const Config& config, const Stores&
   if (!lines.empty()) throw AllRanks<DataError>(cat(path, " is damaged; resume from another checkpoint:", lines));
 }
 
-// An evaluation that lacks the metric (such as "NoAns_exact" if every question has an answer) could never improve.
+// Evaluations without the metric could never improve; for example, "NoAns_exact" is missing if every question has an
+// answer.
 AllRanks<RunError> missing_metric(const std::string& name, const EvaluationMetrics& metrics) {
   std::string known;
   for (const auto& [metric, value] : metrics.values) known += cat(known.empty() ? "\"" : ", \"", metric, '"');
@@ -223,7 +224,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   state_.num_train_epochs = training.num_train_epochs;
 }
 
-// Throws RunError if hosts lack the memory. Removes an earlier saver first, which holds as much.
+// Throws RunError if hosts lack the memory. Removes an earlier saver first, because it holds as much memory.
 void RunCheckpoints::make_saver(bool with_states) {
   if (saver_ && saves_states_ == with_states) return;
   saver_.reset();
@@ -328,12 +329,13 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
   }
   if (!newest_metric_ && compares_evaluations(training)) throw missing_metric(best_metric(training), metrics);
   state_.log_history.push_back(std::move(entry));
-  if (newest_metric_ && metrics.step > 0) {  // transformers' callback and scheduler also leave out one before training
+  if (newest_metric_ && metrics.step > 0) {  // transformers' callback and scheduler also ignore an evaluation before
+                                             // training
     if (training.early_stopping_patience) spend_patience();
     if (evaluates_regularly(training, metrics.step, parts_.run)) follow_with_rate();
   }
   if (!looks_for_best(training) || !newest_metric_ || !std::isfinite(*newest_metric_) || metrics.step == 0) return;
-  // Only what has a checkpoint can be the best one.
+  // Only an evaluation with a checkpoint can be the best one.
   if (training.save_strategy != SaveStrategy::best && !saves_after(training, metrics.step, parts_.run)) return;
   settle_candidate();
   const double metric = *newest_metric_;
@@ -375,7 +377,8 @@ std::string RunCheckpoints::patience_text() const {
                                    : ", all of which gave a value that is not a number");
 }
 
-// It becomes the best evaluation once its checkpoint is on the disk. Until then the earlier best one is kept.
+// The candidate becomes the best evaluation once its checkpoint is on the disk. Until then, the earlier best one is
+// kept.
 void RunCheckpoints::settle_candidate() {
   if (!candidate_) return;
   finish();
@@ -403,7 +406,7 @@ void RunCheckpoints::start() {
 }
 
 void RunCheckpoints::start_saver(bool with_states) {
-  if (candidate_ && candidate_->step != state_.step) settle_candidate();  // by the saver that has saved it
+  if (candidate_ && candidate_->step != state_.step) settle_candidate();  // while the saver that saved it exists
   make_saver(with_states);
   state_.updates = parts_.trainer.optimizer().updates();
   state_.loss_scaler = parts_.trainer.loss_scaler_state();
@@ -421,7 +424,7 @@ void RunCheckpoints::prepare() {
   if (training.save_strategy != SaveStrategy::no) make_saver(!training.save_only_model);
 }
 
-// Whether a checkpoint is complete, or could not be saved.
+// Reports that a checkpoint is complete, or that one could not be saved.
 void RunCheckpoints::report() {
   if (parts_.context.first() && saver_->last_saved() > reported_) {
     reported_ = saver_->last_saved();

@@ -27,8 +27,8 @@ struct ResumePoint {
 std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSpec& spec, const Stores& stores,
                                              RankContext& context);
 
-// Checks that need no ranks: ConfigError if the config asks for a checkpoint that does not exist. With several hosts,
-// it may be on another one.
+// Makes the checks that need no ranks. Throws ConfigError if the config asks for a checkpoint that does not exist. With
+// several hosts, it may be on another one.
 void check_resume(const Config& config);
 
 // The settings that two runs must share for their evaluations to be comparable; empty if this run compares none.
@@ -60,9 +60,9 @@ class RunCheckpoints {
   // Collective over the world, as are all functions that are not const or observe a step.
   RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& records);
 
-  // Sets optimizer, loss scale, learning rate and history. The values of the parameters are loaded as those of any
-  // model. The best evaluation so far is dropped, with a warning, if it cannot be compared with later ones or has no
-  // checkpoint here.
+  // Sets optimizer, loss scale, learning rate and history. Does not load the values of the parameters: these are loaded
+  // as for any other model. The best evaluation so far is dropped, with a warning, if it cannot be compared with later
+  // ones or has no checkpoint here.
   void continue_from(const ResumePoint& point);
   int64_t first_step() const { return state_.step + 1; }
 
@@ -77,7 +77,7 @@ class RunCheckpoints {
   bool is_out_of_patience() const;
   std::string patience_text() const;  // "eval_loss has not improved in 3 evaluations; the best one had 0.5"
 
-  // Starts a checkpoint after the last observed step if the config wants one there. evaluated: whether the step was
+  // Starts a checkpoint after the last observed step if the config wants one there. evaluated: whether that step was
   // evaluated. ends: whether training ends after it.
   void save_if_due(bool evaluated, bool ends = false);
   // is_writing: whether this rank still writes to a checkpoint. Once no rank does, call proceed().

@@ -16,7 +16,7 @@ void require_whole(const ModelSource& model);
 
 // "model: models/gpt2", followed by the setting for the model in output_dir if that is another one.
 std::string used_model_line(const Config& config);
-// "samples: 32 tokens, the model's maximum (the default is 1024)". is_stated: the user gives the length.
+// "samples: 32 tokens, the model's maximum (the default is 1024)". is_stated: whether the user states the length.
 std::string samples_line(const Config& config, bool is_stated);
 
 }  // namespace shardline

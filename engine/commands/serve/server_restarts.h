@@ -15,8 +15,8 @@ struct ServerEnd {
 
 class ServerRestarts {
  public:
-  static constexpr int kMost = 5;                           // in succession, of attempts that end early
-  static constexpr auto kEarly = std::chrono::seconds(60);  // an attempt that has served for less time ends early
+  static constexpr int kMost = 5;                           // maximum number of attempts in succession that end early
+  static constexpr auto kEarly = std::chrono::seconds(60);  // an attempt that serves for a shorter time ends early
 
   // Whether to start it again. If not, reason() says why; it is empty if a restart was out of the question, because the
   // server never began to serve, was asked to stop, or ended with a code other than kExitFailed.

@@ -22,13 +22,13 @@ enum class DataName { cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb, wnli, amazon
 enum class ModelInit { pretrained, random };
 // The order of an epoch's samples. group_by_length: at random, but samples of about the same length share a batch.
 enum class SamplingStrategy { random, sequential, group_by_length };
-// The first two are the same AdamW. added: by a program.
+// The first two are the same AdamW. added: an optimizer that a program has added.
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor, added };
 enum class Tracker { tensorboard, none };  // where metrics are also written
 enum class LoggingStrategy { no, steps, epoch };
 enum class EvalStrategy { no, steps, epoch };
 enum class SaveStrategy { no, steps, epoch, best };  // all save the final model
-// Over T: memory splits the rows at layer borders (sequence parallelism), speed keeps all rows on every rank.
+// memory: the T ranks split the rows at layer borders (sequence parallelism); speed: each of them keeps all rows.
 enum class Optimize { memory, speed };
 // checkpointed: the inputs of recomputed groups; all: everything that is kept between forward and backward.
 enum class OffloadScope { checkpointed, all };

@@ -12,8 +12,8 @@ namespace shardline {
 
 inline constexpr double kMostStepsOfRun = std::numeric_limits<int>::max();
 
-// lr_scheduler_kwargs, with the names of transformers and torch. Unset: the schedule's default; which schedule has
-// which arguments is in engine/config/rules/learning_rate_rules.cpp.
+// lr_scheduler_kwargs, with the names of transformers and torch. Unset: the schedule's default.
+// engine/config/rules/learning_rate_rules.cpp lists the arguments of each schedule.
 struct SchedulerArguments {
   std::optional<double> num_cycles, power, timescale, lr_end, min_lr, min_lr_rate, min_lr_ratio, warmup_lr_rate,
       plateau;

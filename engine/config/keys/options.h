@@ -53,7 +53,7 @@ struct DataOptions {
   bool whole_word_mask = false;   // the tokens of a word are masked together
   // For sources with targets:
   std::string source_column = "source", target_column = "target";
-  std::string prefix;           // before each source
+  std::string prefix;           // put before each source
   int max_target_length = 128;  // tokens of a target
   // For questions about contexts:
   std::string question_column = "question", context_column = "context", answers_column = "answers";

@@ -2,7 +2,8 @@
 //   [8, 17, 17]                                                 blocks of each stage, or of each chunk
 //   [{"layers": "h.[0-3]", "stage": 0}, {"layers": "*", "stage": 1}]   the first entry that matches a layer applies
 // The layers' names are those in the plan; core/model/name_pattern.h describes the patterns. A rule also applies to the
-// layers below a module whose path it matches, and to an embedding or a head of which it contains all parameters.
+// layers below a module whose path it matches, and to an embedding or a head if that module contains all of its
+// parameters.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
@@ -18,7 +19,7 @@ struct PartitionByHand {
     int stage = 0;
     bool operator==(const Rule&) const = default;
   };
-  std::vector<int> blocks;  // blocks by chunk; or
+  std::vector<int> blocks;  // number of blocks by chunk; or:
   std::vector<Rule> rules;
   bool operator==(const PartitionByHand&) const = default;
 };

@@ -27,8 +27,8 @@ struct Key {
   std::string advice = "";                // if not honoured: why, or what to do instead
   std::vector<std::string> aliases = {};  // older spellings of the same value
   std::string writes = "";                // for a shorthand: the key that it gives a value to, as "section.key"
-  // For a shorthand: the value to which it sets that key, or null if it does not. For other keys: null for a value that
-  // counts as not given if a shorthand sets one.
+  // For a shorthand: returns the value that it gives that key, or null if it gives none. For other keys: returns null
+  // for a value that counts as not given if a shorthand gives one.
   std::function<nlohmann::json(const nlohmann::json&)> means = nullptr;
   // For honoured keys; null for shorthands.
   std::function<void(Config&, const nlohmann::json&)> store = nullptr;
@@ -51,8 +51,8 @@ struct Section {
 };
 
 const std::vector<Section>& config_sections();
-// "section.key" with the key's own name, or for a shorthand with that of the key it writes; the same for all keys of
-// one setting.
+// "section.key" with the key's own name or, for a shorthand, with the name of the key that it writes; the same for all
+// keys of one setting.
 std::string setting_of(const Section& section, const Key& key);
 // The key with this full name, which must exist.
 const Key& key_named(const std::string& full_name);

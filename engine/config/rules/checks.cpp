@@ -141,7 +141,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (in_memory && has_files(config.data))
     complain("data.format", "\"memory\" has no files: a program gives its samples to a Trainer",
              "leave it out, or leave out data.train and data.validation");
-  const bool follows_program = reads_columns(config);  // the length of samples
+  const bool follows_program = reads_columns(config);  // the program determines the length of samples
   if (config.data.sequence_length < 2 && !in_memory && !follows_program)
     complain("data.sequence_length", "must be at least 2: with one token, there is nothing to predict",
              "use longer samples");

@@ -65,7 +65,7 @@ const KnownData& known_data(DataName name) {
 
 std::vector<std::string> mismatched_paths(const DataOptions& data) {
   namespace fs = std::filesystem;
-  // Neither a file nor a data set that `datasets` has saved, which is a folder, has a second set in it.
+  // A file contains only one set, and so does a folder in which `datasets` has saved one.
   const auto is_one_set = [](const std::string& path) {
     std::error_code ignored;
     const auto holds = [&](const char* file) { return fs::exists(fs::path(path) / file, ignored); };

@@ -21,8 +21,8 @@ struct KnownData {
 
 const KnownData& known_data(DataName name);
 
-// The paths of mnli's second validation set: those of data.validation_mismatched, or else those of data.validation that
-// are not files: folders, and paths that do not exist on this machine.
+// The paths of mnli's second validation set: data.validation_mismatched or, if it is empty, the paths in
+// data.validation that are not files: folders, and paths that do not exist on this machine.
 std::vector<std::string> mismatched_paths(const DataOptions& data);
 
 }  // namespace shardline

@@ -24,7 +24,7 @@ std::vector<std::string> shorthands_refused_after(const Config& from, const Conf
 std::vector<std::string> keys_without_effect(const Config& config, bool on_gpus);
 
 // Why this key ("section.key") has no effect in the config, and what to change: "no effect without fp16; set fp16 to
-// true, or leave it out". Empty if it has one.
+// true, or leave it out". Empty if it has an effect.
 std::vector<std::string> reasons_without_effect(const std::string& key, const Config& config);
 
 }  // namespace shardline

@@ -14,13 +14,13 @@
 namespace shardline {
 
 struct ResumeSource {
-  // newest: the newest checkpoint, which must exist; newest_or_fresh: the newest one, or as if there were no directory
-  // of checkpoints: from `path`, or if that is empty, from the start.
+  // newest: the newest checkpoint, which must exist. newest_or_fresh: the newest one if there is one; otherwise, the
+  // run starts from `path` or, if that is empty, from the beginning.
   enum class Kind { fresh, newest, newest_or_fresh, path } kind = Kind::fresh;
   std::string path;
 };
-// training.resume_from_checkpoint; a bare name such as "checkpoint-500", which SageMaker's library calls a tag, is one
-// in checkpoint_directory().
+// training.resume_from_checkpoint; a bare name such as "checkpoint-500", which SageMaker's library calls a tag, stands
+// for a checkpoint in checkpoint_directory().
 ResumeSource resume_source(const Config& config);
 
 // training.checkpoint_dir, or else output_dir.
@@ -31,8 +31,10 @@ void check_evaluated_saves(const TrainingOptions& training, int64_t total_steps)
 
 // The name of a value in metrics.jsonl by which evaluations are compared: "eval_loss".
 std::string best_metric(const TrainingOptions& training);
-bool larger_is_better(const TrainingOptions& training);  // unset: true, unless the metric is an error
-// The metrics that evaluations may have, without "eval_". problem: of sequence classification; unset: not known yet.
+bool larger_is_better(const TrainingOptions& training);  // if greater_is_better is unset: true, unless the metric is an
+                                                         // error
+// The metrics that evaluations may have, without "eval_". problem: the kind of sequence classification; unset: not
+// known yet.
 std::vector<std::string> metric_names(const Config& config,
                                       const std::optional<HeadChoice::Problem>& problem = std::nullopt);
 // The settings that two runs must share for their evaluations to be comparable. data: digest of the evaluated data.
@@ -42,8 +44,8 @@ bool looks_for_best(const TrainingOptions& training);
 bool compares_evaluations(const TrainingOptions& training);
 
 void check_saving(const Config& config, const Complaint& complain);
-// Throws ConfigError if evaluations are compared by a metric that those of a model with this head do not have. The
-// labels of the data determine the head, so that check_saving cannot know it.
+// Throws ConfigError if evaluations are compared by a metric that a model with this head does not have. The labels of
+// the data determine the head, so that check_saving cannot know it.
 void check_best_metric(const Config& config, const HeadChoice& head);
 
 }  // namespace shardline

@@ -12,12 +12,12 @@ namespace shardline {
 struct Feature {
   std::vector<std::string> names;         // a ClassLabel's names; empty: it is not one
   std::map<std::string, Feature> fields;  // a struct's fields
-  std::shared_ptr<const Feature> item;    // a list's elements; null: what is known holds for its elements
+  std::shared_ptr<const Feature> item;    // a list's elements; null: this object also describes the elements
 
-  // The features of a list's elements and of a struct's field. A Sequence of a struct is stored as a struct of lists.
+  // The properties of a list's elements, and of a field. A Sequence of a struct is stored as a struct of lists.
   const Feature& of_item() const { return item ? *item : *this; }
   const Feature& of_field(const std::string& field) const;
-  // The names of the ClassLabel that this is, or that is inside its lists; empty: there is none.
+  // The names of the column's ClassLabel, or of the ClassLabel in its lists; empty: there is none.
   const std::vector<std::string>& label_names() const;
 };
 

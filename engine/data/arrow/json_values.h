@@ -1,4 +1,4 @@
-// Values of Arrow's arrays as JSON Lines would have them.
+// Values of Arrow's arrays in the form that they would have in JSON Lines.
 #pragma once
 #include <arrow/array.h>
 

@@ -25,7 +25,7 @@ class DocumentEnds {
 
  private:
   MappedFile file_;
-  std::span<const int64_t> ends_;  // tokens before the end of each, ascending
+  std::span<const int64_t> ends_;  // number of tokens before the end of each document, ascending
 };
 
 }  // namespace shardline

@@ -16,8 +16,8 @@ struct MakeOnce {
   // How long to wait for another process that makes no progress; 0: three quarters of the limit of a collective.
   std::chrono::milliseconds limit{0};
   std::function<bool()> is_good;  // whether the file exists and is complete
-  // Makes the file under its name; gives `lock_file` the current time while it makes progress that the size of the
-  // file's PartialFile does not show.
+  // Makes the file under its name. While it makes progress that the size of the file's PartialFile does not show, it
+  // sets the time of `lock_file` to the current time.
   std::function<void(const std::filesystem::path& lock_file)> make;
   // Called while another process makes the file, with the bytes that it has written and a number that changes while it
   // advances.

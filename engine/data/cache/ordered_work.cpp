@@ -67,7 +67,7 @@ class Pool {
   const std::function<EncodedPiece(int64_t)>& make_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  int64_t next_ = 0;   // item to make
+  int64_t next_ = 0;   // next item to make
   int64_t taken_ = 0;  // items used
   bool stopped_ = false;
   std::map<int64_t, Result> ready_;

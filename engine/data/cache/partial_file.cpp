@@ -117,7 +117,7 @@ PartialFile::PartialFile(const fs::path& path, const std::string& host)
   fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) fail("created");
   if (::ftruncate(fd_, written_) != 0 || ::futimens(fd_, nullptr) != 0) fail("begun");
-  // By the clock of the file system, as the others' times are.
+  // The current time by the file system's clock, which also set the times of the other files.
   const auto now = fs::last_write_time(temporary_);
   for (const fs::path& file : others) {
     const auto written = fs::last_write_time(file, error);

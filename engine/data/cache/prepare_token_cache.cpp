@@ -42,9 +42,9 @@ class Meter {
   // Reading bytes again does not count as progress, but waiting processes must see that this one is alive.
   void read_again() { show(last_); }
   void finish() { report(kCachePasses * bytes_); }
-  // From here on each report gives `file` the current time, for processes that wait for this one.
+  // From here on, each report sets the time of `file` to the current time, for processes that wait for this one.
   void mark(fs::path file) { marked_ = std::move(file); }
-  // Another process makes the cache and has written `bytes`; `progress` changes while it advances.
+  // Reports that another process makes the cache and has written `bytes`; `progress` changes while it advances.
   void others(int64_t bytes, int64_t progress) {
     if (progress == others_) return;
     others_ = progress;
@@ -149,7 +149,7 @@ struct Work {
   bool ends_file(size_t item) const { return item + 1 == items.size() || items[item + 1].piece == 0; }
 };
 
-// A file that is written at its end alone, with a checksum of what was appended after its first bytes.
+// A file that is only appended to, with a checksum of what follows its first bytes.
 class CheckedFile {
  public:
   explicit CheckedFile(const fs::path& path) : file_(path), state_(XXH3_createState(), XXH3_freeState) {}
@@ -196,7 +196,7 @@ class CacheWriter {
     items_ = tokens_ = documents_ = last_end_ = 0;
     done_bytes_ = 0;
     border_ = {};
-    const TokenCacheHeader header;  // until the cache is complete
+    const TokenCacheHeader header;  // a placeholder until the cache is complete
     ids_.begin(bytes_of(header));
     ends_.begin({});
   }
@@ -232,7 +232,7 @@ class CacheWriter {
     header.checksum = header.expected_checksum();
     ids_.file().overwrite(0, bytes_of(header));
     ends_.file().commit();
-    ids_.file().commit();  // last: if this file exists, the other one does, too
+    ids_.file().commit();  // last, so that this file never exists without the other one
   }
 
   void discard() {
@@ -335,8 +335,8 @@ class CacheWriter {
   Seam border_;
 };
 
-// The files of a token cache, with copies in place of those that cannot be read from any position. The copies stay if
-// the process ends before the cache is complete, and are used by the process that continues it.
+// The files of a token cache, with copies in place of files that cannot be read from an arbitrary position. The copies
+// stay if the process ends before the cache is complete, and are used by the process that continues it.
 class ReadableFiles {
  public:
   ReadableFiles(const std::vector<DataFile>& files, const TokenDataOptions& options, const fs::path& cache,

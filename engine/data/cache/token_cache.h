@@ -26,13 +26,12 @@ struct TokenDataOptions {
   std::filesystem::path cache_folder;
   int threads = 1;
   // Called on this thread from time to time with the bytes that are done and the total bytes, in both passes over the
-  // files. While another process makes the same cache: with the bytes that it has written, and 0.
-  // May be empty.
+  // files, or, while another process makes the same cache, with the bytes that it has written and 0. May be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
   // How long to wait for another process that makes the same cache if it makes no progress; 0: three quarters of the
   // time limit of a collective.
   std::chrono::milliseconds lock_limit{0};
-  // Bytes of text between two places from which an interrupted process can be continued.
+  // Bytes of text between two places from which the work of an interrupted process can be continued.
   int64_t save_every_bytes = int64_t{64} << 20;
 };
 

@@ -1,4 +1,4 @@
-// Copies of data files in a form that can be read from any position, for as long as a token cache is made of them.
+// Copies of data files in a form that can be read from any position, kept while a token cache is made from them.
 #pragma once
 #include <filesystem>
 #include <functional>

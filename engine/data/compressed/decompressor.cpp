@@ -95,7 +95,7 @@ class GzipReader final : public Decompressor {
 
   Input input_;
   z_stream stream_ = {};
-  bool is_between_ = false;  // whether it is between two members
+  bool is_between_ = false;  // between two members
 };
 
 class ZstdReader final : public Decompressor {
@@ -123,7 +123,7 @@ class ZstdReader final : public Decompressor {
  private:
   Input input_;
   std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream_;
-  bool is_between_ = true;  // whether it is between two frames
+  bool is_between_ = true;  // between two frames
 };
 
 }  // namespace

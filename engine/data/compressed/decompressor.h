@@ -10,12 +10,13 @@ namespace shardline {
 
 enum class Compression { none, gzip, zstd };
 
-// Determined by the first bytes, with which no text in UTF-8 begins.
+// The compression that the first bytes indicate; no text in UTF-8 begins with these bytes.
 Compression compression_of(std::string_view bytes);
-// Determined by the extension: .gz, .zst or .zstd.
+// The compression that the extension indicates: .gz, .zst or .zstd.
 Compression compression_of_name(const std::filesystem::path& path);
 
-// The compression of the contents. Throws DataError if the name has such an extension, but they are not compressed.
+// The compression of the contents. Throws DataError if the name has such an extension, but the contents are not
+// compressed.
 Compression compression_of_file(const MappedFile& file);
 
 class Decompressor {

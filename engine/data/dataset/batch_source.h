@@ -52,7 +52,7 @@ void check_batch(const Batch& batch, const ModelSpec& spec);
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  // Steps count from 0 over all epochs. Every rank of a replica passes the same slice and gets the same tensors.
+  // Steps count from 0 over all epochs. Every rank of a replica passes the same slice and receives the same tensors.
   virtual Batch batch(int64_t step, const BatchSlice& slice) = 0;
   // The samples of the global batch of this step, known before it is read.
   virtual int64_t samples_in_step(int64_t step) const = 0;
@@ -92,7 +92,7 @@ class DatasetSource final : public EpochSource {
  public:
   DatasetSource(TextDataset data, const SampleOrderOptions& order)
       : DatasetSource(std::vector{std::move(data)}, order) {}
-  // The parts of a mixture, as many as order.weights; without weights, a single one. names: as shown.
+  // parts: of a mixture, as many as order.weights; without weights, a single one. names: of the parts, for the user.
   DatasetSource(std::vector<TextDataset> parts, const SampleOrderOptions& order, std::vector<std::string> names = {});
 
   int64_t dropped_tokens() const override;

@@ -16,8 +16,8 @@ struct Bins {
   }
 };
 
-// Takes the items from the longest to the shortest (equal ones in order), and puts each into the bin with the least
-// room that is enough for it. Bins are in the order of their first items, and so are the items of a bin. Lengths are
+// Takes the items from the longest to the shortest, and equal ones in their order, and puts each into the bin with the
+// least room that is sufficient. Bins are in the order of their first items, and so are the items of a bin. Lengths are
 // from 1 to `capacity`.
 Bins best_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity);
 

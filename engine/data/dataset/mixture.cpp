@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-// The purpose of the order of a part's own epoch, which no epoch of a mixture has.
+// The purpose (see shuffled_numbers) of the order of a part's own epoch; it differs from those of a mixture's epochs.
 uint64_t purpose_of(size_t part, int64_t own_epoch) {
   return (uint64_t{part + 1} << 40) + own_epoch;
 }

@@ -13,8 +13,8 @@ struct MixedPart {
 
 // An epoch has as many samples as all parts together. Each part has the share of its weight, exactly, up to one sample
 // (the largest remainders are rounded up). A part is read in epochs of its own: each of its samples occurs once before
-// one occurs again, and an epoch of the mixture continues where the previous one ended. The samples of an epoch are a
-// function of the parts, the seed and the epoch alone.
+// one occurs again, and where an epoch of the mixture ends, the next one continues. The samples of an epoch depend only
+// on the parts, the seed and the epoch.
 class Mixture {
  public:
   // Throws DataError if a part would have no sample in an epoch.

@@ -14,7 +14,7 @@ struct SampleOrderOptions {
   int64_t global_batch = 1;
   int64_t loader_batches = 1;  // batches in a global batch: transformers' data loaders yield that many in a step
   uint64_t seed = 0;
-  bool shuffle = true;           // else file order in every epoch
+  bool shuffle = true;           // false: file order in every epoch
   bool group_by_length = false;  // if shuffled: samples of about the same length share a batch
   bool drop_last = false;        // leave out an epoch's last loader batch if it is short
   // For each part of the data, in its order: the weights, if there are any, and the numbers of samples.
@@ -30,7 +30,7 @@ struct SampleOrderOptions {
 // batches. One object serves one thread.
 class SampleOrder {
  public:
-  // lengths: those of the samples, needed only to group by length. Throws DataError if drop_last would leave no batch.
+  // lengths: of the samples; needed only to group by length. Throws DataError if drop_last would leave no batch.
   explicit SampleOrder(const SampleOrderOptions& options, std::vector<int64_t> lengths = {});
 
   int64_t batches_per_epoch() const;

@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// In ascending order. Copies share the list, if there is one.
+// The numbers are in ascending order. Copies share the list, if there is one.
 class Selection {
  public:
   Selection() = default;

@@ -22,7 +22,7 @@ enum class TargetKind : uint32_t { none, classes, numbers, answers };
 // Which words a prediction wants for each masked token.
 struct WantedWords {
   int64_t most = kBestWords;       // the most probable ones
-  std::vector<int32_t> only = {};  // the words to choose from; empty: all words
+  std::vector<int32_t> only = {};  // chosen among these; empty: among all words
 };
 
 // The input of the model for one sample, and what the model predicts.
@@ -31,15 +31,15 @@ struct Example {
   std::vector<uint8_t> types;             // one for each token; empty: all 0
   std::vector<int32_t> labels;            // what each token predicts, or kNoLabel; empty: tokens predict nothing
   std::vector<uint8_t> continues;         // 1: the token belongs to the same word as the previous one; empty: none does
-  std::vector<float> targets;             // as many as the set's width; kNoLabel where nothing is known
-  std::vector<TensorPlace> tensors = {};  // one for each column of tensors that the set has
-  int64_t row = 0;                        // row of the data, counted from 0; several examples may be of one row
+  std::vector<float> targets;             // as many as the set's width; kNoLabel if a value is not known
+  std::vector<TensorPlace> tensors = {};  // one for each of the set's columns
+  int64_t row = 0;                        // of the data, counted from 0; several examples may come from one row
   WantedWords words = {};                 // for a served model whose tokens predict words
 };
 
 // What all examples of a set have in common.
 struct ExampleShape {
-  bool types = false, labels = false, words = false;  // words: which tokens continue a word
+  bool types = false, labels = false, words = false;  // words: whether `continues` is known
   bool sequences = false;  // types are 0 for the tokens of a source and 1 for those of the target that follows
   TargetKind targets = TargetKind::none;
   int64_t width = 0;    // targets of an example: 1 for classes, 2 for answers
@@ -51,7 +51,7 @@ struct ExampleShape {
 struct ExampleCounts {
   int64_t rows = 0;
   int64_t shortened = 0;  // rows of which only a part is in examples
-  int64_t left_out = 0;   // rows that are in none: cut off or without anything to learn
+  int64_t left_out = 0;   // rows that are in no example: cut off or without anything to learn
   int64_t left_over = 0;  // tokens at the end, or at the end of a part, that fill no example
   // Rows before the end of each part of the data; empty: there is a single part.
   std::vector<int64_t> part_ends = {};
@@ -64,8 +64,8 @@ struct FiledTensor {
 
 class ExampleSet {
  public:
-  // Throws DataError if the file is not a whole set: wrong magic, version, sizes or checksum of the header.
-  // tensors: reads those of the examples; null: they have none.
+  // Throws DataError if the file is not a whole set: wrong magic, version, sizes or checksum of the header. tensors:
+  // reads the examples' tensors; null: they have none.
   explicit ExampleSet(const std::filesystem::path& path, std::shared_ptr<const TensorColumns> tensors = nullptr);
 
   const std::string& digest() const { return digest_; }  // identifies what it was made from

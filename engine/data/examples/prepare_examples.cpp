@@ -22,7 +22,7 @@ int64_t total_bytes(const std::vector<DataFile>& files) {
   return bytes;
 }
 
-// Cuts the tokens of the examples that it gets into examples of one length.
+// Cuts the tokens of the examples that it receives into examples of one length.
 class Chunks {
  public:
   explicit Chunks(int64_t length) : length_(length) {}

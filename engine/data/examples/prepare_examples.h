@@ -11,7 +11,7 @@
 
 namespace shardline {
 
-// The examples of one row of the data, in order. Called by several threads at the same time.
+// The examples of one row of the data, in order. Several threads call EncodeRow at the same time.
 struct RowExamples {
   std::vector<Example> examples;
   bool shortened = false;  // a part of the row is in none of them; without examples, the row is left out
@@ -19,11 +19,11 @@ struct RowExamples {
 using EncodeRow = std::function<RowExamples(const DataRow& row)>;
 
 struct ExampleSetOptions {
-  std::vector<DataFile> files;  // one part's files after the other's
+  std::vector<DataFile> files;  // ordered by part
   ExampleShape shape;
   EncodeRow encode;
-  // Above 0: the tokens of all rows, one after the other, are cut into examples of this many; the rest at the end is
-  // left out, as it is at the end of a part. Each of them counts as a row. Examples of such a set have no targets.
+  // Above 0: the tokens of all rows, one after the other, are cut into examples of this many; the rest at the end of
+  // each part is left out. Each of these examples counts as a row. Examples of such a set have no targets.
   int64_t chunk = 0;
   std::string settings;  // everything else that the examples depend on: task, columns, labels, tokenizer, lengths
   std::filesystem::path cache_folder;

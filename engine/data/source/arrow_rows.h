@@ -7,8 +7,8 @@
 namespace shardline {
 
 // parquet: a Parquet file; a few hundred of its rows are in memory at a time. arrow: an Arrow stream, as `datasets`
-// writes it, or an Arrow file; these are mapped, and read by their record batches. Rows have the values that JSON Lines
-// would have (engine/data/arrow/json_values.h). Throws DataError, including for a build without Apache Arrow's
+// writes it, or an Arrow file; these are mapped, and read one record batch at a time. Rows have the values that JSON
+// Lines would have (engine/data/arrow/json_values.h). Throws DataError, including for a build without Apache Arrow's
 // libraries, or if they are not found.
 std::unique_ptr<RowFile> open_arrow(const DataFile& file);
 

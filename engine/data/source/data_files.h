@@ -34,10 +34,10 @@ bool is_data_file(const std::string& name);
 
 // Returns files in the order given; a folder stands for all files below it, and one that `datasets` has saved for the
 // files that it lists (saved_dataset.h). An automatic format depends on the extension (.txt .text .md; .jsonl .ndjson;
-// .json; .csv; .tsv; .conll; .parquet; .arrow .feather; .bin .idx; .safetensors), which that of a compressed file may
-// follow (.gz; .zst .zstd), except for the last four formats. A Megatron pair may be named by its common prefix. Throws
-// DataError for a path that does not exist, cannot be read, is empty, or has an unknown extension if the format is
-// automatic; ConfigError for an empty list and a folder without files.
+// .json; .csv; .tsv; .conll; .parquet; .arrow .feather; .bin .idx; .safetensors), which the extension of a compressed
+// file may follow (.gz; .zst .zstd), except for the last four formats. A Megatron pair may be named by its common
+// prefix. Throws DataError for a path that does not exist, cannot be read, is empty, or has an unknown extension if the
+// format is automatic; ConfigError for an empty list and a folder without files.
 std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, DataFormat format);
 
 // Throws DataError for mistakes in existing paths that `train` would refuse and that show without reading whole files:

@@ -56,8 +56,8 @@ Document document_in(const DataRow& row, const std::string& text_column, int64_t
 // text: the whole file is one document, with its line breaks; a NUL byte is a DataError. jsonl: each line that is not
 // blank is one document, an object with a string in text_column; a DataError names the line. json, csv, tsv: each row
 // is one document, see row_file.h. The document of a tokenised row consists of its tokens, see tokenised_row.h; labels
-// that differ from them are a DataError. tokens: see token_file.h. text and jsonl are read from any position, so they
-// must not be compressed; a copy that is not (unpacked_file.h) has the name of the file in messages.
+// that differ from them are a DataError. tokens: see token_file.h. text and jsonl are read from arbitrary positions, so
+// they must not be compressed; messages about an uncompressed copy (unpacked_file.h) name the original file.
 std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options);
 // The error that open_data_source throws for text without a tokenizer.
 ConfigError missing_tokenizer(const DataFile& text);

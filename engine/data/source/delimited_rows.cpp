@@ -56,8 +56,8 @@ class DelimitedRows final : public RowFile {
  private:
   std::string place() const { return cat(text_.name(), ":", line_); }
 
-  // The fields of the next row that is not blank (a row "" has an empty field), whose bytes are then row_bytes_; false
-  // at the end.
+  // Finds the next row that is not blank (a row "" has an empty field): its fields, and its bytes, row_bytes_. False at
+  // the end.
   bool find_row(std::vector<std::string>& fields) {
     while (read_row(fields)) {
       const bool begins_quoted = is_csv_ && text_.rest().starts_with('"');
@@ -67,10 +67,10 @@ class DelimitedRows final : public RowFile {
     return false;
   }
 
-  // The fields of the next row; false at the end.
+  // Reads the fields of the next row; false at the end.
   bool read_row(std::vector<std::string>& fields) {
     line_ += lines_of_row_;
-    do {  // again with more text if the row may go on
+    do {  // repeated with more text if the row may go on
       lines_of_row_ = 1;
       fields.clear();
       rest_ = text_.rest();

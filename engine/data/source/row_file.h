@@ -36,17 +36,17 @@ class RowFile {
   virtual size_t done() const = 0;
 };
 
-// jsonl: each line that is not blank is an object. csv: fields as RFC 4180 has them, in quotes where they contain
-// commas, quotes (doubled) or line breaks. tsv: fields between tabs; quotes are ordinary characters. The first row of
-// both names the columns. json: an array of objects, or an object whose "data" is one, as SQuAD has it (its paragraphs
-// become rows with id, title, context, question, answers); a file with one object per line is read as jsonl. text: each
-// line, including a blank one, is a row whose only column is "text". conll: each line has a word and its annotations,
-// separated by white space; blank lines and -DOCSTART- separate sentences. A sentence is a row, whose columns "0", "1",
-// ... are lists; the first is also called "tokens", and the last of several "label". parquet, arrow: see arrow_rows.h.
-// Texts may be compressed. Throws DataError, including for tokens, which have no columns.
+// jsonl: each line that is not blank is an object. csv: fields as in RFC 4180, in quotes if they contain commas, quotes
+// (doubled) or line breaks. tsv: fields between tabs; quotes are ordinary characters. The first row of both names the
+// columns. json: an array of objects, or an object whose "data" is one, as in SQuAD (its paragraphs become rows with
+// id, title, context, question, answers); a file with one object per line is read as jsonl. text: each line, including
+// a blank one, is a row whose only column is "text". conll: each line has a word and its annotations, separated by
+// white space; blank lines and -DOCSTART- separate sentences. A sentence is a row, whose columns "0", "1", ... are
+// lists; the first is also called "tokens", and the last of several "label". parquet, arrow: see arrow_rows.h. Texts
+// may be compressed. Throws DataError, including for tokens, which have no columns.
 std::unique_ptr<RowFile> open_rows(const DataFile& file);
 
-// A row has no column with the name that a config key states.
+// A row has no column with the name that a config key gives.
 struct MissingColumn : DataError {
   using DataError::DataError;
 };

@@ -15,10 +15,10 @@ bool is_saved_dataset(const std::filesystem::path& folder);
 std::vector<std::filesystem::path> files_of_dataset(const std::filesystem::path& folder);
 
 // What `path` stands for in the data of a split: for a folder that DatasetDict.save_to_disk has written, the folder of
-// the split; for a folder with files of several splits, those of this one. As in `datasets`, the name of the file or of
-// a folder in between indicates the split, such as "train-00000-of-00002.parquet" or "test/a.jsonl"; files without such
-// a name are left out. Any other path stands for itself. Throws DataError for a folder that has other splits, but not
-// this one.
+// the split; for a folder with files of several splits, the files of this split. As in `datasets`, the name of the file
+// or of a folder in between indicates the split, such as "train-00000-of-00002.parquet" or "test/a.jsonl"; files
+// without such a name are left out. Any other path stands for itself. Throws DataError for a folder that has other
+// splits, but not this one.
 std::vector<std::string> paths_of_split(const std::string& path, Split split);
 
 }  // namespace shardline

@@ -106,7 +106,7 @@ int64_t TokenFile::document_end(int64_t document) const {
 }
 
 std::vector<int64_t> TokenFile::document_ends(int64_t first, int64_t count) const {
-  int64_t document = 0;  // by bisection, the first one that ends after `first`
+  int64_t document = 0;  // found by bisection: the first one that ends after `first`
   for (int64_t above = documents_; document < above;) {
     const int64_t middle = std::midpoint(document, above);
     if (document_end(middle) <= first)

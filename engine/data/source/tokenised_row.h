@@ -21,7 +21,7 @@ struct TokenisedRow {
   int64_t length = 0;           // the length of these lists
 };
 
-// Whether the row has a value other than null in this column: Parquet and Arrow files have null where a row lacks a
+// Whether the row has a value other than null in this column: Parquet and Arrow files contain null if a row lacks a
 // column that others have.
 bool has_column(const DataRow& row, const std::string& column);
 

@@ -13,7 +13,7 @@ inline constexpr const char* kNpyArray = "array";
 class NpyFile : public TensorFile {
  public:
   // Checks the header and the number of bytes. Throws a DataError that names what is wrong; for arrays of Python
-  // objects, that they would have to be unpickled.
+  // objects, it says that they would have to be unpickled.
   explicit NpyFile(const std::string& path);
 };
 

@@ -1,4 +1,4 @@
-// The tensors of samples: parts of those of a .safetensors file, or whole .npy files.
+// The tensors of samples: rows of the tensors in a .safetensors file, or whole .npy files.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,7 +28,7 @@ class TensorColumns {
 
   int64_t size() const { return std::ssize(columns_); }
   std::string describe() const;  // "pixel_values [3, 224, 224]"
-  // Returns where a row's tensors are, by column. Unless the file is .safetensors, a column has the path of a .npy
+  // Returns where a row's tensors are, by column. Unless the file is .safetensors, a column contains the path of a .npy
   // file, relative to the row's file and in its folder. Throws DataError unless the tensors are there, with the sizes
   // of the columns.
   std::vector<TensorPlace> places(const DataRow& row) const;

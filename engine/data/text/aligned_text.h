@@ -14,8 +14,8 @@ struct TextSpan {
   bool operator==(const TextSpan&) const = default;
 };
 
-// A character of a new text and what it stands for in the old one: 0: for one character; -n: for that and the n after
-// it; 1: for none, it is inserted and has the place of the character before it.
+// A character of a new text and what it stands for in the old one. 0: one character; -n: that character and the n after
+// it; 1: none, because it is inserted and has the place of the character before it.
 struct CharacterEdit {
   char32_t character = 0;
   int change = 0;
@@ -33,10 +33,10 @@ class AlignedText {
   // The place in the source of text()[begin, end), which is not empty.
   TextSpan source(size_t begin, size_t end) const { return {places_[begin].begin, places_[end - 1].end}; }
   TextSpan source() const { return source(0, text_.size()); }
-  // Where this text begins in the whole source.
+  // Where this text begins in the source, even if it is a slice.
   uint32_t begin() const { return begin_; }
 
-  // The bytes that text() may have: sixteen times the source's, and some.
+  // The bytes that text() may have: sixteen times the source's, and a few more.
   size_t longest() const { return longest_; }
 
   AlignedText slice(size_t begin, size_t end) const;
@@ -44,12 +44,12 @@ class AlignedText {
   // Makes the text that `edits` describe, after the removal of its first `removed` characters. Throws DataError if it
   // is longer than longest().
   void edit(std::span<const CharacterEdit> edits, size_t removed = 0);
-  // Replaces text()[begin, end) by `content`, which gets the place of the last character before `end`.
+  // Replaces text()[begin, end) by `content`, which takes the place of the last character before `end`.
   struct Replacement {
     size_t begin = 0, end = 0;
   };
   void replace(std::span<const Replacement> ranges, std::string_view content);
-  // Puts `content` before the text, unless that is empty; it gets the place of the first character.
+  // Puts `content` before the text, unless the text is empty; `content` takes the place of the first character.
   void prepend(std::string_view content);
 
  private:

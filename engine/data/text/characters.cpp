@@ -27,7 +27,7 @@ bool has_category(char32_t c, uint32_t categories) {
   return (U_MASK(u_charType(code_point)) & categories) != 0;
 }
 
-// Whether Unicode has the character since this major version.
+// Whether Unicode has had the character since this major version.
 bool is_as_old_as(char32_t c, int version) {
   const UChar32 code_point = c;
   UVersionInfo age = {};

@@ -5,7 +5,7 @@
 
 namespace shardline {
 
-// What \w matches: alphabetic, marks, decimal digits, connectors, join controls (Unicode 16).
+// What \w matches: alphabetic characters, marks, decimal digits, connectors, join controls (Unicode 16).
 bool is_word_character(char32_t c);
 // Decimal digits, letter numbers and other numbers (Unicode 17).
 bool is_numeric(char32_t c);

@@ -1,4 +1,5 @@
-// Unicode's normalization forms of aligned text, with the places that the reference library gives: it knows Unicode 9.
+// Unicode's normalization forms of aligned text, with the same places as in the reference library, which knows Unicode
+// 9.
 #pragma once
 #include "engine/data/text/aligned_text.h"
 

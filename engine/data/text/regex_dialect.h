@@ -1,4 +1,4 @@
-// Rewrites the split patterns of tokenizer.json, which are written for Oniguruma, for PCRE2.
+// Split patterns of tokenizer.json are written for Oniguruma; this translates them for PCRE2.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,8 +6,9 @@
 namespace shardline {
 
 // Returns the same pattern for PCRE2 with UTF and UCP: \s, \d and \p{general category} are spelled out where the two
-// engines or their Unicode versions differ. Throws a DataError that names any construct which has another meaning in
-// PCRE2 and is not rewritten (\w \b \h ^ $ (* scripts, nested classes, ...), and for a pattern of more than 4096 bytes.
+// engines or their Unicode versions differ. Throws DataError for a construct that has another meaning in PCRE2 and is
+// not rewritten (\w \b \h ^ $ (* scripts, nested classes, ...), which the error names, and for a pattern of more than
+// 4096 bytes.
 std::string pcre2_pattern(std::string_view oniguruma);
 
 // A pattern that matches exactly this text.

@@ -195,7 +195,8 @@ std::vector<BpeModel::Symbol> BpeModel::symbols(std::string_view word) const {
       flush_unknown();
       list.push_back({id, uint32_t(unit.size()), 0, 0});
     } else if (byte_fallback_ && has_all_bytes(byte_ids_, unit)) {
-      // As in the reference library, these bytes come before any unknown characters that precede them in the word.
+      // As in the reference library, tokens of bytes come before the token of unknown characters that precede them in
+      // the text.
       for (const unsigned char byte : unit) list.push_back({byte_ids_[byte], 1, 0, 0});
     } else {
       if (!unknown_) refuse_unknown(unit);

@@ -20,7 +20,7 @@ struct BpeVocabulary {
   bool byte_level = true;
 
   std::vector<std::pair<std::string, std::string>> merges;  // best first
-  bool byte_fallback = false;          // characters without a token become those of their bytes, <0x00> to <0xFF>
+  bool byte_fallback = false;          // characters without a token become the tokens of their bytes, <0x00> to <0xFF>
   std::optional<std::string> unknown;  // represents bytes or characters that have no token
   bool fuse_unknown = false;           // one unknown token for consecutive ones
   bool ignore_merges = false;          // a word that is a token becomes that token, whatever the merges

@@ -66,7 +66,7 @@ std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
   return replace_invalid_utf8(bytes);
 }
 
-// The token's text is as in byte_tokenizer_files.
+// The names of tokens are those in byte_tokenizer_files.
 std::string ByteTokenizer::token(int32_t id) const {
   return id >= 0 && id < 256 ? byte_level_alphabet()[id] : "";
 }

@@ -42,7 +42,7 @@ class TextPipeline {
   // The ids of a text without special tokens around it.
   std::vector<int32_t> ids_of(std::string_view text) const;
   std::string decode(std::span<const int32_t> ids) const;
-  // See Tokenizer for the next ones.
+  // Tokenizer describes the following functions.
   std::string token(int32_t id) const;
   std::optional<int32_t> id(std::string_view token) const;
   std::string joined(std::vector<std::string> tokens) const { return decoder_(std::move(tokens)); }
@@ -52,7 +52,7 @@ class TextPipeline {
 
  private:
   Encoding tokens_of(const TextOrWords& source, const ExampleOptions& options) const;
-  // `word` is that of all tokens; kNone: words are counted.
+  // `word`: the word of all tokens; kNone: words are counted.
   void append_tokens(std::string_view text, int32_t word, bool adds_space, Encoding& out) const;
 
   AddedTokenMatcher raw_added_;

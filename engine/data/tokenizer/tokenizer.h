@@ -48,7 +48,7 @@ class Tokenizer {
   // is read as Python's errors="replace" reads it (`bytes` accepts any byte).
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Returns the ids of `text` from a seam on, in memory that does not grow with the text (but contains whole matches of
-  // a split pattern). Consecutive parts, each from where the previous one ended, have together the ids of the whole
+  // a split pattern). Consecutive parts, each from where the previous one ended, together have the ids of the whole
   // text. Equal seams are followed by equal ids, however they were reached. So the work of a thread that begins
   // anywhere is proven right from the first seam on that it has in common with the previous part. Tokenizers other than
   // byte-level BPE have seams between lines if white space separates their words; otherwise they take a text as a
@@ -66,7 +66,7 @@ class Tokenizer {
   virtual std::string token(int32_t id) const = 0;
   // The id of a token that is written like this in the vocabulary, if there is one.
   virtual std::optional<int32_t> id(std::string_view token) const = 0;
-  // The text of these tokens; decode() returns that of the tokens of the ids.
+  // The text of these tokens; decode() returns the same for the tokens of the ids.
   virtual std::string joined(std::vector<std::string> tokens) const = 0;
   // Whether tokens that continue a word have a prefix that marks them, as those of WordPiece do.
   virtual bool marks_continuations() const = 0;
@@ -89,7 +89,7 @@ using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 // if transformers would pass none to the model. Throws DataError for anything whose ids would differ from those
 // of the reference library.
 TokenizerPtr load_tokenizer(const std::string& source);
-// Whether a folder has files from which load_tokenizer would make one.
+// Whether a folder has files from which load_tokenizer can make a tokenizer.
 bool has_tokenizer(const std::string& folder);
 
 }  // namespace shardline

@@ -79,7 +79,7 @@ class TextWindow {
 
   // A piece at one level: offsets in `view_`.
   struct Frame {
-    size_t seen = 0;  // where the part of the piece begins that a lookbehind sees
+    size_t seen = 0;  // where the part of the piece that a lookbehind sees begins
     size_t begin = 0, end = 0;
     bool closed = true;     // false: the piece may continue after the window
     bool is_match = false;  // a match of the split above, which cannot be found again from its middle

@@ -69,7 +69,7 @@ Outcome read_sequence_parallelism(const Given& given, Draft& draft) {
                     "true: memory; false: speed");
 }
 
-// Whether another option of the command is on.
+// Whether an option of the command is on.
 bool asks_for(const json& options, const char* name) {
   return std::ranges::any_of(options.items(),
                              [&](const auto& item) { return plain_name(item.key()) == name && is_on(item.value()); });
@@ -82,7 +82,7 @@ bool has_option(const json& options, const std::vector<const char*>& names) {
 }
 
 // The options --use_fsdp and --use_deepspeed, whose own defaults shard. They are read after the options and the file
-// that say how.
+// that say how to shard.
 Outcome shard_as_usual(const Given& given, Draft& draft, const std::vector<const char*>& saying,
                        Outcome (*shard)(const Given&, Draft&)) {
   if (!is_on(given.value)) return neutral("is off");
@@ -208,7 +208,7 @@ Keys keys_of_machines() {
   };
 }
 
-// The sections that distributed_type, if it is there, chooses from.
+// Whether the key is a section that distributed_type, if given, does not choose.
 bool is_of_other_type(const json& root, const std::string& key) {
   static const std::map<std::string, std::string> types = {
       {"fsdp_config", "FSDP"}, {"deepspeed_config", "DEEPSPEED"}, {"megatron_lm_config", "MEGATRON_LM"}};
@@ -217,7 +217,7 @@ bool is_of_other_type(const json& root, const std::string& key) {
          plain_text(root["distributed_type"]) != type->second;
 }
 
-// The options of a section count if it is chosen, here or in the file.
+// Whether the option belongs to a section that neither the command nor its file chooses.
 bool is_of_other_launch(const json& root, const std::string& key) {
   const std::string name = plain_name(key);
   if (has_option(root, {"config_file"})) return false;
@@ -295,7 +295,7 @@ const Vocabulary& fsdp_keys() {
                    .keys = {}};
     for (ForeignKey key : keys_of_fsdp()) {
       const std::string name = key.name.substr(std::string("fsdp_config.fsdp_").size());
-      if (name == "sharding_strategy") continue;  // the argument `fsdp` is
+      if (name == "sharding_strategy") continue;  // the argument `fsdp` states it
       if (name == "reshard_after_forward") key = refuses("", "give shard_grad_op as the argument fsdp instead", true);
       key.name = name;
       all.keys.push_back(key);

@@ -42,7 +42,7 @@ Outcome read_stage(const Given& given, Draft& draft) {
                                          : mapped_to("smp_options.shard_optimizer_state, smp_options.shard_gradients");
 }
 
-// Keys that only count in stage 3.
+// A key that counts only in stage 3.
 ForeignKey key_of_stage_3(const std::string& name, const std::string& target) {
   return reads("zero_optimization." + name, target, "in stage 3",
                [=](const Given& given, Draft& draft) {
@@ -105,7 +105,7 @@ constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;
 constexpr double kFirstLossScale = 65536;  // 2 ^ initial_scale_power
 constexpr int kHysteresis = 2;
 
-// Gives a key the value that DeepSpeed uses without `missing`.
+// Gives a key the value that DeepSpeed uses if `missing` is not given.
 Outcome give_default(const std::string& missing, const std::string& target, const json& value, const Given& given,
                      Draft& draft) {
   Outcome outcome = draft.give(target, value, cat(given.name, " without ", missing));
@@ -136,7 +136,7 @@ Outcome read_schedule_type(const std::string& type, const Given& given, Draft& d
              : mapped_to("training.lr_scheduler_type, training.lr_scheduler_kwargs", cat("ends at ", end.dump(), " x"));
 }
 
-// Read after the training arguments, which determine what is "auto".
+// It is read after the training arguments, which determine what is "auto".
 Outcome read_schedule(const Given& given, Draft& draft) {
   const std::string type = plain_text(given.value);
   Outcome outcome = read_schedule_type(type, given, draft);
@@ -188,7 +188,7 @@ Outcome read_loss_scale(const Given& given, Draft& draft) {
   return draft.give("training.static_loss_scale", scale, given.name);
 }
 
-// Arguments of the dynamic loss scale, which count if the scale is dynamic.
+// An argument of the dynamic loss scale, which counts only if the scale is dynamic.
 ForeignKey loss_scale_key(const std::string& name, const std::string& argument, const std::string& note = "") {
   return reads("fp16." + name, "training.dynamic_loss_args." + argument, note,
                [=](const Given& given, Draft& draft) {
@@ -309,7 +309,7 @@ Keys keys_of_sharding() {
   return keys;
 }
 
-// Both keys determine when lines are printed; the training arguments, read first, take precedence.
+// logging_steps, which also determines when lines are printed, takes precedence: the training arguments are read first.
 Outcome read_steps_per_print(const Given& given, Draft& draft) {
   if (draft.has("training.logging_steps")) return neutral("logging_steps is given");
   return draft.give("training.logging_steps", given.value, given.name);
@@ -362,7 +362,7 @@ Keys other_keys() {
   return keys;
 }
 
-// DeepSpeed's defaults for keys that its file leaves out, if those of shardline differ.
+// DeepSpeed's defaults for keys that its file leaves out, if shardline's defaults differ.
 void add_deepspeed_defaults(const json& root, Draft& draft) {
   const std::string reason = "what DeepSpeed does without ";
   const auto require = [&](const std::string& missing, const char* target, double value) {

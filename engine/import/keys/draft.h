@@ -42,7 +42,7 @@ class Draft {
   // value, which is converted to the key's type. Refused: the key does not take the value, or has another one already.
   Outcome give(const std::string& target, const nlohmann::json& value, const std::string& source,
                const std::string& note = "");
-  // Adds words to those that a key, a text, has already.
+  // Appends words to the value of a key whose type is text.
   Outcome append(const std::string& target, const std::string& words, const std::string& source);
   // Sets a key that has no value to one that does not come from a key of the job. Throws ConfigError if the key does
   // not take it.

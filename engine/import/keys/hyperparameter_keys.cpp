@@ -153,7 +153,7 @@ Outcome read_weight_type(const Given& given, Draft& draft) {
   return refused("training in float16 needs a loss scale; remove this key and set fp16");
 }
 
-// The config of Accelerate in TrainingArguments, as an object or its text.
+// The config of Accelerate in TrainingArguments, as an object or as text.
 Outcome read_accelerator_config(const Given& given, Draft& draft) {
   if (is_off(given.value)) return neutral("unset");
   const json config = given.value.is_string() ? json_in_text(plain_text(given.value)) : given.value;
@@ -322,7 +322,7 @@ Outcome read_validation_freq(const Given& given, Draft& draft) {
   return draft.give("training.eval_steps", given.value, given.name);
 }
 
-// Batches of every data parallel rank.
+// The number of batches for each data-parallel rank.
 Outcome read_validation_batches(const Given& given, Draft& draft) {
   const json count = value_for(json_integer(1), given.value);
   if (!count.is_number_integer() || draft.replicas() < 1)

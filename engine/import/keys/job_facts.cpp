@@ -87,7 +87,7 @@ Outcome divide_processes(const Given& given, Draft& draft) {
 
 struct Script {
   const char* task;
-  // The script's defaults if ours differ; 0: they are the same.
+  // The script's defaults, if they differ from ours; 0: they do not.
   int sequence_length = 0;
   int validation_split_percentage = 0;
   // The family of models that the script makes from sizes alone; empty: it must be given.
@@ -115,7 +115,7 @@ bool is_without_trainer(const std::string& script) {
   return fs::path(script).stem().string().ends_with(kWithoutTrainer);
 }
 
-// The entry of scripts() that a script has, which may be that of its form with Trainer.
+// The name of a script's entry in scripts(), which may be that of its variant with Trainer.
 std::string stem_of(const std::string& script) {
   const std::string stem = fs::path(script).stem().string();
   const bool is_other = is_without_trainer(script) && !scripts().contains(stem);
@@ -266,7 +266,7 @@ ForeignKey reads_script(const std::string& name) {
 }
 
 bool trains_only_if_told(const Draft& draft) {
-  // SageMaker's script and scripts called run_..._no_trainer always train.
+  // This excludes SageMaker's script and scripts that are called run_..._no_trainer.
   const std::string stem = fs::path(draft.script.value_or("")).stem().string();
   return stem.starts_with("run_") && !is_without_trainer(stem) && scripts().contains(stem);
 }

@@ -46,10 +46,10 @@ struct Vocabulary {
   std::string introduction;  // precedes its table
   std::vector<ForeignKey> keys;
   bool names_vary = false;  // dashes may stand for underscores, and leading dashes do not count
-  // Keys that are in a table of ours, too: not in the table of the documentation.
+  // Keys that are also in a table of our own; the table in the documentation leaves them out.
   std::vector<ForeignKey> own_keys = {};
-  // Called with each such object after all keys of the job have been read: adds its program's defaults for keys that
-  // the object leaves out.
+  // Called with each object of this vocabulary after all keys of the job have been read: adds the program's defaults
+  // for keys that the object leaves out.
   std::function<void(const nlohmann::json& root, Draft& draft)> add_defaults = nullptr;
   // Whether another key of the object switches off this one and all below it.
   std::function<bool(const nlohmann::json& root, const std::string& key)> is_unused = nullptr;

@@ -21,7 +21,7 @@ struct Disagreement {
   bool skips = false;          // the odd ranks requested the operation that comes next on the others
 };
 
-// groups: those of the job by id.
+// groups: of the job, by id.
 std::optional<Disagreement> first_disagreement(const JobRecords& job,
                                                const std::map<uint64_t, const FlightGroup*>& groups);
 

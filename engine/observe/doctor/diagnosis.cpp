@@ -255,8 +255,8 @@ bool Doctor::has_passed(const FlightRecord& operation, int rank) const {
   return there.stage >= 0 && there.stage == here.stage && there.place.serial > operation.place.serial;
 }
 
-// Both ends of a message run their collectives in the same order: a sender that waits in a collective for the receiver
-// should have sent before that everything that the receiver needs to get there.
+// Both ends of a message run their collectives in the same order: a sender that waits for the receiver in a collective
+// should already have sent everything that the receiver needs to reach it.
 bool Doctor::has_left_behind(const RankSituation& waiting, int sender) const {
   const auto& next = result_.ranks[sender].wait;
   return waiting.wait->operation.op == std::string_view("recv") && next && !is_message(next->operation) &&
@@ -365,7 +365,7 @@ std::vector<int> Doctor::ended_as(FlightEnd end) const {
   return found;
 }
 
-// Processes that ended before those of other ranks, which mpirun ends a second later.
+// Finds processes that ended before those of other ranks, which mpirun ends a second later.
 bool Doctor::find_ended_first() {
   const auto silent = ended_as(FlightEnd::none);
   if (silent.empty()) return false;

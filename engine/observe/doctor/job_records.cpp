@@ -20,7 +20,7 @@ constexpr const char* kPlaces = "job-";  // followed by the rank that wrote it, 
 constexpr const char* kKilled = "killed.json";
 constexpr int kMostStages = 1 << 20;
 
-// Returns the regular files in the folder whose names begin like this, by name.
+// Returns the regular files in the folder whose names begin and end like this, ordered by name.
 std::vector<fs::path> files_in(const fs::path& folder, const std::string& begin, const std::string& end = "") {
   std::error_code error, ignored;
   std::vector<fs::path> files;

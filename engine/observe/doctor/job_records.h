@@ -1,5 +1,5 @@
 // The folder output_dir/flight: a file of each process (core/flight), and JSON files with facts about the whole job.
-// All of them name their job, because files of earlier jobs may be left there, if a host has a folder of its own or a
+// All of them name their job, because files of earlier jobs may be left there if a host has its own folder, or if a
 // user has copied files from several hosts. Only the newest job's files are used.
 #pragma once
 #include <filesystem>
@@ -25,7 +25,7 @@ struct JobPlaces {
   std::vector<int> stages;         // by rank
   std::string job = {};            // its id
 };
-// The ids of the jobs that such files in a folder describe, if the files can be read.
+// The ids of the jobs that files of JobPlaces in a folder describe, if the files can be read.
 std::set<std::string> recorded_jobs(const std::filesystem::path& folder);
 void write_job_places(const std::filesystem::path& folder, int rank, const JobPlaces& places);
 

@@ -11,7 +11,7 @@ namespace shardline {
 // The layouts in `candidates`, the best first, each with the reason why it is not better; of the layouts without a
 // rank, only the first ones.
 nlohmann::json candidates_json(const Candidates& candidates);
-// A row for each ranked layout and for `own`, which is what the forecast is for, and the settings of the best one for a
+// A row for each ranked layout and for `own`, the layout of the forecast; then the settings of the best layout, for a
 // shell.
 std::string candidates_text(const Candidates& candidates, const Layout& own, const Forecast& forecast);
 

@@ -5,7 +5,7 @@
 namespace shardline {
 namespace {
 
-// Throws DataError for a request such as {"input": ...}, which would be an input itself.
+// Throws DataError for a request such as {"input": ...}, which would otherwise count as an input itself.
 void require_no_misspelt_inputs(const Invocation& request) {
   const nlohmann::json& input = request.inputs().json();
   if (!input.is_object()) return;
@@ -30,7 +30,7 @@ nlohmann::json answer_of(const Invocation& request, const ServedModel& model) {
       return tagged_tokens(request, model);
     case HeadChoice::Kind::question_answering:
       return answered_questions(request, model);
-    case HeadChoice::Kind::seq2seq_lm:  // of programs, which are not served
+    case HeadChoice::Kind::seq2seq_lm:  // only programs have this head, and they are not served
       break;
   }
   return nullptr;

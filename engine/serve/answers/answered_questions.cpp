@@ -75,7 +75,7 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
     return made;
   }
   const int64_t of_context = std::ranges::count(whole.sequences, 1), others = std::ssize(whole.ids) - of_context;
-  const int64_t fresh = options.window_tokens - others - options.shared_tokens;  // in each further window
+  const int64_t fresh = options.window_tokens - others - options.shared_tokens;  // new tokens in each further window
   if (fresh < 1)
     input.fail(cat("leaves no room for new tokens in a window of ", options.window_tokens, " tokens: ", others,
                    " are not part of the context, and windows share ", options.shared_tokens),
@@ -87,7 +87,7 @@ Question read_question(const JsonValue& input, const ModelFacts& facts, const Qu
   return made;
 }
 
-// Probabilities of one column of the logits for the tokens for which `may` is true.
+// Probabilities, by one column of the logits, for the tokens whose element of `may` is true.
 std::vector<double> probabilities(const Logits& logits, int64_t column, const std::vector<bool>& may) {
   std::vector<double> values;
   for (int64_t token = 0; token < logits.rows(); ++token)
@@ -114,7 +114,7 @@ class Answers {
       : question_(question), cls_(tokenizer.special(SpecialToken::cls)), options_(options), places_(question.context) {}
 
   void add(const Encoding& window, const Logits& logits) {
-    std::vector<bool> may;  // whether a token may begin or end an answer, or stand for none
+    std::vector<bool> may;  // by token: whether it may begin or end an answer, or stands for "no answer"
     for (size_t token = 0; token < window.size(); ++token)
       may.push_back(window.sequences[token] == 1 || window.ids[token] == cls_);
     std::vector<double> starts = probabilities(logits, 0, may), ends = probabilities(logits, 1, may);

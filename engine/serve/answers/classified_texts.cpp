@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// A model with one output that its config does not make a regression uses a sigmoid, as in transformers.
+// As in transformers, a model with one output uses a sigmoid unless its config makes it a regression.
 ScoreFunction usual(const ModelFacts& facts) {
   return facts.head.labels == 1 && !facts.is_regression ? ScoreFunction::sigmoid
                                                         : score_function_of(*facts.head.problem);
@@ -30,7 +30,7 @@ ScoreFunction applied(const JsonValue& parameters, const ModelFacts& facts) {
   given.fail("must be \"softmax\", \"sigmoid\", \"none\" or \"default\"");
 }
 
-// Which labels an answer has: that with the highest score, or a list.
+// Which labels an answer contains: the one with the highest score, or a list.
 struct Wanted {
   bool is_list = false, is_sorted = true;
   size_t most = 1;

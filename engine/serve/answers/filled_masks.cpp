@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMostWords = 1000;           // per mask
-constexpr int64_t kMostShownTokens = 1 << 25;  // in the sequences of an answer
+constexpr int64_t kMostShownTokens = 1 << 25;  // in all sequences of an answer
 
 // The id of a word as the vocabulary writes it, or else of the first token of the word.
 std::optional<int32_t> target_id(const std::string& word, const Tokenizer& tokenizer) {
@@ -55,7 +55,7 @@ json words_for(const Example& example, size_t place, bool is_only, std::span<con
   for (const WordScore& word : word_scores(found, tokenizer)) {
     std::vector<int32_t> ids = example.ids;
     ids[place] = word.id;
-    // Without special tokens, unless masks would be among them.
+    // Special tokens are left out, unless other masks are among them.
     std::erase_if(ids, [&](int32_t id) { return id == pad || (is_only && tokenizer.is_special(id)); });
     words.push_back(
         {{"score", word.score}, {"token", word.id}, {"token_str", word.text}, {"sequence", tokenizer.decode(ids)}});

@@ -28,7 +28,7 @@ struct TextOptions {
   bool with_prompt = true;
 };
 
-// The names of containers, of generate and of the pipeline stand for the same.
+// Containers, generate and the pipeline have different names for the same parameter.
 std::shared_ptr<const StopTexts> stops_in(const JsonValue& parameters, const TokenizerPtr& tokenizer) {
   std::optional<JsonValue> given;
   for (const char* name : {"stop", "stop_strings", "stop_sequence"}) {
@@ -118,7 +118,7 @@ Continuation continuation_of(const JsonValue& input, const TextOptions& options,
           .stops = options.stops};
 }
 
-// Tokens that have a text of the user.
+// The tokens that represent text of the user.
 std::vector<int32_t> without_special(std::span<const int64_t> ids, const Tokenizer& tokenizer) {
   std::vector<int32_t> kept(ids.begin(), ids.end());
   std::erase_if(kept, [&](int32_t id) { return tokenizer.is_special(id); });

@@ -1,4 +1,4 @@
-// The body of a request and of its answer, by their content types.
+// The body of a request and of its answer, according to their content types.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,7 +9,7 @@
 namespace shardline {
 
 inline constexpr int64_t kMostInputs = 10000;             // per request
-inline constexpr int64_t kMostValues = 32 * kMostInputs;  // in its JSON or CSV, each of which takes up to 100 bytes
+inline constexpr int64_t kMostValues = 32 * kMostInputs;  // in its JSON or CSV; each takes up to 100 bytes
 
 // The contents of a request.
 struct Invocation {
@@ -20,11 +20,11 @@ struct Invocation {
   JsonValue inputs() const;
   // An object, empty if there is none.
   JsonValue parameters() const;
-  // The single inputs: one, or those of a list, at most kMostInputs.
+  // The inputs: a single one, or the elements of a list, at most kMostInputs.
   std::vector<JsonValue> each() const;
   bool is_list() const { return document.at("inputs").is_array(); }
-  // Whether the answer is this only element of `answers`, and not the list: in pipelines for words and questions even
-  // for a list of one input, but not for a line, whose answer is a line.
+  // Whether the answer is the only element of `answers`, and not the list. As in pipelines for words and questions,
+  // this also holds for a list of one input, but not for a line, whose answer is a line.
   bool answers_one(const nlohmann::json& answers) const { return answers.size() == 1 && !is_lines; }
 };
 

@@ -43,7 +43,7 @@ struct ModelFacts {
   HeadChoice head;
   TokenizerPtr tokenizer;
   int64_t vocab_size = 0;
-  int64_t most_tokens = 0;                                         // in an example
+  int64_t most_tokens = 0;                                         // per example
   int64_t tokenizer_tokens = std::numeric_limits<int64_t>::max();  // model_max_length, to which truncation cuts
   bool is_regression = false;  // a classification whose outputs are numbers, according to its config
   std::vector<int32_t> ends;   // tokens that end a text
@@ -62,8 +62,8 @@ class ServedModel {
   // is over.
   virtual std::vector<Logits> logits(std::vector<Example> examples) const = 0;
   virtual std::vector<std::vector<int32_t>> continued(std::vector<Continuation> prompts) const = 0;
-  // Code that computes much outside the model calls this from time to time. Throws HttpError if the request has run
-  // out of time.
+  // Code that computes for a long time outside the model calls this from time to time. Throws HttpError if the request
+  // has run out of time.
   virtual void require_time() const {}
 
  private:

@@ -64,11 +64,11 @@ std::vector<Encoding> read_windows(const JsonValue& input, const ModelFacts& fac
 
 // A token of a text with what the model predicts for it.
 struct Token {
-  std::string word;  // as the vocabulary writes it; what the text has there if the vocabulary lacks it
+  std::string word;  // as the vocabulary writes it, or as in the text if the vocabulary lacks it
   std::vector<double> scores;
   int64_t start = 0, end = 0;  // characters of the text
   int64_t index = 0;
-  bool continues = false;  // whether it belongs to the word of the token before it
+  bool continues = false;  // it belongs to the word of the token before it
 };
 
 // Tokens that have one tag: one of them, those of a word, or those of an entity.
@@ -107,7 +107,7 @@ class Tagger {
     return strategy_ == Strategy::none ? tagged : grouped(tagged);
   }
 
-  // Where spans overlap, keeps the longer one; of two that are equally long, the one with the higher score.
+  // If spans overlap, keeps the longer one; of two that are equally long, the one with the higher score.
   static std::vector<Tagged> apart(std::vector<Tagged> found) {
     std::ranges::stable_sort(found, {}, &Tagged::start);
     std::vector<Tagged> kept;

@@ -168,7 +168,7 @@ struct HttpServer::Parts {
       co_await http::async_read_some(stream, buffer, parser, into(error));
       count_held(*connection, parser.get().body().size());
       if (held > limits.held_bytes) {
-        std::string().swap(parser.get().body());  // it makes room for others while the answer is on its way
+        std::string().swap(parser.get().body());  // makes room for other bodies while the answer is on its way
         count_held(*connection, 0);
         co_await refuse(stream, error_response(503, "the server holds too many unanswered requests", 1));
         co_return false;
@@ -265,7 +265,7 @@ struct HttpServer::Parts {
   std::atomic<bool> stopping = false;
   std::atomic<int> connections = 0;
   size_t held = 0;
-  std::list<ConnectionPtr> waiting;  // for a request, the longest first
+  std::list<ConnectionPtr> waiting;  // for a request; the one that has waited longest is first
   std::thread thread;
 };
 

@@ -16,7 +16,7 @@ namespace shardline {
 
 struct HttpLimits {
   size_t body_bytes = size_t{6} << 20;
-  size_t held_bytes = size_t{256} << 20;   // for all requests that are not answered yet
+  size_t held_bytes = size_t{256} << 20;   // bodies of all requests that are not answered yet
   std::chrono::milliseconds idle{75000};   // until the header of the next request has arrived
   std::chrono::milliseconds body{60000};   // until the body has arrived
   std::chrono::milliseconds write{30000};  // until the client has taken the answer

@@ -47,7 +47,7 @@ ListeningSocket::~ListeningSocket() {
 }
 
 int ListeningSocket::port() const {
-  return ntohs(address_of(descriptor_).sin6_port);  // where sockaddr_in has it, too
+  return ntohs(address_of(descriptor_).sin6_port);  // at the same place as in sockaddr_in
 }
 
 bool ListeningSocket::is_ipv6() const {

@@ -36,15 +36,15 @@ class SocketKeeper {
   std::atomic<bool> ends_ = false;
   std::mutex mutex_;  // guards `begin_`
   std::optional<Clock::time_point> begin_;
-  std::unique_ptr<ListeningSocket> kept_;  // used only by the thread
+  std::unique_ptr<ListeningSocket> kept_;  // used only by thread_
   std::thread thread_;
 };
 
 // Whether a process with a keeper has started this one on the same host, directly or through mpirun.
 bool has_socket_keeper();
 
-// The socket that the keeper of this process has, or a new one, which the keeper then gets. Without a keeper: a new
-// one. Throws ConfigError as ListeningSocket does.
+// Returns the socket of this process's keeper, if it has one; otherwise, makes a new one and passes it to the keeper.
+// Without a keeper, returns a new one. Throws ConfigError as ListeningSocket does.
 ListeningSocket kept_socket(const std::string& host, int port);
 
 }  // namespace shardline

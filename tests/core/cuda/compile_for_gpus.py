@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles kernels with nvcc, and fails if one uses more registers than its largest block may have.
+"""Compiles kernels with nvcc, and fails if one needs more registers for its largest block than a GPU has for a block.
 
   compile_for_gpus.py NVCC OPTION... -o OBJECT      OPTION: of nvcc; the code must include PTX of one architecture
 

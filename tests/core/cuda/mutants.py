@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants faults into the CUDA kernels, one at a time, and fails for one that the tests of the host twins do not notice.
+"""Plants faults into the CUDA kernels, one at a time, and fails if the tests of the host twins do not notice one.
 
   mutants.py KERNELS COMPILER ROOT FOLDER LIBRARY... -- OBJECT...
   mutants.py --check ROOT               only whether the sources have the code that the faults change
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ATTENTION = ["attention_kernels.cu", "attention_backward_kernels.cu"]
-# By folder: what is wrong, where, the right and the wrong code, and the sources to compile where that is not the file
+# By folder: what is wrong, where, the right and the wrong code, and the sources to compile if that is not the file
 # itself.
 FAULTS = {"tensor_parallel/kernels/cuda": [
     ("the mask of attention is one key off", "attention_kernels.h", "4 * (lane_index() % 4)) / 4",

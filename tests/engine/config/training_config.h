@@ -16,7 +16,7 @@ inline Config config_with(const nlohmann::json& training, const nlohmann::json& 
   return parse_config(file.dump(), "run.json");
 }
 
-// Returns the mistakes in it; empty if there are none.
+// Returns the mistakes in such a config; empty if there are none.
 inline std::string mistake_in(const nlohmann::json& training, const nlohmann::json& data = nlohmann::json::object()) {
   try {
     config_with(training, data);

@@ -6,8 +6,8 @@
 ENCODE_EXAMPLES is the program built from encode_examples.cpp. Trains a small tokenizer of each kind (example_tokenizers.py),
 encodes the same examples (example_cases.py) with both sides, and exits with 1 at the first difference.
 
---write makes golden/examples.json: the digests of what the library gives for 10000 examples, for each of the tokenizers
-that are committed, and for 500 examples for other normalizers and pre-tokenizers (needs xxhash).
+--write makes golden/examples.json: the digests of what the library returns for 10000 examples, for each of the
+tokenizers that are committed, and for 500 examples for other normalizers and pre-tokenizers (needs xxhash).
 """
 import argparse
 import json
@@ -86,7 +86,7 @@ def text_of(source):
 
 
 def encode_with_theirs(tokenizer, example):
-    """The same shape as ours, or None if the library refuses."""
+    """Returns the library's encodings in the form of ours, or None if the library refuses the example."""
     if example.truncation:
         tokenizer.enable_truncation(example.max_length, stride=example.stride, strategy=TRUNCATIONS[example.truncation])
     else:
@@ -121,7 +121,7 @@ def encode_with_theirs(tokenizer, example):
 
 
 def compare(name, program, folder, theirs, examples):
-    if theirs.post_processor is None:  # in this case the library does not know to which text the tokens of later windows belong
+    if theirs.post_processor is None:  # then the library does not know to which text the tokens of later windows belong
         for example in examples:
             example.windows, example.stride = False, 0
     tokens = refused = 0

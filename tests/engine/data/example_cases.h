@@ -92,7 +92,7 @@ class ExampleTextMaker {
 
 struct RandomExample {
   std::string first, second;
-  std::vector<std::string> words;  // those of the first text, then those of `splits`
+  std::vector<std::string> words;  // of the first text, then of `splits`
   bool pair = false, splits = false;
   ExampleOptions options;
 

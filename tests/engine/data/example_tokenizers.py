@@ -251,7 +251,7 @@ def json_kinds():
 
 
 def option_parts():
-    """Yields (name, normalizer, pre-tokenizer) for those that the kinds above lack."""
+    """Yields (name, normalizer, pre-tokenizer) for the components that the kinds above lack."""
     pre, norm = pre_tokenizers, normalizers
     for name, normalizer in {
         "NFC": norm.NFC(), "NFD": norm.NFD(), "NFKC": norm.NFKC(), "NFKD": norm.NFKD(), "lowercase": norm.Lowercase(),
@@ -282,7 +282,7 @@ def options():
 
 
 def committed_options():
-    """The same parts with the vocabulary of golden/examples/bert."""
+    """Yields tokenizers of option_parts() with the vocabulary of golden/examples/bert."""
     vocabulary = {token: i for i, token in enumerate((GOLDEN / "bert/vocab.txt").read_text().split("\n")[:-1])}
     for name, normalizer, pre_tokenizer in option_parts():
         tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
@@ -293,7 +293,7 @@ def committed_options():
 
 
 def all_kinds():
-    """(name, {file: bytes}, tokenizer.json of the reference)"""
+    """Yields (name, {file: bytes}, tokenizer.json of the reference)."""
     for name, make in folders():
         yield name, *make()
     for name, make in [*json_kinds(), *options()]:

@@ -1,4 +1,5 @@
-"""Makes golden/: small tokenizers trained with the `tokenizers` library, and texts with the ids it gives them.
+"""Makes golden/: small tokenizers trained with the `tokenizers` library, and texts with the ids that it assigns to
+them.
 
     python make_golden.py      (made with Python 3.11, tokenizers 0.23)
 

@@ -25,7 +25,8 @@ inline nlohmann::json golden_cases(const std::string& name) {
   return cases;
 }
 
-// Numbers of moderate size, equal to rounding in double precision; both may be NaN, which is null in JSON.
+// Whether numbers of moderate size are equal up to rounding in double precision; both may be NaN, which is null in
+// JSON.
 inline bool is_near(double ours, const nlohmann::json& theirs) {
   if (theirs.is_null()) return std::isnan(ours);
   const double expected = theirs;

@@ -54,7 +54,7 @@ class TaskSource : public BatchSource {
         for (const int64_t end : rows.ends) rows.labels[end - 1] = kNoLabel;
         return count - rows.segments();
       case Kind::masked_lm: {
-        // As many of the first rows of each microbatch as a plan allows for.
+        // Labels the first rows of each microbatch, as many as a plan allows for.
         const int64_t of_microbatch = shape_.together * shape_.length;
         const int64_t most =
             std::ceil(most_labelled_share(head_, of_microbatch, shape_.together) * double(of_microbatch));

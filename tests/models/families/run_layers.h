@@ -37,7 +37,7 @@ inline bool is_border_type(const at::Tensor& t, const LayersRun& on) {
   return t.scalar_type() == (on.fp32_residuals ? at::kFloat : on.type);
 }
 
-// What one rank finds.
+// Runs the layers on one rank and adds what it finds to `outcome`.
 inline void run_rank(const ModelSpec& spec, const std::vector<at::Tensor>& values, MicrobatchContext context,
                      const LayersRun& on, const CommunicatorPtr& world, std::mutex& mutex, LayersOutcome& outcome) {
   std::vector<std::vector<Parameter>> parameters;

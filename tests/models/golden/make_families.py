@@ -5,8 +5,8 @@
     families/FAMILY/runs.json                        what transformers makes of it, for each head
 
 The value of a tensor follows from its name, so the heads share the encoder, which is a decoder for "causal-lm". Samples
-have different lengths; transformers gets them padded, with a mask. In question answering it would also take padding for
-a possible answer: there each sample is alone. Dropouts are 0 in train mode.
+have different lengths; transformers receives them padded, with a mask. In question answering, it would also take
+padding for a possible answer, so each sample is a batch of its own. Dropouts are 0 in train mode.
 
 A run: "task", "problem" (of sequence classification), "smoothing", and "steps", the labels of ten AdamW steps on the
 family's batches (lr 1e-3, weight decay 0.1 by transformers.Trainer's rule, clip 1.0). By dtype: "logits" of step 1 (for
@@ -239,7 +239,7 @@ def train(family, config, task, problem, smoothing, batches, labels, dtype):
         optimizer.step()
         optimizer.zero_grad()
         result["losses"].append(loss.item())
-    if dtype == torch.float32:  # a difference of rounding from the others
+    if dtype == torch.float32:  # they differ from those of float64 only by rounding
         del result["gradients"]
     return result
 

@@ -4,16 +4,13 @@
 words is a language model with what exported programs have in common: tied words, a table of positions, repeated
 modules, a mask that is computed from the arguments, a region without gradients, dropout, and a shift of the labels.
 heads has what tensor parallelism splits: fused and grouped attention, gated MLPs, norms of heads, and products between
-that it cannot split. fixed_heads is the same model, exported for 4 samples of 5 tokens.
-patches has convolutions and products whose columns a norm needs.
-sections has products that make several things of unequal sizes, such as queries of which several share a key.
-pairs is an encoder with a decoder: the labels are shifted in place, and biases of attention are looked up in a table
-that all blocks of a side share.
-pictures classifies images: its samples are tensors, and its blocks get a row for each patch and one of the class.
-fixed_pictures is the same model, exported for 3 samples.
-sounds is an encoder of tensors with a decoder.
-channels passes [batch, channels, length] from block to block, has positions that all samples share, and a product of
-parameters that all blocks use.
+that it cannot split. fixed_heads is the same model, exported for 4 samples of 5 tokens. patches has convolutions and
+products whose columns a norm needs. sections has products that make several things of unequal sizes, such as queries of
+which several share a key. pairs is an encoder with a decoder: the labels are shifted in place, and biases of attention
+are looked up in a table that all blocks of a side share. pictures classifies images: its samples are tensors, and its
+blocks receive a row for each patch and one for the class. fixed_pictures is the same model, exported for 3 samples.
+sounds is an encoder of tensors with a decoder. channels passes [batch, channels, length] from block to block, has
+positions that all samples share, and a product of parameters that all blocks use.
 
   tests/models/golden/make_program.py        (needs torch 2.11)
 """
@@ -54,7 +51,7 @@ class Words(nn.Module):
 
     def forward(self, input_ids, attention_mask, labels):
         length = input_ids.shape[1]
-        with torch.no_grad():  # each position gets the mean over itself and the positions before it
+        with torch.no_grad():  # each position becomes the mean over itself and the positions before it
             places = torch.arange(length)
             seen = (places[None, :] <= places[:, None])[None] & attention_mask[:, None, :].bool()
             shares = seen.float() / seen.sum(-1, keepdim=True)

@@ -13,7 +13,7 @@ namespace shardline {
 inline const std::vector<std::pair<int64_t, int64_t>> kShapes = {{0, 8},    {1, 1},    {5, 3},
                                                                  {17, 768}, {130, 65}, {3, 5000}};
 
-// From the middle of the first sequence of seven tokens on; the last rows are padding.
+// Rows that begin in the middle of the first sequence of seven tokens; the last rows are padding.
 inline DropoutRows dropout_rows_of(int64_t rows, double probability) {
   constexpr int64_t kLength = 7, kFirst = 3;
   const int64_t sequences = (kFirst + rows) / kLength;

@@ -22,7 +22,7 @@ struct Role {
   std::vector<const char*> usual;  // names of the token, the first that exists counts
 };
 
-// In the order in which the reference library adds them.
+// The roles, in the order in which the reference library adds their tokens.
 const std::vector<Role>& roles() {
   static const std::vector<Role> all = {{SpecialToken::bos, "bos_token", {"<s>", "<|endoftext|>"}},
                                         {SpecialToken::eos, "eos_token", {"<|endoftext|>", "</s>"}},
@@ -89,7 +89,7 @@ class AddedTokenFiles {
     for (const JsonValue& value : file.at("additional_special_tokens").items()) add(token_of(value), std::nullopt);
   }
 
-  // Without an id: the vocabulary's, else the next free one.
+  // Without `id`, the token has the vocabulary's id or else the next free one.
   void add(AddedToken token, std::optional<int32_t> id) {
     if (token.content.empty() || !added_.insert(token.content).second) return;
     const auto known = spec_.ids.find(token.content);

@@ -19,8 +19,8 @@ std::string tokenizer_class(const std::filesystem::path& folder);
 RoleNames read_role_names(const std::filesystem::path& folder, RoleNames defaults);
 
 // Adds to the spec the tokens of tokenizer_config.json, added_tokens.json and special_tokens_map.json, those of
-// `roles`, which are special, and `more`, without their ids. Tokens that the vocabulary lacks get the next free ids.
-// Then checks the ids.
+// `roles`, which are special, and `more`, whose ids do not count. Tokens that the vocabulary lacks get the next free
+// ids. Then checks the ids.
 void add_tokens_of_folder(const std::filesystem::path& folder, const RoleNames& roles,
                           const std::vector<AddedToken>& more, TokenizerSpec& spec);
 

@@ -18,8 +18,8 @@ json* part_of_type(json& tokenizer, const char* key, const char* type) {
   return stated != found->end() && *stated == type ? &*found : nullptr;
 }
 
-// Sets a component's key to what the config states. By default, it has the usual value if the config names a class, and
-// otherwise that of the component.
+// Sets a component's key to what the config states. If it states nothing, the key takes the usual value if the config
+// names a class, and otherwise keeps its own.
 void take_setting(const JsonValue& config, const char* stated, const json& usual, json& component, const char* key) {
   if (config.has(stated))
     component[key] = config.flag(stated, false);

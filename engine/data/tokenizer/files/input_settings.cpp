@@ -8,7 +8,7 @@
 namespace shardline {
 namespace {
 
-// Classes of transformers whose models get no token types. TokenizersBackend is version 5's name of a tokenizer that
+// Classes of transformers whose models take no token types. TokenizersBackend is version 5's name of a tokenizer that
 // belongs to no model.
 bool has_no_types(const std::string& tokenizer_class) {
   static constexpr const char* kClasses[] = {"DistilBertTokenizer", "GPT2Tokenizer",     "LlamaTokenizer",

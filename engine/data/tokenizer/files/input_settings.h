@@ -1,4 +1,4 @@
-// Settings in a tokenizer's files besides the tokens: for the input that models get for a text, and for decoded texts.
+// Settings in a tokenizer's files besides the tokens: for the input that a text becomes, and for decoded texts.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -14,8 +14,8 @@ TextSide truncated_side(const JsonValue& tokenizer);
 
 // As in transformers, truncation_side in tokenizer_config.json takes precedence over the side in tokenizer.json, all
 // types are 0 if model_input_names lacks token_type_ids, and clean_up_tokenization_spaces is false if it is missing.
-// tokenizer_class: decides whether types are 0 if nothing names inputs; empty: they are not. Returns what a digest of
-// the files needs in addition.
+// tokenizer_class: decides whether types are 0 if model_input_names is missing; empty: they are not. Returns what a
+// digest of the files needs in addition.
 std::string apply_settings(const std::filesystem::path& folder, const std::string& tokenizer_class,
                            TokenizerSpec& spec);
 

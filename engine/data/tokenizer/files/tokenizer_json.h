@@ -17,7 +17,7 @@ TokenizerSpec read_tokenizer_json(const std::filesystem::path& file, const std::
 // in file order. Throws DataError if the file's own ids differ.
 void check_added_ids(const TokenizerSpec& spec, const std::string& where);
 
-// The objects {"token": id, ...} and ["a b", ["a", "b"], ...] of both forms.
+// Both forms have a vocabulary {"token": id, ...} and merges: "a b" or ["a", "b"].
 std::unordered_map<std::string, int32_t> read_vocabulary(const JsonValue& vocab);
 std::pair<std::string, std::string> split_merge(const std::string& line, const std::string& where);
 int32_t token_id(const JsonValue& value);

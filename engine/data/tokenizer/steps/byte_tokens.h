@@ -11,7 +11,7 @@ namespace shardline {
 
 constexpr int32_t kNoByteToken = -1;
 
-// The ids by byte; kNoByteToken where the vocabulary has no such token.
+// The ids by byte; kNoByteToken if the vocabulary has no such token.
 std::array<int32_t, 256> byte_token_ids(const std::unordered_map<std::string, int32_t>& ids);
 
 bool has_all_bytes(const std::array<int32_t, 256>& ids, std::string_view text);

@@ -17,8 +17,8 @@ struct Encoding {
 
   std::vector<int32_t> ids;
   std::vector<int32_t> types;
-  // Bytes of the text, which begin and end with characters; of the word, if the text was given in words. A special
-  // token that is around the texts has [0, 0).
+  // Bytes of the text, which begin and end with characters; of the word, if the text was given in words. For a special
+  // token around the texts: [0, 0).
   std::vector<TextSpan> offsets;
   std::vector<int32_t> sequences;  // 0: of the first text; 1: of the second; kNone: a special token around them
   // The word of the text to which the token belongs, from 0 in each text: of the given words, otherwise of those that
@@ -44,8 +44,8 @@ struct ExampleOptions {
   bool spaces_words = false;
   Truncation truncation = Truncation::none;
   int64_t max_length = 0;  // tokens that an encoding may have, special ones included; for truncation
-  // Keep what truncation cuts off as further encodings, in the order in which it is cut: that of the text, or, from the
-  // left, the reverse.
+  // Keep what truncation cuts off as further encodings, in the order in which it is cut off: the order of the text or,
+  // if the left is cut, the reverse.
   bool windows = false;
   int64_t stride = 0;  // tokens of the cut text that each window shares with the previous one
 };

@@ -14,7 +14,7 @@ using Normalizer = std::function<void(AlignedText&)>;
 struct BertNormalizerOptions {
   bool clean_text = true;             // removes controls, replaces white space by spaces
   bool handle_chinese_chars = true;   // puts ideographs between spaces
-  std::optional<bool> strip_accents;  // otherwise as lowercase
+  std::optional<bool> strip_accents;  // unset: as lowercase
   bool lowercase = true;
 };
 Normalizer bert_normalizer(const BertNormalizerOptions& options);

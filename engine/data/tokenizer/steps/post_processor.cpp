@@ -89,7 +89,7 @@ class Trimmer {
         next_code_point(text, next);
         span.begin = next;
       }
-      // The reference library leaves offsets that have fewer characters before them.
+      // The reference library does not change offsets that have fewer characters before them.
       if (characters_before(text, span.end, space.trailing) < space.trailing) continue;
       for (; space.trailing > 0 && span.end > span.begin; --space.trailing) {
         size_t last = span.end;
@@ -105,7 +105,7 @@ class Trimmer {
     return words ? std::string_view((*words)[word]) : std::get<std::string_view>(source_);
   }
 
-  // The number of characters before `end`, counted up to `enough`.
+  // Counts at most `enough` characters.
   static int characters_before(std::string_view text, size_t end, int enough) {
     int count = 0;
     for (; count < enough && end > 0; ++count) previous_code_point(text, end);

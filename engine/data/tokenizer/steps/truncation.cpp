@@ -12,7 +12,7 @@ namespace {
 // The windows of at most `length` tokens, from one end of the text to the other.
 std::vector<Encoding> windows_of(Encoding text, int64_t length, const ExampleOptions& options, TextSide side) {
   const int64_t size = text.size();
-  // Tokens that are counted from the end that is kept.
+  // Tokens [begin, end), counted from the end of the text that is kept.
   const auto part = [&](int64_t begin, int64_t end) {
     return side == TextSide::left ? text.slice(size - end, size - begin) : text.slice(begin, end);
   };

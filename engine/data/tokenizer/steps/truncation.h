@@ -12,9 +12,8 @@ struct TruncatedTexts {
   std::vector<Encoding> second;  // empty without a second text
 };
 
-// `special` is the number of tokens that are added around the texts; `side` is the side that is cut; windows follow
-// each other towards it. Throws DataError if the texts cannot be cut to options.max_length in the way that is asked
-// for, with the numbers.
+// `special` is the number of tokens that are added around the texts; `side` is the side on which texts are cut. Throws
+// a DataError with the numbers if the texts cannot be cut to options.max_length in the requested way.
 TruncatedTexts truncated(Encoding first, const Encoding* second, int64_t special, const ExampleOptions& options,
                          TextSide side);
 

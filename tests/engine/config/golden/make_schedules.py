@@ -3,7 +3,7 @@
     python tests/engine/config/golden/make_schedules.py      (torch 2.11, transformers 5.23)
 
 Each entry holds config keys of "training", the steps of the run, and the learning rate of steps 1, 2, ... Those of
-"annealing", which transformers does not have, are by the formulas in docs/config.md.
+"annealing", which transformers does not have, follow the formulas in docs/config.md.
 """
 import json
 import math

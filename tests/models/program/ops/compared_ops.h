@@ -36,14 +36,14 @@ inline void run_aten(const std::string& name, torch::jit::Stack& stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").callBoxed(stack);
 }
 
-// The result, and the gradients of these arguments of its product with fixed numbers.
+// The result, and the gradients of its product with fixed numbers by the chosen arguments.
 struct Computed {
   at::Tensor result;
   std::vector<at::Tensor> gradients;
 };
 
-// Runs the operator on copies of the arguments, of which those at `trained` get gradients. has_sums: their gradients
-// are added to existing ones, which are 1.
+// Runs the operator on copies of the arguments, and computes gradients for those at `trained`. has_sums: they are added
+// to existing gradients, which are 1.
 template <class Run>
 Computed computed(const Run& run, torch::jit::Stack arguments, const std::vector<size_t>& trained, bool has_sums) {
   std::vector<at::Tensor> leaves;
@@ -85,7 +85,7 @@ inline void check_same(const std::string& name, const torch::jit::Stack& argumen
   }
 }
 
-// Checks that ATen computes this, and that the arguments are left to it.
+// Checks that our op leaves these arguments to ATen and does not change the stack's size.
 inline void check_left(const std::string& name, const torch::jit::Stack& arguments) {
   torch::jit::Stack stack = arguments;
   CHECK(!run_own(name, stack));
