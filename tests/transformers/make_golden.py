@@ -95,6 +95,22 @@ def neo_scores_in_own_dtype(self, query, key, value, attention_mask=None):
     return weights @ value, weights
 
 
+def root_in_own_dtype(query, factor):
+    """DeBERTa's divisor of scores, as transformers computes it in float32."""
+    return torch.tensor(query.size(-1) * factor, dtype=query.dtype).sqrt()
+
+
+def with_float64(function):
+    """The function, run with float64 as the type of divided integers."""
+    def run(*args, **kwargs):
+        torch.set_default_dtype(torch.float64)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    return run
+
+
 class Float32Results(TorchDispatchMode):
     """Collects the operations that make a float32 tensor."""
 
@@ -115,7 +131,7 @@ def widen_attention(model):
 
     Whatever the model's dtype, transformers makes GPT-J's sines and cosines in float32, and also GPT-J's and GPT-Neo's
     scores, except in torch's own attention. This changes the gradients of make_families.py's GPT-J by up to 5e-8 (sines
-    and cosines) and 1.6e-7 (scores) of their norms. The places differ between versions of transformers, and replacing
+    and cosines) and 1.6e-7 (scores) of their norms. DeBERTa divides by roots and logarithms in float32. The places differ between versions of transformers, and replacing
     those of another version has no effect without being an error; hence the check, which runs each model."""
     if model.dtype != torch.float64:
         return
@@ -135,6 +151,11 @@ def widen_attention(model):
                 block.attn._attn = types.MethodType(scores_in_own_dtype, block.attn)
         else:  # since version 5.24
             model.set_attn_implementation("sdpa")
+    if config.model_type == "deberta-v2":
+        from transformers.models.deberta_v2 import modeling_deberta_v2
+        modeling_deberta_v2.scaled_size_sqrt = root_in_own_dtype
+        encoder = model.base_model.encoder
+        encoder.get_rel_pos = with_float64(encoder.get_rel_pos)
     ids = torch.arange(3, 9).view(2, 3)
     with Float32Results() as narrow, torch.no_grad():
         model.base_model(input_ids=ids, attention_mask=torch.tensor([[1, 1, 1], [1, 1, 0]]))
