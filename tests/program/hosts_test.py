@@ -194,7 +194,7 @@ class Hosts(HostsTest):
         whole = self.whole_run(p=2, steps=LONG)
         alpha, beta = self.hosts
         silent = rf"  beta has not answered for {HOST_TIMEOUT} s \(mpi_options.host_timeout\)\n"
-        # mpirun has noticed it before: then the doctor names the rank, or the launcher names the host.
+        # mpirun may notice it first; then the doctor names the rank, or the launcher names the host.
         dead = r"  rank 1 \(host beta, stage 1\) does not finish its part: |  ORTE was unable to reliably start"
         for name, lose, reason in (("link", lambda: beta.set_link("down"), silent),
                                    ("power", beta.lose_power, f"{silent}|{dead}")):

@@ -459,7 +459,7 @@ TEST_CASE("DeepSpeed inside of accelerate's config does what its file does witho
                           "a.yaml", {})
         .config.value("training", json::object());
   };
-  CHECK(training("") == json{{"max_grad_norm", 1}});  // as a script without Trainer gets it
+  CHECK(training("") == json{{"max_grad_norm", 1}});  // as in a script without a Trainer
   CHECK(training("  gradient_clipping: 0.5\n") == json{{"max_grad_norm", 0.5}});
   CHECK(training("mixed_precision: fp16\n")["dynamic_loss_args"] == json{{"init_scale", 65536}, {"delayed_shift", 2}});
 }

@@ -360,7 +360,7 @@ TEST_CASE("copies that only some sizes need are calls at all sizes", "[trace]") 
     const auto logits = net.forward(ids);
     return logits + logits.tanh();
   };
-  // With five tokens, all of the tensor is its beginning.
+  // With five tokens, the first five are the whole tensor.
   const auto beginning = [](Net& net, const at::Tensor& ids) {
     const auto logits = net.forward(ids);
     const auto narrow = logits.narrow(1, 0, 5);
