@@ -110,7 +110,7 @@ class Hosts(HostsTest):
                     says=["none from which the run can continue", "part 2 of 2, which host beta wrote, is missing"])
 
     def test_output_dir_of_each_host(self):
-        """The hosts that write the final model must share it, which is found before step 1."""
+        """The hosts that write the final model must share output_dir; if they do not, this is found before step 1."""
         sections = self.sections("disk/out", p=2, training={"checkpoint_dir": None})
         del sections["training"]["checkpoint_dir"]
         result = self.expect(1, "train", self.config(**sections),
