@@ -421,7 +421,7 @@ class GraphReader {
     if (made.size() != outer.size()) item.fail("must have as many results as its graph has outputs");
     for (size_t i = 0; i < made.size(); ++i)
       if (!scope.values.emplace(outer[i].text(), value_of(name_in(made[i]), inner)).second)
-        outer[i].fail("exists already");
+        outer[i].fail("already exists");
   }
 
   // The type of autocast; on CPUs, bfloat16 is the default.

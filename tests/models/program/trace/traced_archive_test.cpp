@@ -351,7 +351,7 @@ TEST_CASE("a traced module may change its buffers by what follows from them", "[
 }
 
 TEST_CASE("copies that only some sizes need are calls at all sizes", "[trace]") {
-  // With one sample, the transposed tensor is contiguous already.
+  // With one sample, the transposed tensor is already contiguous.
   const auto transposed = [](Net& net, const at::Tensor& ids) {
     const auto logits = net.forward(ids).transpose(0, 1);
     return (logits.contiguous() + logits.tanh()).transpose(0, 1);
