@@ -11,7 +11,7 @@
 
 # The wheel that the project is built and tested with, and the two libraries that its CPU half needs.
 torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-# With -DSHARDLINE_CUDA=ON: libraries that its CUDA half loads and not every CUDA toolkit has, with their wheels.
+# With -DSHARDLINE_CUDA=ON: libraries that its CUDA half loads and that not every CUDA toolkit has, with their wheels.
 declare -A wheel_of=(
   [libcufile.so.0]=nvidia-cufile==1.15.1.6
   [libcusparseLt.so.0]=nvidia-cusparselt-cu13==0.8.0
@@ -24,7 +24,7 @@ arrow_wheels=(pyarrow==26.0.1)  # for Parquet and Arrow files; has headers and l
 # nvcc and what it needs to compile the kernels; tests do so on machines without a GPU, too.
 nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96)
 
-# "package: how to see that it is there". A header is looked for by the compiler.
+# "package: how to detect it". For a header, the compiler is asked.
 build_needs=(
   "g++: command g++"
   "cmake: command cmake"

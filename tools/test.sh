@@ -37,7 +37,7 @@ run_fuzzing() {
   fi
 }
 
-# On two cores: two suites that compute at a time, or four that mostly wait (PROCESSORS counts half cores).
+# On two cores, two suites that compute run at a time, or four that mostly wait (PROCESSORS counts half cores).
 run_tests() {
   local result=0
   ctest --test-dir build-test --parallel 4 --output-on-failure --output-junit results.xml "${which_tests[@]}" || result=$?

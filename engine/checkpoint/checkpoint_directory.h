@@ -49,8 +49,8 @@ void set_aside(const std::filesystem::path& path);
 // Renames an unfinished checkpoint or part, whose files are on the disk, to its final name. If an earlier attempt left
 // one with this name, the two exchange their names, and the caller removes `unfinished` when it is no longer needed.
 // Anything else with this name is set aside. Returns the reason why the new name may not be on the disk yet, or an
-// empty string if it is. Even if it may not be, the checkpoint is kept, because other processes may have seen it
-// already.
+// empty string if it is. Even if it may not be, the checkpoint is kept, because other processes may already have
+// seen it.
 [[nodiscard]] std::string publish_checkpoint(const std::string& unfinished, const std::string& path);
 // Undoes publish_checkpoint and removes the new checkpoint.
 void take_back_checkpoint(const std::string& unfinished, const std::string& path);

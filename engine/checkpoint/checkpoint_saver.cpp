@@ -318,7 +318,7 @@ void CheckpointSaver::give_up(const std::string& reason, bool is_published) {
         take_back_checkpoint(started_->unfinished, started_->path);
       }
       fs::remove_all(started_->unfinished);
-    } catch (const std::exception&) {  // there is a failure to report already
+    } catch (const std::exception&) {  // there is already a failure to report
     }
   }
   phase_ = Phase::idle;

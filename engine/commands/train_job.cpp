@@ -92,8 +92,8 @@ std::string padding_note(const ModelSource& model) {
          "samples; set model.config.pad_token_id";
 }
 
-// Warns of a tokenizer with more tokens than the model has words. Empty if it has no more, or if the config states a
-// number beyond its tokens, such as a multiple of 8.
+// The warning that the vocabulary grows to the tokenizer's size. Empty if it does not grow, or if the config sets a
+// vocab_size beyond the number of tokens, such as a multiple of 8.
 std::string new_tokens_warning(const Config& config, const ModelSource& model) {
   const std::string source = tokenizer_source(config);
   if (model.names.grown.empty() || (config.data.tokenizer.empty() && !has_tokenizer(source))) return "";

@@ -108,7 +108,7 @@ P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, and D = world si
   replicas, so the last step of an epoch may have fewer accumulation steps: 80 samples in batches of 8 with 4
   accumulation steps give 3 steps of 32, 32 and 16 samples.
 - With `auto_find_batch_size`, the number of samples in a microbatch is halved until the plan fits the memory of the
-  machines, and again if the run runs out of memory nevertheless (but not if the system kills a rank, or if you start
+  machines, and again if the run still runs out of memory (but not if the system kills a rank, or if you start
   mpirun yourself). If `global_batch_size` is set, there are more accumulation steps and the global batch stays the
   same; otherwise `per_device_train_batch_size` and the global batch become smaller. The run prints what has changed,
   and `config.resolved.json` has the result.

@@ -53,7 +53,7 @@ bool is_config_of_ours(const json& object) {
 JobFile recognised(const json& object, const std::string& file) {
   if (!object.is_object() || object.empty())
     throw ConfigError(cat(file, ": must have keys of a job, but is ", json_shown(object), "; name another file"));
-  if (is_config_of_ours(object)) throw ConfigError(cat(file, ": is a config of shardline already; use it as it is"));
+  if (is_config_of_ours(object)) throw ConfigError(cat(file, ": is already a config of shardline; use it as it is"));
   const KindOfFile *best = nullptr, *rival = nullptr;
   size_t most = 0;
   for (const auto& kind : kinds()) {

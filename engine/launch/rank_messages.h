@@ -37,7 +37,7 @@ class RankMessages {
   // The lines that report the end of a failed job. Errors of several ranks are reported once, and those of all ranks
   // without a rank; a rank that a signal killed comes last. stopped: the user asked for the end, and no rank is to
   // blame. explanation: last lines that replace mpirun's notices, which are shown only if there is nothing more
-  // informative. Returns an empty string if an error was passed on already.
+  // informative. Returns an empty string if an error was already passed on.
   std::string failure(int exit_code, bool stopped, const std::string& explanation = "");
 
  private:

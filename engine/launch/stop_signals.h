@@ -6,7 +6,7 @@
 
 namespace shardline {
 
-// A training run ends after its current step, or as it would have ended if its model is saved already. Everything else
+// A training run ends after its current step, or as it would have ended if its model is already saved. Everything else
 // ends immediately, as does a training run before its first step, or after a second signal. A process that ends before
 // its first step prints `last_words` (a literal) to standard error and ends with `exit_code`, and one that trains
 // prints that it will stop. Ranks that mpirun has started print nothing and ignore any further SIGUSR1; if a launcher

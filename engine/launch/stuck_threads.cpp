@@ -26,7 +26,7 @@ std::mutex ranks_mutex;  // guards the four variables below
 int ranks_running = 0;
 Clock::time_point last_change;  // when ranks_running last changed
 bool has_failed_rank = false;
-int64_t ended_jobs = 0;  // how often the last rank has ended; a process may start again
+int64_t ended_jobs = 0;  // how many times the last rank has ended; a process may start again
 
 class RunningRank {
  public:

@@ -11,7 +11,7 @@ struct ResolvedRun {
   Layout layout;
 };
 
-// Resolves the run of `spec`, whose units are split already, on `world_size` ranks. `precision` replaces the config's.
+// Resolves the run of `spec`, whose units are already split, on `world_size` ranks. `precision` replaces the config's.
 // Throws ConfigError.
 ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
                     const std::optional<Precision>& precision = {});

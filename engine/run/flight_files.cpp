@@ -28,8 +28,8 @@ FlightRing::Options ring_options(const Config& config, int rank, int world_size)
   return options;
 }
 
-// A run that is refused must not remove the records of the failed run before it. If those were set aside already, the
-// other records belong to a run that did not begin its steps.
+// A run that is refused must not remove the records of the failed run before it. If those had already been set aside,
+// the other records belong to a run that did not begin its steps.
 void set_aside_earlier_records(const std::filesystem::path& output_dir) {
   const auto folder = flight_folder(output_dir), previous = previous_flight_folder(output_dir);
   std::error_code error;

@@ -1,5 +1,5 @@
-// Checks that the devices of a run have room for what its plan needs, and explains errors if memory runs out
-// nevertheless.
+// Checks that the devices of a run have room for what its plan needs, and explains the errors if memory still
+// runs out.
 #pragma once
 #include <c10/core/Device.h>
 

@@ -19,7 +19,7 @@ template <class Handler>
 void replace_handler(Handler ServeHandlers::*which, const char* name, const ServeHandlers& own) {
   if (!(own.*which)) return;
   auto& [added, used] = program_handlers();
-  if (added.*which) throw ConfigError(cat("the handler ", name, " has been replaced already; replace it once"));
+  if (added.*which) throw ConfigError(cat("the handler ", name, " has already been replaced; replace it once"));
   added.*which = used.*which = own.*which;
 }
 

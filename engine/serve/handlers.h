@@ -29,7 +29,7 @@ ServeHandlers default_handlers();
 // The handlers of this program: the default ones, or those that were added in their place.
 const ServeHandlers& serve_handlers();
 // Replaces the handlers that are set in `own`. Call it before a model is served. Throws ConfigError for a handler that
-// has been replaced already.
+// has already been replaced.
 void add_handlers(const ServeHandlers& own);
 
 }  // namespace shardline

@@ -57,7 +57,7 @@ class ModelQueue {
 
   mutable std::mutex mutex_;  // guards everything below, and the calls
   std::condition_variable arrived_;
-  std::deque<Waiting> waiting_;  // each has works that are not taken
+  std::deque<Waiting> waiting_;  // each has work that no worker has taken
   std::string closed_;           // the reason, once it is closed
 };
 

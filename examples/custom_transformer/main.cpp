@@ -42,7 +42,7 @@ struct Block : torch::nn::Module {
   torch::nn::Linear qkv, out, gate, up, down;
 };
 
-// Logits are products with the table of words.
+// Logits are products with the embedding table.
 struct Transformer : torch::nn::Module {
   explicit Transformer(const Sizes& s)
       : words(s.words, s.width), positions(s.positions, s.width), norm(torch::nn::LayerNormOptions({s.width})) {

@@ -78,8 +78,8 @@ struct VocabEmbeddingOptions {
   TORCH_ARG(double, init_std) = 0.02;
 };
 
-// The model's table of words: ids [...] below `words` -> [..., features]. The ranks divide the words. To tie a head to
-// it, use at::linear(x, table->weight).
+// The embedding table of the model's vocabulary: ids [...] below `words` -> [..., features]. The words are split over
+// the ranks. To tie a head to it, use at::linear(x, table->weight).
 class VocabEmbeddingImpl : public torch::nn::Cloneable<VocabEmbeddingImpl> {
  public:
   explicit VocabEmbeddingImpl(const VocabEmbeddingOptions& options_);

@@ -61,7 +61,7 @@ class HfDirectory {
             const Copied& copied = {}) const;
 
   // A buffer of the model, in its dtype; undefined if the files do not have it. Throws a DataError if they have it with
-  // another shape, or with numbers that its dtype does not hold.
+  // another shape, or with numbers that its dtype cannot represent.
   at::Tensor buffer(const BufferSpec& buffer) const;
 
   // A cheap hash that distinguishes files, of config, names, sizes, headers and the first bytes of every tensor.

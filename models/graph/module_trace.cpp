@@ -105,8 +105,8 @@ class ModuleTracer {
     const auto batch = several_times(input_);
     const int64_t samples = batch.size(0);
     const auto together = run(batch.clone());
-    // Runs each sample alone, which also reveals dependence on the number of samples or on the place among them. The
-    // tolerance is larger because products of other sizes are rounded differently.
+    // Runs each sample alone, which also reveals whether its result depends on the number of samples or on its place in
+    // the batch. The tolerance is larger because products of different sizes are rounded differently.
     for (int64_t i = 0; i < samples; ++i)
       if (!same(run(batch.narrow(0, i, 1).clone()), together.narrow(0, i, 1), 1e-3)) refuse_mixing();
     // Runs each sample together with other samples at the same sizes, which reveals weaker dependence. Any two places

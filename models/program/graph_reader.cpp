@@ -243,7 +243,7 @@ class GraphReader {
   int new_value(const std::string& name, Scope& scope, const JsonValue& where) {
     const auto described = scope.described.find(name);
     const int value = std::ssize(graph_.values);
-    if (!scope.values.emplace(name, value).second) where.fail(cat("makes ", name, ", which exists already"));
+    if (!scope.values.emplace(name, value).second) where.fail(cat("makes ", name, ", which already exists"));
     graph_.values.push_back(described == scope.described.end() ? GraphValue{.name = name} : described->second);
     return value;
   }
@@ -290,7 +290,7 @@ class GraphReader {
     const GraphValue &before = graph_.values[buffer->value], &after = graph_.values[value];
     if (after.dtype != before.dtype || after.sizes != before.sizes)
       argument.fail(cat("must have the sizes and the dtype of the buffer ", name.text()));
-    if (!changes_.emplace(buffer->value, value).second) name.fail("is a buffer that has a new value already");
+    if (!changes_.emplace(buffer->value, value).second) name.fail("is a buffer that already has a new value");
   }
 
   // Copies the new values to their buffers at the end of the graph, as the program did before it was decomposed. All of
@@ -350,7 +350,7 @@ class GraphReader {
     std::map<std::string, JsonValue> given;
     for (const auto& input : item.at("inputs").items())
       if (!given.emplace(input.at("name").text(), input.at("arg")).second)
-        input.fail("is an argument that was given already");
+        input.fail("is an argument that was already given");
     for (const auto& argument : op->schema().arguments()) {
       const auto found = given.find(argument.name());
       if (found != given.end()) {
@@ -404,7 +404,7 @@ class GraphReader {
       item.fail("must pass its graph as many values as the graph has inputs");
     for (size_t i = 0; i < names.size(); ++i) {
       const auto [name, value] = named(names[i], inputs[place + 1 + i].at("arg"), scope);
-      if (!inner.values.emplace(name, value).second) names[i].fail("is an input that exists already");
+      if (!inner.values.emplace(name, value).second) names[i].fail("is an input that already exists");
     }
     inner.autocast = scope.autocast;
     if (autocasts) inner.autocast = GraphNode::Autocast{flag(enabled) ? half_type(inputs[1].at("arg")) : std::nullopt};
@@ -421,7 +421,7 @@ class GraphReader {
     if (made.size() != outer.size()) item.fail("must have as many results as its graph has outputs");
     for (size_t i = 0; i < made.size(); ++i)
       if (!scope.values.emplace(outer[i].text(), value_of(name_in(made[i]), inner)).second)
-        outer[i].fail("exists already");
+        outer[i].fail("already exists");
   }
 
   // The type of autocast; on CPUs, bfloat16 is the default.

@@ -63,7 +63,7 @@ struct Program {
   GraphPart logits;
   int64_t labels = 0;                         // the last size of the logits; 0: not a constant
   int64_t vocab_size = 0;                     // size of the table in which input_ids are looked up
-  int64_t pad_id = 0;                         // the word table's padding, or the id that ids are compared with
+  int64_t pad_id = 0;                         // the embedding's padding_idx, or the id that ids are compared with
   std::vector<ProgramLookup> lookups;         // look-ups in other tables
   std::vector<GraphSize> batches;             // the sizes of arguments that are numbers of samples
   GraphSize source_length, target_length;     // target: for programs with a target

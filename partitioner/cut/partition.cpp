@@ -237,7 +237,7 @@ class Search {
     const size_t n = costs_.layers(), chunks = costs_.chunks();
     if (chunk + 1 == chunks) return place_last(i);
     if (!visited_.insert(key(chunk, i)).second) return false;
-    // The first and the last layer have been counted already.
+    // The first and the last layer have already been counted.
     const size_t begin = std::max<size_t>(i, 1), most = n - (chunks - 1 - chunk);
     const auto stage = costs_.stage(chunk), next = costs_.stage(chunk + 1);
     const size_t middle = std::clamp(balanced_end(chunk, begin), i + 1, most);

@@ -1,7 +1,7 @@
 // An accelerator without hardware, for tests: devices of torch's type PrivateUse1 whose operators run at once on the
 // calling thread, on CPU memory, with the arithmetic of torch's CPU operators.
 //
-// What real devices do later and in parallel is checked as a relation of what happens before what, by vector clocks
+// What real devices do later and in parallel is checked through the happens-before relation, with vector clocks
 // (Mattern 1989, "Virtual time and global states of distributed systems"): every stream and every host thread has a
 // clock, events and waits join them, and each use of memory must come after those that it depends on. A missing wait, a
 // wrong stream, an early read on the host or an early release is thus found in every run, whatever the timing.

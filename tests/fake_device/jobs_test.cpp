@@ -66,7 +66,7 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
     const auto text = train_in_process(config);
     trained_memory = device_memory(fake::device());
     CHECK_THAT(text, Catch::Contains(on_device ? "fake:0, float32, communicator threads" : "cpu, float32, "));
-    CHECK((text.find("products by") == std::string::npos) == on_device);  // those of CPUs
+    CHECK((text.find("products by") == std::string::npos) == on_device);  // the note about products on CPUs
     metrics[on_device] = metrics_of(config);
     const Config trained = config_on(folder, on_device ? "cuda" : "cpu",
                                      {{"model", {{"path", config.output_dir}, {"config", nullptr}}},

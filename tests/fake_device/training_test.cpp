@@ -132,7 +132,7 @@ TEST_CASE("a step waits for its device where it must, and says why") {
     return waits;
   };
   using Waits = std::map<std::string, int64_t>;
-  const int64_t computing = 3 * 3 - kInstructionsAhead;  // those that are followed by more than the host may be ahead
+  const int64_t computing = 3 * 3 - kInstructionsAhead;  // waits of a host that is as far ahead as allowed
   const Waits few = {{"gradient norm", 1},
                      {"loss of a microbatch", 3},
                      {"the device's clock", 1},

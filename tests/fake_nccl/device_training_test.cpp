@@ -160,7 +160,7 @@ TEST_CASE("in the first step nothing that a device waits for is a receive that w
   const SameOperators same;
   const testing::Limits limits(std::chrono::seconds(20), std::chrono::seconds(20));
   const Point point{.p = 2, .dtype = "float32", .microbatches = 2, .steps = 1};
-  std::vector<size_t> waiting;  // when the first block of a microbatch runs, of each run in turn
+  std::vector<size_t> waiting;  // when the first block of a microbatch runs; the runs follow one after the other
   const auto look = [&](Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
     waiting.push_back(fake::outside_of(fake::device()).size());
     return inner.forward(input, context);

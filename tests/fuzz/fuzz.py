@@ -6,7 +6,7 @@
   tools/fuzz.sh --planted [PATCH...]                   each bug of tests/fuzz/planted is found within its number of runs
 
 Inputs that reach something new are kept in build-fuzz/corpus/TARGET, from which later runs start. An input that breaks
-a promise is build-fuzz/findings/TARGET-...; `build-fuzz/tests/fuzz/PROGRAM --target=TARGET FILE` reads it again, where
+a guarantee is build-fuzz/findings/TARGET-...; `build-fuzz/tests/fuzz/PROGRAM --target=TARGET FILE` reads it again, where
 PROGRAM is fuzz_text, fuzz_tensors, fuzz_serve or fuzz_config.
 """
 import argparse

@@ -1,6 +1,7 @@
 """Writes the inputs that fuzzing starts from to OUT/<target>/: those in corpus/, files of the project in the same
 formats, and binary ones. Each is in the folder accepted/ or refused/, as its parser treats it; fuzz.py checks that, so
-that no seed ends before the place for which it was written. And OUT/<target>.dict, words of the format.
+that no seed is refused before it reaches the code for which it was written. Also writes OUT/<target>.dict, words of
+the format.
 
   make_corpus.py OUT
 """

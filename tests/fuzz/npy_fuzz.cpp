@@ -1,5 +1,5 @@
-// Arrays of numpy: the input as a whole file, and as the header of a file whose length and data are right. An accepted
-// array has exactly the bytes of the data, and can be read.
+// Arrays of numpy: the input as a whole file, and as the header of a file whose length and data are correct. An
+// accepted array has exactly the bytes of the data, and can be read.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>

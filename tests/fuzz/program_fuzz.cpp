@@ -1,6 +1,6 @@
 // Archives of torch.export.save: the input as a whole file, and as the graph of an archive whose other entries are
-// right (a parameter "w" [2, 2] and a buffer "b" [2]). Values of an accepted graph exist before they are used, and its
-// analysis refers only to its own values.
+// correct (a parameter "w" [2, 2] and a buffer "b" [2]). Values of an accepted graph exist before they are used, and
+// its analysis refers only to its own values.
 #include <memory>
 #include <set>
 #include <utility>

@@ -1,4 +1,4 @@
-// Safetensors files: the input as a whole file, and as the header of a file whose length and data are right. Accepted
+// Safetensors files: the input as a whole file, and as the header of a file whose length and data are correct. Accepted
 // tensors cover the data exactly once, and each can be read.
 #include <ATen/core/Tensor.h>
 

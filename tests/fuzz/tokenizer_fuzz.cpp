@@ -1,7 +1,7 @@
 // Tokenizers: a folder with tokenizer.json, vocab.json and merges.txt, vocab.txt or a SentencePiece model, and the
 // files next to them; "text" is the text that it encodes. Ids are below the vocabulary's size, decoding gives valid
 // UTF-8, and a text that is encoded in parts has the ids of the whole. Examples have the same ids; their offsets are in
-// the text, and windows keep to the maximum length and together have all of the text. Pairs are cut to it, too.
+// the text, and windows do not exceed the maximum length and together cover the text. Pairs are cut to it, too.
 #include <algorithm>
 #include <utility>
 
@@ -53,7 +53,7 @@ void check_examples(const Tokenizer& tokenizer, const std::string& text, const s
     return all;
   };
   const bool are_in_order = joined() == ids;
-  std::ranges::reverse(windows);  // the order of windows of texts that are cut on the left
+  std::ranges::reverse(windows);  // windows of texts that are cut on the left are in this order
   FUZZ_REQUIRE(are_in_order || joined() == ids, joined().size(), " ids of the windows, ", ids.size(), " of the text");
 }
 

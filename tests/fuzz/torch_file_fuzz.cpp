@@ -1,5 +1,5 @@
-// Files of torch.save: the input as a whole file, and as the pickle of an archive whose entries and storages are right.
-// Accepted tensors are inside the file and outside its pickle, and each can be read.
+// Files of torch.save: the input as a whole file, and as the pickle of an archive whose entries and storages are
+// correct. Accepted tensors are inside the file and outside its pickle, and each can be read.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 

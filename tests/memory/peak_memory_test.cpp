@@ -135,7 +135,7 @@ Peak train_a_step(const Choice& choice) {
   const auto data = source_of(choice, config);
   trim_memory();
   malloc_trim(0);
-  // Weights, gradients (two of the tied table) and optimizer states are there already.
+  // Weights, gradients (two of the tied table) and optimizer states already exist.
   const int64_t state = memory_totals().live;
   const bool is_whole = choice.trainable.empty();
   if (state < (is_whole ? 4 : 1) * 4 * plan.parameters_by_rank[0] || state > 4.5 * 4 * plan.parameters_by_rank[0])

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 using Catch::Contains;
 using testing::mpi_test_world;
 
-// How often this process has mapped shared memory.
+// How many times this process has mapped shared memory.
 int shared_mappings() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;

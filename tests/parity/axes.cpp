@@ -30,7 +30,7 @@ Axis axis(const std::string& name, T Point::*member, const std::vector<T>& choic
 
 // A point under construction: the value chosen for each axis so far.
 using Row = std::vector<std::optional<size_t>>;
-using Pair = std::tuple<size_t, size_t, size_t, size_t>;  // axis, value, later axis, value
+using Pair = std::tuple<size_t, size_t, size_t, size_t>;  // an axis and its value, a later axis and its value
 
 Point point_of(const std::vector<Axis>& axes, const Row& row) {
   Point point;

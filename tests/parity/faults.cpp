@@ -32,7 +32,7 @@ struct Strikes {
   std::string surprise;
 };
 
-// Selects every call for `what` (empty: any), or of the `calls` in a step the one at `place`.
+// Selects every call for `what` (empty: any); with `calls`, only the one at `place` of the `calls` in a step.
 Tampering communication(Damage damage, const std::string& group, const std::string& what, int64_t place = 0,
                         int64_t calls = 0) {
   const auto strikes = std::make_shared<Strikes>();

@@ -258,7 +258,7 @@ TEST_CASE("every grid with every sharding in half precision is as near to fp32 a
   check_half(half_points());
 }
 
-// All of it, for the numbers: SHARDLINE_WRITE_DOCS=1 parity_tests "[docs]"
+// All points, for the numbers in the document: SHARDLINE_WRITE_DOCS=1 parity_tests "[docs]"
 TEST_CASE("docs/parity.md", "[.][docs]") {
   const std::string text = markdown({.matrix = check_points(matrix_points()),
                                      .fp32 = check_points(fp32_points()),

@@ -150,7 +150,7 @@ Limits limits_of(const std::string& dtype) {
 
 Limits limits_of(const Point& point) {
   Limits limits = limits_of(point.dtype);
-  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor";  // its epsilon is compared with nothing
+  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor";  // nothing is compared with its epsilon
   if (point.task == "question-answering")  // a softmax over rows does not change when a bias moves all of them
     limits.rounding_moves = limits.zero_layers = true;
   if (point.shape == "2 tokens") limits.rounding_moves = true;  // query biases hardly move a softmax over two keys

@@ -327,7 +327,7 @@ const Outcome& reference(const Point& point) {
   if (is_new) entry->second = std::async(std::launch::deferred, [=] { return run_point(point.reference()); }).share();
   const auto& outcome = entry->second;
   lock.unlock();
-  return outcome.get();  // the first test that needs the run makes it
+  return outcome.get();  // the first test that needs the result computes it
 }
 
 void at_once(size_t count, const std::function<void(size_t)>& work) {

@@ -32,7 +32,7 @@ std::string decimal(double value) {
 // The table row of one schedule, in units of a stage.
 std::string row(const std::string& name, int stages, int microbatches) {
   const auto schedule = example(name, stages, microbatches);
-  const double chunks = schedule.chunks() / stages;  // per stage; each costs so much less
+  const double chunks = schedule.chunks() / stages;  // per stage; each costs a stage's cost divided by this
   const auto report = check_schedule(schedule);
   const auto simulation = simulate(schedule, kUnboundedSends, [](int, const Instruction&) { return 1.0; });
   double longest = 0;

@@ -21,7 +21,7 @@ class CommandLine(ProgramTest):
         self.expect(0, "help", "training", says=["max_steps: an integer >= -1; default -1"])
         self.expect(0, "help", "max_steps", says=["training.max_steps", "--set training.max_steps=1000"])
         self.expect(0, "help", "plan", says="--search")  # a command
-        self.expect(0, "help", "profile", says=["File written by", "shardline profile --help"])  # both
+        self.expect(0, "help", "profile", says=["File written by", "shardline profile --help"])  # both a key and a command
         self.expect(2, "help", "max_stepz", says=['there is no config key "max_stepz"', "training.max_steps"])
 
     def test_schema(self):

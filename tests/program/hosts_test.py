@@ -110,7 +110,7 @@ class Hosts(HostsTest):
                     says=["none from which the run can continue", "part 2 of 2, which host beta wrote, is missing"])
 
     def test_output_dir_of_each_host(self):
-        """The hosts that write the final model must share it, which is found before step 1."""
+        """The hosts that write the final model must share output_dir; if they do not, this is found before step 1."""
         sections = self.sections("disk/out", p=2, training={"checkpoint_dir": None})
         del sections["training"]["checkpoint_dir"]
         result = self.expect(1, "train", self.config(**sections),
@@ -194,7 +194,7 @@ class Hosts(HostsTest):
         whole = self.whole_run(p=2, steps=LONG)
         alpha, beta = self.hosts
         silent = rf"  beta has not answered for {HOST_TIMEOUT} s \(mpi_options.host_timeout\)\n"
-        # mpirun has noticed it before: then the doctor names the rank, or the launcher names the host.
+        # mpirun may notice it first; then the doctor names the rank, or the launcher names the host.
         dead = r"  rank 1 \(host beta, stage 1\) does not finish its part: |  ORTE was unable to reliably start"
         for name, lose, reason in (("link", lambda: beta.set_link("down"), silent),
                                    ("power", beta.lose_power, f"{silent}|{dead}")):

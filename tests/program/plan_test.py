@@ -130,7 +130,7 @@ class Forecasts(ProgramTest):
         self.expect(0, "plan", config, *on_two, says=" per rank for messages")
 
     def test_sizes_have_units_that_fit(self):
-        """Even the sizes of a model that uses only a tiny part of a device's memory have units that fit."""
+        """Sizes have suitable units, even if the model uses only a tiny part of a device's memory."""
         said = self.expect(0, "plan", self.config(p=2), "--cluster", P4D, "--search", "memory").out
         self.assertRegex(said, r"fits +yes: stage 0 needs \d\S* [KM]iB of 40\.0 GiB: weights \d\S* [KM]iB, ")
         self.assertRegex(said, r"\nplace  +layout .*\n-.*\n1  .* \d\S* [KM]iB +\S+ +the best\n")

@@ -26,7 +26,7 @@ class Page(html.parser.HTMLParser):
         for name, value in attributes:
             assert name not in ("src", "href", "onload"), (tag, name, value)
         assert tag not in ("script", "link", "iframe"), tag
-        self.continues = tag == "wbr"  # the line may end there, but not the text
+        self.continues = tag == "wbr"  # the line may break there, but the text continues
         if tag not in self.VOID or tag in ("rect", "circle"):
             self.open.append(tag)
 

@@ -1,4 +1,4 @@
-"""Compares what `shardline serve` answers with the pipelines of transformers, on small models with random weights.
+"""Compares the answers of `shardline serve` with those of transformers' pipelines, on small models with random weights.
 
     python tests/transformers/compare_serve.py build/tools/shardline [--family NAME ...] [--task NAME ...]
 

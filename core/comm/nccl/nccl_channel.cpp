@@ -194,7 +194,7 @@ void NcclChannel::fail(const CommRequest& request, const NcclWorld::State& state
 }
 
 // Unless the world has failed, waits for operations in flight before freeing the communicator. After a failure,
-// everything has been aborted already.
+// everything has already been aborted.
 void NcclChannel::close() {
   if (std::uncaught_exceptions() > 0) world_->fail("the rank stopped with an exception");
   try {

@@ -149,7 +149,8 @@ void check_below(const std::vector<Number>& numbers, int64_t count, const char* 
                           " of them (0 to ", count - 1, "); use the model's own tokenizer"));
 }
 
-// The examples of a row, with their tensors. What the model does not have is reported now, not when a batch is read.
+// The examples of a row, with their tensors. Ids, types and labels that the model does not have are reported now, not
+// when a batch is read.
 RowExamples encode(const LabelledTask& task, const TensorColumns* tensors, const ModelSpec& spec, const DataRow& row,
                    bool labelled) {
   RowExamples made = task.encode(row, labelled);

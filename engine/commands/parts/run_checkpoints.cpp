@@ -412,7 +412,7 @@ void RunCheckpoints::start_saver(bool with_states) {
   state_.loss_scaler = parts_.trainer.loss_scaler_state();
   state_.plateau_rate = parts_.trainer.plateau_rate_state();
   TrainerState state = state_;
-  if (candidate_) state.best = candidate_;  // what will be true when this checkpoint exists
+  if (candidate_) state.best = candidate_;  // the best evaluation once this checkpoint exists
   std::map<std::string, std::string> files;
   if (parts_.context.first()) files[kTrainerStateFile] = trainer_state_text(state);
   saver_->start(state.step, std::move(files), state.best ? state.best->step : -1);

@@ -150,7 +150,7 @@ std::vector<Key> data_keys() {
           "has a word on each line, in columns separated by white space, and blank lines between sentences. `tokens` "
           "are token ids and need no tokenizer. `parquet` files, and `arrow` files or folders of `datasets`, have rows "
           "of columns ([data files](tasks.md#data)). `safetensors` files have a tensor for each column, whose first "
-          "dimension is the samples ([programs](programs.md#columns-of-tensors)). `memory`: there are no files; a "
+          "dimension counts the samples ([programs](programs.md#columns-of-tensors)). `memory`: there are no files; a "
           "program passes its samples to a "
           "Trainer "
           "(docs/library.md)."),
@@ -264,7 +264,7 @@ std::vector<Key> mpi_keys() {
                "Host names; unset: the hosts of the allocation (Slurm, PBS, LSF, Grid Engine), or this host if there "
                "is none."),
       honoured("max_restarts", mpi, &MpiOptions::max_restarts, json_integer(0, 1 << 20),
-               "How often `train` starts its ranks again, from the newest intact checkpoint, after a rank, a host or "
+               "How many times `train` restarts its ranks, from the newest intact checkpoint, after a rank, a host or "
                "mpirun has died. It gives up earlier if two attempts in succession save no checkpoint."),
       honoured("elastic", mpi, &MpiOptions::elastic, json_boolean(),
                "true: a restart leaves out hosts that do not answer. P and T stay the same unless they are `auto`, D "

@@ -46,8 +46,9 @@ std::vector<Key> layout_keys() {
                          "T: the number of ranks that share each layer.")),
       honoured("tensor_parallel_layers", smp, &Smp::tensor_parallel_layers, or_null(json_any()),
                "Ours: which units the T ranks split. A list such as `[{\"pattern\": \"h.[0-3].mlp\", \"split\": "
-               "false}, ...]` with true, false (every rank holds the whole unit) or \"auto\" (chosen with "
-               "the prices of `cluster` or `profile`). A [pattern](#patterns) must match the whole name of a unit "
+               "false}, ...]` with true, false (every rank holds the whole unit) or \"auto\" (whichever is "
+               "faster, as predicted with `cluster` or `profile`). A [pattern](#patterns) must match the whole name of "
+               "a unit "
                "(`embedding.wte`, `h.0.attn`, `h.0.mlp`, ..., `head.lm_head`) or of a module that contains units "
                "(`h.0`); later entries win. Other units are split if every rank gets a part (docs/planner.md)."),
       with_auto(honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),

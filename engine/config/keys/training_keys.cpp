@@ -34,8 +34,8 @@ std::vector<Key> batch_keys() {
       honoured("dataloader_drop_last", training_section, &Training::dataloader_drop_last, json_boolean(),
                "Drop the last batch of an epoch if it is incomplete; see Sizes."),
       honoured("auto_find_batch_size", training_section, &Training::auto_find_batch_size, json_boolean(),
-               "Halve per_device_train_batch_size until the plan fits the memory, and again if the run fails for lack "
-               "of memory nevertheless. With global_batch_size, more accumulation steps keep the global batch; "
+               "Halve per_device_train_batch_size until the plan fits the memory, and again if the run still runs out "
+               "of memory. With global_batch_size, more accumulation steps keep the global batch; "
                "otherwise the global batch becomes smaller. See [Sizes](#sizes)."),
       refused("average_tokens_across_devices", true, "Average the loss over the tokens of all ranks.",
               "leave it out: this is always done"),
@@ -241,7 +241,8 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("log_on_each_node", json_boolean(), true, "only rank 0 writes lines"),
       no_effect("logging_nan_inf_filter", json_boolean(), true, "metrics are written as they are"),
       no_effect("include_num_input_tokens_seen", json_any(), "no", "`metrics.jsonl` has the tokens of each step"),
-      no_effect("include_tokens_per_second", json_boolean(), false, "version 4: `metrics.jsonl` always has it"),
+      no_effect("include_tokens_per_second", json_boolean(), false,
+                "version 4: `metrics.jsonl` always has the throughput"),
       honoured("disable_tqdm", training_section, &Training::disable_tqdm, json_boolean(),
                "true: print lines, as to a log file, instead of progress bars on terminals."),
       no_effect("run_name", optional_text, nullptr, "only used by trackers"),
@@ -250,7 +251,7 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("trackio_bucket_id", optional_text, nullptr, "only used by trackers"),
       no_effect("trackio_static_space_id", json_any(), nullptr, "only used by trackers"),
       no_effect("debug", json_any(), "", "only used in Python"),
-      no_effect("skip_memory_metrics", json_boolean(), true, "`metrics.jsonl` always has the memory"),
+      no_effect("skip_memory_metrics", json_boolean(), true, "`metrics.jsonl` always has the memory in use"),
       honoured("eval_strategy", training_section, &Training::eval_strategy, json_choice(words_of<EvalStrategy>()),
                "When to evaluate during training.")
           .also({"evaluation_strategy"}),
@@ -268,7 +269,7 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("batch_eval_metrics", json_boolean(), false, "metrics always work batch by batch"),
       no_effect("prediction_loss_only", json_boolean(), false, "metrics are always computed"),
       no_effect("label_names", or_null(json_texts()), nullptr, "the task determines the labels"),
-      no_effect("past_index", json_integer(-1), -1, "version 4: no model here has such a state"),
+      no_effect("past_index", json_integer(-1), -1, "version 4: no model here returns past states"),
       no_effect("do_train", json_boolean(), false, "the command decides: shardline train"),
       honoured("do_eval", training_section, &Training::do_eval, json_boolean(), "Also evaluate after the last step."),
       honoured("do_predict", training_section, &Training::do_predict, json_boolean(),
@@ -319,7 +320,8 @@ std::vector<Key> saving_keys() {
       honoured("resume_with_changes", training_section, &Training::resume_with_changes, json_boolean(),
                "Ours: continue even if settings or data that affect the loss curve have changed since the checkpoint; "
                "without it, the changes are listed and the run is refused."),
-      no_effect("ignore_data_skip", json_boolean(), false, "nothing is read to find the place in the data"),
+      no_effect("ignore_data_skip", json_boolean(), false,
+                "the position in the data is found without reading any samples"),
       no_effect("restore_callback_states_from_checkpoint", json_boolean(), false, "there are no callbacks"),
       honoured("load_best_model_at_end", training_section, &Training::load_best_model_at_end, json_boolean(),
                "Save the weights of the checkpoint with the best evaluation as the final model."),

@@ -39,7 +39,7 @@ void check_sharding(const Config& config, const Complaint& complain) {
     complain("smp_options.sharded_data_parallel_degree",
              cat(smp.sharded_data_parallel_degree, " contradicts ",
                  smp.shard_gradients ? "shard_gradients" : "shard_optimizer_state",
-                 ": it shards optimizer state and gradients already"),
+                 ": it already shards optimizer state and gradients"),
              "keep one of them");
   if (smp.sharded_data_parallel_degree == kAuto && (smp.shard_optimizer_state || smp.shard_gradients))
     complain("smp_options.sharded_data_parallel_degree",

@@ -1,4 +1,4 @@
-// Rows that are tokenised already, with the columns that transformers' tokenizers and collators make: input_ids, and
+// Rows that are already tokenised, with the columns that transformers' tokenizers and collators make: input_ids, and
 // perhaps attention_mask, token_type_ids and position_ids.
 #pragma once
 #include <cstdint>

@@ -21,13 +21,13 @@ class TensorRows final : public RowFile {
     std::string first;
     for (const auto& [name, entry] : file_.tensors()) {
       if (entry.shape.empty())
-        throw DataError(
-            cat(file_.path(), ": the tensor ", name,
-                " is a scalar, but the first dimension of every tensor must be the samples; leave it out of the file"));
+        throw DataError(cat(
+            file_.path(), ": the tensor ", name,
+            " is a scalar, but the first dimension of every tensor must count the samples; leave it out of the file"));
       if (rows_ && *rows_ != entry.shape[0])
         throw DataError(
             cat(file_.path(), ": the tensor ", name, " has ", entry.shape[0], " samples, but ", first, " has ", *rows_,
-                "; the first dimension of each tensor is the samples, so it must be the same for all of them"));
+                "; the first dimension of each tensor counts the samples, so it must be the same for all of them"));
       if (!rows_) first = name;
       rows_ = entry.shape[0];
       if (entry.shape.size() == 1 || (entry.shape.size() == 2 && entry.shape[1] <= kLongestList))

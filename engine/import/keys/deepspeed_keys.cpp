@@ -42,7 +42,7 @@ Outcome read_stage(const Given& given, Draft& draft) {
                                          : mapped_to("smp_options.shard_optimizer_state, smp_options.shard_gradients");
 }
 
-// A key that counts only in stage 3.
+// A key that has an effect only in stage 3.
 ForeignKey key_of_stage_3(const std::string& name, const std::string& target) {
   return reads("zero_optimization." + name, target, "in stage 3",
                [=](const Given& given, Draft& draft) {

@@ -39,7 +39,7 @@ class Draft {
   explicit Draft(ImportOptions options = {});
 
   // Gives a key of ours ("training.seed", "task", "model.config.n_layer", "training.lr_scheduler_kwargs.min_lr") a
-  // value, which is converted to the key's type. Refused: the key does not take the value, or has another one already.
+  // value, which is converted to the key's type. Refused: the key does not take the value, or already has another one.
   Outcome give(const std::string& target, const nlohmann::json& value, const std::string& source,
                const std::string& note = "");
   // Appends words to the value of a key whose type is text.

@@ -410,7 +410,7 @@ Keys gpt_example_arguments() {
            {"fused_dropout", fused},
            {"fused_bias_gelu", fused},
            {"parallel_proc_data_processing", "all cores are used"},
-           {"enable_memory_profiling", "metrics.jsonl always has the memory"},
+           {"enable_memory_profiling", "metrics.jsonl always has the memory in use"},
            {"ssd_dir", "caches are in $XDG_CACHE_HOME"}})
     keys.push_back(ignores(name, reason));
   return keys;

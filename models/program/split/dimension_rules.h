@@ -39,7 +39,7 @@ class DimensionRules {
   int64_t integer(const char* name) const;
   bool is_on(const char* name) const;
   std::vector<int64_t> integers(const char* name) const;
-  // The dimension that an argument numbers, possibly from the end, of a tensor with `of` dimensions.
+  // The dimension, from the beginning, to which an argument refers, possibly from the end; `of`: number of dimensions.
   static int64_t counted(int64_t dimension, int64_t of);
   const Dimensions& read(const char* name);
   const Dimensions& read_at(const Reading& reading);

@@ -16,7 +16,7 @@ std::shared_ptr<const ProgramSplitter::Found> ProgramSplitter::found(const std::
   } catch (const RunError& error) {
     throw ConfigError(cat("/smp_options/tensor_parallel_degree: the program ", program_->archive.path,
                           " fails on the few tokens on which its dimensions are analysed (", error.what(),
-                          "); set it to 1, or ", program_->archive.verb(), " it with other sizes"));
+                          "); set the degree to 1, or ", program_->archive.verb(), " the program with other sizes"));
   }
   auto& known = found_[gathers];
   if (!known) known = std::make_shared<const Found>(*program_, *sizes_, gathers);

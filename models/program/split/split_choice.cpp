@@ -117,7 +117,7 @@ class Chooser {
   }
 
   void find_flops() {
-    for (const auto& [node, summed] : found_.summed)  // word tables have no products
+    for (const auto& [node, summed] : found_.summed)  // embedding tables have no products
       for (const int atom : found_.atoms.leaves(summed)) flops_[atom] += 1;
     for (const auto& product : found_.products)
       for (const int atom : atoms_of({product.rows, product.summed, product.columns})) flops_[atom] += product.flops;

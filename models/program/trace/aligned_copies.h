@@ -4,7 +4,7 @@
 
 namespace shardline {
 
-// Tensor::contiguous calls no operator if the tensor is contiguous already, as after a transpose with a batch of 1.
+// Tensor::contiguous calls no operator if the tensor is already contiguous, as after a transpose with a batch of 1.
 // Adds such calls to the run that lacks them, for two runs that otherwise make the same calls: what uses the copy in
 // one run also uses it in the other. Runs that differ in anything else stay different. Returns whether it has added a
 // call.

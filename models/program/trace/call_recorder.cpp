@@ -41,7 +41,7 @@ void end(const at::RecordFunction& op, at::ObserverContext*) {
 class Recorder {
  public:
   explicit Recorder(Recording& into) {
-    SL_ASSERT(!recording, "calls are being recorded in this thread already");
+    SL_ASSERT(!recording, "calls are already being recorded in this thread");
     recording = &into;
     handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
                                              .needsInputs(true)

@@ -1,5 +1,5 @@
-// Host memory that builds for CUDA lock. Their function gets another name here, because the library of this build has
-// one for other devices.
+// Tests the page-locked host memory of builds for CUDA. Its function is renamed here, because this build's library
+// already has one with that name, for other devices.
 #define locked_zeros locked_zeros_on_cuda
 #include "core/device/host_memory.cpp"
 

@@ -216,7 +216,7 @@ TEST_CASE("flight ring: a process that was stopped shows the gap, and where it w
   CHECK(read_flight_file(file.path).gap_begin_ns == 0);
   const uint64_t waiting = ring.begin(record_of("all_reduce", 0), kGroup);
   std::this_thread::sleep_for(std::chrono::milliseconds(kFlightGapMilliseconds + 100));
-  // The waiting thread may wake up first, find that its limit has passed, and end the job before another sign of life.
+  // The waiting thread may wake up first, find that its limit has passed, and end the job before another beat.
   if (GENERATE(true, false))
     ring.beat();
   else

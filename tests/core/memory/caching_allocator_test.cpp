@@ -80,7 +80,7 @@ TEST_CASE("steps of varying lengths take no more memory than the longest") {
   // A shorter step uses the blocks of the longer one.
   const int64_t blocks = memory_totals().new_blocks;
   held_in_step(5000);
-  CHECK(memory_totals().new_blocks <= blocks + 4);  // a few have room
+  CHECK(memory_totals().new_blocks <= blocks + 4);  // a few have room to spare
 }
 
 TEST_CASE("an allocation above the cap is refused with the totals, and what is cached makes room first") {
@@ -114,7 +114,7 @@ TEST_CASE("a cached block is used again under the cap, though both would not fit
   CHECK(bytes(3000000).data_ptr() == first);
   CHECK(memory_totals().new_blocks == blocks);
 
-  // A lower cap does not allow the cached block either, and returns it to the system.
+  // A lower cap also rules out the cached block, which is returned to the system.
   set_memory_cap(memory_totals().live + 2000000);
   CHECK_THROWS_AS(bytes(3000000), HostMemoryError);
   CHECK(memory_totals().cached == 0);

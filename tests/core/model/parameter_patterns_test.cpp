@@ -61,7 +61,8 @@ TEST_CASE("a pattern that takes weight decay off nothing is refused with one tha
   CHECK_THROWS_WITH(decaying({"*wte*", "wpe"}),
                     "/training/no_decay_patterns: \"wpe\" matches no parameter; patterns match whole names: write "
                     "\"*wpe*\"");
-  CHECK_THROWS_WITH(decaying({"w.*weight"}), Contains("write \"*w*weight*\""));  // a regular expression in the past
+  CHECK_THROWS_WITH(decaying({"w.*weight"}),
+                    Contains("write \"*w*weight*\""));  // a regular expression, as earlier versions took
   CHECK_THROWS_WITH(decaying({"embedding.wqe.weight"}), Contains("did you mean \"embedding.wte.weight\"?"));
 }
 

@@ -49,7 +49,7 @@ struct Blocks : torch::nn::Module {
   torch::nn::ModuleList blocks;
 };
 
-// Two numbers from three numbers and a kind.
+// Predicts numbers from three numbers and a kind.
 struct Surrogate : Blocks {
   explicit Surrogate(int64_t outputs) : first(4, kWidth), last(kWidth, outputs) {
     register_module("first", first);
@@ -63,7 +63,7 @@ struct Surrogate : Blocks {
   Linear first, last;
 };
 
-// Classes of images.
+// Classifies images.
 struct Images : Blocks {
   explicit Images(int64_t labels) : conv(torch::nn::Conv2dOptions(2, kWidth, 3).padding(1)), last(kWidth, labels) {
     register_module("conv", conv);

@@ -76,7 +76,7 @@ struct Net : torch::nn::Module {
   torch::nn::ModuleList blocks;
 };
 
-// The same blocks of modules that declare how they are divided, with a loss of its own.
+// The same blocks, built from modules that declare how they are split, with the net's own loss.
 struct SplitNet : torch::nn::Module {
   struct Part : torch::nn::Module {
     explicit Part(int64_t width)

@@ -1,4 +1,4 @@
-// Tests a Trainer with one rank; with several ranks they are processes (tests/install).
+// Tests a Trainer with one rank. tests/install tests one with several ranks, which are processes.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

@@ -51,7 +51,7 @@ void wait_until(const std::function<bool()>& holds) {
 TEST_CASE("blocks are written when they are ready, in any order, with the checksums of their pieces") {
   const TempFolder folder;
   const std::string one = folder.write("one", std::string(10, '.')), other = folder.write("other", "");
-  std::string text = "......";  // its bytes are there later than the last block's
+  std::string text = "......";  // its bytes arrive after those of the last block
   bool was_last = false;
   BackgroundWriter writer({{one, 2, text, {4, 8}}, {other, 0, "xyz", {3}}, {one, 8, "gh", {10}}}, nullptr,
                           [&] { was_last = read_file(other) == "xyz"; });

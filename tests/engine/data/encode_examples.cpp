@@ -1,10 +1,10 @@
 // Encodes examples for compare_examples.py. Usage: encode_examples TOKENIZER
 //
 // Reads from standard input, for every example: add_special_tokens, truncation, windows, and for each of the two texts
-// its form (u8 each; 0: no text, 1: a text, 2: words), max_length, stride (u32 each), then of each text the number of
+// its form (u8 each; 0: no text, 1: a text, 2: words), max_length, stride (u32 each), then for each text the number of
 // its parts (u32) and the length (u32) and bytes of each part. Writes, for every example, the number of encodings (u32)
-// and of each the number of tokens (u32) and ids, types, first bytes, last bytes, sequences and words (i32 each); for
-// an example that is refused 0xFFFFFFFF and the length and bytes of the message.
+// and, for each encoding, the number of tokens (u32) and ids, types, first bytes, last bytes, sequences and words (i32
+// each); for an example that is refused, it writes 0xFFFFFFFF and the length and bytes of the message.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

@@ -57,7 +57,7 @@ TEST_CASE("files are recognised by their content") {
   CHECK_THAT(mistake("nothing"), Contains("neither JSON nor YAML nor a command line"));
   CHECK_THAT(mistake("{\"a\": 1, \"a\": 2}"), Contains("given twice"));
   CHECK_THAT(mistake(R"({"zebra": 1})"), Contains("has no key of a training job"));
-  CHECK_THAT(mistake(R"({"model": {}, "data": {}, "training": {}})"), Contains("a config of shardline already"));
+  CHECK_THAT(mistake(R"({"model": {}, "data": {}, "training": {}})"), Contains("is already a config of shardline"));
   CHECK_THAT(mistake("{"), Contains("not JSON"));
   CHECK_THAT(mistake("--a 1 --a 2"), Contains("--a is given twice"));
   CHECK_THAT(mistake("x --a 'b"), Contains("not closed"));
@@ -459,7 +459,7 @@ TEST_CASE("DeepSpeed inside of accelerate's config does what its file does witho
                           "a.yaml", {})
         .config.value("training", json::object());
   };
-  CHECK(training("") == json{{"max_grad_norm", 1}});  // as a script without Trainer gets it
+  CHECK(training("") == json{{"max_grad_norm", 1}});  // as in a script without a Trainer
   CHECK(training("  gradient_clipping: 0.5\n") == json{{"max_grad_norm", 0.5}});
   CHECK(training("mixed_precision: fp16\n")["dynamic_loss_args"] == json{{"init_scale", 65536}, {"delayed_shift", 2}});
 }

@@ -41,7 +41,7 @@ TEST_CASE("The first rank that fails reports for its job, whatever earlier jobs 
   folder.write("flight/reported-earlier", "");
   keep_records_of_hang(folder.path() / "flight", "now");
   CHECK_THAT(report_here(), Contains("what the ranks were doing:") && Contains("error: rank 1"));
-  CHECK(report_here().empty());  // another rank of it
+  CHECK(report_here().empty());  // another rank has reported this job
   keep_records_of_hang(folder.path() / "flight", "next");
   CHECK_THAT(report_here(), Contains("error: rank 1"));
   open_flight_ring({});

@@ -78,7 +78,7 @@ TEST_CASE("What is not finite, or has no logarithm, is left out", "[page]") {
   CHECK(chart.empty());
   CHECK(chart_svg(chart).empty());
   CHECK(chart_svg({}).empty());
-  // Points without an extent, or with one that numbers hardly resolve.
+  // Points of equal height, or with a difference that doubles hardly resolve.
   for (const double y : {0.0, 1e18, -1e99}) CHECK_FALSE(has(chart_svg(chart_of({{5, y}, {6, y + 128}})), "nan"));
 }
 
@@ -97,7 +97,7 @@ TEST_CASE("Intervals that are much wider than the values do not hide them", "[pa
   CHECK_FALSE(has(svg, ">40</text>"));
   CHECK_FALSE(has(svg, "y1=\"-"));  // above the picture
   CHECK_FALSE(has(svg, "y2=\"-"));
-  // Values below 0 have their whole intervals.
+  // If a value is below 0, its whole interval is shown.
   chart.series[0].points = {{1, -10, -90, 110}, {2, 20}};
   CHECK(has(chart_svg(chart), ">-50</text>"));
 }

@@ -82,7 +82,7 @@ class Draw {
     set(smp, 0.2, "active_microbatches", {1, 2, 4});
     set(smp, 0.4, "optimize", {"speed", "memory"});
     set(smp, 0.1, "placement_strategy", {"spread", "PDT"});
-    if (chance(0.2)) {  // allows one replica only
+    if (chance(0.2)) {  // allows only one replica
       smp["ddp"] = false;
       if (file.contains("mpi_options"))
         file["mpi_options"]["processes_per_host"] = smp.value("pipeline_parallel_degree", 1);

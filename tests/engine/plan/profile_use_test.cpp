@@ -110,7 +110,7 @@ TEST_CASE("a setting that changes a measured time keeps a profile from being use
     INFO(patch);
     CHECK_THAT(Case(nlohmann::json::parse(patch)).why_not(profile), Catch::Contains(reason));
   }
-  // By the machine.
+  // Changes of the machine have the same effect.
   const Case two_hosts(nlohmann::json::object(), {0, 0, 2, 2});
   CHECK_THAT(two_hosts.why_not(profile),
              Catch::Contains("hosts: 1, not 2, placement DPT") && Catch::Contains("ranks_per_host: 4, not 2"));

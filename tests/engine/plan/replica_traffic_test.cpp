@@ -49,7 +49,7 @@ TEST_CASE("the text about gradients has the number of segments, the smallest, th
   nlohmann::json zero3 = {
       {"sharded_data_parallel_degree", 2}, {"microbatches", 4}, {"sdp_param_persistence_threshold", 0}};
   CHECK_THAT(told(zero3, 2, {}).reduced, Contains("in each of 4 microbatches"));
-  zero3["sdp_param_persistence_threshold"] = 1000000;  // above all of the model
+  zero3["sdp_param_persistence_threshold"] = 1000000;  // larger than every parameter of the model
   CHECK_THAT(told(zero3, 2, {}).reduced, !Contains("in each of"));
   CHECK_THAT(told(zero3, 2, {0, 1}).gathered, Contains("none") && Contains("sdp_param_persistence_threshold"));
 }

@@ -1,4 +1,4 @@
-// Tests what is measured, and how often. The times themselves depend on the machine and are not tested.
+// Tests what is measured, and how many times. The times themselves depend on the machine and are not tested.
 #include "engine/profile/layer_times.h"
 
 #include <algorithm>
@@ -129,7 +129,7 @@ TEST_CASE("in fp16 every measured step updates, whatever the run's loss scale") 
     more["training"]["fp16"] = true;
     CHECK_NOTHROW(measure(config_of(1, 1, "speed", 0, more)));
   }
-  // The MLP's sums exceed 65504 in the forward pass already.
+  // The MLP's sums already exceed 65504 in the forward pass.
   const nlohmann::json overflows = {
       {"training", {{"fp16", true}}},
       {"model", {{"config", {{"initializer_range", 10}, {"n_embd", 512}, {"n_layer", 1}}}}}};

@@ -29,7 +29,7 @@ TEST_CASE("A wrong label is worse the more certain it is, a right one the less",
   CHECK(wrong->text == "fine");
   CHECK(wrong->expected == "good");
   CHECK(wrong->score == "0.9");
-  CHECK_FALSE(sure->is_wrong);  // 1 is the number of "good"
+  CHECK_FALSE(sure->is_wrong);  // label 1 is "good"
   CHECK(wrong->badness > unsure->badness);
   CHECK(unsure->badness > sure->badness);
   CHECK_FALSE(judge({{"label", "bad"}, {"score", 0.9}}, {{"text", "fine"}}));

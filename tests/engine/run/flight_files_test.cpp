@@ -28,7 +28,7 @@ JobRecords records_of_new_job(const TempFolder& folder) {
   return read_job_records(folder.path() / "host-0" / "flight", /*runs=*/false);
 }
 
-// On each host.
+// Does this on each host.
 void forget_earlier_jobs(const TempFolder& folder) {
   for (const int host : {0, 1}) {
     Config config;

@@ -7,7 +7,7 @@ namespace shardline::local_cluster_test {
 TEST_CASE("the rates of a GPU follow from what it says of itself, as its data sheet states them", "[engine][cluster]") {
   struct Sheet {
     GpuFacts gpu;
-    double fp32, fp16, bf16;  // 1e12 per second; bf16 0: it has none
+    double fp32, fp16, bf16;  // TFLOP/s; bf16 0: the GPU has no bf16
   };
   const Sheet sheets[] = {
       {{"V100-SXM2", 32e9, 900e9, 1.53e9, 80, 70}, 15.7, 125, 0},

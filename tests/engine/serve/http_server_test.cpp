@@ -61,7 +61,7 @@ class Client {
 
   bool send(std::string_view bytes) const { return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0; }
   void end() const { ::shutdown(socket_, SHUT_WR); }
-  // What arrives until the connection ends or `until` is there.
+  // What arrives before the connection ends or `until` has arrived.
   std::string receive(const std::string& until = "") const {
     std::string all;
     char piece[4096];

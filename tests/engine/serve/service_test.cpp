@@ -139,7 +139,7 @@ TEST_CASE("a service refuses more requests than it has room for") {
   const std::string counted = "shardline_requests_total{status=\"413\"} 1\n";
   REQUIRE(after.find(counted) != std::string::npos);
   after.erase(after.find(counted), counted.size());
-  CHECK(after == before);  // without a time
+  CHECK(after == before);  // no time was recorded
 }
 
 TEST_CASE("the environment of a platform") {

@@ -54,7 +54,7 @@ TEST_CASE("Repeats become a row with mean, deviation and interval", "[study]") {
   CHECK(one.runs == 2);
   CHECK(one.step_seconds->mean == Approx(1.1));
   CHECK(*one.step_seconds->deviation == Approx(0.1414213562));
-  CHECK(*one.step_seconds->half_width == Approx(1.270620474));  // t of 1 degree, 12.7062, x 0.1
+  CHECK(*one.step_seconds->half_width == Approx(1.270620474));  // 0.1 x 12.7062, the t quantile for 1 degree of freedom
   CHECK(one.metric->mean == Approx(0.9015));
 }
 

@@ -41,7 +41,7 @@ std::unique_ptr<LabelledTask> task_of(const Config& config) {
 }
 
 struct Read {
-  std::vector<std::string> texts;  // the pairs joined
+  std::vector<std::string> texts;  // pairs are joined
   std::vector<float> targets;
   int64_t shortened = 0;
   bool operator==(const Read&) const = default;

@@ -28,7 +28,7 @@ struct Setting {
   std::string checkpointing = "none", pipeline = "interleaved";
   int microbatches = 1;
   std::string sharding = "none";  // "ZeRO-1", "ZeRO-2"; "ZeRO-3", "MiCS 2" with every parameter
-  int64_t samples = 12;           // in each batch; fewer than 12: a short one
+  int64_t samples = 12;           // in each batch; with fewer than 12, batches are short
 };
 
 Config config_of(const Setting& setting) {

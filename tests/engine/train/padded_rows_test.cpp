@@ -26,7 +26,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kLongest = 12;
-const std::vector<int64_t> kLengths = {9, 3, 12, 2, 7, 5, 4, 11};  // of the samples of a step, two microbatches
+const std::vector<int64_t> kLengths = {9, 3, 12, 2,
+                                       7, 5, 4,  11};  // of the samples of a step, which has two microbatches
 
 struct Layout {
   int p, t;
@@ -57,7 +58,7 @@ Config config_of(const std::string& family, const std::string& task, const Layou
   return parse_config(file.dump(), "padded rows test");
 }
 
-enum class Padding { none, left, right, counted };  // counted: the mask leaves nothing out
+enum class Padding { none, left, right, counted };  // counted: the mask has no zeros, so padding counts
 
 // The rows of a step, as transformers' tokenizers make them.
 std::vector<json> rows_of(const std::string& task, Padding padding) {

@@ -106,7 +106,7 @@ TEST_CASE("a step or an evaluation without a token to predict is an error") {
                             trainer.evaluate(source, 2);
                           }),
                Contains("evaluation") && Contains("no token to predict"));
-    // Some of its batches may have none.
+    // Some batches of an evaluation may have no token to predict.
     with_trainers(d, p, [](RankTrainer& trainer) {
       FedSource source = fed("iti");
       const LossTerm loss = trainer.evaluate(source, 3);

@@ -57,7 +57,7 @@ std::string run(const Degrees& on, const std::function<void(RankTrainer&, const 
   return "";
 }
 
-// A step or an evaluation on ids of which one was changed, and the same with labels.
+// A change of one id or of one label, with which a step or an evaluation runs.
 struct Change {
   int64_t sample = 0, token = 0, id = 0, label = 0;
 };

@@ -418,7 +418,8 @@ TEST_CASE("a saved model has the tensors of transformers' class and every key of
       CHECK(names == expected);
       const HfDirectory saved(scratch.path());
       for (const auto& [key, value] : config.items())
-        if (head.kind != Kind::question_answering || key.find("label") == std::string::npos)  // there, two labels
+        if (head.kind != Kind::question_answering ||
+            key.find("label") == std::string::npos)  // which always has two labels
           CHECK(saved.config().at(key) == value);
       CHECK(saved.config()["architectures"].size() == 1);
       const ModelSpec spec = model_spec(saved.config(), family, false, {}, nullptr, head);

@@ -2,10 +2,10 @@
 """Makes program/NAME.pt2, small exported programs that were once handled wrongly or must be refused.
 
 window     a mask that hides nothing in short samples, and distant tokens in longer ones
-halves     a table of words of which the head uses one half
+halves     an embedding table of which the head uses one half
 two_means  a cross entropy of labels and a mean over all tokens
-two_ids    ids that are compared with two constants; the table of words has no padding
-padded     the same, but the table has padding
+two_ids    ids that are compared with two constants; the embedding has no padding_idx
+padded     the same, but the embedding has a padding_idx
 two_views  a hidden state and a view of it, which the blocks change in place
 counted    buffers that change, are shared, unused or not persistent, of several types, and a parameter without a use
 returned   the same after run_decompositions: it returns the new buffers instead of changing them

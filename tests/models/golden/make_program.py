@@ -3,8 +3,8 @@
 
 words is a language model with what exported programs have in common: tied words, a table of positions, repeated
 modules, a mask that is computed from the arguments, a region without gradients, dropout, and a shift of the labels.
-heads has what tensor parallelism splits: fused and grouped attention, gated MLPs, norms of heads, and products between
-that it cannot split. fixed_heads is the same model, exported for 4 samples of 5 tokens. patches has convolutions and
+heads has what tensor parallelism splits: fused and grouped attention, gated MLPs, per-head norms, and, between
+them, products that it cannot split. fixed_heads is the same model, exported for 4 samples of 5 tokens. patches has convolutions and
 products whose columns a norm needs. sections has products that make several things of unequal sizes, such as queries of
 which several share a key. pairs is an encoder with a decoder: the labels are shifted in place, and biases of attention
 are looked up in a table that all blocks of a side share. pictures classifies images: its samples are tensors, and its
@@ -85,7 +85,7 @@ class Fused(nn.Module):
 
 
 class Grouped(nn.Module):
-    """Attention of 8 queries that share 2 keys and values, with norms of heads."""
+    """Attention of 8 queries that share 2 keys and values, with per-head norms."""
 
     def __init__(self):
         super().__init__()

@@ -41,7 +41,7 @@ struct Attention : torch::nn::Module {
   torch::nn::Linear in, out;
 };
 
-// Computes logits with the embedding's own table of words.
+// Computes logits with the embedding's own table.
 struct Words2Logits : torch::nn::Module {
   explicit Words2Logits(at::Tensor words) { weight = register_parameter("weight", std::move(words)); }
   at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight); }

@@ -295,7 +295,7 @@ TEST_CASE("more or longer samples than a program takes are refused with both num
 }
 
 TEST_CASE("losses that do not say what they count take whole batches only", "[fixed]") {
-  const auto sum = [](Graph& graph) {  // of no known kind
+  const auto sum = [](Graph& graph) {  // a loss that is not of a known kind
     for (auto& node : graph.nodes)
       if (node.name == "aten::cross_entropy_loss") node.arguments[3].constant = int64_t{2};
   };

@@ -90,7 +90,7 @@ TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
                       graph["tensor_values"]["input_ids"]["sizes"] = {{{"as_int", 3}}};
                     }),
                     Contains("its input_ids must be [batch, length], with two different sizes"));
-  CHECK_THROWS_WITH(changed([](json& graph) {  // the last block adds the words again
+  CHECK_THROWS_WITH(changed([](json& graph) {  // the last block adds the word embeddings again
                       std::string words, last;
                       for (auto& node : graph["nodes"]) {
                         const std::string target = node["target"],

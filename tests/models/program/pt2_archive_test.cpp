@@ -111,14 +111,14 @@ TEST_CASE("a graph that contradicts itself is refused", "[pt2]") {
   CHECK_THAT(said_of_first(linear, [](json& node) { node["inputs"][1]["name"] = "wait"; }),
              Contains("the operator needs an argument weight"));
   CHECK_THAT(said_of_first(linear, [](json& node) { node["inputs"][2]["name"] = "input"; }),
-             Contains("is an argument that was given already"));
+             Contains("is an argument that was already given"));
   CHECK_THAT(said_of_first(linear,
                            [](json& node) {
                              node["inputs"][1]["arg"] = {{"as_string", "w"}};
                            }),
              Contains("does not fit the argument weight of type Tensor"));
   CHECK_THAT(said_of_first(linear, [](json& node) { node["outputs"][0]["as_tensor"]["name"] = "input_ids"; }),
-             Contains("makes input_ids, which exists already"));
+             Contains("makes input_ids, which already exists"));
   CHECK_THAT(said_of_first("torch.ops.aten.layer_norm.default",
                            [](json& node) {
                              node["inputs"][1]["arg"] = {{"as_floats", {4.5}}};
@@ -157,7 +157,7 @@ TEST_CASE("new values of buffers must belong to a buffer and fit it", "[pt2]") {
     });
   };
   CHECK(with_change("scale", "b_scale").empty());
-  CHECK_THAT(with_change("scale", "b_scale", 2), Contains("is a buffer that has a new value already"));
+  CHECK_THAT(with_change("scale", "b_scale", 2), Contains("is a buffer that already has a new value"));
   CHECK_THAT(with_change("ghost", "b_scale"), Contains("must be a buffer of the program; got \"ghost\""));
   CHECK_THAT(with_change("scale", "ghost"), Contains("must be a value that already exists"));
   CHECK_THAT(with_change("scale", "input_ids"), Contains("must have the sizes and the dtype of the buffer scale"));

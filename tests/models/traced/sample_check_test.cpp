@@ -50,7 +50,7 @@ struct Net : torch::nn::Module {
   torch::nn::LSTM lstm, batch_first;
 };
 
-// x: [batch, length, features], what the second block makes
+// x: [batch, length, features], the result of the second block
 using Mix = std::function<Tensor(Net& net, const Tensor& x, const Tensor& mask)>;
 
 void check(const Mix& mix, bool has_mask = false) {

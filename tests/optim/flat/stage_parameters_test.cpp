@@ -113,7 +113,7 @@ RankGroups groups_of(const Mesh& mesh, const CommunicatorPtr& world) {
   return make_rank_groups(mesh, world, world);
 }
 
-// Without sequence parallelism replicated gradients are the same on all T ranks; here each rank's differs, and tensor
+// Without sequence parallelism, replicated gradients are the same on all T ranks; here each rank's differs, and tensor
 // rank 0's is the one that counts.
 void check_reduction(const std::vector<int>& tied, const std::vector<int>& stage_of_layer, const Mesh& mesh,
                      bool sequence_parallel, const Sharding& sharding) {

@@ -357,7 +357,7 @@ TEST_CASE("all gradients are on their way before the first update, and values of
     parameters.begin_run({0, 1, 2});
     for (const int layer : {0, 1, 2}) parameters.acquire(layer), parameters.release(layer);
     std::vector<std::string> expected = {"down 64", "down 128", "down 192"};
-    if (kind == Kind::adafactor)  // its means are those of all gradients
+    if (kind == Kind::adafactor)  // its means are over all gradients
       expected.insert(expected.end(), {"have 64", "have 128", "have 192", "up 64", "up 128", "up 192"});
     else
       expected.insert(expected.end(), {"have 64", "up 64", "have 128", "up 128", "have 192", "up 192"});

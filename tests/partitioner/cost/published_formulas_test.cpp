@@ -101,7 +101,7 @@ TEST_CASE("memory of figure 1 of 2205.05198, in GiB") {
   }
 }
 
-// The published percentages are those of bars and differ from the paper's own table 2 in the last digits.
+// The published percentages label the bars of the figure; they differ from the paper's own table 2 in the last digits.
 TEST_CASE("activations of figure 7 of 2205.05198, in percent of tensor parallelism alone, within 0.15 of a percent") {
   struct Percent {
     double sequence, selective, both, full;

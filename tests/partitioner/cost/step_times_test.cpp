@@ -237,7 +237,7 @@ TEST_CASE("figure 16: two samples make the best microbatch") {
 }
 
 // Without recomputation the paper's engine ran out of memory beyond a batch of 8. By the count of 2205.05198 it needs
-// no more than 16 kept microbatches, and these fit into 80 GB; into 40 GB they do not.
+// no more than 16 kept microbatches, and these fit into 80 GB, but not into 40 GB.
 TEST_CASE("figure 17: recomputing costs a quarter while everything fits, and pays where it does not") {
   std::vector<double> kept, recomputed;
   for (const int batch : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {

@@ -37,7 +37,7 @@ const std::vector<Recompute> kStrategies = {
 
 // Draws one strategy for all blocks, or one for each block, with or without long runs of equal ones.
 std::vector<Recompute> random_recompute(Random& random, const ModelSpec& spec) {
-  const int runs = random.one_of<int>({1, 4, 16});  // a strategy changes after as many blocks on average
+  const int runs = random.one_of<int>({1, 4, 16});  // number of blocks, on average, after which the strategy changes
   std::vector<Recompute> by_layer(spec.layers.size());
   Recompute now = random.one_of(kStrategies);
   const bool mixed = random.coin();

@@ -351,7 +351,7 @@ TEST_CASE("175B on 960 A100 40GB") {
         best.fit.bytes / 1073741824.0, to_string(best.layout).c_str(), found.losers.size(), found.seconds);
     CHECK(best.layout.tensor > 1);
     CHECK(best.fit.fits);
-    CHECK(cpu_seconds < 20);  // for this test, wherever it runs; the aim on an idle core is 4.5
+    CHECK(cpu_seconds < 20);  // generous, for any machine; the goal on an idle core is 4.5
   }
   const auto job = job_on_p4d(120, published_gpt(96, 12288, 96, false, 51200, 2048), 2048, 1920);
   const std::clock_t start = std::clock();

@@ -461,7 +461,7 @@ TEST_CASE("checking takes linear time") {
     const double small = best_milliseconds(make_schedule({name, 16, 256}));
     const double large = best_milliseconds(make_schedule({name, 16, 4096}));
     INFO(name << ": " << small << " ms, with 16 times the microbatches " << large << " ms");
-    CHECK(large < 16 * 6 * small);  // quadratic time would be 256 times
+    CHECK(large < 16 * 6 * small);  // quadratic time would be 256 times as long
   }
 }
 

@@ -6,12 +6,12 @@
 //   open PATH INODE       for writing        size INODE BYTES          sync-directory PATH
 //   mkdir PATH            rename FROM TO     exchange ONE OTHER        unlink PATH          rmdir PATH
 //
-// With $FILE_CALLS_FAIL=ERRNO one call of every second save of a checkpoint fails instead: the first one that has not
-// failed yet, so that each has failed after as many saves. A save begins when a directory NAME.incomplete is made. The
-// log then has a line SAVE WHICH for each call of a save, and `fail SAVE WHICH` if it failed. WHICH: "write
+// With $FILE_CALLS_FAIL=ERRNO, one call of every second save of a checkpoint fails instead: the first one that has not
+// failed yet, so that each has failed after as many saves. A save begins when a directory NAME.incomplete is created.
+// The log then has a line SAVE WHICH for each call of a save, and `fail SAVE WHICH` if it failed. WHICH: "write
 // model.safetensors 2" is the second one of this save.
 //
-// With $FILE_CALLS_SLOW=SECONDS each process takes so long to sync the model of a checkpoint for the first time.
+// With $FILE_CALLS_SLOW=SECONDS, the first time that each process syncs the model of a checkpoint takes that long.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>

@@ -87,7 +87,9 @@ TEST_CASE("the squared error and the binary cross entropy are torch's, means ove
     const auto values = at::randn({rows, labels}, at::kDouble) * 30;
     const auto numbers = at::randn({rows, labels}, at::kDouble);
     const auto present = at::randint(2, {rows, labels}, at::kDouble);
-    const auto of_rows = [&](const at::Tensor& t) { return labels == 1 ? t.squeeze(1) : t; };  // [rows] will do
+    const auto of_rows = [&](const at::Tensor& t) {
+      return labels == 1 ? t.squeeze(1) : t;
+    };  // [rows] is accepted, too
     check(
         values, {}, 0,
         [&](const at::Tensor& logits) {

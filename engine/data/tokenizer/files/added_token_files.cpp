@@ -19,7 +19,7 @@ using nlohmann::json;
 struct Role {
   SpecialToken token;
   const char* key;
-  std::vector<const char*> usual;  // names of the token, the first that exists counts
+  std::vector<const char*> usual;  // names of the token; the first that exists counts
 };
 
 // The roles, in the order in which the reference library adds their tokens.

@@ -32,7 +32,7 @@ struct Encoding {
   Encoding slice(size_t begin, size_t end) const;
 };
 
-// A text, or its words if it is split already.
+// A text, or its words if it is already split.
 using TextOrWords = std::variant<std::string_view, std::span<const std::string>>;
 
 enum class TextSide { left, right };

@@ -122,7 +122,7 @@ TEST_CASE("open data: waits for another job that has not begun to write its cach
   const fs::path path = place.cache(), lock = path.string() + ".lock";
   fs::remove(path);
   auto held = std::make_unique<FileLock>(lock, 1s, [] { return 0; });
-  std::jthread maker([&] {  // as long as above
+  std::jthread maker([&] {  // for as long as above
     for (int i = 0; i < 36; ++i) {
       std::this_thread::sleep_for(100ms);
       fs::last_write_time(lock, fs::file_time_type::clock::now());

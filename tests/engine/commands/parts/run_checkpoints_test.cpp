@@ -488,7 +488,7 @@ TEST_CASE("directories of other programs with the names of checkpoints are kept 
   CHECK_THAT(train(file), Contains("note: renamed 1 checkpoint in"));
   CHECK(fs::exists(folder / "out/checkpoint-15.superseded/pytorch_model.bin"));
 
-  // Also next to checkpoints of the run, and where the run later saves its own.
+  // This also holds next to checkpoints of the run, and where the run later saves its own.
   file["training"].erase("overwrite_output_dir");
   file["training"]["resume_from_checkpoint"] = "auto";
   fs::remove_all(folder / "out/checkpoint-15");

@@ -163,7 +163,7 @@ TEST_CASE("SageMaker's data parallelism is honoured", "[config][spellings]") {
   CHECK_NOTHROW(reading(R"({"distribution": {"smdistributed": {"dataparallel": {"enabled": false}, "modelparallel":
                             {"enabled": true, "parameters": {"ddp": true}}}, "mpi": {"processes_per_host": 4}}})"));
   CHECK_FALSE(reading(distribution("{}")).smp.ddp.has_value());
-  // With model parallelism, the number of replicas is what P x T leaves.
+  // With model parallelism, the number of replicas is the number of ranks / (P x T).
   CHECK(reading(R"({"distribution": {"smdistributed": {"dataparallel": {"enabled": true}, "modelparallel":
                     {"enabled": true, "parameters": {"partitions": 2}}}, "mpi": {"processes_per_host": 4}}})")
             .smp.pipeline_parallel_degree == 2);
@@ -207,7 +207,7 @@ TEST_CASE("Keys whose promise does not hold are refused", "[config][spellings]")
 TEST_CASE("Sentences of the reference do not capitalise names", "[config][spellings]") {
   for (const auto& section : config_sections())
     for (const auto& key : section.keys) {
-      if (!key.meaning.empty()) continue;  // without a meaning, the advice begins the sentence
+      if (!key.meaning.empty()) continue;  // if there is no meaning, the advice begins the sentence
       INFO(key.name << ": " << key.advice);
       const auto first = key.advice.substr(0, key.advice.find_first_of(" :,"));
       CHECK((first.front() == '`' || first.find_first_of("._/") == std::string::npos));

@@ -42,7 +42,7 @@ TEST_CASE("Sizes follow from the batch of a device", "[sizes]") {
   Layout sizes = resolve_sizes(config, 8);
   check_product(sizes, config);
   CHECK(sizes.replicas == 2);
-  CHECK(sizes.replica_batch() == 16);  // tensor-parallel peers bring different samples
+  CHECK(sizes.replica_batch() == 16);  // each tensor-parallel rank contributes other samples
   CHECK(sizes.microbatch_size == 4);
   CHECK(sizes.accumulation_steps == 3);
   CHECK(sizes.loader_batches == 3);
@@ -76,7 +76,7 @@ TEST_CASE("Sizes follow from the global batch", "[sizes]") {
   check_product(sizes, config);
   CHECK(sizes.replica_batch() == 4);
   CHECK(sizes.accumulation_steps == 8);
-  CHECK(sizes.loader_batches == 1);  // the samples of a step must not depend on how ranks take them
+  CHECK(sizes.loader_batches == 1);  // the samples of a step must not depend on how they are dealt to the ranks
 
   config.training.gradient_accumulation_steps = 8;
   CHECK(resolve_sizes(config, 8) == sizes);

@@ -428,7 +428,7 @@ TEST_CASE("waiting for another maker has a limit that starts again while its fil
              Contains("no progress for 0.2 s") && Contains(".lock"));
   CHECK(seen == std::vector<int64_t>{5});
 
-  // A process that reads again what it had written marks the lock.
+  // A process that rereads what it wrote touches the lock, to show that it makes progress.
   std::jthread reader([&, lock = path.string() + ".lock"] {
     for (int i = 0; i < 10; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

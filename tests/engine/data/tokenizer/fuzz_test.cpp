@@ -101,7 +101,7 @@ TEST_CASE("damaged tokenizers", "[fuzz]") {
   for (const char* name : {"gpt2", "llama3"}) {
     const std::string bytes = read_file(std::string(SHARDLINE_DATA_TESTS) + "/golden/" + name + "/tokenizer.json");
     json content = json::parse(bytes);
-    for (json* list : {&content["model"]["merges"]}) {  // small files, so that the damage hits the rest, too
+    for (json* list : {&content["model"]["merges"]}) {  // short merges, so that damage hits other parts, too
       while (list->size() > 20) list->erase(list->size() - 1);
     }
     for (int round = 0; round < 2000; ++round) {

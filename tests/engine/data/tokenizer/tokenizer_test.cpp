@@ -166,7 +166,7 @@ TEST_CASE("BERT's classes take lower case, accents and Chinese characters from t
            {R"({"do_lower_case": true})", "distilbert", false, lower},
            {R"({"tokenizer_class": "BertTokenizer", "strip_accents": false})", "", true, "caf\u00e9|\u4f60|\u597d|"},
            {R"({"tokenizer_class": "BertTokenizer", "tokenize_chinese_chars": false})", "", true, "cafe|\u4f60\u597d|"},
-           // A class that is not named has no defaults. Other classes use tokenizer.json as it is, as does a file
+           // A class that is not named has no defaults. Other classes use tokenizer.json as it is, and so does a file
            // alone.
            {"", "bert", false, cased},
            {"{}", "bert", false, cased},
@@ -242,7 +242,7 @@ TEST_CASE("tokens that only tokenizer_config.json has are added to those of toke
     CHECK(ids_with({{key, {"<y>", {{"content", "<x>"}, {"lstrip", true}}}}}, "a<y><x>") == Ids{2, 8, 4});
   CHECK(ids_with({{"sep_token", "<x>"}}, "a<x>b") == Ids{2, 4, 3});
   CHECK(ids_with({{"pad_token", "<y>"}}, "<y>") == Ids{5, 0, 7});  // it would only enlarge the vocabulary
-  // The flags of added_tokens_decoder count, those of a role do not.
+  // The flags of added_tokens_decoder count; those of a role do not.
   const json spaced = {{"content", "a"}, {"single_word", true}};
   CHECK(ids_with({{"added_tokens_decoder", {{"2", spaced}}}}, "a ab") == Ids{2, 0});
   CHECK(ids_with({{"added_tokens_decoder", {{"1", {{"content", "[MASK]"}, {"single_word", true}}}}}}, "b[MASK]b") ==

@@ -41,7 +41,7 @@ TEST_CASE("doctor: files of an earlier job are left out and counted, whatever it
   for (int rank = 0; rank < ranks_before; ++rank) folder.add_rank("before", rank, ranks_before);
   folder.add_places("before", 0, std::vector<std::string>(ranks_before, "old"));
   write_killed(folder.path(), "before", {1, "was killed by signal 9 (Killed)"});
-  // As on a host with its own folder, where the new job has its last rank.
+  // As on a host with its own folder, on which only the new job's last rank runs.
   folder.add_rank("now", 1, 2);
   folder.add_places("now", 1, {"a", "b"});
 

@@ -40,7 +40,7 @@ struct Block : torch::nn::Module {
   }
   // hidden: [batch, length, features]; heads: [batch, heads, length, features of a head]; summary: [batch, features]
   Tensor forward(const Tensor& hidden, const Tensor& heads, const Tensor& summary) {
-    const Tensor made = at::tanh(inner(hidden));  // first, so that the trace finds the rest in the block, too
+    const Tensor made = at::tanh(inner(hidden));  // first, so that the trace assigns the rest to the block, too
     const Tensor seen = heads.transpose(1, 2).reshape({hidden.size(0), hidden.size(1), kHeads * kHeadWidth});
     return hidden + made * summary.unsqueeze(1) + out(seen);
   }
@@ -102,7 +102,7 @@ struct ImageNet : torch::nn::Module {
   torch::nn::Linear head;
 };
 
-// Convolutions without repeated modules, whose results are many numbers until the last one's mean.
+// Convolutions without repeated modules; their results are large until the mean of the last one.
 struct SmallImageNet : torch::nn::Module {
   SmallImageNet()
       : first(torch::nn::Conv2dOptions(2, ImageNet::kChannels, 3).padding(1)),

@@ -55,7 +55,7 @@ TEST_CASE("the next token of a target follows from the tokens before it", "[prog
   Microbatch batch = batch_of({0});
   batch.labels = at::Tensor();
   batch = part_of(batch, {0, 1});
-  batch.ids = batch.ids.narrow(0, 0, batch.target_begins[0] + 1);  // one token, which is not known
+  batch.ids = batch.ids.narrow(0, 0, batch.target_begins[0] + 1);  // one target token, which is still unknown
   batch.positions = batch.places = batch.positions.narrow(0, 0, batch.ids.numel());
   batch.samples = batch.samples.narrow(0, 0, batch.ids.numel());
   batch.ends = {batch.ids.numel()};

@@ -23,7 +23,7 @@ int64_t masked_attentions(const Program& program) {
   });
 }
 
-// The program of a window that is a buffer of this value, from which each step takes 6.
+// The program with its window in a buffer, which has this value at first and from which each step subtracts 6.
 std::shared_ptr<const Program> narrowing(int64_t window) {
   Pt2Archive archive = read_pt2(golden("program/window.pt2"));
   Graph& graph = archive.graph;
@@ -61,7 +61,7 @@ TEST_CASE("masks that hide nothing are dropped where nothing is padded", "[progr
 }
 
 TEST_CASE("a window is a mask, however long it is", "[program]") {
-  const auto program = cut_program(read_pt2(golden("program/window.pt2")));  // its samples see 8 tokens
+  const auto program = cut_program(read_pt2(golden("program/window.pt2")));  // each token sees 8 tokens
   CHECK(!with_unmasked(program, 20)->unmasked);
   const auto shorter = with_unmasked(program, 8);
   REQUIRE(shorter->unmasked);

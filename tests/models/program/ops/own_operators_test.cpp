@@ -24,7 +24,7 @@ TEST_CASE("products with weights are those of ATen, with their gradients", "[own
   const at::Tensor x = numbers({2, 3, 5}, 1), w = numbers({4, 5}, 2), b = numbers({4}, 3);
   check_same("aten::linear", {x, w, b}, {0, 1, 2});
   check_same("aten::linear", {x, w, IValue()}, {0, 1});
-  check_same("aten::linear", {x, w, b}, {1});     // of what needs no gradient
+  check_same("aten::linear", {x, w, b}, {1});     // an input that needs no gradient
   check_same("aten::linear", {x, w, b}, {0, 2});  // a frozen weight
   check_same("aten::linear", {x, w, b}, {});
   check_same("aten::linear", {x.transpose(0, 1), w, b}, {1, 2});

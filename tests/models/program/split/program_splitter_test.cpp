@@ -38,7 +38,7 @@ TEST_CASE("ranks that divide a program have the numbers of one that has everythi
   }
 }
 
-TEST_CASE("a table of words that is taken apart elsewhere stays whole", "[split]") {
+TEST_CASE("an embedding table that is taken apart elsewhere stays whole", "[split]") {
   const SplitRuns runs("program/halves.pt2");
   const auto split = runs.splitter.split(2, {});
   CHECK(runs.distance(split) < kRounding);

@@ -13,8 +13,8 @@ using split_runs::each_node;
 using split_runs::forget;
 using split_runs::SplitRuns;
 
-// split: null: one rank. Of loss and gradients, in roundings of the type: the largest distance in relation to the
-// length of a gradient, or to a tenth of the longest one's.
+// The largest distance of the loss and the gradients from float64, in roundings of the type, relative to the length of
+// a gradient, or to a tenth of that of the longest one. split: null: one rank.
 double roundings(const SplitRuns& runs, const std::shared_ptr<const ProgramSplit>& split, at::ScalarType type) {
   const ModelSpec spec = split ? spec_of_program(runs.program, SplitRuns::kLength, split) : runs.whole;
   const LayersOutcome exact = runs.run(runs.whole, {.ranks = 1, .rounded_to = type}),

@@ -351,7 +351,7 @@ TEST_CASE("a traced module may change its buffers by what follows from them", "[
 }
 
 TEST_CASE("copies that only some sizes need are calls at all sizes", "[trace]") {
-  // With one sample, the transposed tensor is contiguous already.
+  // With one sample, the transposed tensor is already contiguous.
   const auto transposed = [](Net& net, const at::Tensor& ids) {
     const auto logits = net.forward(ids).transpose(0, 1);
     return (logits.contiguous() + logits.tanh()).transpose(0, 1);
@@ -360,7 +360,7 @@ TEST_CASE("copies that only some sizes need are calls at all sizes", "[trace]") 
     const auto logits = net.forward(ids);
     return logits + logits.tanh();
   };
-  // With five tokens, all of the tensor is its beginning.
+  // With five tokens, the first five are the whole tensor.
   const auto beginning = [](Net& net, const at::Tensor& ids) {
     const auto logits = net.forward(ids);
     const auto narrow = logits.narrow(1, 0, 5);

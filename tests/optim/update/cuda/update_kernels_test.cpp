@@ -28,7 +28,7 @@ std::unique_ptr<float[]> random_floats(int64_t count, unsigned seed, int smalles
   return values;
 }
 
-// Checks the sums, and again with their words in a different order, because ranks add words.
+// Checks the sums, and that they are the same if threads run in a different order.
 void check_sum(const float* gradient, int64_t count, int parts) {
   ExactSum expected;
   for (int64_t i = 0; i < count; i += kNormLeaf) expected.add(norm_leaf(gradient + i));
@@ -229,7 +229,7 @@ void check_rounding(cuda::Number type, uint16_t infinity) {
   for (const float sign : {1.0f, -1.0f}) {
     const auto bits = static_cast<uint16_t>(infinity | (sign < 0 ? 0x8000 : 0));
     add(sign * std::numeric_limits<float>::max(), bits);
-    CHECK(cuda::stored<S>(sign * INFINITY).bits == bits);  // no value that Adam could keep
+    CHECK(cuda::stored<S>(sign * INFINITY).bits == bits);  // Adam cannot keep this value
   }
   while (values.size() % 4 != 0) add(0, 0);
   const auto count = static_cast<int64_t>(values.size());

@@ -41,9 +41,9 @@ Times times_of(const Schedule& schedule, const UnitCosts& costs = {}) {
   return times;
 }
 
-// Makes one piece of the forward of one chunk and the whole backward of another: what both need comes before, and what
-// both produce goes after. DualPipeV's bubble is stated for such pieces; the schedule itself passes results on as soon
-// as they exist.
+// Joins the forward of one chunk and the whole backward of another into one piece: what both need arrives before it,
+// and what both produce is sent after it. DualPipeV's bubble is stated for such pieces; the schedule itself passes
+// results on as soon as they exist.
 Schedule with_joined_pairs(Schedule schedule, int stages) {
   for (int stage = 0; stage < stages; ++stage) {
     auto& list = schedule.instructions[size_t(stage)];
@@ -197,8 +197,9 @@ TEST_CASE("no schedule beats the lower bound or is slower than 1F1B") {
         CAPTURE(schedule.name, p, m);
         const int v = schedule.chunks() / p;
         const double makespan = times_of(schedule).makespan;
-        CHECK(makespan >= 3 * m * v + (schedule.stage_of_chunk.back() == p - 1 ? p - 1 : 0));  // it begins so late
-        CHECK(makespan >= 2 * schedule.chunks() + 1);                                          // one microbatch's way
+        CHECK(makespan >=
+              3 * m * v + (schedule.stage_of_chunk.back() == p - 1 ? p - 1 : 0));  // the last stage starts late
+        CHECK(makespan >= 2 * schedule.chunks() + 1);                              // the path of one microbatch
         CHECK(makespan <= 3 * v * (m + p - 1));
       }
 }
