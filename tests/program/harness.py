@@ -61,6 +61,7 @@ class ProgramTest(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="shardline-"))
         self.addCleanup(shutil.rmtree, self.dir, True)
+        self.seen = set()
         self.env = dict(os.environ, XDG_CACHE_HOME=str(self.dir / "cache"), TERM="xterm")
         text = (ROOT / "configs/data/quickstart.txt").read_bytes()[:4000]
         (self.dir / "text.txt").write_bytes(text)
@@ -148,13 +149,14 @@ class ProgramTest(unittest.TestCase):
         found = {}
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
-                if os.readlink(folder / "cwd") != str(self.dir) or (folder / "stat").read_text().split()[2] == "Z":
+                if os.readlink(folder / "cwd") != str(self.dir) or has_ended(folder.name):
                     continue
                 environment = (folder / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
             ranks = [e.split(b"=")[1] for e in environment if e.startswith(b"OMPI_COMM_WORLD_RANK=")]
             found[int(folder.name)] = int(ranks[0]) if ranks else None
+        self.seen.update(found)
         return found
 
     def pid_of_rank(self, rank):
@@ -168,7 +170,15 @@ class ProgramTest(unittest.TestCase):
         process.send_signal(signal.SIGINT)
 
     def assert_all_gone(self):
-        self.wait_for(lambda: not self.processes(), "the end of all processes", 30)
+        """A process that is ending has no directory and no environment any more while it still holds its file locks."""
+        self.wait_for(lambda: not self.processes() and all(map(has_ended, self.seen)), "the end of all processes", 30)
+
+
+def has_ended(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def one_of_all(test):
