@@ -115,8 +115,8 @@ TEST_CASE("a trainer trains an encoder and a decoder") {
   const double loss = trainer.evaluate(source, labels);
   check_training(trainer, source, labels, loss);
   CHECK_THROWS_WITH(trainer.predict(source), Contains("token by token"));
-  CHECK_THROWS_WITH(trainer.step(source), Contains("needs labels"));
-  CHECK_THROWS_WITH(trainer.step(source, labels * 0 - 100), Contains("each needs a target"));
+  CHECK_THROWS_WITH(trainer.step(source), Contains("needs a label for each token"));
+  CHECK_THROWS_WITH(trainer.step(source, labels * 0 - 100), Contains("each sample needs a target"));
 }
 
 TEST_CASE("a trainer trains a program whose sources are columns of tensors") {
