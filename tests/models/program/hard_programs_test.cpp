@@ -36,7 +36,8 @@ TEST_CASE("padding is that of the embedding table, or else the only id that ids 
 }
 
 TEST_CASE("a hidden state and a view of it, which later calls change, do not pass to the next layer", "[program]") {
-  CHECK_THAT(message_of<ConfigError>([] { program_of("two_views"); }), Contains("share memory") && Contains("in place"));
+  CHECK_THAT(message_of<ConfigError>([] { program_of("two_views"); }),
+             Contains("share memory") && Contains("in place"));
 }
 
 TEST_CASE("means over tokens and over labels are one loss only where every token has a label", "[program]") {

@@ -222,7 +222,7 @@ TEST_CASE("modules that contradict the model are refused with the reason", "[spl
       runs_of_pair<nn::VocabEmbedding, Plain>(
           table,
           [](const Tensor& x, auto& part) { return part.second(x + part.first(at::arange(x.size(1)).remainder(5))); }),
-      "blocks.0.first is a shardline::nn::VocabEmbedding, but its words cannot be split over 2 ranks (rows of "
+      "blocks.0.first is a shardline::nn::VocabEmbedding, but its words cannot be split over 2 ranks (the table of "
       "embedding");
   const auto few = [] { return std::pair(nn::ColumnLinear(kWidth, 3), nn::RowLinear(3, kWidth)); };
   check_refused(runs_of_pair<nn::ColumnLinear, nn::RowLinear>(few, kInTurn), "there are 3 for 4 ranks", 4);
