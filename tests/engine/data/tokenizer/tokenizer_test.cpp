@@ -251,7 +251,7 @@ TEST_CASE("tokens that only tokenizer_config.json has are added to those of toke
   CHECK_THAT(message_of<DataError>([&] {
                ids_with({{"added_tokens_decoder", {{"10", {{"content", "ab"}}}}}}, "ab");
              }),
-             Catch::Contains("tokenizer_config.json: 'ab' has id 10, but") && Catch::Contains("it gets 8"));
+             Catch::Contains("tokenizer_config.json: 'ab' has id 10, but") && Catch::Contains("imply id 8"));
 }
 
 TEST_CASE("the digest changes with the files") {
