@@ -165,12 +165,12 @@ def share_of(row):
     return float(found.group(1)) / 100 if found else None
 
 
-def is_within(row):
+def is_within(row, least_share=LEAST_SHARE):
     share = share_of(row)
     limits = {"loss": LIMITS[row["dtype"]], "first_norm": 1e-5, "saved_logits": SAVED_LIMITS[row["dtype"]],
               "eval_loss": 1e-4, "metrics": 1e-4, "predictions": 1e-4}
     return (all(row[key] <= limit for key, limit in limits.items() if key in row) and
-            not row.get("differing_names") and (share is None or share >= LEAST_SHARE))
+            not row.get("differing_names") and (share is None or share >= least_share))
 
 
 def export(name, directory):
@@ -195,10 +195,17 @@ def module_of(path, dtype):
         for tensor in (*module.parameters(), *module.buffers()):
             if tensor.dtype == torch.float32:
                 tensor.data = tensor.data.double()
-        wider = lambda value: torch.float64 if value is torch.float32 else value
+        types_of = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+        wider = lambda value: types_of[value] if isinstance(value, torch.dtype) and value in types_of else value
         for part in module.modules():
+            for key, value in list(vars(part).items()):  # constants of the program
+                if isinstance(value, torch.Tensor) and value.dtype in types_of:
+                    setattr(part, key, value.to(types_of[value.dtype]))
             if isinstance(part, torch.fx.GraphModule):
-                for node in part.graph.nodes:
+                for node in list(part.graph.nodes):
+                    if node.target == torch.ops.aten._assert_tensor_metadata.default:
+                        part.graph.erase_node(node)  # it expects the dtype of the export
+                        continue
                     node.args = torch.fx.node.map_aggregate(node.args, wider)
                     node.kwargs = torch.fx.node.map_aggregate(node.kwargs, wider)
                 part.recompile()
