@@ -5,6 +5,7 @@
 #include <iostream>
 #include <mutex>
 #include <streambuf>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/files/disk_file.h"
@@ -103,6 +104,14 @@ int train_and_copy(const std::string& path, const Config& config, const std::str
   }
 }
 
+// Printed errors as the other hosts report them, after "error: host alpha: ".
+std::string reason_in(std::string errors) {
+  constexpr std::string_view kBegin = "error: ";
+  if (errors.starts_with(kBegin)) errors.erase(0, kBegin.size());
+  if (errors.ends_with('\n')) errors.pop_back();
+  return errors;
+}
+
 int run_job(const fs::path& folder, const std::vector<std::string>& settings,
             const std::function<int(const std::string& config)>& train, const KeptErrors& errors, std::ostream& log) {
   const ContainerJob job = read_container_job(folder.string(), environment_variables());
@@ -120,7 +129,7 @@ int run_job(const fs::path& folder, const std::vector<std::string>& settings,
   others.wait(limit);
   try {
     const int code = train_and_copy(path, config, job.output_data, train, log);
-    others.end(code, code == 0 ? "" : errors.text());
+    others.end(code, code == 0 ? "" : reason_in(errors.text()));
     return code;
   } catch (const std::exception& error) {
     others.end(exit_code_of(error), error.what());

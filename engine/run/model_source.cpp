@@ -131,7 +131,7 @@ void find_unused(const std::vector<const HfDirectory*>& files, ModelSource& sour
   for (const auto& buffer : source.spec.buffers) {
     if (archive.constants.contains(buffer.name)) continue;
     for (const auto* directory : files)
-      if (auto& value = source.unused[buffer.name]; !value.defined()) value = directory->buffer(buffer);
+      if (auto& value = (*source.unused)[buffer.name]; !value.defined()) value = directory->buffer(buffer);
   }
 }
 
@@ -236,9 +236,18 @@ std::function<BufferValues(int64_t steps)> buffers_of(const ModelSource& source)
   if (!source.exported) return [](int64_t) { return BufferValues(); };
   return [program = source.exported->program, unused = source.unused](int64_t steps) {
     BufferValues values = buffer_values(*program, steps);
-    values.insert(unused.begin(), unused.end());
+    values.insert(unused->begin(), unused->end());
     return values;
   };
+}
+
+void continue_buffers(const HfDirectory& files, const ModelSource& source, int64_t steps) {
+  if (!source.exported) return;
+  continue_buffers(files, *source.exported->program, steps);
+  for (const auto& buffer : source.spec.buffers)
+    if (const auto unused = source.unused->find(buffer.name); unused != source.unused->end())
+      if (const at::Tensor stored = files.buffer(buffer); stored.defined())
+        unused->second = stored.clone();  // the run may remove the files
 }
 
 bool holds_model(const std::string& directory) {

@@ -34,7 +34,8 @@ struct ModelSource {
   std::shared_ptr<const ExportedModel> exported;  // also set for traced modules; null: the model belongs to a family
   // What traced modules start with, unless weights are read from `directory`.
   std::shared_ptr<const HfDirectory> own_values;
-  BufferValues unused;  // parameters of a program that no layer uses
+  // Parameters of a program that no layer uses. Copies of this source share them.
+  std::shared_ptr<BufferValues> unused = std::make_shared<BufferValues>();
   // See HfModel. Both are set for a program's own modules.
   int64_t features = 0;
   std::function<std::function<void(Parameter&)>(uint64_t seed)> initial_values = nullptr;
@@ -48,6 +49,10 @@ std::string weights_text(const ModelOptions& options);
 
 // Returns the values of ModelSpec::buffers after a number of training steps.
 std::function<BufferValues(int64_t steps)> buffers_of(const ModelSource& source);
+
+// Continues after `steps` training steps with those that the files have. Throws a DataError as the function for
+// programs does (models/program/layers/program_buffers.h).
+void continue_buffers(const HfDirectory& files, const ModelSource& source, int64_t steps);
 
 // Whether the directory has a config.json and weights.
 bool holds_model(const std::string& directory);

@@ -92,7 +92,7 @@ class Seq2SeqLm final : public LabelledTask {
 
   // Whether the target is the ids in "labels", and not a text.
   bool has_target_ids(const DataRow& row) const {
-    return is_tokenised(row) || (has_columns_ && row.columns.contains("labels"));
+    return is_tokenised(row) || (has_columns_ && has_column(row, "labels"));
   }
 
   // The source has a row for each hidden state of the model.

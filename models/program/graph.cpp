@@ -42,6 +42,11 @@ std::vector<ModuleRun> find_runs(const Graph& graph) {
 
 }  // namespace
 
+std::string place_of(const GraphNode& call) {
+  const bool is_in_module = !call.modules.empty() && !call.modules.back().path.empty();
+  return is_in_module ? " in " + call.modules.back().path : "";
+}
+
 std::vector<ModuleRun> repeated_modules(const Graph& graph) {
   std::vector<ModuleRun> runs = find_runs(graph);
   if (runs.empty()) return {};

@@ -67,6 +67,9 @@ struct GraphNode {
   std::string text() const { return overload.empty() ? name : name + "." + overload; }
 };
 
+// The module of a call, for messages: " in blocks.0.norm"; empty outside of all named modules.
+std::string place_of(const GraphNode& call);
+
 struct GraphInput {
   enum class Kind { parameter, buffer, constant, user };
   Kind kind = Kind::user;

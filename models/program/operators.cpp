@@ -1,6 +1,7 @@
 #include "models/program/operators.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 
@@ -8,6 +9,13 @@ namespace shardline {
 
 std::optional<c10::OperatorHandle> find_operator(const std::string& name, const std::string& overload) {
   return c10::Dispatcher::singleton().findSchema({name, overload});
+}
+
+bool is_product(const std::string& name) {
+  static const std::set<std::string> products = {"aten::linear", "aten::addmm",   "aten::matmul",     "aten::mm",
+                                                 "aten::bmm",    "aten::baddbmm", "aten::einsum",     "aten::conv1d",
+                                                 "aten::conv2d", "aten::conv3d",  "aten::convolution"};
+  return products.contains(name);
 }
 
 namespace {

@@ -21,6 +21,9 @@ std::string effect_of(const c10::OperatorHandle& op);
 // disable training or dropout. Empty if it can.
 std::string draws_of(const GraphNode& node);
 
+// Whether the operator is a matrix product or a convolution.
+bool is_product(const std::string& name);
+
 // The operator, or nothing if libtorch has none of this name.
 std::optional<c10::OperatorHandle> find_operator(const std::string& name, const std::string& overload);
 

@@ -22,13 +22,6 @@ struct Stretch {
   int begin = 0;
 };
 
-bool is_product(const std::string& name) {
-  static const std::set<std::string> products = {"aten::linear", "aten::addmm",   "aten::matmul",     "aten::mm",
-                                                 "aten::bmm",    "aten::baddbmm", "aten::einsum",     "aten::conv1d",
-                                                 "aten::conv2d", "aten::conv3d",  "aten::convolution"};
-  return products.contains(name);
-}
-
 class Cutter {
  public:
   Cutter(Pt2Archive archive, const ProgramUse& use) : program_(std::make_shared<Program>()), use_(program_->use) {

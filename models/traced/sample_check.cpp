@@ -124,8 +124,10 @@ class SampleCheck {
     const double all = pass(*run, together_, together);
     double sum = 0;
     for (size_t i = 0; i < alone.size(); ++i) sum += pass(*run, alone_[i], alone[i]);
-    if (!is_same(together, alone) || std::abs(all - sum) > kSame * std::max(std::abs(sum), 1.0))
-      refuse(layer, input, inputs);
+    const bool has_other_loss = std::abs(all - sum) > kSame * std::max(std::abs(sum), 1.0);
+    if (!is_same(together, alone)) refuse(layer, input, inputs);
+    if (has_other_loss && !together.empty() && has_one_length_) refuse_loss();
+    if (has_other_loss) refuse(layer, input, inputs);
   }
 
   // Describes what the layer computes, except for the values of parameters and hidden states.
@@ -231,8 +233,18 @@ class SampleCheck {
     return true;
   }
 
+  // The advice for what mixes samples.
+  static constexpr const char* kMixes = "; sums, norms, softmax, sorting and products must not run over the batch";
+
+  // Only the loss depends on the other samples.
+  [[noreturn]] void refuse_loss() const {
+    throw ConfigError(
+        cat(program_.archive.place(), ": its loss, ", program_.loss.text,
+            ", is not a mean over samples or labels, so the losses of microbatches do not add up to that ",
+            "of the batch", kMixes));
+  }
+
   [[noreturn]] void refuse(size_t layer, const Border& together, const std::vector<Border>& alone) const {
-    const std::string advice = "; sums, norms, softmax, sorting and products must not run over the batch";
     if (!has_one_length_)
       throw ConfigError(
           cat(program_.archive.place(), ": what layer ", program_.layers[layer].name,
@@ -242,10 +254,9 @@ class SampleCheck {
     const GraphNode* call = program_.fixed_samples > 0 ? nullptr : guilty_call(layer, together, alone);
     if (!call)
       throw ConfigError(cat(program_.archive.place(), ": what layer ", program_.layers[layer].name,
-                            " computes for a sample depends on the other samples of its batch", advice));
-    throw ConfigError(cat(program_.archive.place(), ": the call to ", call->text(),
-                          call->modules.empty() ? "" : cat(" in ", call->modules.back().path),
-                          " mixes samples: what it computes for one depends on the others of its batch", advice));
+                            " computes for a sample depends on the other samples of its batch", kMixes));
+    throw ConfigError(cat(program_.archive.place(), ": the call to ", call->text(), place_of(*call),
+                          " mixes samples: what it computes for one depends on the others of its batch", kMixes));
   }
 
   // ---- the call

@@ -51,6 +51,8 @@ class ContainerHosts(HostsTest):
             result = self.finish(process)
             self.assertNotEqual(result.code, 0, str(result))
         self.assertTrue(all(self.failures()), self.failures())
+        self.assertIn("error: host alpha: ", self.failures()[1])
+        self.assertNotIn("alpha: error: ", self.failures()[1])
 
     def test_failure_before_ranks_start(self):
         self.make_trees(max_steps="4")

@@ -2,6 +2,7 @@
 import json
 import struct
 import unittest
+import zipfile
 
 from harness import ROOT, ProgramTest, tiny
 
@@ -95,6 +96,24 @@ class ProgramBuffers(ProgramTest):
         resumed = {"training": {"resume_from_checkpoint": checkpoint}}
         self.assert_same(self.losses("resumed", **resumed, p=2, communicator="threads"), whole[2:])
         self.check_buffers("resumed", STEPS)
+
+    def test_a_run_continues_with_the_checkpoint_s_parameters_that_no_layer_uses(self):
+        self.losses("whole")
+        with zipfile.ZipFile(MODELS / "counted.pt2") as given, zipfile.ZipFile(self.dir / "other.pt2", "w") as other:
+            names = given.namelist()
+            config = next(name for name in names if name.endswith("weights_config.json"))
+            spare = json.loads(given.read(config))["config"]["spare.weight"]["path_name"]
+            for name in names:
+                data = given.read(name)
+                other.writestr(name, bytes(len(data)) if name.endswith("data/weights/" + spare) else data)
+        config = json.loads((self.dir / "config.json").read_text())
+        config["model"]["path"] = "other.pt2"
+        config["training"].update(resume_from_checkpoint="whole/checkpoint-2", resume_with_changes=True)
+        config["output_dir"] = "resumed"
+        (self.dir / "resumed.json").write_text(json.dumps(config))
+        self.expect(0, "train", "resumed.json")
+        self.assertEqual(self.check_buffers("resumed", STEPS)["spare.weight"],
+                         self.check_buffers("whole/checkpoint-2", 2)["spare.weight"])
 
 
 if __name__ == "__main__":

@@ -151,6 +151,19 @@ class TensorColumns(ProgramTest):
             self.assert_same(self.losses(self.sounds, name, communicator="threads", **layout), one)
         self.expect(2, "generate", self.sounds(), "--prompt", "x", says="generate takes texts")
 
+    def test_targets_are_texts_in_some_rows_and_ids_in_others(self):
+        rows = []
+        for i in range(SAMPLES):
+            (self.dir / f"files/sound{i}.npy").write_bytes(npy(floats(numbers(i, 27)), [3, 9]))
+            rows.append({"sound": f"sound{i}.npy", "labels": [2 + (i + k) % 8 for k in range(4)], "target": None})
+        self.write_rows("files/ids.jsonl", rows)
+        for row in rows[::2]:
+            row["target"] = "".join("abcdefghijk"[word] for word in row["labels"])
+            row["labels"] = None
+        self.write_rows("files/both.jsonl", rows)
+        self.assert_same(self.losses(self.sounds, "both", file="files/both.jsonl"),
+                         self.losses(self.sounds, "ids", file="files/ids.jsonl"))
+
     def test_data_that_does_not_fit_is_refused(self):
         def refused(rows, says, code=1):
             self.write_rows("files/bad.jsonl", rows)

@@ -131,7 +131,7 @@ void load_checkpoint_parameters(const std::string& checkpoint, int64_t steps, co
     throw DataError(cat(checkpoint, ": the checkpoint has rows for fewer words than the model: ", names.grown.front(),
                         "; use the tokenizer with which it was saved"));
   require_equal(*parts.groups.world, "checkpoint", read_parameters(directory, parameters, show));
-  if (parts.model.exported) continue_buffers(directory, *parts.model.exported->program, steps);
+  continue_buffers(directory, parts.model, steps);
 }
 
 void explain_memory(const JobParts& parts, const RankContext& context, bool trains, const std::function<void()>& work) {

@@ -41,8 +41,8 @@ JobParts make_parts(const Config& config, const RankContext& context);
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
                      const LongWork::Show& show = {});
 
-// The same from a checkpoint that this model saved after `steps` steps, with its buffers. Throws DataError if the
-// checkpoint belongs to another model.
+// The same from a checkpoint that this model saved after `steps` steps, with its buffers and the parameters that no
+// layer uses. Throws DataError if the checkpoint belongs to another model.
 void load_checkpoint_parameters(const std::string& checkpoint, int64_t steps, const JobParts& parts,
                                 StageParameters& parameters, const LongWork::Show& show = {});
 

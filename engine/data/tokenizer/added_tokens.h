@@ -19,8 +19,6 @@ struct AddedToken {
   bool rstrip = false;       // includes the white space after it
   bool single_word = false;  // matches only if no word character is next to it
   bool normalized = false;   // searched for in the normalized text
-
-  bool operator==(const AddedToken&) const = default;
 };
 
 class AddedTokenMatcher {

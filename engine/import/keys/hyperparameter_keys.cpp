@@ -150,7 +150,8 @@ Outcome read_weight_type(const Given& given, Draft& draft) {
       return neutral(cat(precision, " determines the precision; weights and optimizer states stay in fp32"));
   if (type == "bfloat16")
     return draft.give("training.bf16", true, given.name, "weights and optimizer states stay in fp32");
-  return refused("training in float16 needs a loss scale; remove this key and set fp16");
+  if (type == "float16") return refused("training in float16 needs a loss scale; remove this key and set fp16");
+  return refused("must be auto, float32, bfloat16 or float16");
 }
 
 // The config of Accelerate in TrainingArguments, as an object or as text.

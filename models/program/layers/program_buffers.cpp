@@ -74,7 +74,7 @@ void continue_buffers(const HfDirectory& files, const Program& program, int64_t 
     if (value < 0)
       throw DataError(cat(files.path(), ": the buffer ", buffer.name, " has different values from those in ",
                           program.archive.path, "; continue with the program with which it was saved"));
-    changed[value] = stored;
+    changed[value] = stored.clone();  // the run may remove the files
     differ = true;
   }
   if (differ) program.buffers->restart(steps + 1, changed);

@@ -457,7 +457,12 @@ class ProgramSpecMaker {
     const int64_t tokens = traced_samples_ * traced_length_;
     const std::string calls = calls_of(layer, input, program_->layers[number].part);
     auto traced = traces_.find(calls);
-    if (traced == traces_.end()) traced = traces_.emplace(calls, trace(layer, input, number)).first;
+    try {
+      if (traced == traces_.end()) traced = traces_.emplace(calls, trace(layer, input, number)).first;
+    } catch (const RunError& error) {
+      throw ConfigError(cat(program_->archive.place(), ": layer ", layer.name, " fails on ", traced_samples_,
+                            " samples of ", traced_length_, " tokens (", error.what(), ")"));
+    }
     const auto& [pass, collectives] = traced->second;
     layer.code = code_of(pass);
     for (const auto& collective : collectives) layer.code += cat(" ", collective.bytes, " over T");

@@ -23,8 +23,8 @@ inline constexpr const char* kTracedFamily = "traced module";
 // Runs each distinct layer once with the archive's weights, on sequences of this length, from which costs of other
 // sizes are extrapolated. In files, parameters have the program's names; full names are "embedding." and "head."
 // followed by these, and for blocks the program's own. Throws a ConfigError if a microbatch does not provide an
-// argument of the program, and for dropout that cannot be made the same in every layout. split: null if every rank has
-// everything.
+// argument of the program, if a layer fails on these sequences, and for dropout that cannot be made the same in every
+// layout. split: null if every rank has everything.
 ModelSpec spec_of_program(const std::shared_ptr<const Program>& program, int64_t traced_length,
                           std::shared_ptr<const ProgramSplit> split = nullptr);
 

@@ -1,6 +1,7 @@
 #include "models/program/split/dimension_rules.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -196,9 +197,7 @@ const std::vector<int64_t>& DimensionRules::result_sizes() const {
 }
 
 std::string DimensionRules::here() const {
-  std::string name = call().name.substr(call().name.find("::") + 2);
-  return call().modules.empty() || call().modules.back().path.empty() ? name
-                                                                      : cat(name, " in ", call().modules.back().path);
+  return call().name.substr(call().name.find("::") + 2) + place_of(call());
 }
 
 // ---- what rules do
@@ -227,6 +226,32 @@ void DimensionRules::forbid_all(const std::string& why) {
 
 void DimensionRules::unknown() {
   forbid_all(cat("there is no rule for ", here()));
+  if (is_product(call().name)) add_whole_product();
+}
+
+// A product that every rank computes is the reason why its weight stays whole.
+void DimensionRules::add_whole_product() {
+  int weight = -1;
+  bool has_input_gradient = false;
+  double numbers = product_of(result_sizes());  // of the result and all factors
+  visit_readings(program_.graph(), node_, [&](const Reading&, int value) {
+    if (!sizes_[value] || sizes_[value]->size() < 2) return;  // a bias
+    numbers *= product_of(*sizes_[value]);
+    if (!weight_[value].empty())
+      weight = value;
+    else
+      has_input_gradient |= found_.of_value.contains(value);
+  });
+  if (weight < 0) return;
+  const Dimensions& dimensions = found_.of_value.at(weight);
+  // A matrix product [m, k] x [k, n] has m k n multiplications, the root of m k x k n x m n.
+  found_.products.push_back({.node = node_,
+                             .parameter = weight_[weight],
+                             .flops = 2 * std::sqrt(numbers),
+                             .has_input_gradient = has_input_gradient,
+                             .rows = {},
+                             .summed = flat(dimensions, 0, dimensions.size()),
+                             .columns = {}});
 }
 
 // result [..., m, n] = left [..., m, k] x right [..., k, n], or right [n, k] transposed. A bias is added to the last

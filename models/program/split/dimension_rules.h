@@ -51,6 +51,7 @@ class DimensionRules {
   void make(const Dimensions& result);
   int64_t size_of(const Dimension& dimension) const;
   void forbid_all(const std::string& why);
+  void add_whole_product();
   bool has_equal_slices(int64_t along, int64_t length) const;
   std::optional<Dimension> section_of(const Dimensions& self, int64_t along, int64_t begin, int64_t length);
   void multiply(const char* left, const char* right, bool is_transposed, const char* bias);

@@ -26,7 +26,8 @@ struct WeightProduct {
   std::string parameter;
   double flops = 0;
   bool has_input_gradient = true;
-  Dimension rows, summed, columns;  // rows: including those of batches
+  // rows: including those of batches. A call without a rule has no columns: all dimensions of its weight are summed.
+  Dimension rows, summed, columns;
 };
 
 struct ProgramDimensions {

@@ -242,6 +242,11 @@ class Chooser {
     return "other dimensions of its tensors are split";
   }
 
+  std::string why_whole(const WeightProduct& product) const {
+    if (product.columns.empty()) return why_whole(product.summed);
+    return cat("columns: ", why_whole(product.columns), "; inputs: ", why_whole(product.summed));
+  }
+
   void add_whole_units(size_t layer) {
     const LayerSpec& spec = spec_.layers[layer];
     const auto& nodes = program_.layers[layer].part.nodes;
@@ -257,7 +262,7 @@ class Chooser {
                      .parts = "columns",
                      .count = 0,
                      .split = false,
-                     .why = cat("columns: ", why_whole(product.columns), "; inputs: ", why_whole(product.summed))};
+                     .why = why_whole(product)};
       if (std::ranges::find(units, unit.name, &SplitUnit::name) != units.end()) continue;
       if (const auto asked = choices_.find(spec.full_name(unit)); asked != choices_.end() && asked->second.split)
         throw ConfigError(cat("/smp_options/tensor_parallel_layers: ", spec.full_name(unit), " cannot be split over ",

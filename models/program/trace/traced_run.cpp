@@ -268,8 +268,4 @@ TracedRun run_traced(const TracedFunction& function, const std::vector<at::Tenso
   return maker.end(results);
 }
 
-std::string place_of(const GraphNode& call) {
-  return call.modules.empty() ? "" : cat(" in ", call.modules.back().path);
-}
-
 }  // namespace shardline

@@ -51,7 +51,4 @@ struct TracedRun {
 // that no call computes, custom gradients of the function, and operators without gradients.
 TracedRun run_traced(const TracedFunction& function, const std::vector<at::Tensor>& arguments);
 
-// The location of a call, for messages: " in blocks.0.norm"; empty outside all modules.
-std::string place_of(const GraphNode& call);
-
 }  // namespace shardline

@@ -259,7 +259,8 @@ std::vector<double> run(const RunFolder& folder, const json& changes, const std:
   train_in_process(config);
   std::ifstream lines(folder / (out + "/metrics.jsonl"));
   std::vector<double> losses;
-  for (std::string line; std::getline(lines, line);) losses.push_back(json::parse(line).at("loss"));
+  for (std::string line; std::getline(lines, line);)
+    if (const json record = json::parse(line); record.contains("loss")) losses.push_back(record.at("loss"));
   return losses;
 }
 
@@ -331,8 +332,82 @@ TEST_CASE("the buffers that a traced module changes are saved with its weights, 
       run(folder, with({{"training", {{"resume_from_checkpoint", folder / "layout/checkpoint-2"}}}}), "rest");
   check_close({rest.end() - 2, rest.end()}, {one.end() - 2, one.end()});
   check_saved("rest", 4);
+  // A parameter that no layer uses is that of the checkpoint, too, and not what the module starts with now.
+  run(folder,
+      with(
+          {{"training",
+            {{"resume_from_checkpoint", folder / "layout/checkpoint-2"}, {"seed", 7}, {"resume_with_changes", true}}}}),
+      "seed");
+  const auto unused_in = [&](const std::string& directory) {
+    return open_safetensors(folder / directory, "model").begin()->second.tensor("positions.weight");
+  };
+  CHECK(unused_in("seed").equal(unused_in("one")));
   run(folder, {{"model", {{"path", folder / "one"}, {"config", nullptr}}}}, "next");
   check_saved("next", 8);
+}
+
+TEST_CASE("the best model of a traced module that changes buffers has the buffers of its step") {
+  const RunFolder folder("traced-best");
+  const auto records = [&](const std::string& out, const char* key) {
+    std::vector<std::pair<int64_t, double>> values;  // by step
+    std::ifstream lines(folder / (out + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      if (const json record = json::parse(line); record.contains(key))
+        values.emplace_back(record.at("step"), record.at(key));
+    return values;
+  };
+  const json model = {{"model", {{"config", {{"model_type", "counting-net"}}}}}};
+  json training = {{"training",
+                    {{"eval_strategy", "steps"},
+                     {"eval_steps", 1},
+                     {"save_strategy", "steps"},
+                     {"save_steps", 1},
+                     {"load_best_model_at_end", true},
+                     {"metric_for_best_model", "eval_loss"},
+                     {"greater_is_better", true}}},  // so that the last step is not the best
+                   {"data", {{"validation", folder / "text.txt"}}},
+                   {"smp_options", {{"shard_optimizer_state", true}}},
+                   {"mpi_options", {{"processes_per_host", 2}}}};
+  training.merge_patch(model);
+  run(folder, training, "best");
+  const auto losses = records("best", "eval_loss");
+  REQUIRE(losses.size() == 4);
+  const auto best = std::ranges::max_element(losses, {}, &std::pair<int64_t, double>::second);
+  REQUIRE(best->first < 4);
+  const auto tensors = open_safetensors(folder / "best", "model");
+  CHECK(tensors.begin()->second.tensor("steps").item<int64_t>() == best->first);
+
+  // What begins with this model evaluates as it did.
+  json next = {{"model", {{"path", folder / "best"}, {"config", nullptr}}},
+               {"data", {{"validation", folder / "text.txt"}}},
+               {"training", {{"max_steps", 1}, {"eval_on_start", true}, {"eval_strategy", "steps"}}}};
+  run(folder, next, "next");
+  CHECK(records("next", "eval_loss").at(0).second == Approx(best->second).epsilon(1e-12));
+
+  const auto output = [](const json& file, const auto& check, const auto& job) {
+    const Config config = parse_config(file.dump(), "config");
+    check(config);
+    std::ostringstream out;
+    run_on_ranks(config, out, {}, [&](RankContext& context) { job(config, context); });
+    return out.str();
+  };
+  training.merge_patch(
+      json{{"smp_options", {{"tensor_parallel_degree", 2}}}, {"mpi_options", {{"processes_per_host", 4}}}});
+  const auto check = [](const Config& config, RankContext& context) { layout_job(config, 3, context); };
+  CHECK_THAT(output(config_of(folder, training), check_layout, check),
+             Contains("gives the same numbers as one process"));
+
+  const GenerateOptions options{.prompts = {"line 1"}, .max_new_tokens = 4, .temperature = 0, .json = true};
+  const auto written = [&](json changes) {
+    changes["model"] = next["model"];
+    return output(
+        config_of(folder, changes), [&](const Config& config) { check_generate(config, options); },
+        [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
+  };
+  const std::string text = written(json::object());
+  CHECK_THAT(text, Contains("\"tokens\""));
+  CHECK(written({{"smp_options", {{"pipeline_parallel_degree", 2}}}, {"mpi_options", {{"processes_per_host", 2}}}}) ==
+        text);
 }
 
 TEST_CASE("training measures the layers of a traced module once, and places them by these times") {

@@ -414,6 +414,9 @@ TEST_CASE("the type of a script's weights determines the precision unless bf16 o
   const Import refused = import("--torch_dtype float16");
   REQUIRE(refused.refused().size() == 1);
   CHECK_THAT(refused.refused().front()->outcome.note, Contains("set fp16"));
+  const Import unknown = import("--torch_dtype torch.bfloat16");
+  REQUIRE(unknown.refused().size() == 1);
+  CHECK_THAT(unknown.refused().front()->outcome.note, Contains("must be auto, float32, bfloat16 or float16"));
 }
 
 TEST_CASE("batches mean the same where other programs count them differently") {

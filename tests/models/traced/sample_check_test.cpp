@@ -16,6 +16,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "models/program/layers/program_layers.h"
 #include "models/program/trace/traced_archive.h"
@@ -103,6 +105,49 @@ std::function<void(Graph&)> reversed(const std::string& name, const std::vector<
   };
 }
 
+int& output(Graph& graph, const std::string& name) {
+  return std::ranges::find(graph.outputs, name, &GraphOutput::name)->value;
+}
+
+// Appends a call of the program itself, outside of its named modules. Returns the value that it makes.
+int add_call(Graph& graph, const std::string& name, const std::string& overload, std::vector<GraphArgument> arguments,
+             at::ScalarType dtype = at::kFloat) {
+  graph.values.push_back({.name = name, .dtype = dtype, .sizes = {}});
+  const int made = std::ssize(graph.values) - 1;
+  graph.nodes.push_back({.name = name,
+                         .overload = overload,
+                         .arguments = std::move(arguments),
+                         .results = {{0, -1, made}},
+                         .modules = {{.path = "", .type = "Net"}}});
+  return made;
+}
+
+void add_to_loss(Graph& graph, int value) {
+  const int loss = output(graph, "loss");
+  output(graph, "loss") = add_call(graph, "aten::add", "Tensor", {{.value = loss}, {.value = value}, {.constant = 1}});
+}
+
+// Adds to the loss the squares of the logits' means over all tokens of the batch.
+void add_balance(Graph& graph) {
+  const c10::IValue tokens(std::vector<int64_t>{0, 1});
+  const int mean = add_call(graph, "aten::mean", "dim",
+                            {{.value = output(graph, "logits")}, {.constant = tokens}, {.constant = false}, {}});
+  const int square = add_call(graph, "aten::mul", "Tensor", {{.value = mean}, {.value = mean}});
+  add_to_loss(graph, add_call(graph, "aten::sum", "", {{.value = square}, {}}));
+}
+
+// Adds to the loss the cross entropy without the first row.
+void add_shorter_entropy(Graph& graph) {
+  const auto of_all = *std::ranges::find(graph.nodes, std::string("aten::cross_entropy_loss"), &GraphNode::name);
+  auto arguments = of_all.arguments;
+  for (const int i : {0, 1}) {
+    const auto dtype = graph.values[arguments[i].value].dtype;
+    arguments[i].value = add_call(graph, "aten::slice", "Tensor",
+                                  {arguments[i], {.constant = 0}, {.constant = 1}, {}, {.constant = 1}}, *dtype);
+  }
+  add_to_loss(graph, add_call(graph, of_all.name, of_all.overload, arguments));
+}
+
 const ProgramUse kPictures = {.predicts = ProgramUse::Predicts::segment,
                               .inputs = {{"pixel_values", "image"}, {"labels", "labels"}}};
 const ProgramUse kSounds = {.predicts = ProgramUse::Predicts::target_row, .inputs = {{"input_features", "sound"}}};
@@ -117,6 +162,23 @@ TEST_CASE("exported programs are checked on tokens and on tensors", "[samples]")
   check_file("pairs", {.predicts = ProgramUse::Predicts::target_row});
   check_file("pictures", kPictures);
   check_file("sounds", kSounds);
+}
+
+TEST_CASE("a loss of batches that is not a mean of its samples' is refused as such", "[samples]") {
+  CHECK_THROWS_WITH(check_file("words", {}, add_balance),
+                    Contains("words.pt2: its loss, another scalar, is not a mean over samples or labels"));
+}
+
+TEST_CASE("a program that fails on the sequences of the plan is a mistake in the config", "[samples]") {
+  CHECK_THROWS_MATCHES(
+      check_file("words", {}, add_shorter_entropy), ConfigError,
+      Catch::Matchers::Predicate<ConfigError>([](const ConfigError& error) {
+        const std::string text = error.what();
+        return text.starts_with("/model/path: ") &&
+               text.find("layer head fails on 2 samples of 8 tokens (") != std::string::npos &&
+               text.find("a part of its loss, cross_entropy + cross_entropy, counts 13 labels of the 14") !=
+                   std::string::npos;
+      }));
 }
 
 TEST_CASE("one of several blocks that call the same operators is found if its arguments mix samples", "[samples]") {

@@ -158,8 +158,7 @@ void add_tokens_of_folder(const fs::path& folder, const RoleNames& names, const 
   check_added_ids(spec, folder.string());
 }
 
-bool add_tokens_of_config(const fs::path& folder, TokenizerSpec& spec) {
-  const std::vector<AddedToken> before = spec.added;
+void add_tokens_of_config(const fs::path& folder, TokenizerSpec& spec) {
   int32_t next = spec.ids.size();  // id
   for (const AddedToken& token : spec.added) next = std::max(next, token.id + 1);
   const auto put = [&](AddedToken token, std::optional<int32_t> id, bool replaces) {
@@ -191,7 +190,6 @@ bool add_tokens_of_config(const fs::path& folder, TokenizerSpec& spec) {
         for (const JsonValue& value : config.at(more).items()) put(token_of(value), {}, /*replaces=*/false);
   });
   check_added_ids(spec, (folder / "tokenizer_config.json").string());
-  return spec.added != before;
 }
 
 SpecialTokens find_special_tokens(const fs::path& folder, const TokenizerSpec& spec) {

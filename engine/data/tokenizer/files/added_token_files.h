@@ -27,8 +27,8 @@ void add_tokens_of_folder(const std::filesystem::path& folder, const RoleNames& 
 // Adds to the tokens of a tokenizer.json those that transformers adds from tokenizer_config.json when it opens the
 // folder: the tokens of added_tokens_decoder, whose flags count instead of those in tokenizer.json, the additional
 // special tokens, and the tokens with a role that the vocabulary has. Tokens with a role that it lacks, such as a pad
-// token that no text contains, are left out. Then checks the ids. Returns whether this changed the tokens.
-bool add_tokens_of_config(const std::filesystem::path& folder, TokenizerSpec& spec);
+// token that no text contains, are left out. Then checks the ids.
+void add_tokens_of_config(const std::filesystem::path& folder, TokenizerSpec& spec);
 
 // The ids of the roles that the folder names, otherwise of tokens with usual names, such as [CLS] and <s>. Throws
 // DataError if the vocabulary lacks the eos_token that the folder names.

@@ -53,10 +53,7 @@ TokenizerPtr build(TokenizerSpec spec, const fs::path& folder, const fs::path& v
 TokenizerPtr load_file(const fs::path& file) {
   const fs::path folder = file.parent_path();
   const std::string name = tokenizer_class(folder);
-  TokenizerSpec spec = read_tokenizer_json(file, name);
-  const bool adds = add_tokens_of_config(folder, spec);
-  const std::string digest = cat(digest_of(folder, file), name, adds ? " tokens of the config" : "");
-  return build(std::move(spec), folder, file, digest, name);
+  return build(read_tokenizer_json(file, name), folder, file, digest_of(folder, file) + name, name);
 }
 
 TokenizerPtr load_folder(const fs::path& folder) {

@@ -196,7 +196,6 @@ TokenizerSpec read_tokenizer_json(const std::filesystem::path& file, const std::
   } else if (spec.pre_tokenizer.byte_level) {
     root.at("pre_tokenizer").fail("ByteLevel is only supported with BPE");
   }
-  check_added_ids(spec, (file.parent_path() / "tokenizer_config.json").string());
   return spec;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/einsum.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
@@ -117,6 +118,11 @@ const std::vector<Case>& whole_cases() {
       {"a mean of columns",
        [](Block& block, const at::Tensor& x) { return x * block.first(x).mean(-1, /*keepdim=*/true); },
        "needs all of them"},
+      {"a product in Einstein's notation",
+       [](Block& block, const at::Tensor& x) {
+         return x + block.second(at::einsum("bti,oi->bto", {x, block.first->weight}));
+       },
+       "there is no rule for einsum in blocks.0.first"},
       {"more ranks than columns", between([](const auto& y) { return at::tanh(y); }), "there are 8 for 9 ranks", 9},
   };
   return cases;
