@@ -23,9 +23,9 @@ struct Stretch {
 };
 
 bool is_product(const std::string& name) {
-  static const std::set<std::string> products = {"aten::linear", "aten::addmm",   "aten::matmul",     "aten::mm",
-                                                 "aten::bmm",    "aten::baddbmm", "aten::einsum",     "aten::conv1d",
-                                                 "aten::conv2d", "aten::conv3d",  "aten::convolution"};
+  static const std::set<std::string> products = {"aten::linear", "aten::addmm",   "aten::matmul",      "aten::mm",
+                                                 "aten::bmm",    "aten::baddbmm", "aten::einsum",      "aten::conv1d",
+                                                 "aten::conv2d", "aten::conv3d",  "aten::convolution", kGroupedProduct};
   return products.contains(name);
 }
 
