@@ -115,6 +115,14 @@ std::string functional_name(const GraphNode& node) {
 
 }  // namespace
 
+int GraphFlow::origin(const Graph& graph, int value) const {
+  static const std::set<std::string> forms = {"aten::view", "aten::reshape", "aten::flatten", "aten::to",
+                                              "aten::contiguous"};
+  while (value >= 0 && producer[value] >= 0 && forms.contains(graph.nodes[producer[value]].name))
+    value = graph.nodes[producer[value]].arguments[0].value;
+  return value;
+}
+
 std::vector<int> GraphFlow::changes_before(int value, int end) const {
   const auto found = changes.find(storage[value]);
   if (found == changes.end()) return {};

@@ -16,6 +16,13 @@ using As = GraphArgument::As;
 
 constexpr int kMajorVersion = 8;
 constexpr std::string_view kOperators = "torch.ops.", kHigherOrder = "torch.ops.higher_order.";
+
+// The operator with which transformers exports the experts of a layer; ATen has the same under other names.
+constexpr const char* kExpertsProduct = "transformers::grouped_mm_fallback";
+std::string argument_of_grouped_product(const std::string& name) {
+  return name == "input" ? "self" : name == "weight" ? "mat2" : name;
+}
+
 int64_t integer(const JsonValue& value) {
   const auto& json = value.json();
   if (!json.is_number_integer() ||
@@ -343,14 +350,18 @@ class GraphReader {
                    .has_grad = scope.has_grad,
                    .autocast = scope.autocast};
     if (node.overload == "default") node.overload.clear();
+    const bool is_of_experts = node.text() == kExpertsProduct;
+    if (is_of_experts) node.name = kGroupedProduct;
     if (node.name == "aten::detach_") node.name = "aten::detach";  // only on constants, which have no gradient anyway
     if (const auto why = refusal_of(node.name, node.overload); !why.empty())
       item.at("target").fail(cat("cannot run here, because ", why), "export the model without it");
     const auto op = find_operator(node.name, node.overload);
     std::map<std::string, JsonValue> given;
-    for (const auto& input : item.at("inputs").items())
-      if (!given.emplace(input.at("name").text(), input.at("arg")).second)
+    for (const auto& input : item.at("inputs").items()) {
+      const std::string name = input.at("name").text();
+      if (!given.emplace(is_of_experts ? argument_of_grouped_product(name) : name, input.at("arg")).second)
         input.fail("is an argument that was already given");
+    }
     for (const auto& argument : op->schema().arguments()) {
       const auto found = given.find(argument.name());
       if (found != given.end()) {

@@ -12,9 +12,9 @@ std::optional<c10::OperatorHandle> find_operator(const std::string& name, const 
 }
 
 bool is_product(const std::string& name) {
-  static const std::set<std::string> products = {"aten::linear", "aten::addmm",   "aten::matmul",     "aten::mm",
-                                                 "aten::bmm",    "aten::baddbmm", "aten::einsum",     "aten::conv1d",
-                                                 "aten::conv2d", "aten::conv3d",  "aten::convolution"};
+  static const std::set<std::string> products = {"aten::linear", "aten::addmm",   "aten::matmul",      "aten::mm",
+                                                 "aten::bmm",    "aten::baddbmm", "aten::einsum",      "aten::conv1d",
+                                                 "aten::conv2d", "aten::conv3d",  "aten::convolution", kGroupedProduct};
   return products.contains(name);
 }
 

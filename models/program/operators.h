@@ -34,6 +34,7 @@ inline constexpr const char* kSquaredError = "aten::mse_loss";
 inline constexpr const char* kBinaryLoss = "aten::binary_cross_entropy_with_logits";
 inline constexpr const char* kLookup = "aten::embedding";
 inline constexpr const char* kBatchNorm = "aten::batch_norm";
+inline constexpr const char* kGroupedProduct = "aten::_grouped_mm";
 inline constexpr const char* kSizeOf = "aten::sym_size";
 // The index of an argument in the operator's schema; asserts that it exists.
 int place_of_argument(const GraphNode& node, const char* argument);

@@ -350,14 +350,7 @@ class Cutter {
     program_->loss = loss_terms(graph(), flow(), scalar);
   }
 
-  // The value before calls that change only its form.
-  int origin(int number) const {
-    if (number < 0) return number;
-    static const std::set<std::string> forms = {"aten::view", "aten::reshape", "aten::to", "aten::contiguous"};
-    while (flow().producer[number] >= 0 && forms.contains(graph().nodes[flow().producer[number]].name))
-      number = graph().nodes[flow().producer[number]].arguments[0].value;
-    return number;
-  }
+  int origin(int number) const { return flow().origin(graph(), number); }
 
   static std::string joined(const std::set<int64_t>& numbers) {
     std::string text;

@@ -28,11 +28,23 @@ using Predicts = ProgramUse::Predicts;
 constexpr const char* kPositionIds = "position_ids";
 constexpr std::array kOfRows = {"input_ids", "attention_mask", kPositionIds, "token_type_ids"};
 
-// Labels from the tokens themselves: a row's label is the next token in its segment.
+// Labels from the tokens themselves, for programs that shift them: a row's label is the next token in its segment.
 at::Tensor own_labels(const Microbatch& batch, const RowGrid& grid) {
   const at::Tensor next = grid.spread_once(batch.labels, kNoLabel);
   const auto none = at::full({grid.samples(), 1}, kNoLabel, next.options());
   return at::cat({none, next.narrow(1, 0, grid.length() - 1)}, 1);
+}
+
+// Whether the loss compares the logits of each token with the label of the same token, so that labels are not shifted
+// in the program.
+bool compares_same_tokens(const Program& program) {
+  const auto* labels = program.argument("labels");
+  const auto& logits = program.logits.outputs;
+  const auto origin = [&](int value) { return program.flow.origin(program.graph(), value); };
+  return labels && logits.size() == 1 && std::ranges::all_of(program.loss.terms, [&](const ProgramLossTerm& term) {
+           return term.kind == ProgramLossTerm::Kind::cross_entropy && origin(term.target) == labels->value &&
+                  origin(term.input) == origin(logits[0]);
+         });
 }
 
 at::Tensor on_device_of(const Microbatch& batch, std::vector<int64_t>& numbers) {
@@ -79,6 +91,7 @@ at::Tensor labels(const ProgramBatch& batch) {
       return rows.labels.defined() ? batch.target.spread_once(rows.labels, kNoLabel) : batch.target.spread(rows.ids);
     case Predicts::next_row:
       SL_ASSERT(rows.labels.defined(), "a loss without labels");
+      if (compares_same_tokens(program)) return batch.source.spread_once(rows.labels, kNoLabel);
       return own_labels(rows, batch.source);
     default:
       SL_ASSERT(rows.labels.defined(), "a loss without labels");

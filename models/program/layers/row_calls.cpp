@@ -97,7 +97,10 @@ OwnCalls calls_over(const TensorParallel& tp) {
              const RowForms forms(batch);
              const int64_t leading = given[1].toInt();
              const at::Tensor whole = forms.expanded(given[0].toTensor(), leading, given[2].toInt());
-             return forms.rows_like(sliced_from_all(by_rows, forms.flat_tokens(whole, leading)), whole, leading);
+             const at::Tensor tokens = forms.flat_tokens(whole, leading);  // of a mask, for example
+             const at::Tensor rows =
+                 tokens.requires_grad() ? sliced_from_all(by_rows, tokens) : slice_rows(by_rows, tokens);
+             return forms.rows_like(rows, whole, leading);
            }}};
 }
 

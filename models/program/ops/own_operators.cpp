@@ -2,6 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include <map>
 #include <optional>
@@ -49,6 +51,31 @@ bool run_addmm(Stack& stack) {
 // self, other: mm, and matmul if `other` is a matrix
 bool run_matmul(Stack& stack) {
   return multiply(stack, stack[0].toTensor(), stack[1].toTensor(), {}, WeightOrder::inputs_first);
+}
+
+// self [rows, in], mat2 [groups, in, out], offs [groups], bias, out_dtype: multiplies the rows of each group, which end
+// before these places, with its matrix; rows after the last group give zeros. ATen's operator takes only rows of 16
+// bytes, and no float64.
+bool run_grouped_product(Stack& stack) {
+  const at::Tensor x = stack[0].toTensor(), weight = stack[1].toTensor(), ends = optional_tensor(stack[2]);
+  const bool has_ends =
+      ends.defined() && weight.dim() == 3 && weight.size(0) > 0 && ends.sizes() == weight.sizes().slice(0, 1);
+  if (x.dim() != 2 || !has_ends || !stack[3].isNone() || !stack[4].isNone()) return false;
+  const auto matrices = weight.unbind(0);
+  std::vector<int64_t> lengths;
+  int64_t begin = 0;
+  const at::Tensor places = ends.to(at::kCPU, at::kLong).contiguous();
+  for (const int64_t end : at::IntArrayRef(places.const_data_ptr<int64_t>(), places.numel())) {
+    lengths.push_back(end - begin);
+    begin = end;
+  }
+  lengths.push_back(x.size(0) - begin);
+  const auto rows = x.split_with_sizes(lengths);
+  std::vector<at::Tensor> products;
+  for (size_t i = 0; i < matrices.size(); ++i) products.push_back(rows[i].mm(matrices[i]));
+  products.push_back(at::zeros({lengths.back(), weight.size(2)}, products[0].options()));
+  stack = {at::cat(products)};
+  return true;
 }
 
 // ---- kernels over rows
@@ -141,10 +168,14 @@ bool run_embedding(Stack& stack) {
 }  // namespace
 
 OwnOperator own_operator(const std::string& name, const std::string& overload) {
-  static const std::map<std::string, OwnOperator> operators = {
-      {"aten::linear", run_linear},      {"aten::addmm", run_addmm},           {"aten::mm", run_matmul},
-      {"aten::matmul", run_matmul},      {"aten::layer_norm", run_layer_norm}, {"aten::gelu", run_gelu},
-      {"aten::embedding", run_embedding}};
+  static const std::map<std::string, OwnOperator> operators = {{"aten::linear", run_linear},
+                                                               {"aten::addmm", run_addmm},
+                                                               {"aten::mm", run_matmul},
+                                                               {"aten::matmul", run_matmul},
+                                                               {"aten::layer_norm", run_layer_norm},
+                                                               {"aten::gelu", run_gelu},
+                                                               {"aten::embedding", run_embedding},
+                                                               {"aten::_grouped_mm", run_grouped_product}};
   const auto found = operators.find(name);
   return found == operators.end() || !overload.empty() ? nullptr : found->second;
 }

@@ -72,6 +72,7 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"conv3d", &Self::convolution},
                                                     {"conv3d.padding", &Self::convolution},
                                                     {"convolution", &Self::convolution},
+                                                    {"_grouped_mm", &Self::grouped_product},
                                                     {"embedding", &Self::embedding},
                                                     {"layer_norm", &Self::norm},
                                                     {"rms_norm", &Self::norm},
@@ -272,27 +273,30 @@ void DimensionRules::multiply(const char* left, const char* right, bool is_trans
         atoms_.unite(batch, b[i]);
     }
   atoms_.unite(a.back(), k_of_b);
-  const auto weight_of = [&](const char* name) {
-    const int value = argument(name).value;
-    return value < 0 ? std::string() : weight_[value];
-  };
-  const std::string weight = weight_of(right).empty() ? weight_of(left) : weight_of(right);
-  if (weight.empty()) atoms_.forbid(k_of_b, cat(here(), " sums over them in a product of two activations"));
   if (bias && is_given(bias)) {
     const Dimensions added = read(bias);
     for (size_t i = 0; i < std::min(added.size(), result.size()); ++i)
       if (const Dimension& one = added[added.size() - 1 - i]; !one.empty())
         atoms_.unite(one, result[result.size() - 1 - i]);
   }
-  found_.summed[node_] = k_of_b;
-  if (weight.empty()) return make(result);
+  sum_over(result, k_of_b, left, right);
+}
+
+void DimensionRules::sum_over(const Dimensions& result, const Dimension& summed, const char* left, const char* right) {
+  const std::string &of_left = weight_[argument(left).value], &of_right = weight_[argument(right).value];
+  const std::string weight = of_right.empty() ? of_left : of_right;
+  found_.summed[node_] = summed;
+  if (weight.empty()) {
+    atoms_.forbid(summed, cat(here(), " sums over them in a product of two activations"));
+    return make(result);
+  }
   make_product(result,
                {.node = node_,
                 .parameter = weight,
-                .flops = 2 * product_of(result_sizes()) * size_of(k_of_b),
+                .flops = 2 * product_of(result_sizes()) * size_of(summed),
                 .has_input_gradient = found_.of_value.contains(argument(left).value),
                 .rows = flat(result, 0, result.size() - 1),
-                .summed = k_of_b,
+                .summed = summed,
                 .columns = result.back()},
                std::ssize(result) - 1);
 }
@@ -342,6 +346,16 @@ void DimensionRules::addmm() {
 void DimensionRules::baddbmm() {
   multiply("batch1", "batch2", false, "self");
   if (found_.summed.contains(node_)) atoms_.forbid(found_.summed.at(node_), cat(here(), " adds to its sums"));
+}
+
+// self [rows, in], mat2 [groups, in, out]: each row is multiplied with the matrix of its group.
+void DimensionRules::grouped_product() {
+  const Dimensions self = read("self"), matrices = read("mat2");
+  if (self.size() != 2 || matrices.size() != 3 || !is_given("offs") || is_given("bias")) return unknown();
+  const std::string why = cat(here(), " chooses by them which matrix multiplies a row");
+  for (const auto& dimension : {self[0], matrices[0]}) atoms_.forbid(dimension, why);
+  atoms_.unite(self[1], matrices[1]);
+  sum_over({self[0], matrices[2]}, matrices[1], "self", "mat2");
 }
 
 // input [batch, in, ...], weight [out, in, ...] -> [batch, out, ...]

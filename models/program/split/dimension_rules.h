@@ -55,6 +55,8 @@ class DimensionRules {
   bool has_equal_slices(int64_t along, int64_t length) const;
   std::optional<Dimension> section_of(const Dimensions& self, int64_t along, int64_t begin, int64_t length);
   void multiply(const char* left, const char* right, bool is_transposed, const char* bias);
+  // Records the result of a product that sums over this dimension of both factors.
+  void sum_over(const Dimensions& result, const Dimension& summed, const char* left, const char* right);
   // Records the result of a product with a weight, whose dimension `columns` may be gathered.
   void make_product(const Dimensions& result, WeightProduct product, int columns);
 
@@ -63,6 +65,7 @@ class DimensionRules {
   void matmul();
   void addmm();
   void baddbmm();
+  void grouped_product();
   void convolution();
   void embedding();
   void norm();

@@ -524,11 +524,17 @@ class Divider {
   }
 
   void set_slice(int index, GraphNode& node, const DividedDimension& of) const {
+    const GraphArgument& step = node.arguments[place_of_argument(node, "step")];
+    const bool is_every_nth = step.value < 0 && step.constant.isInt() && step.constant.toInt() > 1;
     GraphArgument& start = node.arguments[place_of_argument(node, "start")];
     GraphArgument& end = node.arguments[place_of_argument(node, "end")];
     const int64_t whole = of_reading({index, 0})->size();
     int64_t first = start.value < 0 && start.constant.isInt() ? start.constant.toInt() : 0;
     if (first < 0) first += whole;
+    if (is_every_nth) {  // from a start that is the same in each rank's part
+      end = constant(std::numeric_limits<int64_t>::max());
+      return;
+    }
     if (whole == of.size()) {  // all of the dimension, which may include the batch
       start = constant(0);
       end = constant(std::numeric_limits<int64_t>::max());

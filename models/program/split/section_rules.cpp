@@ -95,6 +95,8 @@ void DimensionRules::pick() {
     along = i;
   }
   if (along < 0) return unknown();
+  // A product with what is selected from a weight is one with this weight.
+  weight_[call().results[0].value] = weight_[argument("self").value];
   if (const auto place = picked_place(program_, items[along].value, size_of(self[along])))
     if (const auto section = section_of(self, along, *place, 1)) {
       self[along] = *section;
@@ -126,16 +128,21 @@ void DimensionRules::slice() {
   if (along < 0 || along >= std::ssize(self)) return unknown();
   const int64_t size = size_of(self[along]), length = result_sizes()[along];
   if (length == size) return make(self);
-  const int64_t start = counted(integer("start"), size);
+  const int64_t start = counted(integer("start"), size), step = integer("step");
   const bool is_computed = argument("start").value >= 0 || argument("end").value >= 0 || argument("step").value >= 0;
-  const bool is_run = !is_computed && integer("step") == 1 && length > 0;
+  const bool is_run = !is_computed && step == 1 && length > 0;
+  const bool is_every_nth = !is_computed && step > 1 && size % step == 0 && length == size / step;
   const bool is_part = is_run && size % length == 0 && start % length == 0 && has_equal_slices(along, length);
   const auto parts = is_part ? atoms_.cut(self[along], {size / length, length}) : std::nullopt;
+  const auto places = is_every_nth ? atoms_.cut(self[along], {length, step}) : std::nullopt;
   const auto section = !parts && is_run ? section_of(self, along, start, length) : std::nullopt;
   Dimensions result = self;
   if (parts) {
     atoms_.forbid((*parts)[0], cat(here(), " takes them apart"));
     result[along] = (*parts)[1];
+  } else if (places) {
+    atoms_.forbid((*places)[1], cat(here(), " takes them apart"));
+    result[along] = (*places)[0];
   } else if (section) {
     result[along] = *section;
   } else {

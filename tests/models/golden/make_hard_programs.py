@@ -9,6 +9,8 @@ padded     the same, but the embedding has a padding_idx
 two_views  a hidden state and a view of it, which the blocks change in place
 counted    buffers that change, are shared, unused or not persistent, of several types, and a parameter without a use
 returned   the same after run_decompositions: it returns the new buffers instead of changing them
+experts    experts of which each token has two: sorted by expert, with the operator of transformers, and looked up; and a
+           mask of integers
 
   tests/models/golden/make_hard_programs.py        (needs torch 2.11)
 """
@@ -134,6 +136,60 @@ class Counted(Model):
         return super().embedded(ids) * self.fixed + self.share + self.before / self.steps
 
 
+@torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())
+def grouped_mm(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError
+
+
+@grouped_mm.register_fake
+def _(input, weight, offs):
+    return input.new_empty(input.shape[0], weight.shape[2])
+
+
+class Experts(nn.Module):
+    """As in transformers: sorted by expert, with gates and values in turns, or with a matrix for each token."""
+    EXPERTS, COLUMNS, CHOSEN = 3, 5, 2
+
+    def __init__(self, is_sorted):
+        super().__init__()
+        self.is_sorted = is_sorted
+        self.router = nn.Linear(FEATURES, self.EXPERTS)
+        self.gated = nn.Parameter(torch.empty(self.EXPERTS, 2 * self.COLUMNS, FEATURES))
+        self.bias = nn.Parameter(torch.empty(self.EXPERTS, 2 * self.COLUMNS))
+        self.out = nn.Parameter(torch.empty(self.EXPERTS, FEATURES, self.COLUMNS))
+
+    def forward(self, x):
+        tokens = x.flatten(0, 1)
+        shares, experts = self.router(tokens).softmax(-1).topk(self.CHOSEN)
+        y = self.of_sorted(tokens, experts.flatten()) if self.is_sorted else self.of_looked_up(tokens, experts.flatten())
+        y = y * shares.flatten()[:, None]
+        return x + y.view(tokens.shape[0], self.CHOSEN, FEATURES).sum(1).view(x.shape)
+
+    def of_sorted(self, tokens, experts):
+        experts, order = experts.sort()
+        ends = torch.histc(experts.float(), self.EXPERTS, 0, self.EXPERTS - 1).cumsum(0, dtype=torch.int32)
+        y = torch.ops.transformers.grouped_mm_fallback(tokens[order // self.CHOSEN], self.gated.transpose(1, 2), ends)
+        y = y + self.bias[experts]
+        y = torch.ops.transformers.grouped_mm_fallback(y[:, ::2].sigmoid() * y[:, 1::2], self.out.transpose(1, 2), ends)
+        places = torch.empty_like(order)
+        places[order] = torch.arange(order.shape[0])
+        return y[places]
+
+    def of_looked_up(self, tokens, experts):
+        y = torch.bmm(self.gated[experts], tokens.repeat_interleave(self.CHOSEN, 0)[:, :, None])[:, :, 0]
+        gates, values = (y + self.bias[experts]).chunk(2, -1)
+        return torch.bmm(self.out[experts], (gates.sigmoid() * values)[:, :, None])[:, :, 0]
+
+
+class WithExperts(Model):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Experts(is_sorted=True), Experts(is_sorted=False)])
+
+    def embedded(self, ids):
+        return super().embedded(ids) * (ids != 2).long()[:, :, None]
+
+
 def export(model, name, is_decomposed=False):
     torch.manual_seed(3)
     for parameter in model.parameters():
@@ -157,3 +213,4 @@ if __name__ == "__main__":
     export(TwoViews(), "two_views")
     export(Counted(), "counted")
     export(Counted(), "returned", is_decomposed=True)
+    export(WithExperts(), "experts")

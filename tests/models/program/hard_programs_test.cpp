@@ -40,6 +40,14 @@ TEST_CASE("a hidden state and a view of it, which later calls change, do not pas
              Contains("share memory") && Contains("in place"));
 }
 
+TEST_CASE("a program that does not shift its labels gets the next tokens", "[program]") {
+  const auto program = program_of("padded", {.predicts = Predicts::next_row});
+  const at::Tensor ids = at::arange(12).remainder(9).add(3).view({2, 6});
+  const Microbatch batch = causal_microbatch(ids, ids, at::arange(2));
+  ProgramRun causal(program, at::kDouble), by_row(program_of("padded"), at::kDouble);  // the latter is given `labels`
+  CHECK(causal.train(batch).sum == Approx(by_row.train(batch).sum).epsilon(1e-14));
+}
+
 TEST_CASE("means over tokens and over labels are one loss only where every token has a label", "[program]") {
   const auto program = program_of("two_means");
   ProgramRun run(program, at::kDouble);

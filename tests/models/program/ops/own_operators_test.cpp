@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function.h>
@@ -57,6 +58,28 @@ TEST_CASE("the gradient of a transposed parameter is added to that of the parame
     REQUIRE(run_own("aten::linear", called));
     CHECK(difference(called[0].toTensor().detach(), rows.matmul(given.detach().t())) < 1e-14);
   }
+}
+
+TEST_CASE("the rows of a group are multiplied with the group's matrix", "[own_ops]") {
+  const char* const name = "aten::_grouped_mm";
+  const at::Tensor x = numbers({6, 5}, 1), w = numbers({3, 4, 5}, 2).transpose(1, 2);
+  const at::Tensor ends = at::tensor({2, 2, 5}, at::kInt);  // the second group is empty, and the last row in none
+  const auto expected = [](torch::jit::Stack& stack) {
+    const at::Tensor rows = stack[0].toTensor(), of = stack[1].toTensor();
+    stack = {at::cat({rows.narrow(0, 0, 2).mm(of.select(0, 0)), rows.narrow(0, 2, 3).mm(of.select(0, 2)),
+                      at::zeros({1, 4}, rows.options())})};
+  };
+  const torch::jit::Stack arguments = {x, w, ends, IValue(), IValue()};
+  for (const bool has_sums : {false, true}) {
+    const Computed own = computed([&](auto& stack) { REQUIRE(run_own(name, stack)); }, arguments, {0, 1}, has_sums);
+    const Computed exact = computed(expected, arguments, {0, 1}, has_sums);
+    CHECK(difference(own.result, exact.result) < 1e-14);
+    for (size_t i = 0; i < 2; ++i) CHECK(difference(own.gradients[i], exact.gradients[i]) < 1e-14);
+  }
+  check_left(name, {x, w.select(0, 0), ends, IValue(), IValue()});
+  check_left(name, {x, w, at::tensor({2, 6}, at::kInt), IValue(), IValue()});
+  check_left(name, {x, w, IValue(), IValue(), IValue()});
+  check_left(name, {x, w, ends, numbers({3, 4}, 3), IValue()});
 }
 
 TEST_CASE("products that are something else are left to ATen", "[own_ops]") {

@@ -77,6 +77,12 @@ TEST_CASE("norms, dropout and sums of hidden states work on rows, and products g
   }
 }
 
+TEST_CASE("a mask of integers is divided by rows", "[split]") {
+  const SplitRuns runs("program/experts.pt2");
+  CHECK(calls_by_rows(runs).contains(kSliceRows));
+  CHECK(runs.distance(runs.splitter.split(2, {}, true)) < kRounding);
+}
+
 TEST_CASE("a rank keeps less of a block if it has its rows alone", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto kept = [&](bool divides_rows) {

@@ -1,4 +1,4 @@
-// Products whose sections the ranks divide, or whose columns are gathered.
+// Products whose sections the ranks divide, whose columns are gathered, or which choose among matrices.
 #include <ATen/ops/arange.h>
 
 #include "models/program/split/dimension_rules.h"
@@ -113,6 +113,33 @@ TEST_CASE("mistakes of divided sections and of gathered columns change numbers",
       if (rank == 0) node.arguments[2] = {.constant = {}, .items = {}};
     });
   })) > 1e-3);
+}
+
+TEST_CASE("ranks divide the columns of experts, which are sorted or looked up", "[split]") {
+  const int ranks = GENERATE(2, 3);
+  CAPTURE(ranks);
+  const SplitRuns runs("program/experts.pt2");
+  const auto split = runs.splitter.split(ranks, {});
+  for (const std::string block : {"blocks.0.", "blocks.1."}) {
+    for (const char* name : {"gated", "bias", "out"}) CHECK(split->parameters.contains(block + name));
+    CHECK(!split->parameters.contains(block + "router.weight"));
+  }
+  // For each token there are 624 multiplications, of which 48 are those of the routers.
+  CHECK(split->share == Approx((624.0 - 48) / 624));
+  CHECK(runs.distance(split) < kRounding);
+  CHECK(runs.distance(runs.splitter.split(ranks, {}, true)) < kRounding);
+}
+
+TEST_CASE("mistakes of divided experts change numbers", "[split]") {
+  const SplitRuns runs("program/experts.pt2");
+  // Fault: every rank takes the gates for the values.
+  CHECK(runs.distance(damaged(runs, 2, [](DividedPart& part, int) {
+    each_node(part, "aten::slice", [](GraphNode& node) {
+      if (node.arguments[4].constant == c10::IValue(2)) node.arguments[2].constant = 0;
+    });
+  })) > 1e-3);
+  // Fault: the ranks' parts of the experts' results are not added.
+  CHECK(runs.distance(damaged(runs, 2, [](DividedPart& part, int) { each_node(part, kAddOverRanks, forget); })) > 1e-3);
 }
 
 }  // namespace shardline::sections_test
