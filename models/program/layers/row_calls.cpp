@@ -1,5 +1,7 @@
 #include "models/program/layers/row_calls.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include "models/program/layers/part_run.h"
 #include "tensor_parallel/ops/rank_sums.h"
 
@@ -97,6 +99,7 @@ OwnCalls calls_over(const TensorParallel& tp) {
              const RowForms forms(batch);
              const int64_t leading = given[1].toInt();
              const at::Tensor whole = forms.expanded(given[0].toTensor(), leading, given[2].toInt());
+             const c10::AutoGradMode mode(c10::GradMode::is_enabled() && whole.requires_grad());  // integers cannot
              return forms.rows_like(sliced_from_all(by_rows, forms.flat_tokens(whole, leading)), whole, leading);
            }}};
 }
