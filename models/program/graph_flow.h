@@ -37,6 +37,9 @@ GraphFlow flow_of(const Graph& graph);
 // memory: then the numbers are the same, and the result is a value like any other.
 void make_calls_functional(Graph& graph);
 
+// Replaces dropouts that never drop anything by aliases, so that they do not count as random calls.
+void make_idle_dropouts_aliases(Graph& graph);
+
 // Replaces views by reshapes where no call changes their memory: results of kernels, such as those of attention, have
 // other strides here than in the export, with which a view may be impossible.
 void make_views_reshapes(Graph& graph);

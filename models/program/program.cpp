@@ -34,6 +34,7 @@ class Cutter {
   Cutter(Pt2Archive archive, const ProgramUse& use) : program_(std::make_shared<Program>()), use_(program_->use) {
     program_->archive = std::move(archive);
     program_->use = use;
+    make_idle_dropouts_aliases(program_->archive.graph);
     make_calls_functional(program_->archive.graph);
     make_gelu_calls(program_->archive.graph, program_->archive.constants);
     make_views_reshapes(program_->archive.graph);
@@ -49,11 +50,14 @@ class Cutter {
     const std::vector<int> logits = find_logits();
     find_loss(logits);
     find_tables();
-    const std::vector<Stretch> stretches = find_stretches();
     const int end = graph().nodes.size();
     const std::vector<int> of_loss = program_->loss.values();
     std::vector<int> wanted = of_loss;
     wanted.insert(wanted.end(), logits.begin(), logits.end());
+    std::vector<Stretch> stretches = find_stretches();
+    // A first block that takes the arguments is the embedding.
+    if (border_of(part_from(stretches[1].begin, wanted, end)).empty()) stretches.erase(stretches.begin() + 1);
+    if (stretches.size() < 3) stretches = stretches_of_products();
     if (!program_->columns.empty()) find_source_rows(stretches[1].begin, wanted);
     program_->logits = part_from(stretches.back().begin, logits, end);
     // In reverse, because a layer passes on what later ones need.
@@ -319,8 +323,7 @@ class Cutter {
     found.clear();
     for (const auto& [name, number] : graph().outputs)
       if (is_floating(number) && value(number).sizes.size() >= 2 && found.size() < wanted) found.push_back(number);
-    if (found.size() < wanted) return {};
-    return found;
+    return found.size() < wanted ? std::vector<int>() : found;
   }
 
   void find_loss(const std::vector<int>& logits) {
@@ -356,11 +359,11 @@ class Cutter {
     program_->loss = loss_terms(graph(), flow(), scalar);
   }
 
-  // The value before calls that change only its form.
+  // The value before calls that change only its form or the order of its dimensions.
   int origin(int number) const {
-    if (number < 0) return number;
-    static const std::set<std::string> forms = {"aten::view", "aten::reshape", "aten::to", "aten::contiguous"};
-    while (flow().producer[number] >= 0 && forms.contains(graph().nodes[flow().producer[number]].name))
+    static const std::set<std::string> forms = {"aten::view", "aten::reshape",   "aten::to",
+                                                "aten::t",    "aten::transpose", "aten::contiguous"};
+    while (number >= 0 && flow().producer[number] >= 0 && forms.contains(graph().nodes[flow().producer[number]].name))
       number = graph().nodes[flow().producer[number]].arguments[0].value;
     return number;
   }
