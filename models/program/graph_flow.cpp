@@ -116,8 +116,8 @@ std::string functional_name(const GraphNode& node) {
 }  // namespace
 
 int GraphFlow::origin(const Graph& graph, int value) const {
-  static const std::set<std::string> forms = {"aten::view", "aten::reshape", "aten::flatten", "aten::to",
-                                              "aten::contiguous"};
+  static const std::set<std::string> forms = {"aten::view", "aten::reshape",   "aten::flatten",   "aten::to",
+                                              "aten::t",    "aten::transpose", "aten::contiguous"};
   while (value >= 0 && producer[value] >= 0 && forms.contains(graph.nodes[producer[value]].name))
     value = graph.nodes[producer[value]].arguments[0].value;
   return value;
@@ -188,6 +188,18 @@ void make_calls_functional(Graph& graph) {
     if (flow.storage[changed] != changed && !own.contains(changed)) continue;  // a view
     node.name = name;
     own.insert(node.results[0].value);
+  }
+}
+
+void make_idle_dropouts_aliases(Graph& graph) {
+  for (auto& node : graph.nodes) {
+    if (node.name != kDropout) continue;
+    const auto constant = [&](const char* name) { return node.arguments[place_of_argument(node, name)].constant; };
+    const bool is_off = constant("train").isBool() && !constant("train").toBool();
+    const bool is_never = constant("p").isScalar() && constant("p").toScalar().equal(0);
+    if (node.arguments[0].value < 0 || (!is_off && !is_never)) continue;
+    node.name = "aten::alias";
+    node.arguments.resize(1);
   }
 }
 

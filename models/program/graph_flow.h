@@ -16,7 +16,7 @@ struct GraphFlow {
   std::map<int, std::vector<int>> changes;  // by storage: the nodes that change it in place, in order
   std::vector<bool> is_trained;             // by value: depends on parameters or on random numbers
 
-  // The value before calls that change only its form.
+  // The value before calls that change only its form or the order of its dimensions.
   int origin(const Graph& graph, int value) const;
 
   // The nodes before node `end` that change the memory of this value.
@@ -39,6 +39,9 @@ GraphFlow flow_of(const Graph& graph);
 // Replaces calls such as add_ by add if only the call itself reads what it changes, and nothing else shares this
 // memory: then the numbers are the same, and the result is a value like any other.
 void make_calls_functional(Graph& graph);
+
+// Replaces dropouts that never drop anything by aliases, so that they do not count as random calls.
+void make_idle_dropouts_aliases(Graph& graph);
 
 // Replaces views by reshapes where no call changes their memory: results of kernels, such as those of attention, have
 // other strides here than in the export, with which a view may be impossible.

@@ -3,6 +3,7 @@
 #include <ATen/ScalarOps.h>
 
 #include <limits>
+#include <set>
 
 #include "core/error.h"
 #include "core/files/json_data.h"
@@ -350,11 +351,15 @@ class GraphReader {
                    .has_grad = scope.has_grad,
                    .autocast = scope.autocast};
     if (node.overload == "default") node.overload.clear();
+    static const std::set<std::string> views = {"aten::squeeze_", "aten::t_", "aten::transpose_", "aten::unsqueeze_"};
+    const bool renames = views.contains(node.name);  // a call that changes the sizes of `self`: later calls see a view
+    if (renames) node.name.pop_back();
     const bool is_of_experts = node.text() == kExpertsProduct;
     if (is_of_experts) node.name = kGroupedProduct;
     if (node.name == "aten::detach_") node.name = "aten::detach";  // only on constants, which have no gradient anyway
+    const std::string place = place_of(node), of_module = place.empty() ? "" : cat(" (", place.substr(1), ")");
     if (const auto why = refusal_of(node.name, node.overload); !why.empty())
-      item.at("target").fail(cat("cannot run here, because ", why), "export the model without it");
+      item.at("target").fail(cat("cannot run here", of_module, ", because ", why), "export the model without it");
     const auto op = find_operator(node.name, node.overload);
     std::map<std::string, JsonValue> given;
     for (const auto& input : item.at("inputs").items()) {
@@ -376,10 +381,14 @@ class GraphReader {
     if (!given.empty()) given.begin()->second.fail(cat("the operator has no argument ", given.begin()->first));
     node.results = results_of(item, scope, op->schema().returns().size());
     if (const auto why = draws_of(node); !why.empty())
-      item.at("target").fail(cat("cannot run here, because ", why), "export the model without it");
+      item.at("target").fail(cat("cannot run here", of_module, ", because ", why), "export the model without it");
     if (node.name == kBatchNorm && node.arguments[place_of_argument(node, "training")].constant != c10::IValue(false))
-      item.at("target").fail("is a norm over the samples of a batch, so that a sample's result depends on the others",
-                             "export a model with another norm, or with this one in evaluation mode");
+      item.at("target").fail(
+          cat("is a norm over the samples of a batch", of_module, ", so that a sample's result depends on the others"),
+          "export a model with another norm, or with this one in evaluation mode");
+    if (renames && !node.results.empty())
+      for (auto& [name, value] : scope.values)
+        if (value == node.arguments[0].value) value = node.results[0].value;
     graph_.nodes.push_back(std::move(node));
   }
 

@@ -27,6 +27,7 @@ class Cutter {
   Cutter(Pt2Archive archive, const ProgramUse& use) : program_(std::make_shared<Program>()), use_(program_->use) {
     program_->archive = std::move(archive);
     program_->use = use;
+    make_idle_dropouts_aliases(program_->archive.graph);
     make_calls_functional(program_->archive.graph);
     make_gelu_calls(program_->archive.graph, program_->archive.constants);
     make_views_reshapes(program_->archive.graph);
@@ -42,11 +43,14 @@ class Cutter {
     const std::vector<int> logits = find_logits();
     find_loss(logits);
     find_tables();
-    const std::vector<Stretch> stretches = find_stretches();
     const int end = graph().nodes.size();
     const std::vector<int> of_loss = program_->loss.values();
     std::vector<int> wanted = of_loss;
     wanted.insert(wanted.end(), logits.begin(), logits.end());
+    std::vector<Stretch> stretches = find_stretches();
+    // A first block that takes the arguments is the embedding.
+    if (border_of(part_from(stretches[1].begin, wanted, end)).empty()) stretches.erase(stretches.begin() + 1);
+    if (stretches.size() < 3) stretches = stretches_of_products();
     if (!program_->columns.empty()) find_source_rows(stretches[1].begin, wanted);
     program_->logits = part_from(stretches.back().begin, logits, end);
     // In reverse, because a layer passes on what later ones need.
@@ -313,8 +317,7 @@ class Cutter {
     found.clear();
     for (const auto& [name, number] : graph().outputs)
       if (is_floating(number) && value(number).sizes.size() >= 2 && found.size() < wanted) found.push_back(number);
-    if (found.size() < wanted) return {};
-    return found;
+    return found.size() < wanted ? std::vector<int>() : found;
   }
 
   void find_loss(const std::vector<int>& logits) {

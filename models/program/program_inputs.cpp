@@ -107,6 +107,20 @@ at::Tensor shifted_target(const ProgramBatch& batch) {
   return at::cat({first, ids.narrow(1, 0, ids.size(1) - 1)}, 1);
 }
 
+// How many times the number of samples a size is, as spelled in files and by traced models; 1 if it is not a multiple.
+int64_t parts_of_samples(const Program& program, const GraphSize& size) {
+  const std::string& text = size.expression;
+  for (const GraphSize& batch : program.batches)
+    for (const auto& [begin, end] : {std::pair(std::string("Mul(Integer("), cat("), ", batch.expression, ")")),
+                                     std::pair(std::string(), cat(" * ", batch.expression))}) {
+      if (batch.expression.empty() || !text.starts_with(begin) || !text.ends_with(end)) continue;
+      const std::string parts = text.substr(begin.size(), text.size() - begin.size() - end.size());
+      const bool is_number = parts.size() < 10 && parts.find_first_not_of("0123456789") == std::string::npos;
+      if (!parts.empty() && is_number) return std::stoll(parts);
+    }
+  return 1;
+}
+
 // The dimension that counts tokens after that of the samples has become the first.
 int length_after_samples(const HiddenForm& form) {
   return form.length < form.batch ? form.length + 1 : form.length;
@@ -219,9 +233,11 @@ ProgramBatch::ProgramBatch(const Program& of, const Microbatch& rows)
 std::optional<HiddenForm> hidden_form(const Program& program, int value) {
   const auto& [name, dtype, sizes] = program.graph().values[value];
   const auto counts_samples = [&](int i) { return program.counts(value, i, Counts::samples); };
-  HiddenForm form{.length = -1, .features = 1};
-  while (std::cmp_less(form.batch, sizes.size()) && counts_samples(form.batch) == false) ++form.batch;
-  if (dtype != at::kFloat || std::cmp_equal(form.batch, sizes.size()) || !counts_samples(form.batch)) return {};
+  const int64_t parts = sizes.empty() || program.columns.empty() ? 1 : parts_of_samples(program, sizes[0]);
+  HiddenForm form{.length = -1, .features = parts};
+  while (parts == 1 && std::cmp_less(form.batch, sizes.size()) && counts_samples(form.batch) == false) ++form.batch;
+  if (dtype != at::kFloat || std::cmp_equal(form.batch, sizes.size())) return {};
+  if (parts == 1 && !counts_samples(form.batch)) return {};
   bool is_open = false;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (std::cmp_equal(i, form.batch)) continue;
@@ -229,7 +245,8 @@ std::optional<HiddenForm> hidden_form(const Program& program, int value) {
     const auto of_target = program.counts(value, i, Counts::target);
     const bool is_number = sizes[i].expression.empty();
     // The number in [batch, number] may pass as features: all of them, even those at a sample's padding.
-    const bool counts_tokens = (of_source == true || of_target == true) && !(sizes.size() == 2 && is_number);
+    const bool counts_tokens =
+        parts == 1 && (of_source == true || of_target == true) && !(sizes.size() == 2 && is_number);
     if (counts_tokens && form.length < 0) {
       form.length = int(i);
       form.of_target = of_target == true;

@@ -198,8 +198,12 @@ class SampleCheck {
     return batch;
   }
 
+  // Biases that are still 0 and norms that are still 1 would hide what depends on them in training.
   at::Tensor value_of(const std::string& parameter) const {
-    return program_.archive.weights->tensor(parameter).to(at::kDouble);
+    const at::Tensor value = program_.archive.weights->tensor(parameter).to(at::kDouble);
+    const bool is_trained = program_.archive.trainable.at(parameter);
+    if (!is_trained || value.numel() == 0 || (value != value.flatten()[0]).any().item<bool>()) return value;
+    return value + random_numbers({.seed = kSampleSeed}, value.sizes().vec()).abs();
   }
 
   std::unique_ptr<Layer> made(size_t number) {

@@ -40,7 +40,7 @@ at::Tensor value_of_rows(int value, const at::Tensor& rows, const ProgramBatch& 
   const HiddenForm form = form_of(batch.program, value);
   const RowGrid& grid = form.of_target ? batch.target : batch.source;
   const at::Tensor places = grid.spread(rows);
-  std::vector<int64_t> sizes = {grid.samples()};
+  std::vector<int64_t> sizes = {form.length < 0 ? -1 : grid.samples()};  // a sample may have several parts
   const auto& of_value = batch.program.graph().values[value].sizes;
   if (form.length >= 0) sizes.push_back(grid.length());
   for (int i = 0; i < std::ssize(of_value); ++i)

@@ -383,9 +383,9 @@ class ProgramSpecMaker {
     for (const int index : layer.part.nodes) {
       const GraphNode& node = program_->graph().nodes[index];
       if (node.name != kDropout && node.name != kAttention) continue;
-      if (++sites > kMostSites)
+      if (++sites > kMostSites && drops(node))
         refuse(cat("layer ", layer.name, " has more than ", kMostSites, " dropouts and attentions"),
-               "a model whose blocks have fewer");
+               "a model whose blocks have fewer, or with dropout 0");
       if (drops(node) && site_of(*program_, node).kind == DropoutSite::Kind::unknown)
         refuse(cat("layer ", layer.name, " has dropout on something other than [batch, length, features], [batch, ",
                    "features] and [batch, heads, length, length]"),

@@ -1,5 +1,7 @@
 #include "models/program/layers/row_calls.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include "models/program/layers/part_run.h"
 #include "tensor_parallel/ops/rank_sums.h"
 

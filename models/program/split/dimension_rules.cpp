@@ -16,9 +16,11 @@ namespace {
 // Calls whose results at each place depend only on the arguments at this place.
 constexpr std::string_view kElementwise =
     " _to_copy abs add addcdiv addcmul alias clamp clamp_max clamp_min clone contiguous cos detach div "
-    "dropout elu erf exp expm1 gelu hardsigmoid hardswish hardtanh leaky_relu lerp lift_fresh_copy log "
+    "dropout elu erf exp expand_as expm1 gelu hardsigmoid hardswish hardtanh leaky_relu lerp lift_fresh_copy log "
     "log1p logical_not logical_or masked_fill maximum minimum mish mul neg ones_like pow reciprocal relu "
     "relu6 rsqrt rsub selu sigmoid sign silu sin softplus sqrt square sub tanh to where zeros_like ";
+
+}  // namespace
 
 double product_of(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>());
@@ -35,8 +37,6 @@ Dimension flat(const Dimensions& dimensions, size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) all = joined(all, dimensions[i]);
   return all;
 }
-
-}  // namespace
 
 bool is_elementwise(const GraphNode& node) {
   const std::string prefix = "aten::";
@@ -72,6 +72,7 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"conv3d", &Self::convolution},
                                                     {"conv3d.padding", &Self::convolution},
                                                     {"convolution", &Self::convolution},
+                                                    {"einsum", &Self::einsum},
                                                     {"_grouped_mm", &Self::grouped_product},
                                                     {"embedding", &Self::embedding},
                                                     {"layer_norm", &Self::norm},
@@ -96,7 +97,10 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"squeeze.dim", &Self::squeeze},
                                                     {"expand", &Self::expand},
                                                     {"broadcast_to", &Self::expand},
+                                                    {"repeat", &Self::repeat},
                                                     {"index.Tensor", &Self::pick},
+                                                    {"gather", &Self::gather},
+                                                    {"index_select", &Self::select},
                                                     {"cat", &Self::cat_tensors},
                                                     {"stack", &Self::stack},
                                                     {"type_as", &Self::like_self},
@@ -107,7 +111,7 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"unbind.int", &Self::take},
                                                     {"select.int", &Self::take},
                                                     {"slice.Tensor", &Self::slice},
-                                                    {"narrow", &Self::narrow},
+                                                    {"narrow", &Self::select},
                                                     {"pad", &Self::pad},
                                                     {"constant_pad_nd", &Self::pad},
                                                     {"scaled_dot_product_attention", &Self::attention},
@@ -358,35 +362,6 @@ void DimensionRules::grouped_product() {
   sum_over({self[0], matrices[2]}, matrices[1], "self", "mat2");
 }
 
-// input [batch, in, ...], weight [out, in, ...] -> [batch, out, ...]
-void DimensionRules::convolution() {
-  const Dimensions input = read("input"), weight = read("weight");
-  const int value = argument("weight").value;
-  const bool is_other = call().name == "aten::convolution" && is_on("transposed");
-  if (value < 0 || weight_[value].empty() || input.size() != weight.size() || integer("groups") != 1 || is_other)
-    return unknown();
-  const std::string why = cat(here(), " slides over them");
-  Dimensions result = atoms_.make_all(result_sizes());
-  for (size_t i = 2; i < result.size(); ++i)
-    for (const auto& dimension : {input[i], weight[i], result[i]}) atoms_.forbid(dimension, why);
-  atoms_.unite(input[1], weight[1]);
-  const bool has_input_gradient = found_.of_value.contains(argument("input").value);
-  if (!has_input_gradient) atoms_.forbid(weight[1], cat("they are channels of the input that ", here(), " is given"));
-  result[0] = input[0];
-  result[1] = weight[0];
-  if (is_given("bias")) atoms_.unite(read("bias")[0], weight[0]);
-  found_.summed[node_] = weight[1];
-  make_product(result,
-               {.node = node_,
-                .parameter = weight_[value],
-                .flops = 2 * product_of(result_sizes()) * product_of(*sizes_[value]) / (*sizes_[value])[0],
-                .has_input_gradient = has_input_gradient,
-                .rows = joined(result[0], flat(result, 2, result.size())),
-                .summed = flat(weight, 1, weight.size()),
-                .columns = result[1]},
-               1);
-}
-
 void DimensionRules::embedding() {
   const Dimensions table = read("weight");
   if (table.size() != 2) return unknown();
@@ -442,9 +417,18 @@ void DimensionRules::reduction() {
 
 void DimensionRules::view() {
   const Dimensions self = read("self");
-  const auto result = atoms_.cut(flat(self, 0, self.size()), result_sizes());
-  if (!result) return forbid_all(cat(here(), " cuts them unequally"));
-  make(*result);
+  if (const auto result = atoms_.cut(flat(self, 0, self.size()), result_sizes())) return make(*result);
+  // First dimensions that are in both stay what they are.
+  const auto& of_self = program_.graph().values[argument("self").value].sizes;
+  const auto& of_result = program_.graph().values[call().results[0].value].sizes;
+  size_t kept = 0;
+  while (kept < self.size() && kept < of_result.size() && of_self.at(kept) == of_result[kept]) ++kept;
+  const std::string why = cat(here(), " cuts them unequally");
+  Dimensions result = atoms_.make_all(result_sizes());
+  for (size_t i = 0; i < kept; ++i) result[i] = self[i];
+  for (const Dimensions& dimensions : {self, result})
+    for (size_t i = kept; i < dimensions.size(); ++i) atoms_.forbid(dimensions[i], why);
+  make(result);
 }
 
 void DimensionRules::transpose() {
@@ -495,6 +479,21 @@ void DimensionRules::expand() {
   for (size_t i = 0; i < result.size(); ++i) {
     const size_t of_self = i + self.size() - result.size();
     if (i + self.size() >= result.size() && !self[of_self].empty()) result[i] = self[of_self];
+  }
+  make(result);
+}
+
+// Copies lie outside of what is copied.
+void DimensionRules::repeat() {
+  const Dimensions self = read("self");
+  Dimensions result = atoms_.make_all(result_sizes());
+  const size_t added = result.size() - self.size();
+  for (size_t i = 0; i < result.size(); ++i) {
+    const int64_t of_self = i < added ? 1 : size_of(self[i - added]);
+    if (of_self == 0) return unknown();
+    const Dimension copies = atoms_.make(result_sizes()[i] / of_self);
+    atoms_.forbid(copies, cat(here(), " makes copies"));
+    result[i] = i < added ? copies : joined(copies, self[i - added]);
   }
   make(result);
 }

@@ -19,6 +19,10 @@ std::vector<int64_t> lengths_of_split(const GraphNode& node, int64_t size);
 // The only place, in a dimension of this size, that a constant list of indices selects; nothing for other lists.
 std::optional<int64_t> picked_place(const Program& program, int value, int64_t size);
 
+double product_of(const std::vector<int64_t>& sizes);
+Dimension joined(const Dimension& outer, const Dimension& inner);
+Dimension flat(const Dimensions& dimensions, size_t begin, size_t end);
+
 class DimensionRules {
  public:
   // gathers: see ProgramDimensions::gathered.
@@ -67,6 +71,7 @@ class DimensionRules {
   void baddbmm();
   void grouped_product();
   void convolution();
+  void einsum();
   void embedding();
   void norm();
   void softmax();
@@ -78,14 +83,16 @@ class DimensionRules {
   void unsqueeze();
   void squeeze();
   void expand();
+  void repeat();
   void cat_tensors();
   void stack();
   void like_self();
   void split();
   void take();
   void pick();
+  void gather();
+  void select();
   void slice();
-  void narrow();
   void pad();
   void attention();
   void size();

@@ -71,12 +71,26 @@ void forbid_sections(const Program& program, ProgramDimensions& found) {
   };
   for (const auto& [reading, dimensions] : found.of_reading)
     for (const auto& dimension : dimensions) forbid(dimension, 0, "masks or constants have sections of them");
+  for (const auto& [node, dimensions] : found.sliced)
+    for (const auto& dimension : dimensions) forbid(dimension, 0, "a part of a whole value has sections of them");
   for (const auto& input : program.graph().inputs)
     if (const auto known = found.of_value.find(input.value); known != found.of_value.end())
       for (const auto& dimension : known->second) forbid(dimension, 1, "a weight has sections inside others");
   for (const auto& [node, summed] : found.summed) forbid(summed, 0, "a product sums over sections of them");
   for (int atom = 0; atom < found.atoms.count(); ++atom)
     for (const auto& section : found.atoms.sections(atom)) forbid(section, 0, "they are sections of a section");
+}
+
+// What is gathered is whole on every rank.
+void forbid_gathered(const Program& program, ProgramDimensions& found) {
+  for (const auto& product : found.products) {
+    const auto gathered = found.gathered.find(product.node);
+    if (gathered == found.gathered.end()) continue;
+    const Dimensions& whole = found.of_value.at(program.graph().nodes[product.node].results[0].value);
+    for (size_t i = 0; i < whole.size(); ++i)
+      if (whole[i] != gathered->second[i])
+        found.atoms.forbid(whole[i], cat("the columns of ", product.parameter, " are gathered"));
+  }
 }
 
 // A rank computes its part of a dimension from the sizes inside it, so these must not vary with the batch.
@@ -178,6 +192,7 @@ ProgramDimensions dimensions_of(const Program& program, const ObservedSizes& siz
   forbid_parted_words(program, found);
   forbid_outside_of_batch(program, found);
   forbid_sections(program, found);
+  forbid_gathered(program, found);
   forbid_lost(program, found);
   return found;
 }

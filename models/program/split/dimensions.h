@@ -40,6 +40,9 @@ struct ProgramDimensions {
   // By node, for products whose columns are gathered on every rank: the dimensions of the product's own result.
   // of_value has those with which the program continues.
   std::map<int, Dimensions> gathered;
+  // By node, for such products with groups of channels: the dimensions of the rank's part of their input, which is
+  // whole.
+  std::map<int, Dimensions> sliced;
   std::map<int, int64_t> picked;  // by node, for calls that select a section of size 1: the index of that section
   std::vector<WeightProduct> products;
   // The classes of the head's result and of the logits. Empty if the program has different ones.

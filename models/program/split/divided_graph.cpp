@@ -246,13 +246,13 @@ class Divider {
     sizes = {.constant = {}, .items = std::move(items), .is_list = true, .as = GraphArgument::As::ints};
   }
 
-  // The rank's part of a value that is whole on every rank.
-  int own_part(const GraphNode& node, int whole, const DividedDimension& of) {
+  // The rank's part of a value that is whole on every rank, as `from`.
+  int own_part(const GraphNode& node, int whole, int from, const DividedDimension& of) {
     const Range range = mine(of);
     const int64_t d = of.dimension;
-    const int apart = call(node, "aten::unflatten", "int",
-                           {given(own_.at(whole)), constant(d), constant(c10::List<int64_t>({-1, of.count, of.after}))},
-                           whole, " apart");
+    const int apart =
+        call(node, "aten::unflatten", "int",
+             {given(from), constant(d), constant(c10::List<int64_t>({-1, of.count, of.after}))}, whole, " apart");
     const int part = call(node, "aten::slice", "Tensor",
                           {given(apart), constant(d + 1), constant(range.begin), constant(range.end()), constant(1)},
                           whole, " part");
@@ -295,9 +295,16 @@ class Divider {
         const auto dtype = graph_.values[value].dtype;
         const bool is_trained = found_.of_value.contains(value);
         if (is_trained && !of && dtype && c10::isFloatingType(*dtype)) replaced[reading] = entered(whole, value);
-        if (!is_trained && of) replaced[reading] = own_part(whole, value, *of);
+        if (!is_trained && of) replaced[reading] = own_part(whole, value, own_.at(value), *of);
       }
     });
+    if (const auto sliced = found_.sliced.find(index); sliced != found_.sliced.end())
+      if (const auto of = divided(sliced->second)) {
+        const int value = whole.arguments[0].value;
+        const auto entered = replaced.find({index, 0});
+        replaced[{index, 0}] =
+            own_part(whole, value, entered == replaced.end() ? own_.at(value) : entered->second, *of);
+      }
     for (int i = 0; i < std::ssize(node.arguments); ++i) place(node.arguments[i], {index, i}, replaced);
     if (sum) return add_summed(index, std::move(node), *sum, bias);
     if (const auto gathered = found_.gathered.find(index); gathered != found_.gathered.end())
@@ -371,6 +378,7 @@ class Divider {
   void add_gathered(const GraphNode& whole, GraphNode node, const DividedDimension& of) {
     const int result = whole.results[0].value, part = new_value_like(result, " part");
     node.results = {{.value = part}};
+    set_groups(node, of);
     add(std::move(node));
     GraphNode gather = own_call(whole, kGatherColumns);
     gather.arguments = {given(part), constant(int64_t{of.dimension}), constant(of.before), constant(of.count),
@@ -454,6 +462,15 @@ class Divider {
         sizes.constant = c10::List<int64_t>(std::vector<int64_t>(sizes.constant.toIntVector().size(), own_size(*of)));
     }
     if (node.name == "aten::slice" && along("dim") == of->dimension) set_slice(index, node, *of);
+    set_groups(node, *of);
+  }
+
+  // of: the channels that a convolution makes, which are divided by groups or inside each group.
+  void set_groups(GraphNode& node, const DividedDimension& of) const {
+    if (!node.name.starts_with("aten::conv")) return;
+    c10::IValue& groups = node.arguments[place_of_argument(node, "groups")].constant;
+    if (of.dimension == 1 && of.before * of.middle() <= groups.toInt())
+      groups = groups.toInt() / of.middle() * of.own_middle(ranks_, rank_);
   }
 
   // ---- sections

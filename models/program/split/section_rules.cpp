@@ -110,8 +110,26 @@ void DimensionRules::pick() {
   make(self);
 }
 
-// Modules of C++ programs call narrow to select, for example, the rows that have a next row.
-void DimensionRules::narrow() {
+// self [..., n, ...], index [..., m, ...] -> [..., m, ...]
+void DimensionRules::gather() {
+  const Dimensions self = read("self"), index = read("index");
+  const int64_t along = counted(integer("dim"), self.size());
+  if (along < 0 || along >= std::ssize(self) || index.size() != self.size()) return unknown();
+  const auto& values = program_.graph().values;
+  const auto &of_self = values[argument("self").value].sizes, &of_index = values[argument("index").value].sizes;
+  for (int64_t i = 0; i < std::ssize(self); ++i) {
+    if (i != along && of_self.at(i) == of_index.at(i)) {
+      atoms_.unite(self[i], index[i]);
+      continue;
+    }
+    const std::string why = cat(here(), i == along ? " needs all of them" : " leaves out some of them");
+    for (const auto& dimension : {self[i], index[i]}) atoms_.forbid(dimension, why);
+  }
+  make(index);
+}
+
+// Also narrow, which modules of C++ programs call to select, for example, the rows that have a next row.
+void DimensionRules::select() {
   Dimensions self = read("self");
   const int64_t along = counted(integer("dim"), self.size());
   if (along < 0 || along >= std::ssize(self)) return unknown();

@@ -113,6 +113,7 @@ class Chooser {
     };
     for (const auto& [value, dimensions] : found_.of_value) add(dimensions);
     for (const auto& [node, dimensions] : found_.gathered) add(dimensions);
+    for (const auto& [node, dimensions] : found_.sliced) add(dimensions);
     for (const auto& [reading, dimensions] : found_.of_reading) add(dimensions);
   }
 

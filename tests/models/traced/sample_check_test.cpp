@@ -1,6 +1,7 @@
 #include "models/traced/sample_check.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/lstm.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
@@ -55,12 +57,15 @@ struct Net : torch::nn::Module {
 // x: [batch, length, features], the result of the second block
 using Mix = std::function<Tensor(Net& net, const Tensor& x, const Tensor& mask)>;
 
-void check(const Mix& mix, bool has_mask = false) {
+void check(const Mix& mix, bool has_mask = false, bool has_biases = true) {
   TracedModel model{.vocab_size = kWords,
                     .arguments = {"input_ids"},
                     .make =
-                        [mix] {
+                        [=] {
                           const auto net = std::make_shared<Net>();
+                          const at::NoGradGuard no_grad;
+                          for (const auto& block : *net->blocks)
+                            if (!has_biases) block->as<torch::nn::Linear>()->bias.zero_();
                           return TracedModule{net, [net, mix](const std::vector<Tensor>& arguments) {
                                                 Tensor x = net->words(arguments[0]);
                                                 const Tensor mask = arguments.size() > 1 ? arguments[1] : Tensor();
@@ -247,6 +252,15 @@ TEST_CASE("a recurrent module with dropout of its own draws numbers", "[samples]
   CHECK_THROWS_WITH(check(mix),
                     Contains("model net in batch_first calls aten::lstm.input; it draws from torch's random "
                              "generator unless its dropout is 0"));
+}
+
+TEST_CASE("padding that is seen once biases are trained is found", "[samples]") {
+  // Rows of padding begin as 0, and stay 0 as long as biases are.
+  const Mix next = [](Net&, const Tensor& x, const Tensor& mask) {
+    const auto after = at::cat({x.slice(1, 1), at::zeros_like(x.slice(1, 0, 1))}, 1);
+    return x + after + (mask.unsqueeze(2) * 0).to(x.scalar_type());
+  };
+  CHECK_THROWS_WITH(check(next, true, /*has_biases=*/false), Contains("depends on padding"));
 }
 
 TEST_CASE("padding that is seen is found, and padding that is hidden is not", "[samples]") {

@@ -118,9 +118,9 @@ const std::vector<Case>& whole_cases() {
       {"a mean of columns",
        [](Block& block, const at::Tensor& x) { return x * block.first(x).mean(-1, /*keepdim=*/true); },
        "needs all of them"},
-      {"a product in Einstein's notation",
+      {"a product in Einstein's notation with dots",
        [](Block& block, const at::Tensor& x) {
-         return x + block.second(at::einsum("bti,oi->bto", {x, block.first->weight}));
+         return x + block.second(at::einsum("...i,oi->...o", {x, block.first->weight}));
        },
        "there is no rule for einsum in blocks.0.first"},
       {"more ranks than columns", between([](const auto& y) { return at::tanh(y); }), "there are 8 for 9 ranks", 9},
