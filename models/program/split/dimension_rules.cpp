@@ -93,6 +93,7 @@ DimensionRules::Rule DimensionRules::rule_of(const GraphNode& node) {
                                                     {"permute", &Self::permute},
                                                     {"t", &Self::reverse},
                                                     {"numpy_T", &Self::reverse},
+                                                    {"mT", &Self::matrix_transpose},
                                                     {"unsqueeze", &Self::unsqueeze},
                                                     {"squeeze.dim", &Self::squeeze},
                                                     {"expand", &Self::expand},
@@ -454,6 +455,13 @@ void DimensionRules::permute() {
 void DimensionRules::reverse() {
   Dimensions result = read("self");
   std::ranges::reverse(result);
+  make(result);
+}
+
+void DimensionRules::matrix_transpose() {
+  Dimensions result = read("self");
+  if (result.size() < 2) return unknown();
+  std::swap(result[result.size() - 2], result.back());
   make(result);
 }
 

@@ -80,6 +80,7 @@ class DimensionRules {
   void transpose();
   void permute();
   void reverse();
+  void matrix_transpose();
   void unsqueeze();
   void squeeze();
   void expand();

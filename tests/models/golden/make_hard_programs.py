@@ -168,7 +168,7 @@ class Experts(nn.Module):
     def of_sorted(self, tokens, experts):
         experts, order = experts.sort()
         ends = torch.histc(experts.float(), self.EXPERTS, 0, self.EXPERTS - 1).cumsum(0, dtype=torch.int32)
-        y = torch.ops.transformers.grouped_mm_fallback(tokens[order // self.CHOSEN], self.gated.transpose(1, 2), ends)
+        y = torch.ops.transformers.grouped_mm_fallback(tokens[order // self.CHOSEN], self.gated.mT, ends)
         y = y + self.bias[experts]
         y = torch.ops.transformers.grouped_mm_fallback(y[:, ::2].sigmoid() * y[:, 1::2], self.out.transpose(1, 2), ends)
         places = torch.empty_like(order)
