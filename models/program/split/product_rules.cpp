@@ -47,6 +47,16 @@ void DimensionRules::convolution() {
                1);
 }
 
+// self [rows, in], mat2 [groups, in, out]: each row is multiplied with the matrix of its group.
+void DimensionRules::grouped_product() {
+  const Dimensions self = read("self"), matrices = read("mat2");
+  if (self.size() != 2 || matrices.size() != 3 || !is_given("offs") || is_given("bias")) return unknown();
+  const std::string why = cat(here(), " chooses by them which matrix multiplies a row");
+  for (const auto& dimension : {self[0], matrices[0]}) atoms_.forbid(dimension, why);
+  atoms_.unite(self[1], matrices[1]);
+  sum_over({self[0], matrices[2]}, matrices[1], "self", "mat2");
+}
+
 // One or two tensors, whose dimensions have letters: "bi,io->bo".
 void DimensionRules::einsum() {
   const GraphArgument& given = argument("equation");
