@@ -1,4 +1,4 @@
-// Rules of convolutions and of products that are written as sums over letters.
+// Rules of convolutions, of products whose rows choose a matrix, and of products that are written as sums over letters.
 #include <algorithm>
 #include <map>
 
