@@ -10,6 +10,7 @@
 #include "core/files/json_data.h"
 #include "engine/config/rules/known_data.h"
 #include "engine/data/examples/prepare_examples.h"
+#include "engine/run/output_dir.h"
 #include "engine/tasks/labels.h"
 #include "engine/tasks/task_files.h"
 

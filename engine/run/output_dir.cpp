@@ -130,18 +130,9 @@ std::vector<fs::path> model_files(const fs::path& dir) {
   return files;
 }
 
-// Whether a new run removes the entry. It does not remove config.resolved.json, which is replaced when the run writes
-// its own: the run may have been started with it, and a user's only copy must not be removed while the run can still
-// fail.
-bool is_record(const fs::path& name) {
-  return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
-         name == "predictions.jsonl" || name == "predictions.data.json" || name.string().starts_with(kTensorBoardFile);
-}
-
-// Whether this is a record to which a run that continues appends.
+// Whether this is a record that stays when a run continues: one to which it appends, or predictions.
 bool is_kept_record(const fs::path& name) {
-  return name == "metrics.jsonl" || name == "timeline" || name == "predictions.jsonl" ||
-         name == "predictions.data.json" || name.string().starts_with(kTensorBoardFile);
+  return is_record(name) && name != "plan.json" && name != "schedule.svg";
 }
 
 // Removes the records of steps after the one from which the run continues: they would be there twice.
@@ -404,6 +395,11 @@ void check_room(const Config& config, const ModelSpec& spec) {
 }
 
 }  // namespace
+
+bool is_record(const fs::path& name) {
+  return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
+         name == "predictions.jsonl" || name == kPredictedDataFile || name.string().starts_with(kTensorBoardFile);
+}
 
 void check_output_dir(const Config& config, const ModelSpec& spec) {
   check_not_in_use(config.output_dir, kOutputKey);

@@ -13,6 +13,14 @@ namespace shardline {
 
 // The result of `shardline profile`; a run leaves it in place.
 inline constexpr const char* kProfileFile = "profile.json";
+// The file beside predictions.jsonl that records which data the predictions were made for: {"files": names, "digest":
+// of their contents}.
+inline constexpr const char* kPredictedDataFile = "predictions.data.json";
+
+// Whether an entry of an output directory is a record, which a new run removes. config.resolved.json is none: it is
+// replaced when the run writes its own, because the run may have been started with it, and a user's only copy must not
+// be removed while the run can still fail.
+bool is_record(const std::filesystem::path& name);
 
 // Throws ConfigError if another run uses the directory or the directory of checkpoints, if files would be overwritten,
 // or if it cannot be created or written to; RunError if the disk lacks space for the run's files. A run that continues

@@ -18,6 +18,7 @@
 #include "core/files/disk_file.h"
 #include "core/files/mapped_file.h"
 #include "engine/run/model_source.h"
+#include "engine/run/output_dir.h"
 
 namespace shardline {
 namespace {
@@ -112,21 +113,10 @@ class Unpacking {
 
 // Whether an entry of a model's directory exists only because the model was trained or packed there.
 bool is_left_by_run(const std::string& name) {
-  constexpr std::array kRecords = {"newest",
-                                   "metrics.jsonl",
-                                   "config.resolved.json",
-                                   "plan.json",
-                                   "schedule.svg",
-                                   "profile.json",
-                                   "predictions.jsonl",
-                                   "predictions.data.json",
-                                   "trainer_state.json",
-                                   "timeline",
-                                   "flight",
-                                   "flight.previous",
-                                   "report.html"};
-  return name.starts_with("previous-model") || name.starts_with("events.out.tfevents.") ||
-         name.ends_with(".incomplete") || std::ranges::find(kRecords, name) != kRecords.end();
+  constexpr std::array kOthers = {"newest", "config.resolved.json", "trainer_state.json", kProfileFile,
+                                  "flight", "flight.previous",      "report.html"};
+  return is_record(name) || name.starts_with("previous-model") || name.ends_with(".incomplete") ||
+         std::ranges::find(kOthers, name) != kOthers.end();
 }
 
 // The files of a model's directory, relative to it. A link to a file stands for this file.

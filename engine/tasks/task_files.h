@@ -21,9 +21,6 @@ std::vector<DataFile> task_files(const Config& config, DataPart part, const std:
 // All files of a part, those of a mixture with the number of their part.
 std::vector<DataFile> files_of(const Config& config, DataPart part);
 
-// The file beside predictions.jsonl that records which data the predictions were made for: {"files": names, "digest":
-// of their contents}.
-inline constexpr const char* kPredictedDataFile = "predictions.data.json";
 // Equal for files of the same contents in the same order, wherever they are. Throws DataError if one cannot be read.
 std::string digest_of_contents(const std::vector<DataFile>& files);
 

@@ -11,6 +11,7 @@
 #include "core/files/disk_file.h"
 #include "engine/commands/parts/job_parts.h"
 #include "engine/generate/target_generator.h"
+#include "engine/run/output_dir.h"
 #include "engine/tasks/task_files.h"
 
 namespace shardline {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/files/disk_file.h"
+#include "engine/run/output_dir.h"
 #include "engine/tasks/task_files.h"
 #include "tests/engine/observe/scratch_folder.h"
 
