@@ -20,6 +20,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -39,7 +40,7 @@ IS_ROOT = os.geteuid() == 0
 PROGRAM = pathlib.Path(os.environ["SHARDLINE"]).resolve()
 BUILD = PROGRAM.parent.parent
 ALL = os.environ.get("SHARDLINE_ALL_COMMANDS") == "1"
-LIMIT = 1200 if ALL else 300
+LIMIT = 3600 if ALL else 300  # seconds for a block
 PORT = "8080"  # of `shardline serve`, as pages write it
 MODELS = {"gpt2": "gpt2", "gpt2-medium": "gpt2", "gpt-j-6b": "gptj", "bert-base-uncased": "bert",
           "distilbert-base-uncased": "distilbert"}
@@ -94,9 +95,16 @@ class Page:
         if served:
             script = script[served.end():]
             self.serve(served[0])
-        return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], cwd=self.folder, env=self.env,
+        # A group of its own, so that what the shell started ends with it.
+        with subprocess.Popen(["bash", "-e", "-o", "pipefail", "-c", script], cwd=self.folder, env=self.env,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", timeout=LIMIT)
+                              errors="replace", start_new_session=True) as shell:
+            try:
+                printed, _ = shell.communicate(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                os.killpg(shell.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(shell.args, shell.returncode, printed)
 
     def serve(self, command):
         server = subprocess.Popen(["bash", "-c", "exec " + command], cwd=self.folder, env=self.env,
