@@ -139,7 +139,7 @@ TEST_CASE("a lack of memory is explained if CUDA cannot load a kernel") {
   CHECK_THROWS_WITH(explain("kernel norm_forward: invalid argument"), "kernel norm_forward: invalid argument");
 }
 
-TEST_CASE("ranks of more processes than devices are told that they share them") {
+TEST_CASE("if there are more processes than devices, the error states that ranks share devices") {
   const std::vector<MemoryRoom> two = {{"a", "GPU 0 of host x", 10, 20}, {"b", "GPU 1 of host x", 10, 20}};
   CHECK(sharing_note(two).empty());
   const std::vector<MemoryRoom> shared = {two[0], two[1], two[1]};

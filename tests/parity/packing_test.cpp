@@ -51,7 +51,7 @@ TEST_CASE("packed documents give the losses and gradients of the same documents 
     }
 }
 
-TEST_CASE("what packed documents give depends on where they end", "[parity][packing]") {
+TEST_CASE("ignoring the ends of packed documents changes gradients", "[parity][packing]") {
   const Point packed{.packing = "packed", .steps = 1};
   Point joined = packed;
   joined.packing = "off";

@@ -127,7 +127,7 @@ TEST_CASE("a trainer trains a program whose sources are columns of tensors") {
   check_training(trainer, sounds, labels, wanted["loss"]);
 }
 
-TEST_CASE("a trainer does not take places in texts as labels") {
+TEST_CASE("a trainer refuses a task whose labels are positions in texts") {
   CHECK_THROWS_WITH(Trainer(config_of("words", {{"task", "question-answering"}})), Contains("/task: "));
 }
 

@@ -58,7 +58,7 @@ TEST_CASE("a container's files become a config") {
   CHECK(read_container_job(folder, {}).output_data == folder + "/output/data");
 }
 
-TEST_CASE("variables that a toolkit has set replace what the files say") {
+TEST_CASE("variables that a toolkit has set take precedence over the files") {
   Tree tree;
   tree.write("hyperparameters", {{"learning-rate", "1e-3"}, {"max_steps", "3"}, {"seed", "1"}});
   tree.write("inputdataconfig", {{"train", {{"TrainingInputMode", "File"}}}});

@@ -22,7 +22,7 @@ std::string mistake(const std::string& text) {
 }  // namespace
 
 #ifdef SHARDLINE_YAML
-TEST_CASE("YAML of maps, lists and plain values is read as JSON") {
+TEST_CASE("YAML with maps, lists and plain values is read like JSON") {
   const json expected = {
       {"a", "1"}, {"b", {{"c", true}, {"d", nullptr}}}, {"e", {"x", "2.5"}}, {"f", "no"}, {"g", json::array()}};
   CHECK(json_of_yaml("a: 1\nb:\n  c: true\n  d:\ne:\n- x\n- 2.5\nf: 'no'\ng: []\n", "a.yaml") == expected);

@@ -78,7 +78,7 @@ TEST_CASE("metrics of answers are those of SQuAD's script") {
   }
 }
 
-TEST_CASE("there are no metrics of no questions, nor of a probability that is NaN") {
+TEST_CASE("metrics of no questions are undefined, and a probability that is NaN is an internal error") {
   const AnswerMetrics none = answer_metrics({});
   CHECK(std::isnan(none.all.exact));
   CHECK(none.all.total == 0);

@@ -52,7 +52,7 @@ TEST_CASE("scores of classes that were counted by hand") {
   CHECK(are_near(average_scores(predictions, labels, Average::weighted), 0.875, 0.5, 13.0 / 24));
 }
 
-TEST_CASE("there is no accuracy of nothing, and all other scores of it are 0") {
+TEST_CASE("without examples, accuracy is undefined and all other scores are 0") {
   CHECK(is_near(accuracy({}, {}), nullptr));
   CHECK(matthews_correlation({}, {}) == 0);
   CHECK(are_near(binary_scores({}, {}), 0, 0, 0));

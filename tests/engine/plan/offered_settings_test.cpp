@@ -139,7 +139,7 @@ TEST_CASE("candidates of more ranks do not share the memory cap of a process") {
   CHECK(offered == 10);
 }
 
-TEST_CASE("a list of candidates says by what the others lose") {
+TEST_CASE("a list of candidates states why the others are slower") {
   ClusterFile cluster;
   json file = file_of(json::object());
   file["cluster"] = cluster.write(4, 2, 1e12);

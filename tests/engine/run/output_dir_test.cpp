@@ -100,7 +100,7 @@ TEST_CASE("A new or empty output directory is accepted, and made", "[output_dir]
   check_output_dir(config, small_model());
 }
 
-TEST_CASE("What a run leaves that ended before its first step does not keep it from being repeated", "[output_dir]") {
+TEST_CASE("Files of a run that ended before its first step do not prevent a repetition", "[output_dir]") {
   const TempFolder folder;
   const std::string out = folder.path() / "out";
   const nlohmann::json once = {{"training", {{"overwrite_output_dir", false}}}};
@@ -214,7 +214,7 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
   CHECK(read_file(earlier.path("out/previous-model/config.json")) == "new");
 }
 
-TEST_CASE("A model that a killed run was moving is put together, and replaces the one that waits", "[output_dir]") {
+TEST_CASE("A model that a killed run was moving is completed, and replaces previous-model", "[output_dir]") {
   const TempFolder folder;
   const Config config = config_for(folder.path() / "out");
   for (const char* name : {"previous-model/config.json", "previous-model/model.safetensors"})
@@ -271,7 +271,7 @@ TEST_CASE("A checkpoint is the run's own by its place or by what it links to", "
     CHECK_FALSE(is_in_place(config, folder.path() / other));
 }
 
-TEST_CASE("What killed runs left of checkpoints goes", "[output_dir]") {
+TEST_CASE("Incomplete checkpoints of killed runs are removed", "[output_dir]") {
   const TempFolder folder;
   for (const char* name :
        {"checkpoint-5.0123456789abcdef.incomplete", "checkpoint-6.incomplete", "checkpoint-7",
@@ -291,7 +291,7 @@ TEST_CASE("What killed runs left of checkpoints goes", "[output_dir]") {
   CHECK(read_file(folder.path() / "checkpoints/checkpoint-9.superseded/manifest.json") == "checkpoint-9");
 }
 
-TEST_CASE("One run at a time has an output directory", "[output_dir]") {
+TEST_CASE("Only one run at a time can use an output directory", "[output_dir]") {
   const Earlier earlier;
   const Config config = config_for(earlier.path("out"));
   std::optional<std::vector<OutputLock>> first = lock_output_dir(config, small_model());
@@ -314,7 +314,7 @@ TEST_CASE("One run at a time has an output directory", "[output_dir]") {
   CHECK_THAT(read_file(earlier.path("out") / OutputLock::kFile), Contains(std::to_string(::getpid())));
 }
 
-TEST_CASE("One run at a time has a directory of checkpoints", "[output_dir]") {
+TEST_CASE("Only one run at a time can use a directory of checkpoints", "[output_dir]") {
   const TempFolder folder;
   const std::string shared = folder.path() / "checkpoints";
   const auto run = [&](const std::string& out, const std::string& checkpoints) {

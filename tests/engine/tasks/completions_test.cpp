@@ -25,7 +25,7 @@ RowExamples encode(const TokenizerPtr& tokenizer, int length, const std::string&
 
 }  // namespace
 
-TEST_CASE("completions: each token predicts the next one if that is of the completion") {
+TEST_CASE("completions: a token is predicted if it belongs to the completion") {
   const TokenizerPtr bytes = load_tokenizer("bytes");
   const RowExamples made = encode(bytes, 8, "ab", "cd");
   REQUIRE(made.examples.size() == 1);
@@ -38,7 +38,7 @@ TEST_CASE("completions: each token predicts the next one if that is of the compl
   CHECK(cut.examples[0].labels == Ids{kNone, 'c', kNone});
 }
 
-TEST_CASE("completions: where samples are packed, longer rows are cut into pieces") {
+TEST_CASE("completions: with packing, longer rows are cut into pieces") {
   Config config;
   config.data.sequence_length = 3;
   config.data.completion_only_loss = true;

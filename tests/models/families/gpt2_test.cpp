@@ -61,7 +61,8 @@ TEST_CASE("weight decay is HF's: on matrices and tables, not on biases and norms
     }
 }
 
-TEST_CASE("only what is whole on every tensor rank can be partial, and only under sequence parallelism") {
+TEST_CASE(
+    "only parameters that are whole on every rank can have partial gradients, and only with sequence parallelism") {
   for (bool sequence_parallel : {false, true})
     for (const auto& layer : spec_of({{"n_layer", 2}}, sequence_parallel).layers)
       for (const auto& param : layer.params) {

@@ -51,7 +51,7 @@ double activations(const Planning& job, const Layout& layout) {
 
 }  // namespace
 
-TEST_CASE("what moves more over a slow link takes longer, and keeps less") {
+TEST_CASE("over a slow link, offloading more takes longer and keeps less") {
   const Planning job = with_host(0.5);
   for (const auto recomputed : {What::nothing, What::layers}) {
     CAPTURE(recomputed);
@@ -82,7 +82,7 @@ TEST_CASE("over a fast link, offloading overlaps with the computation") {
         Approx(seconds(job, four_stages(What::nothing, {}))).epsilon(1e-3));
 }
 
-TEST_CASE("what would come back at once stays: nothing moves, nothing is paid for, nothing is saved") {
+TEST_CASE("activations that would be needed again immediately stay on the device, without cost or benefit") {
   Planning job = with_host(0.5);
   Layout here{.microbatches = 16}, away{.microbatches = 16, .offload = kEverything};  // backward at once
   CHECK(seconds(job, away) == seconds(job, here));

@@ -428,7 +428,7 @@ TEST_CASE("a rendezvous hangs where both neighbours send first") {
   CHECK(refusal(schedule, 1).empty());
 }
 
-TEST_CASE("wrong frames are refused before anything is indexed by them") {
+TEST_CASE("wrong sizes are refused before they are used as indices") {
   const auto good = one_forward_one_backward(2, 2, 0);
   const auto changed = [&](auto&& change) {
     auto bad = good;

@@ -15,7 +15,7 @@ namespace {
 // Words that mean the same are loaded as the first one.
 const std::map<std::string, std::string> kSynonyms = {{"DPT", "cluster"}, {"TPD", "spread"}};
 
-TEST_CASE("Every word that a key takes is stored as a value of its own", "[config]") {
+TEST_CASE("Every word that a key accepts is stored as a distinct value", "[config]") {
   int words = 0;
   for (const auto& section : config_sections()) {
     for (const auto& key : section.keys) {

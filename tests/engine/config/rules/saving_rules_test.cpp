@@ -87,7 +87,7 @@ TEST_CASE("a list names the newest checkpoint and where to start if there is non
     CHECK_THAT(mistake_in({{"resume_from_checkpoint", value}}), Contains("or [\"auto\", DIRECTORY]"));
 }
 
-TEST_CASE("true in quotes is not a checkpoint's name") {
+TEST_CASE("\"true\" in quotes is not the name of a checkpoint") {
   for (const char* text : {"true", "True"})
     CHECK_THAT(mistake_in({{"resume_from_checkpoint", text}}), Contains("use true without quotes"));
   for (const json& value : {json(true), json("auto"), json("out/checkpoint-5"), json{"auto", "out/checkpoint-5"}})

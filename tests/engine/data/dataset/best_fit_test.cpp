@@ -21,7 +21,7 @@ std::vector<std::vector<uint32_t>> bins(const std::vector<int64_t>& lengths, int
 
 }  // namespace
 
-TEST_CASE("the longest items come first, and each goes where the least room is left", "[data][packing]") {
+TEST_CASE("the longest items are placed first, each in the fullest bin that has room for it", "[data][packing]") {
   using All = std::vector<std::vector<uint32_t>>;
   CHECK(bins({}, 10).empty());
   CHECK(bins({10}, 10) == All{{0}});

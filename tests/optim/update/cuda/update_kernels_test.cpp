@@ -265,7 +265,7 @@ TEST_CASE("copies in half precision are rounded to nearest, ties to even, for ev
   check_rounding<Fp16>(cuda::Number::fp16, 0x7c00);
 }
 
-TEST_CASE("the clip factor is that of the host") {
+TEST_CASE("the clip factor equals that of the host") {
   const auto factor_of = [](std::vector<int64_t> words, double scale, double most) {
     float factor = -1;
     cuda::clip_factor({.words = words.data(), .scale = scale, .most = most, .factor = &factor}, nullptr);
