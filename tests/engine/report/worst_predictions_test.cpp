@@ -84,7 +84,7 @@ TEST_CASE("The worst predictions of a file are found, with the numbers of their 
       record,
       json{{"files", {"others.jsonl"}}, {"digest", digest_of_contents({{folder.path() + "/others.jsonl"}})}}.dump());
   CHECK_FALSE(read_predictions(run));
-  CHECK_THAT(run.notes.at(0), Catch::Matchers::EndsWith("was made from other data than the run's: others.jsonl"));
+  CHECK_THAT(run.notes.at(0), Catch::Matchers::EndsWith("was made from data other than the run's: others.jsonl"));
   run.notes.clear();
   std::filesystem::remove(record);
   write_file(folder.path() + "/fewer.jsonl", rows.substr(0, rows.rfind('\n', rows.size() - 2) + 1));
