@@ -311,7 +311,7 @@ TEST_CASE("a pickle that contradicts itself is an error", "[torch_file]") {
   CHECK_THAT(said_of("}}."), Contains("more than one value"));
   CHECK_THAT(said_of("}.}"), Contains("model/data.pkl has 1 bytes after its pickle"));
   CHECK_THAT(said_of("t."), Contains("a mark is missing"));
-  CHECK_THAT(said_of("N(\x85."), Contains("a value is missing"));  // what is below a mark cannot be taken
+  CHECK_THAT(said_of("N(\x85."), Contains("a value is missing"));  // values below a mark cannot be taken
   CHECK_THAT(said_of("}(K\1u."), Contains("a key has no value"));
   CHECK_THAT(said_of("]N\x88s."), Contains("what has items cannot be a list"));
   CHECK_THAT(said_of("}Na."), Contains("what is appended to cannot be a dict"));
