@@ -97,7 +97,7 @@ TEST_CASE("nccl: the host continues while a stream waits") {
   check_nothing_wrong();
 }
 
-TEST_CASE("nccl: what a stream waits is measured") {
+TEST_CASE("nccl: the time that a stream waits is measured") {
   std::atomic<double> early = 0, late = 0;
   run_over_nccl(2, [&](CommunicatorPtr world, CommunicatorPtr control) {
     const double before = waited_seconds();
@@ -306,7 +306,7 @@ TEST_CASE("nccl: different or old versions are refused") {
                     Contains("was compiled for NCCL 2.28.9, but the system loads the older 2.18.5"));
 }
 
-TEST_CASE("nccl: every group has a stream of its own, and groups for which there is none are refused") {
+TEST_CASE("nccl: every group has its own stream, and more groups than streams are refused") {
   const auto job = [](CommunicatorPtr world, CommunicatorPtr) {
     constexpr int kMost = 32;
     for (int i = 0; i < 2 * kMost; ++i) world->split(0, "short-lived");

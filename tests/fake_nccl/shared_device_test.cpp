@@ -134,7 +134,7 @@ TEST_CASE("shared device: a sender without the memory for a copy ends the receiv
   CHECK_THAT(texts[1], Contains("Fake device 0 out of memory"));
 }
 
-TEST_CASE("shared device: what a stream waits is measured") {
+TEST_CASE("shared device: the time that a stream waits is measured") {
   std::atomic<double> early = 0, late = 0;
   run_on_streams(2, [&](CommunicatorPtr world) {
     const double before = waited_seconds();

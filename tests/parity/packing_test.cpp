@@ -26,7 +26,8 @@ void check_apart(Point point) {
 
 }  // namespace
 
-TEST_CASE("packed documents give the losses and gradients of the same documents apart, float64", "[parity][packing]") {
+TEST_CASE("packed documents give the losses and gradients of the same documents as separate samples, float64",
+          "[parity][packing]") {
   for (const char* model : {"gpt2", "gptj", "gpt_neo"})
     for (const char* task : {"causal-lm", "completions"}) {
       const Point one{.ignored = true, .model = model, .task = task};

@@ -89,7 +89,7 @@ TEST_CASE("a gather in two steps gives each rank the result of one all-gather, f
   }
 }
 
-TEST_CASE("the input may be the rank's own part of the output, and tensors may have any shape or none") {
+TEST_CASE("the input may be the rank's own part of the output, and tensors may have any number of dimensions") {
   for (const Hosts& hosts : kEven)
     CHECK_NOTHROW(run_over_hosts(hosts, [&](CommunicatorPtr world, CommunicatorPtr wrapped) {
       const at::Tensor all = at::zeros({world->size(), 2, 3});

@@ -66,7 +66,7 @@ TEST_CASE("if a pattern selects no parameter with weight decay, the error sugges
   CHECK_THROWS_WITH(decaying({"embedding.wqe.weight"}), Contains("did you mean \"embedding.wte.weight\"?"));
 }
 
-TEST_CASE("patterns must select all tensors of a parameter or none") {
+TEST_CASE("patterns must select either all tensors of a parameter or none") {
   ModelSpec spec = named_model();
   spec.layers[0].params[0].sources = {{.tensor = "q.weight"}, {.tensor = "k.weight"}, {.tensor = "v.weight"}};
   CHECK_THROWS_WITH(trained({"q.*"}, spec),

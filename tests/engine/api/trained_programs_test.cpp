@@ -71,7 +71,7 @@ TEST_CASE("a trainer trains a language model that was exported") {
   check_training(trainer, ids, ids, words_program::expected()["loss"]);
 }
 
-TEST_CASE("a trainer takes columns of tensors by name, as the only input, or as an array") {
+TEST_CASE("a trainer accepts columns of tensors by name, as the only input, or as an array") {
   const auto wanted = expected("pictures");
   const Tensor images = values_of(wanted["values"], {4, 2, 4, 4});
   const Tensor labels = at::tensor(wanted["labels"].get<std::vector<int64_t>>());

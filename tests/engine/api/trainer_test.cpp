@@ -142,7 +142,7 @@ TEST_CASE("a trainer does not predict with a built-in language model, which keep
   CHECK_THROWS_WITH(language.predict(at::arange(16).view({2, 8})), Contains("use evaluate for its loss"));
 }
 
-TEST_CASE("a trainer refuses samples that its model does not take") {
+TEST_CASE("a trainer refuses samples that do not fit its model") {
   Trainer language(words()), numeric(numbers(), with_network());
   const at::Tensor ids = at::arange(16).view({2, 8}), inputs = inputs_of(4);
   CHECK_THROWS_WITH(language.step(ids + 20), Contains("the id 31"));

@@ -47,7 +47,7 @@ TEST_CASE("the loss curve of a program depends on what it computes, not on the n
   CHECK_THAT(curve_differences(before, settings("a.pt2", "1")), Contains("decoder_start_token_id"));
 }
 
-TEST_CASE("a program has the digest of its calls, wherever it is and whatever its weights", "[pt2]") {
+TEST_CASE("the digest of a program depends on its calls, not on its path or weights", "[pt2]") {
   const ScratchDirectory scratch;
   const std::string before = graph_digest(read_pt2(path()));
   std::filesystem::copy_file(path(), scratch / "copy.pt2");

@@ -217,7 +217,7 @@ class Draw {
 
 }  // namespace
 
-TEST_CASE("plan and train come to the same verdict about random configs", "[verdict]") {
+TEST_CASE("plan and train accept or refuse the same random configs", "[verdict]") {
   const RunFolder folder("verdicts");
   Draw draw(folder, 20260101);
   const int configs = checks_all_cases() ? kConfigs : kSampledConfigs;

@@ -403,7 +403,7 @@ TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "
   }
 }
 
-TEST_CASE("Patterns select what tensor parallelism splits, and the last match counts", "[config]") {
+TEST_CASE("Patterns select what tensor parallelism splits, and the last match applies", "[config]") {
   const Config config = with(R"({"smp_options": {"tensor_parallel_layers":
       [{"pattern": "h.[0-3].mlp", "split": false}, {"pattern": "*attn", "split": "auto"}]}})");
   CHECK(config.smp.tensor_parallel_layers.entries.size() == 2);

@@ -108,7 +108,7 @@ TEST_CASE("pipe mode is refused by name") {
   CHECK_THAT(refusals_text(tree.import()), Contains("inputdataconfig.train.TrainingInputMode") && Contains("\"Pipe\""));
 }
 
-TEST_CASE("what is not JSON is refused with its place") {
+TEST_CASE("a file that is not JSON is refused, and the error states the place") {
   Tree tree;
   std::ofstream(tree.folder() / "input/config/hyperparameters.json") << "{";
   CHECK_THROWS_WITH(tree.import(), Contains("hyperparameters.json:1"));

@@ -147,7 +147,7 @@ TEST_CASE("each option of a launcher becomes a key or has a reason why it does n
   CHECK_THAT(outcome_of(import, "launcher.words").note, Contains("would use all GPUs") && Contains("--ranks N"));
 }
 
-TEST_CASE("accelerate's command shards as its options or their defaults say") {
+TEST_CASE("accelerate's command shards according to its options or their defaults") {
   const auto launch = [](const std::string& options) {
     return import_text_as("accelerate launch " + options + " run_clm.py --train_file t.txt --do_train", "job", {});
   };
@@ -168,7 +168,7 @@ TEST_CASE("accelerate's command shards as its options or their defaults say") {
   CHECK(launch("--num_processes 2 --use_deepspeed").config["training"]["max_grad_norm"] == 1);
 }
 
-TEST_CASE("fsdp of TrainingArguments shards, and its config counts only with it") {
+TEST_CASE("fsdp of TrainingArguments shards, and fsdp_config has an effect only with it") {
   const auto import = [](const std::string& arguments) {
     return import_text_as("torchrun --nproc_per_node 4 run_clm.py --train_file t.txt --do_train " + arguments, "job",
                           {});
@@ -272,7 +272,7 @@ TEST_CASE("unknown keys are refused with the nearest name") {
   CHECK_THAT(refusal(job, "instance_typ"), Contains("did you mean instance_type?"));
 }
 
-TEST_CASE("a key that has no effect on this kind of run says so, and values keep their types") {
+TEST_CASE("a key without effect on this kind of run is reported, and values keep their types") {
   const auto import = estimator({{"hyperparameters",
                                   {{"learning_rate", "3e-5"},
                                    {"max_steps", "10.0"},
@@ -362,7 +362,7 @@ TEST_CASE("defaults of a script are written to the config") {
   CHECK_FALSE(config("run_glue.py").contains("training"));
 }
 
-TEST_CASE("SageMaker's script makes a GPT-2 from sizes alone, unless the job names another family") {
+TEST_CASE("SageMaker's script makes a GPT-2 if only sizes are given, unless the job names another family") {
   const auto import = [](json hyperparameters, const ImportOptions& options = {}) {
     hyperparameters.update({{"hidden_width", 64}, {"num_layers", 2}, {"num_heads", 2}, {"vocab_size", 256}});
     return estimator({{"entry_point", "train_gpt_simple.py"}, {"hyperparameters", hyperparameters}}, options);

@@ -40,7 +40,7 @@ TEST_CASE("other YAML is refused with its place") {
   CHECK_THAT(mistake(std::string(100, '[')), Contains("more than 32 levels"));
 }
 #else
-TEST_CASE("a build without libyaml says so") {
+TEST_CASE("a build without libyaml refuses YAML, and the error states the reason") {
   CHECK_THAT(mistake("a: 1\n"), Contains("built without libyaml"));
 }
 #endif

@@ -47,7 +47,7 @@ constexpr auto kLetters = "a b c d e f";
 
 }  // namespace
 
-TEST_CASE("answers are those of transformers' run_qa") {
+TEST_CASE("answers equal those of transformers' run_qa") {
   for (const auto& c : golden_cases("spans")) {
     INFO(c.dump());
     const std::string context = c.at("context");

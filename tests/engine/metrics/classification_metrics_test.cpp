@@ -17,7 +17,7 @@ bool are_near(const PrecisionRecall& scores, double precision, double recall, do
 
 }  // namespace
 
-TEST_CASE("scores of classes are those of scikit-learn") {
+TEST_CASE("scores of classes equal those of scikit-learn") {
   for (const auto& c : golden_cases("classification")) {
     INFO(c.dump());
     const Classes predictions = c.at("predictions");
@@ -32,7 +32,7 @@ TEST_CASE("scores of classes are those of scikit-learn") {
   }
 }
 
-TEST_CASE("scores of examples with several labels are those of scikit-learn") {
+TEST_CASE("scores of examples with several labels equal those of scikit-learn") {
   for (const auto& c : golden_cases("multi_label")) {
     INFO(c.dump());
     CHECK(

@@ -16,7 +16,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-TEST_CASE("correlations and errors are those of scipy and scikit-learn") {
+TEST_CASE("correlations and errors equal those of scipy and scikit-learn") {
   for (const auto& c : golden_cases("regression")) {
     INFO(c.dump());
     const Numbers predictions = c.at("predictions");

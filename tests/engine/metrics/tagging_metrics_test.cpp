@@ -26,7 +26,7 @@ bool is_near(const EntityScores& ours, const nlohmann::json& theirs) {
 
 }  // namespace
 
-TEST_CASE("scores of entities are those of seqeval") {
+TEST_CASE("scores of entities equal those of seqeval") {
   for (const auto& c : golden_cases("tagging")) {
     INFO(c.dump());
     const TaggingMetrics ours = metrics_of(c.at("predictions"), c.at("labels"));

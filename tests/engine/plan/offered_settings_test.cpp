@@ -78,7 +78,7 @@ Config read(const json& file) {
 
 }  // namespace
 
-TEST_CASE("what advice says to set makes a plan that fits, whoever places the layers") {
+TEST_CASE("following the advice makes a plan that fits, with automatic and manual placement") {
   ClusterFile cluster;
   const json placed[] = {{{"auto_partition", true}},
                          {{"auto_partition", true}, {"memory_weight", 1}},

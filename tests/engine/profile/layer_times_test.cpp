@@ -123,7 +123,7 @@ TEST_CASE("observed FLOPs and kept bytes equal those that layers state") {
 }
 
 // A skipped update is an error, so what is measured is an update; no times need to be compared.
-TEST_CASE("in fp16 every measured step updates, whatever the run's loss scale") {
+TEST_CASE("in fp16, every measured step updates the weights, for any loss scale of the run") {
   for (const auto& scale : {nlohmann::json::object(), nlohmann::json{{"static_loss_scale", 1e30}}}) {
     nlohmann::json more = {{"training", scale}};
     more["training"]["fp16"] = true;

@@ -25,7 +25,7 @@ TEST_CASE("a host must have room for the copies of a checkpoint of all of its ra
   CHECK_NOTHROW(check_snapshot_room({here, here, here, there}, {1 * kGiB, 1 * kGiB, 2 * kGiB, 2 * kGiB}));
 }
 
-TEST_CASE("ranks of one host share its memory, whatever the hosts are called") {
+TEST_CASE("ranks of one host share its memory, for any host names") {
   run_ranks(3, [](CommunicatorPtr world) {
     const auto hosts = gather_host_rooms(*world, {0, 0, 2});
     REQUIRE(hosts.size() == 3);

@@ -78,7 +78,7 @@ TEST_CASE("Speed-up and efficiency are relative to the fewest devices that do th
   CHECK(*study_table(records, "", "").rows[2].speedup == Approx(80 / base));
 }
 
-TEST_CASE("Ranks that share a batch are compared with one that has it alone", "[study]") {
+TEST_CASE("Ranks that share a batch are compared with a single rank that processes it", "[study]") {
   const std::vector<RunRecord> records = {run("one", 1, 1.0, {{"devices", 1}, {"batch", 32}}),
                                           run("pipeline", 2, 2.0, {{"devices", 2}, {"batch", 32}})};
   const StudyTable table = study_table(records, "", "");

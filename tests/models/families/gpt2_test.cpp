@@ -71,8 +71,7 @@ TEST_CASE(
       }
 }
 
-TEST_CASE(
-    "a unit that stays whole is split nowhere, and its gradient is that of the own rows under sequence parallelism") {
+TEST_CASE("a unit that stays whole has no split parameter, and partial gradients with sequence parallelism") {
   const SplitChoices choices = {
       {"h.1.attn", {false, "asked"}}, {"h.0.mlp", {false, ""}}, {"embedding.wte", {true, ""}}};
   for (bool sequence_parallel : {false, true}) {

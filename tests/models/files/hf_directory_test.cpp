@@ -124,7 +124,7 @@ TEST_CASE("a large tensor is read in pieces, each of which is progress", "[hf_di
   }
 }
 
-TEST_CASE("every rank reads its slice, whatever the number of ranks", "[hf_directory]") {
+TEST_CASE("every rank reads its slice, for any number of ranks", "[hf_directory]") {
   const HfDirectory directory(golden(GENERATE("sharded", "torch/sharded")));
   const auto spec = toy();
   directory.check_names(spec);
@@ -423,7 +423,7 @@ TEST_CASE("safetensors are preferred to pytorch_model.bin", "[hf_directory]") {
   CHECK(value() == 1);
 }
 
-TEST_CASE("an index of pytorch_model.bin names files of its directory only", "[hf_directory]") {
+TEST_CASE("an index of pytorch_model.bin may name only files in its directory", "[hf_directory]") {
   const ScratchDirectory scratch;
   fs::copy(golden("torch/sharded"), scratch.path());
   REQUIRE(open(scratch.path()).empty());
@@ -486,7 +486,7 @@ TEST_CASE("an index with wrong contents, or with paths that lead out of the dire
   CHECK_THAT(open(scratch.path()), Contains("not JSON"));
 }
 
-TEST_CASE("the digest tells directories apart", "[hf_directory]") {
+TEST_CASE("different directories have different digests", "[hf_directory]") {
   const ScratchDirectory scratch;
   copy_golden(scratch);
   const auto digest = [&] { return HfDirectory(scratch.path()).digest(); };

@@ -248,7 +248,7 @@ TEST_CASE("a module need not be able to run on an empty microbatch") {
     }
 }
 
-TEST_CASE("errors about modules that cannot be layers say what a layer is") {
+TEST_CASE("errors about modules that cannot be layers explain what a layer is") {
   using Catch::Contains;
   CHECK_THROWS_WITH(with_forward([](Lambda&, const at::Tensor& x) { return x.sum(1); }),
                     Contains("module mine ") && Contains("returns [batch, length, features]"));

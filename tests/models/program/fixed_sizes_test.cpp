@@ -265,7 +265,7 @@ TEST_CASE("a call that does not show the meaning of a size is refused by name", 
   CHECK_NOTHROW(program_of("channels", {}, {.samples = 4, .source = 7}, turned));
 }
 
-TEST_CASE("earlier positions that are not in a microbatch are refused, whatever the fixed length", "[fixed]") {
+TEST_CASE("earlier positions that are not in a microbatch are refused, for any fixed length", "[fixed]") {
   ProgramRun run(program_of("words", {}, {.source = 7}), at::kDouble);
   Microbatch next = batch_of({1}, words_program::kWords);
   next.positions = next.positions + 4;

@@ -49,7 +49,7 @@ TEST_CASE("a program that does not shift its labels gets the next tokens", "[pro
   CHECK(causal.train(batch).sum == Approx(by_row.train(batch).sum).epsilon(1e-14));
 }
 
-TEST_CASE("means over tokens and over labels are one loss only where every token has a label", "[program]") {
+TEST_CASE("means over tokens and over labels are combined to one loss only if every token has a label", "[program]") {
   const auto program = program_of("two_means");
   ProgramRun run(program, at::kDouble);
   Microbatch all = batch_of(*program, 2, 6);

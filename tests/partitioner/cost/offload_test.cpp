@@ -95,7 +95,7 @@ TEST_CASE("activations that would be needed again immediately stay on the device
   CHECK(activations(job, away) == activations(job, here));
 }
 
-TEST_CASE("optimizer states on the host leave the device, and an update takes the longest of what goes on at once") {
+TEST_CASE("offloaded optimizer states leave the device, and an update takes as long as its longest simultaneous part") {
   Planning job = with_host(12);
   Layout layout{.replicas = 2, .microbatches = 8, .sharding = zero(1, 2)};
   for (const auto precision : {Precision::fp32, Precision::bf16}) {

@@ -48,7 +48,7 @@ double stage_bytes(const Model& model, bool sequence_parallel, Recompute::What r
 
 }  // namespace
 
-TEST_CASE("parameters and FLOPs of the weak scaling table come out of the descriptions of its models") {
+TEST_CASE("parameters and FLOPs of the weak scaling table follow from the descriptions of its models") {
   for (const auto& row : scaling_rows()) {
     CAPTURE(row.billions);
     const Workload job{

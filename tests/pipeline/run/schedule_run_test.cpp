@@ -205,7 +205,7 @@ TEST_CASE("in the steady state no memory is allocated from the system, and betwe
     }
 }
 
-TEST_CASE("memory for messages follows their sizes: after large microbatches, small ones take little again") {
+TEST_CASE("memory for messages follows their sizes, even if small microbatches follow large ones") {
   use_caching_allocator();
   constexpr int64_t kLarge = 10000, kLargeBytes = kLarge * kLength * kHidden * 8;
   const ModelSpec spec = tanh_spec();

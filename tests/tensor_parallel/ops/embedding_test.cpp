@@ -135,7 +135,7 @@ TEST_CASE("an embedding can have more ranks than words") {
         }) == 0);
 }
 
-TEST_CASE("noise on embeddings is that of NEFTune, drawn for each element wherever it is computed") {
+TEST_CASE("noise on embeddings is that of NEFTune, and that of an element does not depend on the rank") {
   constexpr int64_t kWide = 30, kTokens = 2 + 5 + 90;
   constexpr double kAlpha = 5;
   Microbatch batch = causal_microbatch(at::zeros({1, kTokens}, at::kLong), {}, at::full({1}, 7, at::kLong));

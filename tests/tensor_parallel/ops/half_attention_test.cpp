@@ -151,7 +151,7 @@ TEST_CASE("causal attention in half precision follows its definition, with this 
         }
 }
 
-TEST_CASE("query_key_layer_scaling divides what is stored and changes nothing else") {
+TEST_CASE("query_key_layer_scaling divides the stored scores and changes nothing else") {
   const Microbatch batch = batch_of(2, 70);
   const auto qkv = normal({batch.tokens(), 3 * kHeads * kDim}, at::kDouble);
   const auto dy = normal({batch.tokens(), kHeads * kDim}, at::kDouble);

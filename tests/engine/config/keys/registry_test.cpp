@@ -43,7 +43,7 @@ Config with(const std::string& patch) {
   return parse_config(file.dump(), "c.json");
 }
 
-TEST_CASE("Keys of transformers' example scripts are accepted, explained or refused with what to do", "[config]") {
+TEST_CASE("Keys of transformers' example scripts are accepted, explained, or refused with advice", "[config]") {
   const Config config = with(R"({"data": {"pad_to_max_length": true, "overwrite_cache": true,
     "preprocessing_num_workers": 4, "keep_linebreaks": true, "streaming": false},
     "model": {"use_fast_tokenizer": false, "trust_remote_code": false, "ignore_mismatched_sizes": false}})");

@@ -39,7 +39,7 @@ TEST_CASE("every schedule has the learning rates of transformers, step by step")
   }
 }
 
-TEST_CASE("a schedule takes its own arguments and nothing else") {
+TEST_CASE("a schedule accepts only its own arguments") {
   using Catch::Contains;
   CHECK(kwargs_mistake("cosine", {{"num_cycles", 2}}) == "");
   CHECK(kwargs_mistake("cosine", R"({"num_cycles": 2})") == "");  // as text, as on a command line
@@ -155,7 +155,7 @@ TEST_CASE("arguments that are text get the types of their values") {
   CHECK(json(scale).get<LossScaleArguments>() == scale);
 }
 
-TEST_CASE("warm-up is a number of steps or a share of all, whichever version's key says so") {
+TEST_CASE("warm-up is a number of steps or a share of all steps, with the keys of both versions") {
   const auto warmup = [](const json& training, int64_t steps) {
     return learning_rate_options(config_with(training).training, steps).warmup_steps;
   };

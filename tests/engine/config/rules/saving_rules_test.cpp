@@ -78,7 +78,7 @@ TEST_CASE("numbers of steps are whole, or shares below 1") {
   }
 }
 
-TEST_CASE("a list names the newest checkpoint and where to start if there is none") {
+TEST_CASE("a list stands for the newest checkpoint, or for where to start if there is none") {
   Config config;
   config.training.resume_from_checkpoint = {"auto", "other/checkpoint-5"};
   CHECK(resume_source(config).kind == ResumeSource::Kind::newest_or_fresh);

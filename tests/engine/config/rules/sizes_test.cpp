@@ -144,7 +144,7 @@ TEST_CASE("Every advised neighbour is accepted", "[sizes]") {
       }
 }
 
-TEST_CASE("The world size comes from the hosts, else from the degrees", "[sizes]") {
+TEST_CASE("The world size follows from the hosts, or else from the degrees", "[sizes]") {
   Config config = layout(3, 2, 1);
   CHECK(configured_world_size(config) == 6);
   config.mpi.processes_per_host = 12;

@@ -275,7 +275,7 @@ TEST_CASE("dataset source: steps continue over epochs, each with another order")
     CHECK(first.rows.ids[2 * row].item<int64_t>() == 1 + 2 * first.sample_index[row]);
 }
 
-TEST_CASE("fed source gives what was pushed, step by step") {
+TEST_CASE("a fed source returns the batches that were pushed, step by step") {
   FedSource source;
   const at::Tensor ids = at::arange(6, at::kLong).view({2, 3});
   const at::Tensor labels = at::tensor({5, -100, 7, -100, -100, -100}, at::kLong).view({2, 3});

@@ -32,7 +32,7 @@ TEST_CASE("the longest items are placed first, each in the fullest bin that has 
   CHECK_THROWS_AS(bins({0}, 10), InvariantError);
 }
 
-TEST_CASE("every item is in one bin, none is over-full, and few bins are needed", "[data][packing]") {
+TEST_CASE("every item is in exactly one bin, no bin is too full, and few bins are needed", "[data][packing]") {
   constexpr int64_t kCapacity = 100;
   std::vector<int64_t> lengths;
   for (int i = 0; i < 5000; ++i) lengths.push_back(1 + random_word({.seed = 3}, i) % kCapacity);

@@ -165,7 +165,7 @@ TEST_CASE("a check that does not read a whole file finds what train refuses abou
   check_data_files({"/nowhere/at/all.txt", (folder.path() / "nothing").string()}, DataFormat::automatic, "text");
 }
 
-TEST_CASE("tables: each row is a document, whatever the format") {
+TEST_CASE("tables: each row is a document, in any format") {
   const TempFolder folder;
   const std::map<DataFormat, std::string> tables = {
       {DataFormat::csv, folder.write("a.csv", "n,text\n1,ab\n2,\"c,\n\"\"d\"\n3,\n")},

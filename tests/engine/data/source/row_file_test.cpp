@@ -48,7 +48,7 @@ TEST_CASE("rows of CSV: quotes, line ends and delimiters in fields, marks, and W
   CHECK(rows.where == std::vector<std::string>{":2", ":5", ":6", ":7"});
 }
 
-TEST_CASE("rows of CSV: a quoted empty text is a row, a blank line is none") {
+TEST_CASE("rows of CSV: a quoted empty text is a row, a blank line is not") {
   const TempFolder folder;
   const Rows rows = read(folder, "a.csv", "text\na\n\n\"\"\r\n\r\n\"\"\nb\n\"\"", DataFormat::csv);
   CHECK(rows.columns ==

@@ -66,7 +66,7 @@ TEST_CASE("files, and folders with files of at most one split, are read as they 
   CHECK(paths_of_split("/nowhere/at/all", Split::train) == Names{"/nowhere/at/all"});
 }
 
-TEST_CASE("what a saved data set lists must be files of its folder") {
+TEST_CASE("a saved data set may list only files in its folder") {
   const TempFolder folder;
   folder.write("dataset_info.json", "{}");
   folder.write("a.arrow", "x");

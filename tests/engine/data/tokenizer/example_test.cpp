@@ -312,7 +312,7 @@ TEST_CASE("bytes: each byte is a token of an example") {
   CHECK(example.offsets[1] == TextSpan{1, 2});
 }
 
-TEST_CASE("tokens become the text that the reference library makes of them") {
+TEST_CASE("tokens are decoded to the same text as by the reference library") {
   const auto round = [](const char* name, const std::string& text) {
     const TokenizerPtr tokenizer = load_tokenizer(kGolden + "examples/" + name);
     return tokenizer->decode(tokenizer->encode(text));

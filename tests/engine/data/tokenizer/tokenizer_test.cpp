@@ -104,7 +104,7 @@ TEST_CASE("every option that is accepted gives the ids of the reference library"
   }
 }
 
-TEST_CASE("NFC leaves characters alone that are newer than the reference library's Unicode 9") {
+TEST_CASE("NFC does not change characters that are newer than the reference library's Unicode 9") {
   json shape = gpt2_json();
   shape["normalizer"] = {{"type", "NFC"}};
   const TempFolder folder;
@@ -115,7 +115,7 @@ TEST_CASE("NFC leaves characters alone that are newer than the reference library
   CHECK(tokenizer->decode(tokenizer->encode("e\u0301")) == "\u00e9");
 }
 
-TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, as in GPT2Tokenizer") {
+TEST_CASE("<|endoftext|> is special if there are only vocab.json and merges.txt, as in GPT2Tokenizer") {
   const TempFolder folder;
   for (const char* name : {"vocab.json", "merges.txt"}) folder.write(name, read_file(kGolden + "pair/" + name));
   const json options = json::parse(read_file(kGolden + "options.json"));
@@ -134,7 +134,7 @@ TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, a
   CHECK(other->encode("the") == std::vector<int32_t>{*other->eos()});
 }
 
-TEST_CASE("eos comes from tokenizer_config.json, else it is <|endoftext|>") {
+TEST_CASE("the end-of-text token is that of tokenizer_config.json, or else <|endoftext|>") {
   CHECK(load_tokenizer(kGolden + "gpt2")->eos() == 0);
   const TempFolder folder;
   folder.write("tokenizer.json", gpt2_json().dump());

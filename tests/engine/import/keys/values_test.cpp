@@ -6,7 +6,7 @@ namespace shardline::values_test {
 
 using nlohmann::json;
 
-TEST_CASE("texts become values of the key's type") {
+TEST_CASE("texts are converted to the key's type") {
   const struct {
     JsonType type;
     json given, expected;

@@ -149,7 +149,8 @@ TEST_CASE("doctor: a job that ended normally has no fault, and so has one that w
   CHECK_THAT(verdict(working.diagnosis()), Contains("no rank is waiting for longer than 2.0 s"));
 }
 
-TEST_CASE("doctor: a rank that stopped is named with its lag and place, though its ring has forgotten the group") {
+TEST_CASE(
+    "doctor: a rank that stopped is named with its lag and place, even if its records of the group are overwritten") {
   Job job(4);
   const FlightGroup dp = job.group("dp", {0, 1, 2, 3});
   for (int i = 0; i < 5; ++i)

@@ -66,7 +66,7 @@ TEST_CASE("the next token of a target can be predicted from the tokens before it
           Approx(wanted["first_logits"][0][word].get<double>()).epsilon(1e-4).margin(1e-6));
 }
 
-TEST_CASE("half precision rounds what fp32 computes", "[program]") {
+TEST_CASE("half precision gives the results of fp32 up to rounding", "[program]") {
   const auto program = pairs();
   ProgramRun exact(program), half(program, at::kBFloat16), wide(program, at::kBFloat16, {.border = at::kFloat});
   const Microbatch batch = batch_of({0, 1, 2});

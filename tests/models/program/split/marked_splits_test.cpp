@@ -182,7 +182,7 @@ TEST_CASE("a module's declaration takes precedence over the analysis", "[split]"
   CHECK(marked.distance(split) < kRounding);
 }
 
-TEST_CASE("a config keeps whole what a module would divide", "[split]") {
+TEST_CASE("a config can keep a unit whole that a module would divide", "[split]") {
   const auto runs = runs_of<Net>([] { return std::make_shared<Net>(); });
   const auto split = runs.splitter.split(2, {{"blocks.0.attention", {.split = false, .why = "asked"}}});
   CHECK(!split->parameters.contains("blocks.0.attention.q.weight"));

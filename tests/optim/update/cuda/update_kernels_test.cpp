@@ -260,7 +260,7 @@ void check_rounding(cuda::Number type, uint16_t infinity) {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("copies in half precision are rounded to nearest, ties to even, for every number and what is around it") {
+TEST_CASE("copies in half precision are rounded to nearest, ties to even, for every number and its neighbours") {
   check_rounding<Bf16>(cuda::Number::bf16, 0x7f80);
   check_rounding<Fp16>(cuda::Number::fp16, 0x7c00);
 }

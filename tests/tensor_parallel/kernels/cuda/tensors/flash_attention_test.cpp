@@ -66,7 +66,7 @@ Ran compared(at::ScalarType type, int64_t head_dim, const AttentionDropout& drop
 
 }  // namespace
 
-TEST_CASE("attention in half precision without dropout is torch's flash attention, and one copy of the gradients") {
+TEST_CASE("attention in half precision without dropout runs torch's flash attention and copies the gradients once") {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf})
     for (const int64_t head_dim : {8, 64, 256}) {
       const Ran ran = compared(type, head_dim);
