@@ -99,6 +99,8 @@ TEST_CASE("Speed-ups compare runs of one learning rate where there are some", "[
   // A learning rate chosen for the number of devices.
   records[3].factors["learning_rate"] = 4e-3;
   CHECK(*study_table(records, "", "").rows[3].speedup == Approx(1.25));
+  records[3].factors = {{"devices", 2}, {"learning_rate_scaling", "sqrt"}, {"reference_batch", 32}};
+  CHECK(*study_table(records, "", "").rows[3].speedup == Approx(1.25));
 }
 
 TEST_CASE("A mean of only some of the repeats is marked", "[study]") {
